@@ -1,0 +1,56 @@
+"""Benchmarks: what each one is started with, and how its output is read.
+
+A benchmark is one module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is found
+without editing a list. It does not know where it runs.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Protocol, TypeAlias
+
+from fabbench.markers import Marker
+from fabbench.model import Line, Point, Record
+
+Reading: TypeAlias = Point | Record
+"""What a reader gives as lines arrive: points at once, and a whole record when its execution has ended."""
+
+
+class Reader(Protocol):
+    """Reads one benchmark's output from one stream group, executions one after another.
+
+    Lines come without prefixes and without NCCL's debug text; a row that debug text tore apart comes in
+    pieces. A reader never raises for any text, and never makes up what it cannot read.
+    """
+
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        """Read one line. None: not one of ours, and no sign that one of ours begins here."""
+
+    def mark(self, marker: Marker) -> Sequence[Reading]:
+        """Take note of fabbench's own begin and end markers around a step."""
+
+    def close(self) -> Sequence[Reading]:
+        """End of the text: give what is left, whole or not. The reader can be fed again afterwards."""
+
+
+class Benchmark(Protocol):
+    """One benchmark program (family)."""
+
+    @property
+    def name(self) -> str:
+        """The name in commands and in the contract's `benchmark`."""
+
+    def reader(self) -> Reader:
+        """Give a fresh reader."""
+
+
+@cache
+def benchmarks() -> Mapping[str, Benchmark]:
+    """Every benchmark found in this package, by name."""
+    found: dict[str, Benchmark] = {}
+    for module in pkgutil.iter_modules(__path__):
+        benchmark = getattr(importlib.import_module(f"{__name__}.{module.name}"), "BENCHMARK", None)
+        if benchmark is not None:
+            found[benchmark.name] = benchmark
+    return found

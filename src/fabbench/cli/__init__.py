@@ -1,0 +1,57 @@
+"""The command line: one thin module for each command, loaded when it is asked for.
+
+Errors become a message and an exit status here, and nowhere else.
+"""
+
+import importlib
+from typing import Any
+
+import click
+
+from fabbench import __version__
+from fabbench.errors import Exit, FabbenchError
+
+COMMANDS = ("run", "parse", "compare", "runs", "show")
+"""In the order in which `--help` lists them; each is the function `command` of the module of that name."""
+
+
+class Commands(click.Group):
+    """A group that imports a command's module when it is needed, and translates errors."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name all commands, in order."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"{__name__}.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what it raises becomes a message on stderr and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except FabbenchError as error:
+            click.echo(f"Error: {error}", err=True)
+            if error.hint:
+                click.echo(f"Hint: {error.hint}", err=True)
+            ctx.exit(error.exit)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(Exit.INTERRUPTED)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="fabbench")
+def cli() -> None:
+    """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
+
+    \b
+    Exit statuses: 0 fine; 1 measured well and the answer is bad; 2 the request makes no sense;
+    3 a machine or a file said no; 4 the benchmark cannot be trusted; 130 interrupted.
+    """

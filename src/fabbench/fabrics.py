@@ -1,0 +1,44 @@
+"""Fabrics: their names, and which carriers a log may show for each."""
+
+from fabbench.errors import RequestError
+
+# How NCCL's network lines are named in `transport` (see evidence.py).
+_NCCL_CARRIERS = {
+    "efa": {"efa"},
+    "tcp": {"socket"},
+    "ofi-tcp": {"libfabric-tcp"},
+    "ib": {"ib"},
+    "roce": {"ib"},
+    "shm": {"shm"},
+    "p2p": {"p2p"},
+}
+# libfabric's own tools show a provider; these fabrics are not their provider's name.
+_PROVIDERS = {
+    "efa": {"efa", "efa-direct"},
+    "tcp": {"tcp", "tcp;ofi_rxm"},
+    "ofi-tcp": {"tcp", "tcp;ofi_rxm"},
+    "ib": {"verbs", "verbs;ofi_rxm"},
+    "roce": {"verbs", "verbs;ofi_rxm"},
+    "shm": {"shm"},
+}
+_PERFTEST_CARRIERS = {"efa": {"SRD"}, "ib": {"RC"}, "roce": {"RC"}}
+
+INTRA_HOST = frozenset({"shm", "p2p"})
+"""Fabrics that exist inside one host only."""
+
+
+def carriers(fabric: str, benchmark: str | None) -> frozenset[str]:
+    """Values of the fact `transport` that prove `fabric` for `benchmark`.
+
+    A name that is not in the table stands for itself, as a libfabric provider also with libfabric's
+    utility layers on top. Raises RequestError where the benchmark has no such fabric.
+    """
+    if benchmark in {"pingpong", "fabtests"}:
+        if fabric == "p2p":
+            raise RequestError(
+                f"{benchmark} has no fabric p2p", hint="p2p is NCCL's; use shm inside one host"
+            )
+        layered = {fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"}
+        return frozenset(_PROVIDERS.get(fabric, layered))
+    table = _PERFTEST_CARRIERS if benchmark == "perftest" else _NCCL_CARRIERS
+    return frozenset(table.get(fabric, {fabric.lower()}))

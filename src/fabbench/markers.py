@@ -1,0 +1,64 @@
+"""The marker lines that fabbench writes around each step, and the tag before each line of a pair.
+
+``#@fabbench begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
+``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read again.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import NamedTuple
+
+SIGN = "#@fabbench "
+_MARKER = re.compile(r"#@fabbench (begin|end) (\S+)(?: (.*))?")
+
+
+class Marker(NamedTuple):
+    """One marker line. `trial` is the step's id up to the slash."""
+
+    kind: str
+    """`begin` or `end`."""
+    step: str
+    facts: Mapping[str, str]
+    """What the begin marker says (`benchmark`, `size`, …)."""
+    status: int | None
+    """Exit status in an end marker; None: it was not seen."""
+
+    @property
+    def trial(self) -> str:
+        """The trial that the step belongs to."""
+        return self.step.partition("/")[0]
+
+
+def begin(step: str, facts: Mapping[str, str | int]) -> str:
+    """Write the marker line before a step."""
+    words = [shlex.quote(f"{key}={value}") for key, value in facts.items()]
+    return " ".join([f"{SIGN}begin {step}", *words])
+
+
+def end(step: str, status: int | None) -> str:
+    """Write the marker line after a step."""
+    return f"{SIGN}end {step} {'?' if status is None else status}"
+
+
+def tag(side: str, text: str) -> str:
+    """Write a line of one side of a pair."""
+    return f"[fabbench:{side}] {text}"
+
+
+def read_marker(text: str) -> Marker | None:
+    """Read a marker line; None for any other line, also for a marker that is cut."""
+    match = _MARKER.fullmatch(text)
+    if match is None:
+        return None
+    kind, step, rest = match.groups()
+    if kind == "end":
+        if rest is None or not re.fullmatch(r"\?|-?\d{1,6}", rest):
+            return None
+        return Marker(kind, step, {}, None if rest == "?" else int(rest))
+    try:
+        words = shlex.split(rest or "")
+    except ValueError:
+        return None
+    facts = dict(word.split("=", 1) for word in words if "=" in word)
+    return Marker(kind, step, facts, None)
