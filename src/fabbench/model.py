@@ -225,7 +225,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Commands that run together. `label` says what is measured (`64 B`); `facts` go into the begin marker."""
+    """Commands that run together. `label` says what is measured; `facts` go into the begin marker."""
 
     id: str
     label: str
