@@ -4,7 +4,9 @@ Inside fabbench every value is in its base unit: bytes, seconds, bytes per secon
 Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-based.
 """
 
+import math
 import re
+from dataclasses import dataclass
 
 SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))
 """Size suffixes, largest first. 1024-based, written as the published tables write them."""
@@ -63,3 +65,60 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
         if text.endswith(unit) and _NUMBER.fullmatch(number):
             return float(number) * units[unit]
     raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How numbers of one metric are written: divided by `factor`, rounded, and trimmed.
+
+    `decimals` are nccl-tests' own two; `significant` keeps that many digits of numbers below 1 where a
+    benchmark prints finer than that (0: it does not).
+    """
+
+    unit: str
+    factor: float
+    decimals: int = 2
+    significant: int = 0
+
+    def text(self, value: float) -> str:
+        """Write a value in base units as a number, without the unit: 6.5e9 B/s in GB/s is ``"6.5"``."""
+        if not math.isfinite(value):
+            return str(value)
+        number = value / self.factor
+        decimals = self.decimals
+        if self.significant and 0 < abs(number) < 1:
+            decimals = max(decimals, self.significant - 1 - math.floor(math.log10(abs(number))))
+        return format_decimal(number, decimals)
+
+    def quantity(self, value: float) -> str:
+        """Write a value in base units with the unit: ``"6.5 GB/s"``."""
+        return f"{self.text(value)} {self.unit}"
+
+
+def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
+    """Choose how to write numbers of base unit `unit` (a `Metric.unit`), of which `largest` is the largest.
+
+    Rates are GB/s, or MB/s where nothing reaches 1 GB/s; times are us. `coarse` is for a benchmark whose
+    own table has GB/s with two decimals (nccl-tests): it is always written like that.
+    """
+    if unit == "B/s":
+        if coarse or largest >= RATE_UNITS["GB/s"]:
+            return Scale("GB/s", RATE_UNITS["GB/s"], significant=0 if coarse else 3)
+        return Scale("MB/s", RATE_UNITS["MB/s"], significant=3)
+    if unit == "s":
+        return Scale("us", TIME_UNITS["us"])
+    if unit == "1/s":
+        return Scale("M/s", 1e6, significant=3)
+    return Scale(unit, 1.0)
+
+
+def format_decimal(number: float, decimals: int) -> str:
+    """Round half up to `decimals` and trim: 6.50 is ``"6.5"``, 2.25 to one decimal is ``"2.3"``.
+
+    The half is decided as the decimal number reads: 1.005 is a hair less than that as a float, and rounds up.
+    """
+    steps = math.floor(abs(number) * 10**decimals * (1 + 1e-12) + 0.5)
+    text = f"{steps / 10**decimals:.{decimals}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"-{text}" if number < 0 and steps else text
