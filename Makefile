@@ -1,0 +1,43 @@
+# Each target sets up what it needs (setup/prepare), and is quick the second time.
+# SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint docs bench clean
+
+help:
+	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
+	@echo 'make test   run the tests'
+	@echo 'make lint   ruff and mypy'
+	@echo 'make docs   check the documentation against the program'
+	@echo 'make bench  measure fabbench itself: start-up and parser speed'
+	@echo 'make clean  remove .venv and what tools cached; keeps fabbench-runs/'
+
+demo:
+	@setup/prepare run
+	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp
+	@echo
+	cd examples/logs && ../../.venv/bin/fabbench compare x-ofi-tcp.txt x-net-socket.txt \
+	    --label libfabric-tcp --label sockets
+
+test:
+	@setup/prepare dev
+	.venv/bin/python -m pytest $(ARGS)
+
+lint:
+	@setup/prepare dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+docs:
+	@setup/prepare dev
+	.venv/bin/python docs/generate.py --check
+	.venv/bin/python -m pytest -q tests/test_docs.py
+
+bench:
+	@setup/prepare dev
+	.venv/bin/python benchmarks/run.py
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
