@@ -87,7 +87,8 @@ class Scale:
         number = value / self.factor
         decimals = self.decimals
         if self.significant and 0 < abs(number) < 1:
-            decimals = max(decimals, self.significant - 1 - math.floor(math.log10(abs(number))))
+            finer = self.significant - 1 - math.floor(math.log10(abs(number)))
+            decimals = max(decimals, min(finer, 9))
         return format_decimal(number, decimals)
 
     def quantity(self, value: float) -> str:
@@ -122,3 +123,14 @@ def format_decimal(number: float, decimals: int) -> str:
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return f"-{text}" if number < 0 and steps else text
+
+
+def format_ratio(ratio: float | None) -> str:
+    """Write how many times better: ``"18.7 x"``, ``"1 x"``, ``"0.8 x"``, ``"-"`` where there is no ratio.
+
+    One decimal, trimmed; below 0.05 one digit that is not 0, because ``"0 x"`` would say nothing.
+    """
+    if ratio is None:
+        return "-"
+    decimals = 1 if ratio >= 0.05 or ratio <= 0 else -math.floor(math.log10(ratio))
+    return f"{format_decimal(ratio, decimals)} x"

@@ -1,0 +1,223 @@
+"""What has to be said under a comparison's table, in sentences. Pure.
+
+A figure travels with its benchmark, dtype, ranks, hosts, versions and placement; what the logs do not state
+is said, and so is everything in which the columns differ.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fabbench.compare import Comparison, Summary
+from fabbench.model import Outcome
+from fabbench.pool import FIELDS, REFUSED
+from fabbench.units import format_size
+
+SPREAD = 0.1
+"""Repeats that lie further apart than this part of their median are noted."""
+
+_COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
+_EVIDENCE = frozenset({"network", "transport", "provider", "nics", "gdr", "domain", "fabric", "protocol"})
+"""Facts that say what carried the data: they differ on purpose."""
+_QUIET = _EVIDENCE | {"complete", *FIELDS}
+
+
+def notes(comparison: Comparison) -> tuple[str, ...]:
+    """Say everything that a reader of the table must know, most important first."""
+    return (
+        *_outcomes(comparison),
+        *_carriers(comparison.columns),
+        _conditions(comparison),
+        *_unknown(comparison.columns),
+        *_differences(comparison),
+        _repeats(comparison),
+        *_spread(comparison),
+        *_gaps(comparison),
+        *_empty(comparison.columns),
+        _sources(comparison.columns),
+    )
+
+
+def _outcomes(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        if column.outcome is Outcome.OK:
+            continue
+        shown = all(section.shown[index] for section in comparison.sections)
+        effect = "Its figures are shown as measured" if shown else "It has no figures here"
+        many = f" ({len(column.reasons)} of {column.executions} executions)" if column.executions > 1 else ""
+        yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
+
+
+def _carriers(columns: Sequence[Summary]) -> Iterator[str]:
+    """Say what the logs state about the network; a label proves nothing."""
+    silent = [column for column in columns if _carrier(column) == ""]
+    if silent:
+        names = _and([column.label for column in silent])
+        given = any(column.label_given for column in silent)
+        many = len(silent) > 1 or silent[0].executions > 1
+        word = (
+            f": {names} {'are labels' if len(silent) > 1 else 'is a label'} given by the user"
+            if given
+            else ""
+        )
+        whose = "" if given else f" of {names}"
+        yield (
+            f"The {'logs' if many else 'log'}{whose} {'do' if many else 'does'} not state which network "
+            f"carried the data (transport unknown){word}."
+        )
+    told = [f"{column.label}: {_carrier(column)}" for column in columns if _carrier(column)]
+    if told:
+        yield f"As the logs show, {'; '.join(told)}."
+
+
+def _carrier(column: Summary) -> str:
+    carried = [value for value in column.facts.get("transport", ()) if value != "unknown"]
+    if carried:
+        nics = column.facts.get("nics", ())
+        detail = f" ({_or(nics)} NICs for each rank)" if nics else ""
+        return f"{_or(carried)} carried the data{detail}"
+    networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
+    if networks:
+        return f"the library chose {_or(networks)}, and what carried the data is not shown"
+    return ""
+
+
+def _conditions(comparison: Comparison) -> str:
+    """Say what is the same in every column that states it."""
+    parts = [value for name in ("benchmark", "case") if (value := _same(comparison, name))]
+    for name, noun in _COUNTED.items():
+        if value := _same(comparison, name):
+            plural = noun.replace("GPU", "GPUs") if "GPU" in noun else f"{noun}s"
+            parts.append(f"{value} {noun if value == '1' else plural}")
+    others = [name for name in FIELDS if name not in {"benchmark", "case", *_COUNTED}]
+    parts += [f"{name} {value}" for name in others if (value := _same(comparison, name))]
+    if comparison.placement:
+        parts.append(comparison.placement)
+    for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
+        found = {value for column in comparison.columns for value in column.facts.get(name, ())}
+        if (
+            name not in _QUIET
+            and len(found) == 1
+            and all(name in column.facts for column in comparison.columns)
+        ):
+            parts.append(f"{name} {_cut(found.pop())}")
+    every = "Every column" if len(comparison.columns) > 1 else "The column"
+    return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
+
+
+def _same(comparison: Comparison, name: str) -> str:
+    values = {value for column in comparison.columns for value in column.fields[name]}
+    return values.pop() if len(values) == 1 else ""
+
+
+def _unknown(columns: Sequence[Summary]) -> Iterator[str]:
+    """Unknown against known is no refusal, and is said; unknown everywhere is said in one sentence."""
+    nowhere = [
+        name
+        for name in _COUNTED
+        if not any(column.fields[name] or name in column.facts for column in columns)
+    ]
+    if nowhere:
+        yield f"Not stated by the logs: {', '.join(nowhere)}."
+    for name in REFUSED:
+        known = [column for column in columns if column.fields[name]]
+        missing = [column.label for column in columns if not column.fields[name] and _has_rows(column)]
+        if known and missing:
+            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            yield f"{name} is not stated by {_and(missing)} ({told}), so it could not be compared."
+
+
+def _has_rows(column: Summary) -> bool:
+    return any(column.fields.values())
+
+
+def _differences(comparison: Comparison) -> Iterator[str]:
+    for name in FIELDS:
+        known = [column for column in comparison.columns if column.fields[name]]
+        if len({frozenset(column.fields[name]) for column in known}) > 1:
+            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            refused = name in REFUSED
+            yield f"{name} differs{', as allowed' if refused else '; such rows do not meet'}: {told}."
+    names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
+    for name in names:
+        known = [column for column in comparison.columns if column.facts.get(name)]
+        if name not in _QUIET and len({frozenset(column.facts[name]) for column in known}) > 1:
+            told = ", ".join(f"{_cut(_or(column.facts[name]))} in {column.label}" for column in known)
+            yield f"{name} differs: {told}."
+
+
+def _repeats(comparison: Comparison) -> str:
+    counts = sorted(
+        {
+            cell.n
+            for section in comparison.sections
+            for row in section.rows
+            for cell in row.figures
+            if cell is not None
+        }
+    )
+    if not counts:
+        return "No figure was measured that can be shown."
+    if counts == [1]:
+        return "Each figure was measured once (n = 1)."
+    if len(counts) == 1:
+        return f"Each figure is the median of {counts[0]} repeats (n = {counts[0]})."
+    return f"Each figure is the median of its repeats (n = {counts[0]} to {counts[-1]})."
+
+
+def _spread(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        wide = [
+            (row.size, cell)
+            for section in comparison.sections
+            for row in section.rows
+            if (cell := row.figures[index]) is not None
+            and cell.high - cell.low > SPREAD * cell.value
+            and cell.high - cell.low > cell.step * (1 + 1e-6)
+        ]
+        if wide:
+            size, cell = max(wide, key=lambda pair: (pair[1].high - pair[1].low) / (pair[1].value or 1.0))
+            written = comparison.scale
+            yield (
+                f"The repeats of {column.label} lie more than {SPREAD:.0%} of their median apart at "
+                f"{_sizes([each for each, _ in wide])}; furthest at {format_size(size)}: "
+                f"{written.text(cell.low)} to {written.quantity(cell.high)}."
+            )
+
+
+def _gaps(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        missing = [
+            row.size
+            for section in comparison.sections
+            for row in section.rows
+            if section.shown[index] and row.figures[index] is None
+        ]
+        if missing:
+            yield f"{column.label} has no {comparison.metric.name} at {_sizes(missing)}."
+
+
+def _empty(columns: Sequence[Summary]) -> Iterator[str]:
+    for column in columns:
+        if column.empty:
+            rows = "row" if column.empty == 1 else "rows"
+            yield f"{column.empty} {rows} of size 0 in {column.label} left out: they carry no data."
+
+
+def _sources(columns: Sequence[Summary]) -> str:
+    return f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}."
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    names = [format_size(size) for size in sorted(set(sizes))]
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)} sizes from {names[0]} to {names[-1]}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _or(values: Sequence[str]) -> str:
+    return " or ".join(values)
+
+
+def _and(names: Sequence[str]) -> str:
+    return ", ".join(names)

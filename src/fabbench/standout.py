@@ -1,0 +1,202 @@
+"""What stands out of a comparison, in ranges of sizes, said from its figures alone. Pure.
+
+Each size first gets a trend. There is no clear difference where two figures are within 10 % of each other,
+within one step of what the benchmark prints, both 0 as displayed, or where the repeats of both overlap. Then
+sizes join to ranges from the largest down, as long as the trend is the same and the best ratio is at most
+three times the worst. Of more than five ranges the smallest neighbours are joined.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabbench.compare import Comparison, Figure, Row, Section
+from fabbench.units import format_ratio, format_size
+
+SAME_WITHIN = 1.1
+"""Figures that differ by less than this factor are called the same."""
+RANGE_FACTOR = 3.0
+"""Within one range the best ratio is at most this many times the worst."""
+MOST_RANGES = 5
+
+
+class Trend(StrEnum):
+    """How a column stands against the base in a range of sizes."""
+
+    SAME = "same"
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    NO_RATIO = "no-ratio"
+    """Only one of the two displays as 0."""
+    MIXED = "mixed"
+    MISSING = "missing"
+    """One of the two has no figure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One range of sizes of one column against the base. Sizes in bytes."""
+
+    section: int
+    """Index of the comparison's section."""
+    label: str
+    base: str
+    low: int
+    high: int
+    trend: Trend
+    worst: float | None
+    """The smallest ratio in the range; None: there is no ratio."""
+    best: float | None
+    span: str
+    """The range as it is written: `≤ 4 KB`, `64 KB – 16 MB`."""
+    text: str
+
+
+@dataclass(slots=True)
+class _Range:
+    trend: Trend
+    rows: list[Row]
+    ratios: list[float]
+
+    def with_next(self, other: "_Range") -> "_Range":
+        trend = self.trend if self.trend is other.trend else Trend.MIXED
+        return _Range(trend, self.rows + other.rows, self.ratios + other.ratios)
+
+    def takes(self, other: "_Range") -> bool:
+        ratios = self.ratios + other.ratios
+        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios)
+        return self.trend is other.trend and not wide
+
+
+def stands_out(comparison: Comparison) -> tuple[Remark, ...]:
+    """Say, for each section and each column but the base, where it is ahead, behind or the same.
+
+    The ranges of one column are contiguous and cover every size of the section. A column that is not shown,
+    and a comparison of one column, have none.
+    """
+    remarks: list[Remark] = []
+    for index, section in enumerate(comparison.sections):
+        for column in range(len(comparison.columns) - 1):
+            if section.rows and section.shown[column] and section.shown[-1]:
+                remarks += _column(comparison, index, column)
+    return tuple(remarks)
+
+
+def _column(comparison: Comparison, index: int, column: int) -> list[Remark]:
+    section = comparison.sections[index]
+    ranges: list[_Range] = []
+    for row in reversed(section.rows):
+        ratio = row.ratios[column]
+        single = _Range(_trend(comparison, row, column), [row], [] if ratio is None else [ratio])
+        if ranges and single.takes(ranges[0]):
+            ranges[0] = single.with_next(ranges[0])
+        else:
+            ranges.insert(0, single)
+    return [_remark(comparison, index, column, found) for found in _joined(ranges)]
+
+
+def _trend(comparison: Comparison, row: Row, column: int) -> Trend:
+    new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
+    if new is None or base is None:
+        return Trend.MISSING
+    written = comparison.scale.text
+    if within_step(new, base) or written(new.value) == written(base.value) == "0" or _overlap(new, base):
+        return Trend.SAME
+    if ratio is None:
+        return Trend.NO_RATIO
+    if 1 / SAME_WITHIN <= ratio <= SAME_WITHIN:
+        return Trend.SAME
+    return Trend.AHEAD if ratio > 1 else Trend.BEHIND
+
+
+def within_step(one: Figure, other: Figure) -> bool:
+    """Whether two figures differ by no more than one step of what the benchmark prints."""
+    return abs(one.value - other.value) <= max(one.step, other.step) * (1 + 1e-6)
+
+
+def _overlap(one: Figure, other: Figure) -> bool:
+    return min(one.n, other.n) > 1 and one.low <= other.high and other.low <= one.high
+
+
+def _joined(ranges: list[_Range]) -> list[_Range]:
+    """Join neighbours, the smallest first, until there are few enough. Missing sizes stay apart."""
+    while len(ranges) > MOST_RANGES:
+        pairs = [
+            index
+            for index in range(len(ranges) - 1)
+            if Trend.MISSING not in {ranges[index].trend, ranges[index + 1].trend}
+        ]
+        if not pairs:
+            break
+        first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
+        ranges[first : first + 2] = [ranges[first].with_next(ranges[first + 1])]
+    return ranges
+
+
+def _remark(comparison: Comparison, index: int, column: int, found: _Range) -> Remark:
+    label, base = comparison.columns[column].label, comparison.base.label
+    return Remark(
+        section=index,
+        label=label,
+        base=base,
+        low=found.rows[0].size,
+        high=found.rows[-1].size,
+        trend=found.trend,
+        worst=min(found.ratios, default=None),
+        best=max(found.ratios, default=None),
+        span=_span(comparison.sections[index], found.rows),
+        text=_text(comparison, column, found),
+    )
+
+
+def _span(section: Section, rows: Sequence[Row]) -> str:
+    low, high = format_size(rows[0].size), format_size(rows[-1].size)
+    first, last = rows[0] is section.rows[0], rows[-1] is section.rows[-1]
+    if len(rows) == 1:
+        return low
+    if first and not last:
+        return f"≤ {high}"
+    if last and not first:
+        return f"≥ {low}"
+    return f"{low} – {high}"
+
+
+def _text(comparison: Comparison, column: int, found: _Range) -> str:
+    label, base = comparison.columns[column].label, comparison.base.label
+    ratios = _ratios(found.ratios)
+    best = " against ".join(
+        _best(comparison, found.rows, index) for index in (column, len(comparison.columns) - 1)
+    )
+    if found.trend is Trend.MISSING:
+        absent = [
+            name
+            for name, index in ((label, column), (base, -1))
+            if any(row.figures[index] is None for row in found.rows)
+        ]
+        return f"Not compared: {' and '.join(absent)} did not measure all of this."
+    says = {
+        Trend.SAME: "No clear difference",
+        Trend.AHEAD: f"{label} is ahead",
+        Trend.BEHIND: f"{label} is behind",
+        Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
+        Trend.MIXED: "Now one, now the other is ahead, or neither",
+    }[found.trend]
+    return f"{says}{f': {ratios}' if ratios else ''}. Best figures: {best}."
+
+
+def _ratios(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
+    return low if low == high else f"{low} to {high}"
+
+
+def _best(comparison: Comparison, rows: Sequence[Row], column: int) -> str:
+    choose = min if comparison.metric.lower_is_better else max
+    found = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
+    label = comparison.columns[column].label
+    if not found:
+        return f"{label} none"
+    value, _ = choose(found, key=lambda pair: pair[0])
+    size = max(size for each, size in found if each == value)
+    return f"{label} {comparison.scale.quantity(value)} at {format_size(size)}"
