@@ -1,0 +1,205 @@
+"""The documentation fits the program: examples run, the reference is current, links lead somewhere."""
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+from fabbench import __version__
+from fabbench.cli import cli
+from fabbench.errors import Exit
+from fabbench.model import METRICS, Outcome
+
+ROOT = Path(__file__).parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def text_of(path: str) -> str:
+    return (ROOT / path).read_text("utf-8")
+
+
+# ---------------------------------------------------------------- examples
+
+
+class Example(NamedTuple):
+    """A command in a ```console block, and the output shown below it."""
+
+    line: int
+    command: str
+    expected: str
+
+
+def blocks(text: str) -> Iterator[tuple[int, str, list[str]]]:
+    """Every fenced block: the line of its fence, what follows the fence's backquotes, its lines."""
+    opened: tuple[int, str, list[str]] | None = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            if opened:
+                yield opened
+            opened = None if opened else (number, line[3:].strip(), [])
+        elif opened:
+            opened[2].append(line)
+    assert opened is None, "a fence is not closed"
+
+
+def examples(path: Path) -> list[Example]:
+    found: list[Example] = []
+    for start, info, lines in blocks(path.read_text("utf-8")):
+        if info != "console":
+            continue
+        assert lines[0].startswith("$ "), f"{name(path)}:{start}: a console block starts with a command"
+        for number, line in enumerate(lines, start + 1):
+            if line.startswith("$ "):
+                found.append(Example(number, line[2:], ""))
+            elif found[-1].command.endswith("\\"):
+                found[-1] = found[-1]._replace(command=f"{found[-1].command}\n{line}")
+            else:
+                found[-1] = found[-1]._replace(expected=f"{found[-1].expected}{line}\n")
+    return found
+
+
+def pattern(expected: str) -> re.Pattern[str]:
+    """Match what is shown; `...` stands for anything in a line, alone in a line for any number of lines."""
+    lines = [line.rstrip() for line in expected.splitlines()]
+    parts = [
+        r"(?:[^\n]*\n)*?" if line == "..." else re.escape(line).replace(r"\.\.\.", r"[^\n]*?") + r"\s*?\n"
+        for line in lines
+    ]
+    return re.compile("".join(parts))
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("page", [page for page in PAGES if examples(page)], ids=name)
+def test_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
+    if "fabbench run" in page.read_text("utf-8") and shutil.which("fi_pingpong") is None:
+        pytest.skip("fi_pingpong is not installed")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
+    environment |= {
+        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
+        "COLUMNS": "110",
+        "NO_COLOR": "1",
+    }
+    status = 0
+    for example in examples(page):
+        done = subprocess.run(
+            ["bash", "-c", f"(exit {status})\n{example.command}"],
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        status = done.returncode
+        shown = f"{name(page)}:{example.line}: {example.command}"
+        assert pattern(example.expected).fullmatch(done.stdout), f"{shown}\n{done.stdout}"
+
+
+def test_only_blocks_with_a_reason_are_not_run() -> None:
+    for page in PAGES:
+        for start, info, _ in blocks(page.read_text("utf-8")):
+            where = f"{name(page)}:{start}"
+            assert re.fullmatch(r"console(?: no-run: .{10,})?|text|json|yaml|sh|python", info), where
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "same"),
+    [
+        ("a\n...\nd\n", "a\nb\nc\nd\n", True),
+        ("a\n...\nd\n", "a\nd\n", True),
+        ("took ... s\n", "took 3.1 s\n", True),
+        ("took ... s\n", "took 3.1 s\nand more\n", False),
+        ("a\n", "b\n", False),
+        ("", "anything\n", False),
+        ("1.5\n", "125\n", False),
+    ],
+)
+def test_the_matcher_of_examples(expected: str, output: str, same: bool) -> None:
+    assert bool(pattern(expected).fullmatch(output)) is same
+
+
+# ---------------------------------------------------------------- reference
+
+
+def test_the_reference_of_the_command_line_is_current() -> None:
+    written = runpy.run_path(str(ROOT / "docs/generate.py"))["reference"]()
+    assert text_of("docs/cli.md") == written, "run `make reference`"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    root = click.Context(cli)
+    reference = text_of("docs/cli.md")
+    for command_name in cli.list_commands(root):
+        command = cli.get_command(root, command_name)
+        assert command
+        assert command.help
+        assert f"\n## fabbench {command_name}\n" in reference
+        section = reference.partition(f"\n## fabbench {command_name}\n")[2].partition("\n## ")[0]
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert option.help, f"{command_name} {option.opts[0]} has no help"
+                assert f"`{option.opts[0]}" in section
+
+
+def test_the_contract_names_every_metric_outcome_and_status() -> None:
+    page = text_of("docs/formats.md")
+    for metric in METRICS.values():
+        better = "lower" if metric.lower_is_better else "higher"
+        assert re.search(rf"\| `{metric.name}` \| {re.escape(metric.unit)} \| {better} \|", page), metric
+    for outcome in Outcome:
+        assert f"| `{outcome}` |" in page, outcome
+    for status in Exit:
+        assert f"| {int(status)} |" in page, status
+
+
+# ---------------------------------------------------------------- links, changelog
+
+
+def anchors(text: str) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), f"{name(page)} → {target}"
+        if anchor:
+            assert anchor in anchors(linked.read_text("utf-8")), f"{name(page)} → {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page.name != "index.md"], ids=name)
+def test_every_page_is_in_the_index(page: Path) -> None:
+    assert f"]({page.name})" in text_of("docs/index.md")
+
+
+def test_the_make_targets_that_are_named_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), flags=re.MULTILINE))
+    named = {found for page in PAGES for found in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
+    assert named >= {"demo", "test"}
+    assert named <= targets
+
+
+def test_the_changelog_has_a_section_with_content() -> None:
+    sections = re.split(r"^## ", text_of("CHANGELOG.md"), flags=re.MULTILINE)[1:]
+    assert sections[0].startswith(("Unreleased\n", __version__))
+    assert re.search(r"^- \S", sections[0], flags=re.MULTILINE)
