@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from fabbench.compare import Comparison, Summary
 from fabbench.model import Outcome
 from fabbench.pool import FIELDS, REFUSED
-from fabbench.units import format_size
+from fabbench.units import format_size, format_sizes
 
 SPREAD = 0.1
 """Repeats that lie further apart than this part of their median are noted."""
@@ -17,6 +17,8 @@ SPREAD = 0.1
 _COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
 _EVIDENCE = frozenset({"network", "transport", "provider", "nics", "gdr", "domain", "fabric", "protocol"})
 """Facts that say what carried the data: they differ on purpose."""
+_NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
+"""Values by which a benchmark says that it has no such thing."""
 _QUIET = _EVIDENCE | {"complete", *FIELDS}
 
 
@@ -105,7 +107,8 @@ def _conditions(comparison: Comparison) -> str:
 
 def _same(comparison: Comparison, name: str) -> str:
     values = {value for column in comparison.columns for value in column.fields[name]}
-    return values.pop() if len(values) == 1 else ""
+    value = values.pop() if len(values) == 1 else ""
+    return "" if value in _NO_CHOICE.get(name, ()) else value
 
 
 def _unknown(columns: Sequence[Summary]) -> Iterator[str]:
@@ -178,7 +181,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             written = comparison.scale
             yield (
                 f"The repeats of {column.label} lie more than {SPREAD:.0%} of their median apart at "
-                f"{_sizes([each for each, _ in wide])}; furthest at {format_size(size)}: "
+                f"{format_sizes([each for each, _ in wide])}; furthest at {format_size(size)}: "
                 f"{written.text(cell.low)} to {written.quantity(cell.high)}."
             )
 
@@ -192,7 +195,7 @@ def _gaps(comparison: Comparison) -> Iterator[str]:
             if section.shown[index] and row.figures[index] is None
         ]
         if missing:
-            yield f"{column.label} has no {comparison.metric.name} at {_sizes(missing)}."
+            yield f"{column.label} has no {comparison.metric.name} at {format_sizes(missing)}."
 
 
 def _empty(columns: Sequence[Summary]) -> Iterator[str]:
@@ -204,11 +207,6 @@ def _empty(columns: Sequence[Summary]) -> Iterator[str]:
 
 def _sources(columns: Sequence[Summary]) -> str:
     return f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}."
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    names = [format_size(size) for size in sorted(set(sizes))]
-    return ", ".join(names) if len(names) <= 6 else f"{len(names)} sizes from {names[0]} to {names[-1]}"
 
 
 def _cut(text: str) -> str:

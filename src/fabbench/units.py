@@ -6,6 +6,7 @@ Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-b
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))
@@ -52,6 +53,12 @@ def format_size(size: int) -> str:
         if size >= step and size % step == 0:
             return f"{size // step} {suffix}"
     return f"{size} B"
+
+
+def format_sizes(sizes: Iterable[int]) -> str:
+    """Write several sizes in ascending order: each of a few, ``"29 sizes from 8 B to 2 GB"`` of many."""
+    names = [format_size(size) for size in sorted(set(sizes))]
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)} sizes from {names[0]} to {names[-1]}"
 
 
 def parse_quantity(text: str, units: dict[str, float]) -> float:
