@@ -20,9 +20,9 @@ LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "judge"),
-        *("plan", "compare", "pool", "standout", "gate"),
+        *("plan", "launches", "compare", "pool", "standout", "notes", "gate"),
     },
-    "edge": {"report", "inputs", "store", "process", "drive", "launchers", "run"},
+    "edge": {"files", "report", "inputs", "store", "process", "drive", "launchers", "run"},
     "command line": {"cli", "__main__"},
 }
 """From the bottom up. A module imports from its own layer or from one below it, and never in a circle."""

@@ -95,6 +95,9 @@ def test_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
     }
     status = 0
     for example in examples(page):
+        shown = f"{name(page)}:{example.line}: {example.command}"
+        if status != 0:
+            assert example.command == "echo $?", f"{shown} follows a status of {status} that is not shown"
         done = subprocess.run(
             ["bash", "-c", f"(exit {status})\n{example.command}"],
             cwd=tmp_path,
@@ -106,8 +109,8 @@ def test_examples_print_what_is_shown(page: Path, tmp_path: Path) -> None:
             check=False,
         )
         status = done.returncode
-        shown = f"{name(page)}:{example.line}: {example.command}"
         assert pattern(example.expected).fullmatch(done.stdout), f"{shown}\n{done.stdout}"
+    assert status == 0, "the last command's status is not shown"
 
 
 def test_only_blocks_with_a_reason_are_not_run() -> None:
