@@ -30,8 +30,8 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[tuple[Outcome, str]]:
     if record.wrong:
         yield Outcome.CORRUPT, f"The benchmark found wrong data: {_count(record.wrong, 'failed check')}."
-    if ending and ending.timed_out:
-        yield Outcome.TIMEOUT, ending.timed_out
+    if timed_out := _timeout(record, ending):
+        yield Outcome.TIMEOUT, timed_out
     if record.failures:
         yield Outcome.FAILED, record.failures[0]
     if ending and ending.status:
@@ -40,6 +40,10 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.TRUNCATED, truncated
     if proof:
         yield from _fabric_verdicts(record, proof)
+
+
+def _timeout(record: Record, ending: Ending | None) -> str:
+    return (ending.timed_out if ending else "") or record.timed_out
 
 
 def _truncation(record: Record, ending: Ending | None) -> str:
@@ -51,13 +55,14 @@ def _truncation(record: Record, ending: Ending | None) -> str:
         more = " …" if len(record.damaged) > 5 else ""
         return f"{_count(len(record.damaged), 'row')} could not be read (line {lines}{more})."
     if not record.points:
-        return "No row was read: the output ends before the first result."
+        where = (
+            "the output ends before the first result" if record.benchmark else "no benchmark's output is here"
+        )
+        return f"No row was read: {where}."
     if record.finished is False:
         return "The output ends before the benchmark's own closing lines."
     missing = set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
-    if missing:
-        return f"Planned and not measured: {', '.join(format_size(size) for size in sorted(missing))}."
-    return ""
+    return f"Planned and not measured: {', '.join(map(format_size, sorted(missing)))}." if missing else ""
 
 
 def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, str]]:
@@ -88,7 +93,7 @@ def _complete(record: Record, ending: Ending | None) -> str:
     """Whether everything that was to be measured was: the fact `complete`."""
     if record.finished is None and ending is None and record.points and not record.damaged:
         return "unknown"
-    return "no" if _truncation(record, ending) or (ending and ending.timed_out) else "yes"
+    return "no" if _truncation(record, ending) or _timeout(record, ending) else "yes"
 
 
 def _count(number: int, noun: str) -> str:

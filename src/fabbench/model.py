@@ -128,6 +128,8 @@ class Record:
     damaged: list[Damaged] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     """Error texts of the benchmark or its launcher, as sentences, in order of appearance."""
+    timed_out: str = ""
+    """A sentence, when the benchmark's or the launcher's own time limit ended it."""
     wrong: int = 0
     """Failed data checks; any at all is `corrupt`."""
     finished: bool | None = False

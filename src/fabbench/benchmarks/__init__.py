@@ -41,6 +41,10 @@ class Benchmark(Protocol):
     def name(self) -> str:
         """The name in commands and in the contract's `benchmark`."""
 
+    @property
+    def joins_groups(self) -> bool:
+        """Whether one execution may print in several stream groups (client and server on two nodes)."""
+
     def reader(self) -> Reader:
         """Give a fresh reader."""
 

@@ -1,0 +1,119 @@
+"""What an nccl-tests log shows about itself: sizes that are missing, figures that do not fit. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fabbench.model import Finding, Point, Record, Severity
+from fabbench.units import format_size
+
+_MOST_POINTS = 10_000
+"""Points whose arithmetic is checked; later ones are printed by the same code."""
+
+
+@dataclass(slots=True)
+class Sweep:
+    """What the banner asked for, and what the text says of it later."""
+
+    asked: tuple[int, int, int, str] | None = None
+    """minBytes, maxBytes, step, `factor` or `bytes`."""
+    reduced: int = 0
+    """maxBytes after nccl-tests reduced it; 0: it did not."""
+    reduced_line: str = ""
+    average: str = ""
+    average_line: str = ""
+
+
+def findings(record: Record, sweep: Sweep) -> Iterator[Finding]:
+    """Say what a reader of these numbers should know."""
+    if sweep.reduced:
+        yield Finding(
+            code="range-reduced",
+            severity=Severity.WARNING,
+            meaning=f"nccl-tests ended the sweep below {format_size(sweep.reduced)}, "
+            "less than was asked for, because memory was short.",
+            line=sweep.reduced_line,
+            advice="Ask for sizes that fit (-e), or free GPU memory; the exit status says nothing of this.",
+        )
+    if record.facts.get("ranks") == 1 and record.points:
+        yield Finding(
+            code="one-rank",
+            severity=Severity.WARNING,
+            meaning="One rank only: busbw is 0 by definition, and nothing went over a fabric.",
+            advice="Start more ranks, and build nccl-tests with MPI=1 for more than one host.",
+        )
+    if record.facts.get("checked") == "no":
+        yield Finding(
+            code="not-checked",
+            severity=Severity.NOTE,
+            meaning="The data were not checked (-c 0): `0 OK` in the footer says nothing.",
+            advice="Run with -c 1 once.",
+        )
+    yield from _missing(record, sweep)
+    yield from _average(record, sweep)
+    yield from _arithmetic(record)
+
+
+def _missing(record: Record, sweep: Sweep) -> Iterator[Finding]:
+    if sweep.asked is None or not record.finished or not record.points:
+        return
+    low, high, step, kind = sweep.asked
+    sizes = {point.size for point in record.points}
+    last = min(high, sweep.reduced or high)
+    # Sizes of gather-like collectives are cut to a multiple of the ranks: only the number is sure.
+    expected = 0
+    size = low
+    while size <= last and expected <= 100_000:
+        expected += 1
+        size = size * step if kind == "factor" and step > 1 else size + max(step, 1)
+        if kind == "factor" and (step <= 1 or not size):
+            return
+    found = len(sizes - {0})
+    zero = sum(1 for point in record.points if not point.size)
+    if found + zero < expected:
+        yield Finding(
+            code="sizes-missing",
+            severity=Severity.WARNING,
+            meaning=f"The sweep should have {expected} sizes, and rows of {found} are here.",
+            advice="Look for lines that a pipe, a terminal or an editor took out.",
+        )
+
+
+def _values(point: Point) -> dict[str, float]:
+    return dict(zip(point.metrics, point.values, strict=True))
+
+
+def _average(record: Record, sweep: Sweep) -> Iterator[Finding]:
+    """Compare the printed average with the mean of both busbw columns, as far as its rounding allows."""
+    try:
+        printed = float(sweep.average)
+    except ValueError:
+        return
+    values = [_values(point).get("busbw") for point in record.points if "stat" not in point.labels]
+    known = [value / 1e9 for value in values if value is not None]
+    mean = sum(known) / len(known) if known else 0.0
+    if abs(mean - printed) > 0.011 + 0.0006 * abs(printed):
+        yield Finding(
+            code="average-mismatch",
+            severity=Severity.WARNING,
+            meaning=f"The printed average is {printed:g} GB/s, and that of the rows here is {mean:.4g} GB/s: "
+            "rows are missing.",
+            line=sweep.average_line,
+        )
+
+
+def _arithmetic(record: Record) -> Iterator[Finding]:
+    for point in record.points[:_MOST_POINTS]:
+        values = _values(point)
+        time, algbw = values.get("time", 0.0), values.get("algbw", 0.0)
+        # Half of it for the old formulas and two ranks; 0.01 GB/s and 0.01 us are the print's resolution.
+        if not time or not algbw or "stat" in point.labels:
+            continue
+        fits = 0.45 * point.size / (time * 1.001 + 1e-8) - 1e7 <= algbw
+        if not fits or algbw * (time * 0.999 - 1e-8) > point.size * 1.06 + 1e7 * time:
+            yield Finding(
+                code="row-arithmetic",
+                severity=Severity.WARNING,
+                meaning=f"At {format_size(point.size)} the printed algbw ({algbw / 1e9:g} GB/s) does not fit "
+                f"size and time ({point.size / time / 1e9:.4g} GB/s).",
+            )
+            return

@@ -1,0 +1,259 @@
+"""Rows and headers of nccl-tests tables, v1.0 to 2.19. Pure.
+
+A row is read by its tokens, from the right: numbers outgrow their columns. The layouts, and the source
+lines they were read in, are in docs/formats.md.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fabbench.model import Labels, Point
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "int8": 1, "char": 1, "uint8": 1, "int32": 4, "int": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "half": 2, "float": 4, "double": 8, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1,
+    "f8e4m3": 1, "f8e5m2": 1,
+}  # fmt: skip
+"""Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?", re.ASCII)
+_WORD = re.compile(r"[a-z][a-z_0-9]*", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,4}", re.ASCII)
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d", re.ASCII)
+_RELATIVE_ERROR = re.compile(r"\d+e[+-]\d+", re.ASCII)
+_DIGITS = re.compile(r"\d{1,18}", re.ASCII)
+_CELL = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
+_CUT_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z]{1,6}", re.ASCII)
+_CACHE = 1 << 17
+
+
+class Scaled(dict[str, float | None]):
+    """Token → value in base units, or None if it is no number. Exact: the exponent joins the text."""
+
+    def __init__(self, exponent: int) -> None:
+        super().__init__()
+        self._exponent = exponent
+
+    def __missing__(self, token: str) -> float | None:
+        if len(self) >= _CACHE:
+            self.clear()
+        value: float | None = None
+        if _NUMBER.fullmatch(token):
+            digits, _, exponent = token.partition("e")
+            value = float(f"{digits}e{int(exponent or 0) + self._exponent}")
+        self[token] = value
+        return value
+
+
+MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = Scaled(-6), Scaled(-3), Scaled(9), Scaled(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the header says of the columns."""
+
+    sides: int = 2
+    """Groups of time, algbw, busbw and check: out-of-place and in-place, or one."""
+    check: str = "unknown"
+    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header was seen."""
+    time: str = "time"
+    milliseconds: bool = False
+    per_iteration: bool = False
+    timestamp: bool = False
+    left: tuple[str, ...] | None = None
+    """Columns between type and time; None: no header was seen."""
+
+    @property
+    def group(self) -> int:
+        """Tokens of one side."""
+        return 8 if self.per_iteration else 4
+
+
+def read_header(text: str) -> Layout | None:
+    """Read the header line with the column names; None for any other line."""
+    words = text.lstrip("# \t").split()
+    if not words or words[0] not in {"size", "bytes"}:
+        return None
+    timed = [word for word in words if word in {"time", "cputime"}]
+    if not timed or "algbw" not in words or "type" not in words:
+        return None
+    checks = {"#wrong": "wrong", "error": "error", "res": "error"}
+    check = next((checks[word] for word in words if word in checks), None)
+    left = words[words.index("type") + 1 : words.index(timed[0])]
+    if check is None or not {*left} <= {"redop", "op", "root"}:
+        return None
+    return Layout(
+        sides=min(len(timed), 2),
+        check=check,
+        time="cpu_time" if timed[0] == "cputime" else "time",
+        # v1 says neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
+        milliseconds=words[0] == "bytes",
+        per_iteration="i_min" in words,
+        timestamp="timestamp" in words,
+        left=tuple("redop" if word == "op" else word for word in left),
+    )
+
+
+class Row(NamedTuple):
+    """One whole row. `points` holds one point a side, and one for each per-iteration statistic."""
+
+    size: int
+    elements: int
+    dtype: str
+    points: tuple[Point, ...]
+    checked: bool
+    """Whether a side states the result of a data check."""
+    wrong: int
+    """Sides that state wrong data."""
+    open_end: bool
+    """The last number may go on behind a tear: a count of wrong elements that is not 0."""
+
+
+class RowReader:
+    """Reads the rows of one table."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._labels: dict[tuple[str, ...], Labels] = {}
+
+    def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
+        """Read a row's tokens; None if they are not a whole row of this table."""
+        layout = self.layout
+        tail = 1 if in_place_only else layout.sides
+        numbers = tail * layout.group + (2 if layout.timestamp else 0)
+        between = len(tokens) - 3 - numbers
+        if not 0 <= between <= 2 or tokens[2] not in DTYPE_BYTES:
+            return None
+        if not (_DIGITS.fullmatch(tokens[0]) and _DIGITS.fullmatch(tokens[1])):
+            return None
+        left = self._left(tokens[3 : 3 + between])
+        if left is None or (layout.timestamp and not self._stamped(tokens)):
+            return None
+        size, key = int(tokens[0]), (tokens[2], *left)
+        placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
+        points: list[Point] = []
+        checked, wrong, last = False, 0, 0.0
+        for side in range(tail):
+            at = 3 + between + side * layout.group
+            check = tokens[at + 3]
+            verdict = self._check(check)
+            values = self._values(tokens, at)
+            if verdict is None or values is None:
+                return None
+            labels = self._labelled(placements[side] if layout.sides == 2 else "", key)
+            points += self._points(size, labels, values, verdict)
+            if layout.per_iteration:
+                statistics = self._statistics(tokens, at + 4, size, labels)
+                if statistics is None:
+                    return None
+                points += statistics
+            checked = checked or check != "N/A"
+            wrong += verdict > 0
+            last = 0.0 if layout.per_iteration or layout.timestamp else verdict
+        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, last > 0)
+
+    def _left(self, between: list[str]) -> tuple[str, str] | None:
+        """Read redop and root; either may be missing, and redop may be blank."""
+        redop = root = ""
+        for token in between:
+            if _INTEGER.fullmatch(token) and not root:
+                root = token
+            elif _WORD.fullmatch(token) and not redop and not root:
+                redop = token
+            else:
+                return None
+        expected = self.layout.left
+        if expected is not None and (
+            (redop and "redop" not in expected) or bool(root) != ("root" in expected)
+        ):
+            return None
+        return redop, root
+
+    def _check(self, cell: str) -> float | None:
+        """Read the check column: a count, -1 where it states none, None if it cannot be read."""
+        if cell == "N/A":
+            return -1
+        value = PLAIN[cell]
+        if value is None:
+            return None
+        if self.layout.check == "error" or (
+            self.layout.check == "unknown" and _RELATIVE_ERROR.fullmatch(cell)
+        ):
+            return -1
+        return value
+
+    def _values(self, tokens: list[str], at: int) -> tuple[float, float, float] | None:
+        scale = MILLISECONDS if self.layout.milliseconds else MICROSECONDS
+        time, algbw, busbw = scale[tokens[at]], GIGABYTES[tokens[at + 1]], GIGABYTES[tokens[at + 2]]
+        if time is None or algbw is None or busbw is None:
+            return None
+        return time, algbw, busbw
+
+    def _points(
+        self, size: int, labels: Labels, values: tuple[float, float, float], verdict: float
+    ) -> tuple[Point, ...]:
+        time = self.layout.time
+        if verdict < 0:
+            return (Point(size, labels, (time, "algbw", "busbw"), values),)
+        return (Point(size, labels, (time, "algbw", "busbw", "wrong"), (*values, verdict)),)
+
+    def _statistics(self, tokens: list[str], at: int, size: int, labels: Labels) -> list[Point] | None:
+        """Read `i_min i_max i_p99 i_cv%`; the last has no metric of its own."""
+        values = [MICROSECONDS[token] for token in tokens[at : at + 3]]
+        if None in values or PLAIN[tokens[at + 3]] is None:
+            return None
+        return [
+            Point(size, self._with_stat(labels, stat), ("time",), (value,))
+            for stat, value in zip(("min", "max", "p99"), values, strict=True)
+            if value is not None
+        ]
+
+    def _labelled(self, placement: str, key: tuple[str, str, str]) -> Labels:
+        labels = self._labels.get((placement, *key))
+        if labels is None:
+            names = {"placement": placement, "dtype": key[0], "redop": key[1], "root": key[2]}
+            labels = {name: value for name, value in names.items() if value}
+            self._labels[placement, *key] = labels
+        return labels
+
+    def _with_stat(self, labels: Labels, stat: str) -> Labels:
+        key = (*labels.values(), stat)
+        if key not in self._labels:
+            self._labels[key] = {**labels, "stat": stat}
+        return self._labels[key]
+
+    @staticmethod
+    def _stamped(tokens: list[str]) -> bool:
+        return bool(_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
+
+
+def starts_row(tokens: list[str]) -> bool:
+    """Tell whether these tokens may be the beginning of a row that was torn off (its last token cut)."""
+    if not tokens or not all(map(_DIGITS.fullmatch, tokens[:2])):
+        return False
+    if len(tokens) <= 3:
+        return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
+    inner, last = tokens[3:-1], tokens[-1]
+    return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
+
+
+def plausible(row: Row) -> bool:
+    """Tell whether a row's figures fit each other: demanded of rows that were put together from pieces.
+
+    count × type divides size, and algbw is between (n-1)/n and 1 times size / time, within what is printed.
+    """
+    unit = row.elements * DTYPE_BYTES[row.dtype]
+    if (unit and row.size % unit) or (not unit and row.size):
+        return False
+    for point in row.points:
+        if "stat" in point.labels or len(point.values) < 3:
+            continue
+        time, algbw, busbw = point.values[:3]
+        # Printed to 5 significant digits at worst, and to 0.01 GB/s.
+        low, high = 0.45 * row.size / (time * 1.0001 + 5e-9), row.size / max(time * 0.9999 - 5e-9, 1e-12)
+        if not low - 6e6 <= algbw <= high * 1.06 + 6e6 or busbw > 2 * algbw + 1.1e7 + 0.06 * algbw:
+            return False
+    return True

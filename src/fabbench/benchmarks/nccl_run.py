@@ -1,0 +1,254 @@
+"""One nccl-tests execution while it is read, and what its text comes to."""
+
+from collections.abc import Callable, Mapping
+
+from fabbench.benchmarks.nccl_findings import Sweep, findings
+from fabbench.benchmarks.nccl_rows import Layout, Row
+from fabbench.benchmarks.nccl_table import Table
+from fabbench.benchmarks.nccl_text import BANNER, DEVICES, HEADER, Statement, case_of, nccl_version
+from fabbench.model import Line, Point, Record
+
+_MOST_TEXTS = 50
+NO_MPI = (
+    "The program was built without MPI: copies that know nothing of each other ran side by side, "
+    "each with a table of its own."
+)
+
+
+class Run:
+    """Takes what belongs to one execution. Several streams (ranks) may print into it."""
+
+    def __init__(self, case: str | None) -> None:
+        self.copies = False
+        """Whether several programs print a table each, where one should."""
+        self.footers = 0
+        self._record = Record(benchmark="nccl", case=case)
+        self._tables: dict[str, Table] = {}
+        self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
+        self._seen: dict[str, set[str]] = {}
+        self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
+        self._groups: set[str] = set()
+        self._sweep = Sweep()
+        self._chain = ""
+        self._usage = ""
+        self._checked: bool | None = None
+        self._wrong_sides = 0
+        self._wrong_checks = 0
+
+    # -- rows
+
+    def row(self, line: Line, *, headless: bool = False) -> tuple[list[Point], bool]:
+        """Read a line as a row: the points that are whole now, and whether it was a part of a table.
+
+        `headless`: no header was seen; only a whole row counts.
+        """
+        rank = line.stream.rank
+        table = self._tables.get(rank)
+        if table is None:
+            if not headless:
+                return [], False
+            table = Table(Layout())
+        rows, mine = table.feed(line.number, line.text)
+        if headless and not (rows or table.holds_row):
+            return [], False
+        self._tables[rank] = table
+        return self._take(rank, rows), mine
+
+    def _take(self, rank: str, rows: list[Row]) -> list[Point]:
+        if not rows:
+            return []
+        if "bounds" in self._seen.get(rank, ()):
+            self.copies = True  # a row behind the footer is another copy's
+        new = [point for row in rows for point in row.points]
+        self._points.setdefault(rank, []).extend(new)
+        for row in rows:
+            self._checked = bool(self._checked) or row.checked
+            self._wrong_sides += row.wrong
+        return new
+
+    def flush(self) -> list[Point]:
+        """End the tables: give the points of a row that was held back."""
+        return [point for rank, table in self._tables.items() for point in self._take(rank, table.flush())]
+
+    # -- what the text around the rows states
+
+    @property
+    def headless_so_far(self) -> bool:
+        """Whether it has come to no table yet, and to no error either."""
+        return not self._tables and not self._record.failures
+
+    def ended_by(self, line: Line, statement: Statement) -> bool:
+        """Tell whether a line can only belong to another execution, after this one."""
+        rank = line.stream.rank
+        seen = self._seen.get(rank, set())
+        if statement.stage == BANNER:
+            beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
+            return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
+        if statement.stage == DEVICES:
+            begun = "bounds" in seen or bool(self._points.get(rank))
+            return statement.kind != "reducing" and begun and not self.copies
+        if statement.stage == HEADER and not self.copies:
+            return "bounds" in seen or bool(self._points.get(rank))
+        return False
+
+    def state(self, line: Line, statement: Statement) -> None:
+        """Take in one statement."""
+        rank = line.stream.rank
+        if statement.stage <= HEADER and rank not in self._seen and self._banners():
+            self.copies = True  # with mpirun's tags, only one rank prints
+        self._seen.setdefault(rank, set()).add(statement.kind)
+        if statement.layout is not None:
+            self._header(rank, statement.layout)
+        else:
+            _HANDLERS[statement.kind](self, line.text.strip(), statement.words)
+
+    def adopt(self, ghost: "Run") -> None:
+        """Take over what another copy of the same program printed before its header."""
+        self._devices = ghost._devices | self._devices  # noqa: SLF001 - the same class
+        self._record.case = self._record.case or ghost._record.case  # noqa: SLF001
+
+    def _banners(self) -> bool:
+        return any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
+
+    def _header(self, rank: str, layout: Layout) -> None:
+        old = self._tables.get(rank)
+        if old is not None:
+            self.copies = True
+            return
+        self._tables[rank] = Table(layout)
+
+    def _version(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self._record.facts["nccl_tests"] = words[0] or ""
+        if words[2]:
+            self._record.facts["nccl"] = nccl_version(words[2])
+
+    def _program(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self._record.case = case_of(words[0] or "") or None
+
+    def _config(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        low, high, step, kind, warmup, iterations = (word or "" for word in words)
+        self._sweep.asked = (int(low), int(high), int(step), kind)
+        self._record.facts |= {"iterations": int(iterations), "warmup": int(warmup)}
+
+    def _device(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        rank, group, pid, host = int(words[0] or 0), words[1] or "0", words[2] or "", words[3] or ""
+        known = self._devices.get(rank)
+        if known is not None and known != (host, pid):
+            self.copies = True
+        self._devices[rank] = (host, pid)
+        self._groups.add(group)
+
+    def _reducing(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._sweep.reduced, self._sweep.reduced_line = int(words[0] or 0), text
+
+    def _bounds(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self.footers += 1
+        self._record.finished = True
+        if words[1] == "FAILED":
+            self._wrong_checks += int(words[0] or 0)
+
+    def _average(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._record.finished = True
+        self._sweep.average, self._sweep.average_line = words[0] or "", text
+        if words[1] == "FAILED":
+            self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
+
+    def _failure(self, text: str, words: tuple[str | None, ...]) -> None:
+        del words
+        self._fail(f"nccl-tests reported an error: {text[:300]}")
+
+    def _timeout(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._record.timed_out = self._record.timed_out or (
+            f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}"
+        )
+
+    def _unwinding(self, text: str, words: tuple[str | None, ...]) -> None:
+        del words
+        self._chain = self._chain or text
+
+    def _used(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._usage = text
+        self._record.case = self._record.case or case_of(words[0] or "") or None
+
+    def _ignore(self, text: str, words: tuple[str | None, ...]) -> None:
+        """Nothing to note but that it was seen."""
+
+    def _fail(self, sentence: str) -> None:
+        failures = self._record.failures
+        if len(failures) < _MOST_TEXTS and sentence not in failures:
+            failures.append(sentence)
+
+    # -- what it comes to
+
+    def finish(self) -> Record:
+        """Give the record. The tables must have been flushed."""
+        record, several = self._record, len(self._points) > 1
+        for rank, points in self._points.items():
+            record.points += [_of_rank(point, rank) for point in points] if several else points
+        record.damaged = sorted(row for table in self._tables.values() for row in table.damaged)
+        # FAILED counts checks (row × side × rank); without a footer only the rows tell.
+        record.wrong = self._wrong_checks or self._wrong_sides
+        if self._usage and not record.points:
+            self._fail("The program printed its usage text instead of running.")
+        if self._chain and not record.failures and not record.wrong:
+            self._fail(f"nccl-tests ended with an error: {self._chain[:300]}")
+        if self.copies or several:
+            record.failures.insert(0, NO_MPI)
+        record.facts |= self._facts()
+        if record.case is None and record.points:
+            record.case = _case_by_arithmetic(record.points)
+        record.findings += findings(record, self._sweep)
+        return record
+
+    def _facts(self) -> dict[str, str | int]:
+        facts: dict[str, str | int] = {}
+        if self._devices:
+            hosts = {host for host, _ in self._devices.values()}
+            ranks = max(self._devices) + 1
+            facts["ranks"] = ranks
+            if len(self._devices) == ranks:
+                facts["hosts"] = len(hosts)
+                if ranks % len(hosts) == 0:
+                    facts["gpus_per_host"] = ranks // len(hosts)
+        if len(self._groups) > 1:
+            facts["groups"] = len(self._groups)
+        if self._checked is not None:
+            facts["checked"] = "yes" if self._checked else "no"
+        return facts
+
+
+def _of_rank(point: Point, rank: str) -> Point:
+    return point._replace(labels={**point.labels, "rank": rank})
+
+
+def _case_by_arithmetic(points: list[Point]) -> str | None:
+    """Name the collective where the figures leave no other: only all_reduce has busbw above algbw."""
+    for point in points:
+        values = dict(zip(point.metrics, point.values, strict=True))
+        algbw, busbw = values.get("algbw", 0.0), values.get("busbw", 0.0)
+        if algbw > 1e9 and busbw > 1.05 * algbw:
+            return "all_reduce"
+    return None
+
+
+_HANDLERS: Mapping[str, Callable[[Run, str, tuple[str | None, ...]], None]] = {
+    "json": Run._ignore,  # noqa: SLF001 - a table of this class's own methods
+    "version": Run._version,  # noqa: SLF001
+    "program": Run._program,  # noqa: SLF001
+    "config": Run._config,  # noqa: SLF001
+    "device": Run._device,  # noqa: SLF001
+    "using": Run._ignore,  # noqa: SLF001
+    "reducing": Run._reducing,  # noqa: SLF001
+    "bounds": Run._bounds,  # noqa: SLF001
+    "average": Run._average,  # noqa: SLF001
+    "concluded": Run._program,  # noqa: SLF001
+    "failure": Run._failure,  # noqa: SLF001
+    "timeout": Run._timeout,  # noqa: SLF001
+    "chain": Run._unwinding,  # noqa: SLF001
+    "usage": Run._used,  # noqa: SLF001
+}

@@ -1,0 +1,66 @@
+"""NCCL's debug text: taken out of the lines around it, also where it tears a table row apart.
+
+NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer has
+just stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. To cut there exactly, one must know
+where the host's name begins, so the names are learnt from lines that are not torn.
+"""
+
+import re
+from typing import NamedTuple
+
+_DEBUG = re.compile(
+    r"(?P<host>[^\s:]{1,255}) ?:\d+:\d+ \[-?\d+\] (?:[^\n]{0,400}?)"
+    r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
+)
+_TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
+# A row that stops inside a number, with a host's name behind it: split where the number ends.
+_GLUED_NUMBER = re.compile(r"(-?\d[\d.]*(?:e[+-]\d+)?|-)(?=[A-Za-z])")
+_ROW_SO_FAR = re.compile(r"\s*\d+\s")
+UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+"""Stands at the end of a torn piece whose last characters cannot be told from a host's name."""
+
+
+class DebugText(NamedTuple):
+    """One debug message, and the piece of another line that stood before it (usually nothing)."""
+
+    before: str
+    level: str
+    message: str
+
+
+class Hosts:
+    """The host names of one log, learnt as they come."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def learn(self, name: str) -> None:
+        """Take note of a name that a device line tells."""
+        if len(self.names) < 100_000:
+            self.names.add(name)
+
+    def split(self, text: str) -> DebugText | None:
+        """Find debug text in a line; None if there is none."""
+        match = _DEBUG.search(text)
+        if match is None:
+            return None
+        before = _TIMESTAMP.sub("", text[: match.start()])
+        token = match["host"]
+        if before.strip() or token not in self.names:
+            before += self._glued(before, token)
+        return DebugText(before if before.strip() else "", match["level"], text[match.end() :])
+
+    def _glued(self, before: str, token: str) -> str:
+        """Say what of `token` belongs to the torn piece before the host's name."""
+        if token in self.names:
+            return ""
+        known = max((name for name in self.names if token.endswith(name)), key=len, default="")
+        if known:
+            return token.removesuffix(known)
+        if not before.strip():
+            self.learn(token)
+            return ""
+        number = _GLUED_NUMBER.match(token)
+        if number and before[-1:].isspace():
+            return number[0]
+        return UNREADABLE if _ROW_SO_FAR.match(before) else ""
