@@ -1,0 +1,112 @@
+"""What a command is given to read → columns: runs, arms of runs, log files, nccl-tests JSON, in any mix.
+
+One file is one column: the executions in it are repeats where they agree in what matters, and become tables
+of their own where they do not (several cases, dtypes, numbers of ranks).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fabbench.errors import MachineError, RequestError
+from fabbench.files import parse_file
+from fabbench.model import Proof
+from fabbench.pool import Column
+
+NO_FABRIC = frozenset({"any", "-"})
+"""What `--fabric` is given for an input that is not to be judged."""
+
+
+def columns(argument: str, *, store: Path, fabric: str | None = None) -> list[Column]:
+    """Read one argument: a log file, a run (directory, id, `last`), or `RUN:ARM`.
+
+    A file is one column, named by its stem and judged against `fabric` if that is given; a run has one for
+    each arm, judged when it was measured. Raises MachineError for what cannot be read or is not recognised.
+    """
+    proof = None if fabric is None or fabric in NO_FABRIC else Proof(fabric=fabric)
+    path = Path(argument)
+    if path.is_file():
+        return [_file(path, proof)]
+    if proof is not None:
+        raise RequestError(
+            f"{argument} is a run, which was judged against its own fabrics.",
+            hint="Give --fabric any for it; --fabric is for log files.",
+        )
+    if path.is_dir():
+        return _run(argument, "", store)
+    if not path.suffix and ":" in argument:
+        run, _, arm = argument.rpartition(":")
+        return _run(run, arm, store)
+    if path.suffix or len(path.parts) > 1:
+        raise MachineError(f"There is no file {argument}.", hint="Name a log file, a run, or RUN:ARM.")
+    return _run(argument, "", store)
+
+
+def _file(path: Path, proof: Proof | None) -> Column:
+    logs = tuple(parse_file(path, proof=proof))
+    if not logs:
+        raise MachineError(
+            f"Nothing in {path} is recognised as a benchmark's output.",
+            hint="fabbench reads nccl-tests (text and JSON), fi_pingpong, and its own runs.",
+        )
+    return Column(label=path.stem, logs=logs, source=str(path))
+
+
+def _run(ref: str, arm: str, store: Path) -> list[Column]:
+    from fabbench.store import open_run
+
+    run = open_run(ref, store)
+    labels = [each.label for each in run.arms]
+    if arm and arm not in labels:
+        raise RequestError(f"Run {run.id} has no arm {arm}.", hint=f"It has {', '.join(labels)}.")
+    found = [
+        Column(label=label, logs=tuple(run.logs(label)), source=f"run {run.id}")
+        for label in labels
+        if arm in {"", label}
+    ]
+    for column in found:
+        if not column.logs:
+            raise MachineError(
+                f"Arm {column.label} of run {run.id} has no execution yet.",
+                hint=f"fabbench show {run.id} says what there is.",
+            )
+    return found
+
+
+def labelled(found: Sequence[Column], labels: Sequence[str]) -> list[Column]:
+    """Name columns by the user's own words, if there are any, and make equal names distinct.
+
+    Raises RequestError where there are words for another number of columns.
+    """
+    if labels and len(labels) != len(found):
+        names = ", ".join(column.label for column in found)
+        raise RequestError(
+            f"There are {len(labels)} labels for {len(found)} columns ({names}).",
+            hint="Give --label once for each column, in order, or not at all.",
+        )
+    if labels:
+        found = [
+            replace(column, label=label, label_given=True)
+            for column, label in zip(found, labels, strict=True)
+        ]
+    return _distinct(found)
+
+
+def _distinct(found: Sequence[Column]) -> list[Column]:
+    """Add where a column comes from, and then a number, to labels that several columns have."""
+    counts = Counter(column.label for column in found)
+    named = [
+        replace(column, label=f"{column.label} ({column.source})") if counts[column.label] > 1 else column
+        for column in found
+    ]
+    taken: set[str] = set()
+    result = []
+    for column in named:
+        label, number = column.label, 1
+        while label in taken:
+            number += 1
+            label = f"{column.label} {number}"
+        taken.add(label)
+        result.append(replace(column, label=label))
+    return result
