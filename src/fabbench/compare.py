@@ -31,8 +31,8 @@ class Summary:
     reasons: tuple[str, ...]
     """Why its logs are not all ok: one sentence for each that is not."""
     executions: int
-    facts: Mapping[str, tuple[str, ...]]
-    """Every value of each fact of its logs, as text."""
+    facts: Mapping[str, tuple[str | int, ...]]
+    """Every value of each fact of its logs, in order of appearance."""
     fields: Mapping[str, tuple[str, ...]]
     """Every known value of each of `pool.FIELDS`."""
     empty: int
@@ -164,10 +164,10 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _summary(column: Column, reading: Reading) -> Summary:
-    facts: dict[str, dict[str, None]] = {}
+    facts: dict[str, dict[str | int, None]] = {}
     for log in column.logs:
         for name, value in log.facts.items():
-            facts.setdefault(name, {})[str(value)] = None
+            facts.setdefault(name, {})[value] = None
     bad = [log for log in column.logs if log.outcome is not Outcome.OK]
     return Summary(
         label=column.label,

@@ -74,7 +74,7 @@ def _carrier(column: Summary) -> str:
     carried = [value for value in column.facts.get("transport", ()) if value != "unknown"]
     if carried:
         nics = column.facts.get("nics", ())
-        detail = f" ({_or(nics)} NICs for each rank)" if nics else ""
+        detail = f" ({_or(nics)} {'NIC' if nics == (1,) else 'NICs'} for each rank)" if nics else ""
         return f"{_or(carried)} carried the data{detail}"
     networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
     if networks:
@@ -100,7 +100,7 @@ def _conditions(comparison: Comparison) -> str:
             and len(found) == 1
             and all(name in column.facts for column in comparison.columns)
         ):
-            parts.append(f"{name} {_cut(found.pop())}")
+            parts.append(f"{name} {_cut(str(found.pop()))}")
     every = "Every column" if len(comparison.columns) > 1 else "The column"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
 
@@ -213,8 +213,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 
-def _or(values: Sequence[str]) -> str:
-    return " or ".join(values)
+def _or(values: Sequence[str | int]) -> str:
+    return " or ".join(map(str, values))
 
 
 def _and(names: Sequence[str]) -> str:

@@ -3,7 +3,8 @@
 Each size first gets a trend. There is no clear difference where two figures are within 10 % of each other,
 within one step of what the benchmark prints, both 0 as displayed, or where the repeats of both overlap. Then
 sizes join to ranges from the largest down, as long as the trend is the same and the best ratio is at most
-three times the worst. Of more than five ranges the smallest neighbours are joined.
+three times the worst. Of more than five ranges the smallest neighbours are joined. Sizes that one of the two
+columns lacks are not compared, and the notes name them.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.compare import Comparison, Figure, Row, Section
-from fabbench.units import format_ratio, format_size
+from fabbench.units import Scale, format_ratio, format_size
 
 SAME_WITHIN = 1.1
 """Figures that differ by less than this factor are called the same."""
@@ -29,8 +30,6 @@ class Trend(StrEnum):
     NO_RATIO = "no-ratio"
     """Only one of the two displays as 0."""
     MIXED = "mixed"
-    MISSING = "missing"
-    """One of the two has no figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +58,12 @@ class _Range:
     ratios: list[float]
 
     def with_next(self, other: "_Range") -> "_Range":
+        """Join with the range above."""
         trend = self.trend if self.trend is other.trend else Trend.MIXED
         return _Range(trend, self.rows + other.rows, self.ratios + other.ratios)
 
     def takes(self, other: "_Range") -> bool:
+        """Whether the two are one range by the rules above."""
         ratios = self.ratios + other.ratios
         wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios)
         return self.trend is other.trend and not wide
@@ -71,8 +72,8 @@ class _Range:
 def stands_out(comparison: Comparison) -> tuple[Remark, ...]:
     """Say, for each section and each column but the base, where it is ahead, behind or the same.
 
-    The ranges of one column are contiguous and cover every size of the section. A column that is not shown,
-    and a comparison of one column, have none.
+    The ranges of one column are contiguous and cover every size that was compared. A column that is not
+    shown, and a comparison of one column, have none.
     """
     remarks: list[Remark] = []
     for index, section in enumerate(comparison.sections):
@@ -86,8 +87,11 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Remark]:
     section = comparison.sections[index]
     ranges: list[_Range] = []
     for row in reversed(section.rows):
-        ratio = row.ratios[column]
-        single = _Range(_trend(comparison, row, column), [row], [] if ratio is None else [ratio])
+        new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
+        if new is None or base is None:
+            continue
+        trend = _trend(new, base, ratio, comparison.scale)
+        single = _Range(trend, [row], [] if ratio is None else [ratio])
         if ranges and single.takes(ranges[0]):
             ranges[0] = single.with_next(ranges[0])
         else:
@@ -95,12 +99,9 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Remark]:
     return [_remark(comparison, index, column, found) for found in _joined(ranges)]
 
 
-def _trend(comparison: Comparison, row: Row, column: int) -> Trend:
-    new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
-    if new is None or base is None:
-        return Trend.MISSING
-    written = comparison.scale.text
-    if within_step(new, base) or written(new.value) == written(base.value) == "0" or _overlap(new, base):
+def _trend(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
+    both_zero = scale.text(new.value) == scale.text(base.value) == "0"
+    if both_zero or within_step(new, base) or _overlap(new, base):
         return Trend.SAME
     if ratio is None:
         return Trend.NO_RATIO
@@ -119,17 +120,14 @@ def _overlap(one: Figure, other: Figure) -> bool:
 
 
 def _joined(ranges: list[_Range]) -> list[_Range]:
-    """Join neighbours, the smallest first, until there are few enough. Missing sizes stay apart."""
+    """Join neighbours until there are few enough: what is mixed already, and else the smallest."""
     while len(ranges) > MOST_RANGES:
-        pairs = [
-            index
-            for index in range(len(ranges) - 1)
-            if Trend.MISSING not in {ranges[index].trend, ranges[index + 1].trend}
-        ]
-        if not pairs:
-            break
+        pairs = range(len(ranges) - 1)
         first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
         ranges[first : first + 2] = [ranges[first].with_next(ranges[first + 1])]
+        for index in reversed(range(len(ranges) - 1)):
+            if ranges[index].trend is ranges[index + 1].trend is Trend.MIXED:
+                ranges[index : index + 2] = [ranges[index].with_next(ranges[index + 1])]
     return ranges
 
 
@@ -162,26 +160,27 @@ def _span(section: Section, rows: Sequence[Row]) -> str:
 
 
 def _text(comparison: Comparison, column: int, found: _Range) -> str:
-    label, base = comparison.columns[column].label, comparison.base.label
+    label = comparison.columns[column].label
     ratios = _ratios(found.ratios)
     best = " against ".join(
         _best(comparison, found.rows, index) for index in (column, len(comparison.columns) - 1)
     )
-    if found.trend is Trend.MISSING:
-        absent = [
-            name
-            for name, index in ((label, column), (base, -1))
-            if any(row.figures[index] is None for row in found.rows)
-        ]
-        return f"Not compared: {' and '.join(absent)} did not measure all of this."
     says = {
         Trend.SAME: "No clear difference",
         Trend.AHEAD: f"{label} is ahead",
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
-        Trend.MIXED: "Now one, now the other is ahead, or neither",
+        Trend.MIXED: _mixed(label, found.ratios),
     }[found.trend]
     return f"{says}{f': {ratios}' if ratios else ''}. Best figures: {best}."
+
+
+def _mixed(label: str, ratios: Sequence[float]) -> str:
+    if min(ratios, default=0.0) >= 1 / SAME_WITHIN:
+        return f"{label} is ahead at some sizes, never behind"
+    if max(ratios, default=2.0) <= SAME_WITHIN:
+        return f"{label} is behind at some sizes, never ahead"
+    return "Now one is ahead, now the other"
 
 
 def _ratios(ratios: Sequence[float]) -> str:
@@ -195,8 +194,6 @@ def _best(comparison: Comparison, rows: Sequence[Row], column: int) -> str:
     choose = min if comparison.metric.lower_is_better else max
     found = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
     label = comparison.columns[column].label
-    if not found:
-        return f"{label} none"
     value, _ = choose(found, key=lambda pair: pair[0])
     size = max(size for each, size in found if each == value)
     return f"{label} {comparison.scale.quantity(value)} at {format_size(size)}"

@@ -1,11 +1,16 @@
 """``fabbench compare``."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.errors import RequestError, worst
+from fabbench.errors import Exit, RequestError, worst
+
+if TYPE_CHECKING:
+    from fabbench.pool import Column
 
 _FORMATS = ("markdown", "csv", "json", "terminal")
 
@@ -84,12 +89,27 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     The exit status is 1 if a gate is breached, 2 if the inputs cannot be compared, 3 if one cannot be read,
     and 4 if one cannot be trusted.
     """
-    from fabbench import inputs as readers
     from fabbench.compare import compare
     from fabbench.gate import check, parse_gate
     from fabbench.report import render
 
     wanted = [parse_gate(text) for text in gates]
+    columns = _columns(inputs, labels, fabrics, store)
+    comparison = compare(columns, metric=metric, placement=placement, allow=allow)
+    base = columns[-1] if len(columns) > 1 else None
+    verdict = check(wanted, columns[0], base, placement=placement, allow=allow) if wanted else None
+    width = _width()
+    click.echo(render(comparison, form, verdict=verdict, colour=width is not None, width=width), nl=False)
+    for breach in verdict.breaches if verdict else ():
+        click.echo(f"Gate breached: {breach}", err=True)
+    raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
+
+
+def _columns(
+    inputs: Sequence[str], labels: Sequence[str], fabrics: Sequence[str], store: Path
+) -> "list[Column]":
+    from fabbench.inputs import columns, labelled
+
     if fabrics and len(fabrics) != len(inputs):
         raise RequestError(
             f"There are {len(fabrics)} fabrics for {len(inputs)} inputs.",
@@ -99,25 +119,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     found = [
         column
         for argument, fabric in zip(inputs, judged, strict=True)
-        for column in readers.columns(argument, store=store, fabric=fabric)
+        for column in columns(argument, store=store, fabric=fabric)
     ]
-    columns = readers.labelled(found, labels)
-    comparison = compare(columns, metric=metric, placement=placement, allow=allow)
-    base = columns[-1] if len(columns) > 1 else None
-    verdict = check(wanted, columns[0], base, placement=placement, allow=allow) if wanted else None
-    colour = sys.stdout.isatty()
-    click.echo(
-        render(comparison, form, verdict=verdict, colour=colour, width=_width() if colour else None), nl=False
-    )
-    statuses = [comparison.status]
-    if verdict:
-        statuses.append(verdict.status)
-        for breach in verdict.breaches:
-            click.echo(f"Gate breached: {breach}", err=True)
-    raise click.exceptions.Exit(worst(*statuses))
+    return labelled(found, labels)
 
 
-def _width() -> int:
+def _width() -> int | None:
+    """Give the width of the terminal; None: standard output is none."""
     import shutil
 
-    return shutil.get_terminal_size().columns
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

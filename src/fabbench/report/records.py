@@ -1,6 +1,6 @@
 """A comparison as plain data, for JSON and CSV: base units, not rounded, one record per size and column."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fabbench.compare import Comparison, Row, Section, Summary
 from fabbench.errors import Exit, worst
@@ -16,6 +16,7 @@ MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "rat
 HEADER = (*MEASURED, *FIELDS, "placement", "transport", "versions", "source")
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
+_COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 VERSIONS = ("nccl", "nvshmem", "nccl_tests", "libfabric", "plugin", "torch", "perftest", "cuda")
 
 
@@ -74,16 +75,24 @@ def _record(comparison: Comparison, section: Section, row: Row, index: int) -> d
         "max": figure.high if figure else None,
         "ratio": row.ratios[index],
         "outcome": section.outcomes[index].value,
-        **{name: section.key.get(name) or "/".join(column.fields[name]) or None for name in FIELDS},
+        **{name: _value(name, section.key.get(name) or "/".join(column.fields[name])) for name in FIELDS},
         "placement": comparison.placement or None,
-        "transport": "/".join(column.facts.get("transport", ())) or None,
+        "transport": _joined(column.facts.get("transport", ())) or None,
         "versions": _versions(column) or None,
         "source": column.source,
     }
 
 
+def _value(name: str, text: str) -> str | int | None:
+    return int(text) if name in _COUNTS and text.isdigit() else text or None
+
+
+def _joined(values: Iterable[str | int]) -> str:
+    return "/".join(map(str, values))
+
+
 def _versions(column: Summary) -> str:
-    return ", ".join(f"{name} {'/'.join(column.facts[name])}" for name in VERSIONS if name in column.facts)
+    return ", ".join(f"{name} {_joined(column.facts[name])}" for name in VERSIONS if name in column.facts)
 
 
 def _column(column: Summary) -> Mapping[str, object]:
