@@ -17,7 +17,7 @@ demo:
 	@setup/prepare run
 	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp
 	@echo
-	cd examples/logs && ../../.venv/bin/fabbench compare x-ofi-tcp.txt x-net-socket.txt \
+	.venv/bin/fabbench compare examples/logs/x-ofi-tcp.txt examples/logs/x-net-socket.txt \
 	    --label libfabric-tcp --label sockets
 
 test:

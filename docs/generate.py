@@ -56,7 +56,7 @@ def _signature(option: click.Option) -> str:
 def _notes(option: click.Option) -> str:
     notes = ["required"] if option.required else []
     notes += ["repeatable"] if option.multiple else []
-    if not option.is_flag and isinstance(option.default, str | int | float):
+    if not option.is_flag and isinstance(option.default, str | int | float | Path):
         notes.append(f"default `{option.default}`")
     if option.envvar:
         notes.append(f"environment `{option.envvar}`")
