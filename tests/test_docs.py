@@ -195,6 +195,18 @@ def test_every_page_is_in_the_index(page: Path) -> None:
     assert f"]({page.name})" in text_of("docs/index.md")
 
 
+def test_the_map_of_the_code_is_complete() -> None:
+    package = ROOT / "src/fabbench"
+    entries = {
+        path.name + "/" * path.is_dir()
+        for path in package.iterdir()
+        if not path.name.startswith(("_", "py."))
+    }
+    page = text_of("docs/developing.md").partition("## Where things are")[2].partition("\n## ")[0]
+    named = set(re.findall(r"(?<![\w/])[a-z]+(?:\.py|/(?=\s))", page.partition("Imports go down")[0]))
+    assert named == entries
+
+
 def test_the_make_targets_that_are_named_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), flags=re.MULTILINE))
     named = {found for page in PAGES for found in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
