@@ -37,6 +37,8 @@ class Summary:
     """Every known value of each of `pool.FIELDS`."""
     empty: int
     """How many rows of size 0 were left out."""
+    hidden: int
+    """How many of its logs are not shown, because of their outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def compare(
         _section(key, found, [_here(column.logs, key) for column in columns], unusable, ratio)
         for key, found in cells.items()
     )
-    trusted = all(all(section.shown) for section in sections)
+    trusted = not any(reading.hidden for reading in readings)
     return Comparison(
         metric=chosen,
         scale=written,
@@ -179,6 +181,7 @@ def _summary(column: Column, reading: Reading) -> Summary:
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
+        hidden=len(reading.hidden),
     )
 
 

@@ -42,8 +42,10 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         if column.outcome is Outcome.OK:
             continue
-        shown = all(section.shown[index] for section in comparison.sections)
-        effect = "Its figures are shown as measured" if shown else "It has no figures here"
+        effect = "Its figures are shown as measured"
+        if column.hidden:
+            partly = any(section.shown[index] for section in comparison.sections)
+            effect = "What is not ok has no figures here" if partly else "It has no figures here"
         many = f" ({len(column.reasons)} of {column.executions} executions)" if column.executions > 1 else ""
         yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
 

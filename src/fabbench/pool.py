@@ -63,11 +63,19 @@ class Reading:
     """How many rows of size 0 were left out."""
     placements: set[str] = field(default_factory=set)
     """Placements that the column's rows have, whether they count or not."""
+    hidden: list[Log] = field(default_factory=list)
+    """Logs whose rows do not count, because of their outcome."""
 
     def known(self, name: str) -> tuple[str, ...]:
-        """Every known value of a field, in order of appearance."""
+        """Every known value of a field, in order of appearance.
+
+        Of a hidden log only its benchmark and case count: what it says else may be cut short.
+        """
         index = FIELDS.index(name)
-        return tuple(dict.fromkeys(key[index] for key in self.points if key[index]))
+        values = [key[index] for key in self.points]
+        if name in {"benchmark", "case"}:
+            values += [getattr(log, name) or "" for log in self.hidden]
+        return tuple(dict.fromkeys(value for value in values if value))
 
     def metrics(self) -> set[str]:
         """Every metric that the rows have."""
@@ -83,6 +91,7 @@ def read(column: Column, *, placement: str, unusable: Collection[Outcome] = UNUS
     reading = Reading()
     for log in column.logs:
         if log.outcome in unusable:
+            reading.hidden.append(log)
             continue
         found: dict[Key, dict[str, list[Point]]] = {}
         for key, side, point in _rows(log, placement, reading):
