@@ -84,8 +84,8 @@ class Verdict:
 
 def parse_gate(text: str) -> Gate:
     """Read one gate. Raises RequestError that says where it stops making sense, and what belongs there."""
-    name = re.match(r"\w*", text)
-    metric = METRICS.get(name[0] if name else "")
+    name = re.match(r"(\w*)\s*", text)
+    metric = METRICS.get(name[1] if name else "")
     if name is None or metric is None:
         raise _misread(text, 0, f"a metric is expected, one of {', '.join(METRICS)}")
     position = name.end()

@@ -42,6 +42,8 @@ def parse_size(text: str) -> int:
         raise ValueError(f"{text!r} is not a size; write 8, 64K, 4M or 2G (1024-based)")
     number, suffix = match.groups()
     value = float(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
+    if math.isinf(value):
+        raise ValueError(f"{text!r} is no size that a message can have")
     if value != int(value):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(number) * 1024 ** " kmgt".index(suffix.lower() or " ") if number.isdigit() else int(value)
@@ -69,7 +71,7 @@ def parse_quantity(text: str, units: dict[str, float]) -> float:
     text = text.strip()
     for unit in sorted(units, key=len, reverse=True):
         number = text.removesuffix(unit).strip()
-        if text.endswith(unit) and _NUMBER.fullmatch(number):
+        if text.endswith(unit) and _NUMBER.fullmatch(number) and math.isfinite(float(number)):
             return float(number) * units[unit]
     raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
 

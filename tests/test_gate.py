@@ -1,0 +1,274 @@
+"""Gates: their grammar, their breaches, and the laws they keep."""
+
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fabbench.compare import Column
+from fabbench.errors import Exit, RequestError
+from fabbench.gate import Gate, Kind, Verdict, check, parse_gate
+from fabbench.model import METRICS, Outcome
+from logs_by_hand import GB, KB, MB, column, latencies, log, rates
+
+# ---------------------------------------------------------------- grammar
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "kind", "bound", "relative", "low", "high"),
+    [
+        ("busbw:5%", "busbw", Kind.TOLERANCE, 0.05, True, None, None),
+        ("busbw:0%", "busbw", Kind.TOLERANCE, 0.0, True, None, None),
+        ("busbw:2.5 %", "busbw", Kind.TOLERANCE, 0.025, True, None, None),
+        ("latency@64:20us", "latency", Kind.TOLERANCE, 20e-6, False, 64, 64),
+        ("latency@1K..64K:1ms", "latency", Kind.TOLERANCE, 1e-3, False, KB, 64 * KB),
+        ("busbw@1G>=70GB/s", "busbw", Kind.AT_LEAST, 70e9, False, GB, GB),
+        ("busbw@1G>=560Gb/s", "busbw", Kind.AT_LEAST, 70e9, False, GB, GB),
+        ("busbw@1M..1G:5%", "busbw", Kind.TOLERANCE, 0.05, True, MB, GB),
+        ("busbw@1.5M:5GB/s", "busbw", Kind.TOLERANCE, 5e9, False, 3 * MB // 2, 3 * MB // 2),
+        ("latency<=10us", "latency", Kind.AT_MOST, 10e-6, False, None, None),
+        ("latency <= 10 us", "latency", Kind.AT_MOST, 10e-6, False, None, None),
+        ("message_rate@8>=2.5M/s", "message_rate", Kind.AT_LEAST, 2.5e6, False, 8, 8),
+        ("wrong<=0", "wrong", Kind.AT_MOST, 0.0, False, None, None),
+    ],
+)
+def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
+    text: str, metric: str, kind: Kind, bound: float, relative: bool, low: int | None, high: int | None
+) -> None:
+    gate = parse_gate(text)
+    assert (gate.metric.name, gate.kind, gate.relative) == (metric, kind, relative)
+    assert (gate.low, gate.high) == (low, high)
+    assert gate.bound == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "wanted"),
+    [
+        ("", 1, "a metric is expected, one of time"),
+        ("speed:5%", 1, "a metric is expected"),
+        ("BUSBW:5%", 1, "a metric is expected"),
+        ("busbw", 6, "one of :TOLERANCE, >=LIMIT, <=LIMIT"),
+        ("busbw>70GB/s", 6, "one of :TOLERANCE"),
+        ("busbw@:5%", 7, "is not a size"),
+        ("busbw@1Q:5%", 7, "'1Q' is not a size"),
+        ("busbw@1M..:5%", 7, "is not a size"),
+        ("busbw@1G..1M:5%", 7, "the range ends (1M) before it begins (1G)"),
+        ("busbw:5", 7, "a percentage or a number with one of B/s"),
+        ("busbw:", 7, "a percentage or a number"),
+        ("busbw:-5%", 7, "is not a percentage"),
+        ("busbw:5us", 7, "GB/s"),
+        ("busbw@1G>=70", 11, "a number with one of B/s"),
+        ("busbw@1G>=5%", 11, "a number with one of B/s"),
+        ("busbw@1G>=70 GB", 11, "GB/s"),
+        (f"busbw@{'9' * 400}G:5%", 7, "no size that a message can have"),
+        ("busbw:1e999%", 7, "is not a percentage"),
+        ("latency@64:20GB/s", 12, "us, ms, s"),
+    ],
+)
+def test_what_makes_no_sense_says_where_and_what_belongs_there(text: str, position: int, wanted: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(wanted)) as caught:
+        parse_gate(text)
+    assert f"at character {position}" in str(caught.value)
+    assert "busbw:5%" in str(caught.value.hint)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_gate_or_a_request_that_makes_no_sense(text: str) -> None:
+    for full in (text, f"busbw{text}", f"busbw@1M{text}", f"latency:{text}"):
+        try:
+            gate = parse_gate(full)
+        except RequestError:
+            continue
+        assert isinstance(gate, Gate)
+        assert gate.bound >= 0
+
+
+# ---------------------------------------------------------------- checking
+
+
+def verdict(gate: str, new: Column, base: Column | None) -> Verdict:
+    return check([parse_gate(gate)], new, base)
+
+
+OLD = rates("old", [(KB, 0.05), (MB, 10), (GB, 80)])
+
+
+def test_a_breach_is_a_sentence_with_the_figures() -> None:
+    found = verdict("busbw@1M..1G:5%", rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)]), OLD)
+    assert found.breaches == (
+        "busbw@1M..1G:5%: busbw at 1 GB is 70 GB/s in new, 12.5 % worse than 80 GB/s in old; 5 % is allowed.",
+    )
+    assert found.status is Exit.BAD_ANSWER
+
+
+def test_a_gate_that_holds() -> None:
+    assert verdict("busbw:5%", OLD, OLD) == Verdict()
+    assert verdict("busbw@1G>=80GB/s", OLD, None) == Verdict()
+    assert verdict("busbw@1G<=80GB/s", OLD, None) == Verdict()
+
+
+def test_limits() -> None:
+    found = verdict("busbw@1G>=90GB/s", OLD, None)
+    assert found.breaches == (
+        "busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s in old; at least 90 GB/s is wanted.",
+    )
+    found = verdict("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None)
+    assert found.breaches == ("latency<=10us: latency at 4 B is 10.43 us in pods; at most 10 us is wanted.",)
+
+
+def test_times_are_worse_when_longer() -> None:
+    new, base = latencies("new", [(64, 40.62)]), latencies("old", [(64, 10.62)])
+    (breach,) = verdict("latency@64:20us", new, base).breaches
+    assert "latency at 64 B is 40.62 us in new, 30 us worse than 10.62 us in old; 20 us is allowed" in breach
+    assert verdict("latency@64:20us", base, new) == Verdict()
+    assert verdict("latency@64:30us", new, base) == Verdict()
+
+
+def test_a_tolerance_without_a_base_makes_no_sense() -> None:
+    with pytest.raises(RequestError, match="has a tolerance, and there is no base"):
+        verdict("busbw:5%", OLD, None)
+
+
+@pytest.mark.parametrize(
+    ("gate", "why"),
+    [
+        ("busbw@2G:5%", "no busbw at 2 GB could be checked"),
+        ("busbw@2G>=1GB/s", "no busbw at 2 GB could be checked"),
+        ("busbw@2K..512K:5%", "no busbw from 2 KB to 512 KB could be checked"),
+        ("latency:5%", "there is no latency in new and old"),
+    ],
+)
+def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
+    new = rates("new", [(KB, 0.05), (MB, 10), (GB, 80)])
+    found = verdict(gate, new, OLD)
+    assert found.breaches == (f"{gate} compared nothing: {why}.",)
+    assert found.status is Exit.BAD_ANSWER
+
+
+def test_zero_in_the_base_is_not_compared() -> None:
+    found = verdict("busbw:5%", rates("new", [(8, 1)]), rates("old", [(8, 0)]))
+    assert found.breaches == ("busbw:5% compared nothing: no busbw at any size could be checked.",)
+    assert found.notes == ("busbw:5%: busbw was not compared at 8 B: the base has 0 there.",)
+
+
+@pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s"])
+def test_a_size_that_vanished_is_a_breach(gate: str) -> None:
+    (breach,) = verdict(gate, rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches
+    assert breach == f"{gate}: busbw at 1 GB has vanished: new has none, and 80 GB/s is in the base."
+
+
+def test_a_size_that_vanished_outside_the_range_is_none() -> None:
+    assert verdict("busbw@1K..1M:5%", rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches == ()
+
+
+def test_a_size_that_the_base_lacks_is_a_note() -> None:
+    found = verdict("busbw:5%", rates("new", [(KB, 0.05), (MB, 10), (GB, 80), (2 * GB, 1)]), OLD)
+    assert found.breaches == ()
+    assert found.notes == ("busbw:5%: busbw was not compared at 2 GB: the base has no figure there.",)
+
+
+def test_a_change_within_the_printed_step_is_listed() -> None:
+    found = verdict("busbw@1K:5%", rates("new", [(KB, 0.04), (MB, 10), (GB, 80)]), OLD)
+    assert found.breaches == ()
+    (note,) = found.notes
+    assert "20 % worse than 0.05 GB/s in old, but within the printed step of 0.01 GB/s: no breach." in note
+    assert found.status is Exit.FINE
+
+
+def test_two_steps_are_a_breach() -> None:
+    assert len(verdict("busbw@1K:5%", rates("new", [(KB, 0.03), (MB, 10), (GB, 80)]), OLD).breaches) == 1
+
+
+def test_numbers_that_are_not_rounded_have_no_printed_step() -> None:
+    new, base = rates("new", [(KB, 0.0441234)]), rates("old", [(KB, 0.0512345)])
+    assert len(verdict("busbw:5%", new, base).breaches) == 1
+
+
+def test_repeats_are_gated_by_their_median() -> None:
+    base = rates("old", [(GB, 80)])
+    one_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 79e9)))
+    two_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 30e9)))
+    assert verdict("busbw:5%", one_slow, base) == Verdict()
+    assert len(verdict("busbw:5%", two_slow, base).breaches) == 1
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
+def test_a_column_that_is_not_ok_passes_no_gate(outcome: Outcome) -> None:
+    new = column("new", log([(GB, 99e9)], outcome=outcome, reason="Because."))
+    found = verdict("busbw:5%", new, rates("old", [(GB, 80)]))
+    assert found.breaches[0] == f"busbw:5%: new is {outcome}, and passes no gate: Because."
+    assert found.status is Exit.UNTRUSTED
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CORRUPT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.TIMEOUT])
+def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> None:
+    base = column("old", log([(GB, 80e9)], outcome=outcome, reason="Because."))
+    found = verdict("busbw:5%", rates("new", [(GB, 99)]), base)
+    assert found.breaches == ("busbw:5% compared nothing: there is no busbw in old.",)
+    assert found.notes == (f"busbw:5%: old is {outcome}: Because.",)
+    assert found.status is Exit.UNTRUSTED
+
+
+def test_columns_that_cannot_be_compared_are_refused() -> None:
+    new, base = rates("new", [(GB, 80)], ranks=8), rates("old", [(GB, 80)])
+    with pytest.raises(RequestError, match="ranks is 8 in new, 16 in old"):
+        verdict("busbw:5%", new, base)
+    assert check([parse_gate("busbw:5%")], new, base, allow=["ranks"]) == Verdict()
+
+
+def test_every_table_is_gated() -> None:
+    half = {"dtype": "half"}
+    new = column("new", log([(GB, 80e9)]), log([(GB, 10e9)], labels=half))
+    base = column("old", log([(GB, 80e9)]), log([(GB, 80e9)], labels=half))
+    (breach,) = verdict("busbw:5%", new, base).breaches
+    assert "busbw at 1 GB, dtype half is 10 GB/s" in breach
+
+
+# ---------------------------------------------------------------- laws
+
+sizes = st.sampled_from([8, KB, MB, GB])
+values = st.floats(min_value=1e-3, max_value=1e12)
+tables = st.dictionaries(sizes, values, min_size=1)
+metrics = st.sampled_from([name for name in METRICS if name != "wrong"])
+percents = st.floats(min_value=0, max_value=1000)
+
+
+def made(label: str, rows: dict[int, float], metric: str) -> Column:
+    return column(label, log(rows.items(), metric=metric, benchmark="unknown-tool"))
+
+
+@given(tables, metrics, percents)
+def test_nothing_is_worse_than_itself(rows: dict[int, float], metric: str, percent: float) -> None:
+    one = made("a", rows, metric)
+    assert verdict(f"{metric}:{percent:f}%", one, one) == Verdict()
+
+
+@given(values, values, metrics)
+def test_of_two_that_differ_exactly_one_is_worse(one: float, other: float, metric: str) -> None:
+    assume(abs(one - other) > 1e-6 * max(one, other))
+    a, b = made("a", {8: one}, metric), made("b", {8: other}, metric)
+    breached = [bool(verdict(f"{metric}:0%", *pair).breaches) for pair in ((a, b), (b, a))]
+    assert sorted(breached) == [False, True]
+    assert breached[0] is ((one > other) is METRICS[metric].lower_is_better)
+
+
+@given(tables, tables, metrics, percents, percents)
+def test_a_wider_tolerance_breaches_no_more(
+    one: dict[int, float], other: dict[int, float], metric: str, percent: float, more: float
+) -> None:
+    a, b = made("a", one, metric), made("b", other, metric)
+    narrow, wide = (
+        {breach.split(": ", 1)[1].split(";")[0] for breach in verdict(f"{metric}:{each:f}%", a, b).breaches}
+        for each in (percent, percent + more)
+    )
+    assert wide <= narrow or not set(one) & set(other)
+
+
+@given(tables, values)
+def test_a_limit_is_at_least_or_at_most(rows: dict[int, float], limit: float) -> None:
+    column_ = made("a", rows, "bandwidth")
+    below = verdict(f"bandwidth>={limit!r}B/s", column_, None).breaches
+    above = verdict(f"bandwidth<={limit!r}B/s", column_, None).breaches
+    assert len(below) + len(above) <= len(rows)
+    assert bool(below) is any(value < limit * (1 - 1e-9) for value in rows.values())
