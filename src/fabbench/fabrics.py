@@ -42,3 +42,12 @@ def carriers(fabric: str, benchmark: str | None) -> frozenset[str]:
         return frozenset(_PROVIDERS.get(fabric, layered))
     table = _PERFTEST_CARRIERS if benchmark == "perftest" else _NCCL_CARRIERS
     return frozenset(table.get(fabric, {fabric.lower()}))
+
+
+RDMA = ("efa", "ib", "cxi", "psm3", "opx", "psm2")
+"""Fabrics that `--ab` compares with tcp, the best first."""
+
+
+def provider(fabric: str) -> str:
+    """Name the libfabric provider of a fabric; a name that is not in the table is the provider's own."""
+    return min(_PROVIDERS.get(fabric, {fabric}), key=len)

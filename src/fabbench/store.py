@@ -1,0 +1,270 @@
+"""Runs on disk. What a run measured survives its end at any moment, however it comes.
+
+``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule) and
+``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last, by
+rename). An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the
+code that read it live. Only environment that a plan declares is stored, and no secret.
+"""
+
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fabbench import __version__
+from fabbench.errors import MachineError, RequestError
+from fabbench.files import parse_file
+from fabbench.judge import judge
+from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
+from fabbench.plan import Inventory, Request
+
+FORMAT = 1
+"""Number of the layout of a run directory."""
+ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
+DEFAULT = Path("fabbench-runs")
+STOPPED = "fabbench was stopped before this execution ended."
+
+_SECRET = re.compile(r"SECRET|TOKEN|PASS(WD|WORD|PHRASE)?|CREDENTIAL|PRIVATE|AUTH|(^|_)KEY", re.IGNORECASE)
+_REDACTED = "(redacted)"
+_RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
+
+
+# ---------------------------------------------------------------- writing
+
+
+class RunWriter:
+    """A run that is going on."""
+
+    def __init__(self, store: Path, request: Request, inventory: Inventory, plan: Plan) -> None:
+        """Make the run's directory and write its request. Raises MachineError where that is impossible."""
+        self.id = secrets.token_hex(3)
+        created = time.gmtime()
+        name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
+        self.path = (store / name).absolute()
+        document = {
+            "format": FORMAT,
+            "fabbench": __version__,
+            "id": self.id,
+            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
+            "request": asdict(request),
+            "arms": [asdict(arm) for arm in plan.arms],
+            "schedule": [trial.id for trial in plan.trials],
+            "hosts": [asdict(host) for host in inventory.hosts],
+        }
+        try:
+            (self.path / "exec").mkdir(parents=True)
+            _write(self.path / "request.json", document)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
+    def execution(self, trial: Trial) -> "ExecutionWriter":
+        """Begin the directory of one execution."""
+        return ExecutionWriter(self.path / "exec" / trial.id, trial)
+
+
+class ExecutionWriter:
+    """One execution that is going on. A context manager, which closes its log."""
+
+    def __init__(self, path: Path, trial: Trial) -> None:
+        self.path = path
+        self._started = time.time()
+        try:
+            path.mkdir()
+            _write(path / "plan.json", _redacted(asdict(trial)))
+            self._log = os.open(
+                path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._log)
+
+    def write(self, line: str) -> None:
+        """Add a line to the log; when this returns, the line survives fabbench."""
+        rest = line.encode("utf-8", "replace") + b"\n"
+        try:
+            while rest:
+                rest = rest[os.write(self._log, rest) :]
+        except OSError as error:
+            raise _unwritable(self.path / "output.log", error) from error
+
+    def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
+        """Write how the execution ended: from now on it counts as finished."""
+        document = {
+            "format": FORMAT,
+            "started": self._started,
+            "ended": time.time(),
+            "ending": {**asdict(ending), "planned_sizes": list(ending.planned_sizes)},
+            "outcomes": [{"outcome": log.outcome, "reason": log.reason} for log in logs],
+        }
+        try:
+            os.fsync(self._log)
+            _write(self.path / "run.json", document)
+        except OSError as error:
+            raise _unwritable(self.path / "run.json", error) from error
+
+
+def _write(path: Path, document: Any) -> None:
+    """Write a file so that it is there whole, or not at all."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def _redacted(value: Any) -> Any:
+    """Take the values of environment variables with secret names out of a document."""
+    if isinstance(value, Mapping):
+        return {
+            key: {name: _REDACTED if _SECRET.search(name) else text for name, text in inner.items()}
+            if key == "env" and isinstance(inner, Mapping)
+            else _redacted(inner)
+            for key, inner in value.items()
+        }
+    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _unwritable(path: Path, error: OSError) -> MachineError:
+    return MachineError(
+        f"{path} cannot be written: {error.strerror or error}.",
+        hint=f"Make room, or name another place with --store or {ENVIRONMENT_VARIABLE}.",
+    )
+
+
+# ---------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTrial:
+    """One scheduled execution of a stored run."""
+
+    id: str
+    path: Path
+    arm: str
+    begun: bool
+    finished: bool
+    logs: tuple[Log, ...]
+
+
+class StoredRun:
+    """A run on disk. What was measured is read when it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Read a run's request. Raises MachineError for what is no run, or one of a newer fabbench."""
+        self.path = path
+        document = _read(path / "request.json")
+        number = document.get("format")
+        if number != FORMAT:
+            raise MachineError(
+                f"{path} has format {number}; this fabbench reads format {FORMAT}.",
+                hint="Read it with the fabbench that wrote it.",
+            )
+        self.request: Mapping[str, Any] = document.get("request", {})
+        self.document: Mapping[str, Any] = document
+        self.id = str(document.get("id", path.name))
+        self.created = str(document.get("created", ""))
+        self.benchmark = str(self.request.get("benchmark", ""))
+        self.arms = tuple(Arm(**arm) for arm in document.get("arms", ()))
+
+    @cached_property
+    def trials(self) -> tuple[StoredTrial, ...]:
+        """Every scheduled execution, in order."""
+        labels = sorted((arm.label for arm in self.arms), key=len, reverse=True)
+        return tuple(self._trial(name, labels) for name in self.document.get("schedule", ()))
+
+    def logs(self, arm: str) -> tuple[Log, ...]:
+        """Give the judged logs of one arm, in order; executions that never began have none."""
+        return tuple(log for trial in self.trials if trial.arm == arm for log in trial.logs)
+
+    def _trial(self, name: str, labels: Sequence[str]) -> StoredTrial:
+        path = self.path / "exec" / name
+        arm = next((label for label in labels if re.fullmatch(rf"\d+-{re.escape(label)}-r\d+", name)), "")
+        begun, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
+        logs = tuple(self._read_logs(path)) if begun else ()
+        return StoredTrial(id=name, path=path, arm=arm, begun=begun, finished=finished, logs=logs)
+
+    def _read_logs(self, path: Path) -> Iterator[Log]:
+        plan = _read(path / "plan.json")
+        proof = Proof(**plan["proof"]) if plan.get("proof") else None
+        ending = Ending(stopped=STOPPED, planned_sizes=tuple(plan.get("planned_sizes", ())))
+        if (path / "run.json").is_file():
+            ending = Ending(**_read(path / "run.json")["ending"])
+        output = path / "output.log"
+        found = list(parse_file(output, proof=proof, ending=ending)) if output.is_file() else []
+        if not found:
+            nothing = Record(benchmark=self.benchmark, finished=None)
+            found = [judge(nothing, source=str(output), proof=proof, ending=ending)]
+        yield from found
+
+
+def runs(store: Path) -> Iterator[Path]:
+    """Give the directories of all runs of a store, newest first."""
+    if store.is_dir():
+        found = (path for path in store.iterdir() if _RUN_NAME.fullmatch(path.name))
+        yield from sorted((path for path in found if (path / "request.json").is_file()), reverse=True)
+
+
+def open_run(ref: str, store: Path = DEFAULT) -> StoredRun:
+    """Find a run by its directory, by its id or name or the beginning or end of one, or as ``last``.
+
+    Raises RequestError where there is none such, or more than one.
+    """
+    if (Path(ref) / "request.json").is_file():
+        return StoredRun(Path(ref))
+    known = list(runs(store))
+    if ref == "last" and known:
+        return StoredRun(known[0])
+    found = [path for path in known if _matches(ref, path)]
+    exact = [path for path in found if path.name.endswith(f"-{ref}") or path.name == ref]
+    if len(exact or found) == 1:
+        return StoredRun((exact or found)[0])
+    if found:
+        names = ", ".join(path.name for path in found[:5])
+        raise RequestError(f"{ref} fits {len(found)} runs: {names}.", hint="Write more of it.")
+    raise RequestError(
+        f"There is no run {ref} in {store}.",
+        hint="fabbench runs lists them."
+        if known
+        else f"There are no runs in {store}; --store names another place.",
+    )
+
+
+def _matches(ref: str, path: Path) -> bool:
+    name = _RUN_NAME.fullmatch(path.name)
+    return (
+        bool(ref)
+        and name is not None
+        and (path.name.startswith(ref) or path.name.endswith(ref) or name["id"].startswith(ref))
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise MachineError(f"{path} is damaged: {error}.") from error
+    if not isinstance(document, dict):
+        raise MachineError(f"{path} is damaged: it holds no object.")
+    return document
