@@ -18,6 +18,8 @@ SAME_WITHIN = 1.1
 """Figures that differ by less than this factor are called the same."""
 RANGE_FACTOR = 3.0
 """Within one range the best ratio is at most this many times the worst."""
+_EXACT = 1 + 1e-9
+"""What the arithmetic may add to a factor: both directions of a comparison are to read alike."""
 MOST_RANGES = 5
 
 
@@ -65,7 +67,7 @@ class _Range:
     def takes(self, other: "_Range") -> bool:
         """Whether the two are one range by the rules above."""
         ratios = self.ratios + other.ratios
-        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios)
+        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios) * _EXACT
         return self.trend is other.trend and not wide
 
 
@@ -105,7 +107,7 @@ def _trend(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Tren
         return Trend.SAME
     if ratio is None:
         return Trend.NO_RATIO
-    if 1 / SAME_WITHIN <= ratio <= SAME_WITHIN:
+    if max(ratio, 1 / ratio) <= SAME_WITHIN * _EXACT:
         return Trend.SAME
     return Trend.AHEAD if ratio > 1 else Trend.BEHIND
 

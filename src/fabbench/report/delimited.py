@@ -18,11 +18,11 @@ def write_records(records: Iterable[Mapping[str, object]], header: Sequence[str]
 
 
 def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a header and rows of text."""
+    """Write a header and rows of text. A carriage return becomes a line feed: csv would not quote it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(rows)
+    writer.writerows([cell.replace("\r\n", "\n").replace("\r", "\n") for cell in row] for row in rows)
     return out.getvalue()
 
 
