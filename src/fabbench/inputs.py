@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.files import parse_file
-from fabbench.model import Proof
+from fabbench.model import Log, Outcome, Proof
 from fabbench.pool import Column
+from fabbench.store import StoredRun, open_run
 
 NO_FABRIC = frozenset({"any", "-"})
 """What `--fabric` is given for an input that is not to be judged."""
@@ -30,15 +31,13 @@ def columns(argument: str, *, store: Path, fabric: str | None = None) -> list[Co
         return [_file(path, proof)]
     if proof is not None:
         raise RequestError(
-            f"{argument} is a run, which was judged against its own fabrics.",
-            hint="Give --fabric any for it; --fabric is for log files.",
+            f"--fabric {fabric} is for a log file, and {argument} is none.",
+            hint="A run was judged against its own fabrics when it was measured: give it --fabric any.",
         )
-    if path.is_dir():
-        return _run(argument, "", store)
-    if not path.suffix and ":" in argument:
-        run, _, arm = argument.rpartition(":")
+    run, colon, arm = argument.rpartition(":")
+    if colon and not path.exists():
         return _run(run, arm, store)
-    if path.suffix or len(path.parts) > 1:
+    if not path.exists() and (path.suffix or len(path.parts) > 1):
         raise MachineError(f"There is no file {argument}.", hint="Name a log file, a run, or RUN:ARM.")
     return _run(argument, "", store)
 
@@ -53,25 +52,28 @@ def _file(path: Path, proof: Proof | None) -> Column:
     return Column(label=path.stem, logs=logs, source=str(path))
 
 
-def _run(ref: str, arm: str, store: Path) -> list[Column]:
-    from fabbench.store import open_run
-
+def _run(ref: str, wanted: str, store: Path) -> list[Column]:
+    """Make a column of each arm, or of the one wanted; an arm that never began is `skipped`."""
     run = open_run(ref, store)
-    labels = [each.label for each in run.arms]
-    if arm and arm not in labels:
-        raise RequestError(f"Run {run.id} has no arm {arm}.", hint=f"It has {', '.join(labels)}.")
-    found = [
-        Column(label=label, logs=tuple(run.logs(label)), source=f"run {run.id}")
+    labels = [arm.label for arm in run.arms]
+    if wanted and wanted not in labels:
+        raise RequestError(f"Run {run.id} has no arm {wanted}.", hint=f"It has {', '.join(labels)}.")
+    return [
+        Column(label=label, logs=run.logs(label) or (_skipped(run),), source=f"run {run.id}")
         for label in labels
-        if arm in {"", label}
+        if wanted in {"", label}
     ]
-    for column in found:
-        if not column.logs:
-            raise MachineError(
-                f"Arm {column.label} of run {run.id} has no execution yet.",
-                hint=f"fabbench show {run.id} says what there is.",
-            )
-    return found
+
+
+def _skipped(run: StoredRun) -> Log:
+    return Log(
+        source=str(run.path),
+        benchmark=run.benchmark,
+        case=None,
+        outcome=Outcome.SKIPPED,
+        reason="No execution of this arm began.",
+        facts={},
+    )
 
 
 def labelled(found: Sequence[Column], labels: Sequence[str]) -> list[Column]:

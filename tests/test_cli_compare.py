@@ -1,0 +1,319 @@
+"""`fabbench compare`: log files and runs in, tables and exit statuses out."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fabbench.cli import cli
+from fabbench.errors import MachineError, RequestError
+from fabbench.inputs import columns, labelled
+from fabbench.model import Arm, Ending, Outcome, Plan, Proof, Trial
+from fabbench.plan import Host, Inventory, Request
+from fabbench.store import RunWriter
+from logs_by_hand import GB, KB, MB
+from nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
+
+SOCKET = "node0:100:100 [0] NCCL INFO Using network Socket\n"
+CHANNEL = "node0:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+
+
+def compare(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(cli, ["compare", *map(str, arguments)])
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def efa(tmp_path: Path) -> Path:
+    return write(tmp_path / "EFA.log", nccl_text(zip(SIZES, EFA, strict=True)))
+
+
+@pytest.fixture
+def tcp(tmp_path: Path) -> Path:
+    return write(tmp_path / "TCP.log", nccl_text(zip(SIZES, NON_EFA, strict=True)))
+
+
+# ---------------------------------------------------------------- the published table
+
+
+def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--label", "EFA", "--label", "non-EFA")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "| Message Size | busbw EFA (GB/s) | busbw non-EFA (GB/s) | Speed-up |"
+    assert [re.sub(r" *\| *", "|", line).strip("|") for line in lines[2:31]] == PUBLISHED
+    assert (
+        "- The logs do not state which network carried the data (transport unknown): "
+        "EFA, non-EFA are labels given by the user." in lines
+    )
+    assert "### What stands out" in lines
+    assert "| ≥ 32 MB " in result.stdout
+    assert result.stderr == ""
+
+
+def test_columns_are_named_by_their_files(efa: Path, tcp: Path) -> None:
+    assert compare(efa, tcp).stdout.startswith(
+        "| Message Size | busbw EFA (GB/s) | busbw TCP (GB/s) | Speed-up |"
+    )
+
+
+def test_three_files(efa: Path, tcp: Path) -> None:
+    header = compare(efa, efa, tcp).stdout.splitlines()[0]
+    assert header == (
+        f"| Message Size | busbw EFA ({efa}) (GB/s) | busbw EFA ({efa}) 2 (GB/s) | busbw TCP (GB/s) "
+        f"| Speed-up EFA ({efa}) | Speed-up EFA ({efa}) 2 |"
+    )
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "terminal", "markdown"])
+def test_formats(efa: Path, tcp: Path, form: str) -> None:
+    result = compare(efa, tcp, "--format", form)
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert "77.35" in result.stdout or "77350000000" in result.stdout
+
+
+def test_metric_and_placement(efa: Path, tcp: Path) -> None:
+    header = compare(efa, tcp, "--metric", "time", "--placement", "in-place").stdout.splitlines()[0]
+    assert header.split("|")[2].strip() == "time EFA (us)"
+
+
+# ---------------------------------------------------------------- several executions in one file
+
+
+def test_executions_of_one_kind_in_one_file_are_repeats(tmp_path: Path) -> None:
+    text = "".join(nccl_text([(KB, value), (MB, value)]) for value in (1, 5, 2))
+    result = compare(write(tmp_path / "a.log", text))
+    assert [line.split("|")[2].strip() for line in result.stdout.splitlines()[2:4]] == ["2", "2"]
+    assert "median of 3 repeats (n = 3)" in result.stdout
+
+
+def test_several_cases_in_one_file_make_a_table_each(tmp_path: Path) -> None:
+    first = nccl_text([(MB, 4)])
+    text = first + first.replace("all_reduce_perf", "sendrecv_perf")
+    result = compare(write(tmp_path / "a.log", text), write(tmp_path / "b.log", text))
+    assert result.exit_code == 0
+    assert "### case all_reduce\n" in result.stdout
+    assert "### case sendrecv\n" in result.stdout
+
+
+# ---------------------------------------------------------------- exit statuses
+
+
+def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
+    other = write(tmp_path / "b.log", nccl_text([(MB, 4)], ranks=8))
+    result = compare(efa, other)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "ranks is 16 in EFA, 8 in b" in result.stderr
+    assert "--allow ranks" in result.stderr
+    allowed = compare(efa, other, "--allow", "ranks", "--allow", "gpus-per-host")
+    assert allowed.exit_code == 0
+    assert "ranks differs, as allowed: 16 in EFA, 8 in b." in allowed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--label", "one"], "1 labels for 2 columns (EFA, TCP)"),
+        (["--fabric", "efa"], "1 fabrics for 2 inputs"),
+        (["--gate", "speed:5%"], "a metric is expected"),
+        (["--metric", "speed"], "no metric speed"),
+        (["--allow", "speed"], "no field speed"),
+    ],
+)
+def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], told: str) -> None:
+    result = compare(efa, tcp, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+def test_no_input() -> None:
+    assert compare().exit_code == 2
+
+
+@pytest.mark.parametrize("content", [None, "nothing of interest\n"])
+def test_files_that_cannot_be_read(tmp_path: Path, tcp: Path, content: str | None) -> None:
+    path = tmp_path / "a.log"
+    if content is not None:
+        path.write_text(content)
+    result = compare(path, tcp)
+    assert result.exit_code == 3
+    assert str(path) in result.stderr
+
+
+def test_wrong_data_is_never_a_number(tmp_path: Path, tcp: Path) -> None:
+    bad = write(tmp_path / "bad.log", nccl_text([(MB, 47.11)], wrong=3))
+    result = compare(bad, tcp)
+    assert result.exit_code == 4
+    assert "corrupt" in result.stdout
+    assert "47.11" not in result.stdout
+
+
+def test_a_cut_table_is_compared_with_a_note(tmp_path: Path, tcp: Path) -> None:
+    cut = write(tmp_path / "cut.log", nccl_text([(MB, 47.11)], footer=False))
+    result = compare(cut, tcp)
+    assert result.exit_code == 0
+    assert "47.11" in result.stdout
+    assert "- cut is not ok. Its figures are shown as measured. truncated: " in result.stdout
+
+
+def test_another_network_than_asked_for(tmp_path: Path, tcp: Path) -> None:
+    text = nccl_text([(MB, 47.11)]).replace("#\n#      ", SOCKET + CHANNEL + "#\n#      ", 1)
+    path = write(tmp_path / "a.log", text)
+    assert compare(path, tcp, "--fabric", "tcp", "--fabric", "any").exit_code == 0
+    result = compare(path, tcp, "--fabric", "efa", "--fabric", "any")
+    assert result.exit_code == 4
+    assert "off-fabric" in result.stdout
+    assert "47.11" not in result.stdout
+    assert "efa was asked for, but socket carried the data." in result.stdout
+
+
+def test_a_fabric_that_the_log_does_not_show(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--fabric", "efa", "--fabric", "-")
+    assert result.exit_code == 0
+    assert "unproven: efa was asked for, and the log does not show what carried the data." in result.stdout
+
+
+# ---------------------------------------------------------------- gates
+
+
+def test_a_gate_that_holds(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw@1M..2G:5%", "--gate", "busbw@1G>=70GB/s")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_breach_is_a_sentence_and_status_1(efa: Path, tcp: Path) -> None:
+    result = compare(tcp, efa, "--gate", "busbw@1G:5%", "--gate", "busbw@2G..1T:5%")
+    assert result.exit_code == 1
+    breach = (
+        "Gate breached: {}:5%: busbw at {} is {} GB/s in TCP, {} % worse than {} GB/s in EFA; 5 % is allowed."
+    )
+    assert result.stderr.splitlines() == [
+        breach.format("busbw@1G", "1 GB", 4.08, 94.6, 75.34),
+        breach.format("busbw@2G..1T", "2 GB", 4.13, 94.7, 77.35),
+    ]
+    made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)
+    assert len(made["breaches"]) == 1
+    assert made["status"] == 1
+
+
+def test_a_gate_that_compared_nothing(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw@4G:5%")
+    assert result.exit_code == 1
+    assert "busbw@4G:5% compared nothing: no busbw at 4 GB could be checked." in result.stderr
+
+
+def test_the_4_kb_step_is_listed(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw:5%")
+    assert result.exit_code == 0
+    assert "within the printed step of 0.01 GB/s: no breach." in result.stdout
+
+
+def test_a_tolerance_needs_a_base(efa: Path) -> None:
+    assert compare(efa, "--gate", "busbw:5%").exit_code == 2
+    assert compare(efa, "--gate", "busbw@1G>=70GB/s").exit_code == 0
+
+
+def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path) -> None:
+    bad = write(tmp_path / "bad.log", nccl_text([(MB, 1)], wrong=3))
+    assert compare(bad, tcp, "--gate", "busbw@1M:5%").exit_code == 4
+    cut = write(tmp_path / "cut.log", nccl_text([(MB, 47)], footer=False))
+    assert compare(cut, tcp, "--gate", "busbw@1M:5%").exit_code == 4
+
+
+# ---------------------------------------------------------------- runs
+
+
+def store_run(store: Path, arms: dict[str, Iterable[float | None]]) -> str:
+    """Write a run whose executions printed one row of 1 GB each; None: it never began."""
+    fabrics = tuple(Arm(label=label, fabric=label) for label in arms)
+    trials: list[Trial] = []
+    texts: list[str | None] = []
+    for arm in fabrics:
+        for repeat, value in enumerate(arms[arm.label], 1):
+            proof = Proof(fabric=arm.fabric)
+            name = f"{len(trials):03}-{arm.label}-r{repeat}"
+            trials.append(Trial(id=name, arm=arm, repeat=repeat, steps=(), proof=proof, planned_sizes=(GB,)))
+            texts.append(None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)]))
+    plan = Plan(benchmark="nccl", target="local", arms=fabrics, trials=tuple(trials))
+    inventory = Inventory(target="local", hosts=(Host(name="here"),))
+    writer = RunWriter(store, Request(benchmark="nccl", target="local"), inventory, plan)
+    for trial, text in zip(trials, texts, strict=True):
+        if text is not None:
+            with writer.execution(trial) as execution:
+                for line in text.splitlines():
+                    execution.write(line)
+                execution.finish(Ending(status=0, planned_sizes=(GB,)), ())
+    return writer.id
+
+
+def test_one_run_compares_its_arms(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"socket": [2.0, 8.0, 4.0], "tcp": [1.0, 2.0, 3.0]})
+    for name in (run, "last"):
+        result = compare(name, "--store", tmp_path)
+        assert result.exit_code == 0, result.output
+        lines = result.stdout.splitlines()
+        assert lines[0].split("|")[2:4] == [" busbw socket (GB/s) ", " busbw tcp (GB/s) "]
+        assert re.sub(r" *\| *", "|", lines[2]) == "|1 GB|4|2|2 x|"
+        assert f"socket from run {run}" in result.stdout
+
+
+def test_runs_arms_and_files_mix(tmp_path: Path, efa: Path) -> None:
+    run = store_run(tmp_path, {"socket": [4.0], "tcp": [2.0]})
+    result = compare(efa, f"{run}:tcp", "--store", tmp_path, "--metric", "busbw")
+    assert result.exit_code == 0, result.output
+    assert "| 1 GB         | 75.34            | 2                | 37.7 x   |" in result.stdout
+
+
+def test_arms_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    first, second = (store_run(tmp_path, {"tcp": [value]}) for value in (4.0, 2.0))
+    header = compare(first, second, "--store", tmp_path).stdout.splitlines()[0]
+    assert f"busbw tcp (run {first}) (GB/s)" in header
+    assert f"busbw tcp (run {second}) (GB/s)" in header
+
+
+def test_an_arm_off_its_fabric_has_no_number(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"efa": [47.11], "tcp": [2.0]})
+    result = compare(run, "--store", tmp_path)
+    assert result.exit_code == 4
+    assert "| 1 GB         | off-fabric       | 2                | -        |" in result.stdout
+    assert "47.11" not in result.stdout
+
+
+def test_an_arm_that_never_began_is_skipped(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"tcp": [4.0], "shm": [None]})
+    result = compare(run, "--store", tmp_path)
+    assert result.exit_code == 4
+    assert "| 1 GB         | 4                | skipped          | -        |" in result.stdout
+
+
+def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"tcp": [4.0]})
+    with pytest.raises(RequestError, match=f"Run {run} has no arm efa") as caught:
+        columns(f"{run}:efa", store=tmp_path)
+    assert caught.value.hint == "It has tcp."
+    with pytest.raises(RequestError, match="--fabric efa is for a log file"):
+        columns(run, store=tmp_path, fabric="efa")
+    assert len(columns(run, store=tmp_path, fabric="any")) == 1
+    for missing in ("a.log", "folder/a"):
+        with pytest.raises(MachineError, match=f"There is no file {missing}"):
+            columns(missing, store=tmp_path)
+    with pytest.raises(RequestError, match="There is no run nosuch"):
+        columns("nosuch", store=tmp_path)
+
+
+def test_labels(efa: Path, tmp_path: Path) -> None:
+    (column,) = columns(str(efa), store=tmp_path)
+    assert (column.label, column.label_given) == ("EFA", False)
+    assert [log.outcome for log in column.logs] == [Outcome.OK]
+    same = labelled([column] * 3, ["a", "a", "b"])
+    assert [each.label for each in same] == [f"a ({efa})", f"a ({efa}) 2", "b"]
+    assert all(each.label_given for each in same)
