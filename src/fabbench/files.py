@@ -13,7 +13,7 @@ from fabbench.model import Ending, Log, Proof
 from fabbench.parse import LONGEST_LINE, Session, logs
 from fabbench.prefixes import sniff
 
-_BLOCK = 1 << 20
+_BLOCK = 1 << 18
 _SNIFFED_LINES = 2000
 
 
@@ -48,7 +48,7 @@ def parse_stream(
         block = text.encode()
     sample = block.decode("utf-8", "replace").split("\n")[:_SNIFFED_LINES]
     risky = () if sample[0].startswith(SIGN) else sniff(sample)
-    session = Session(source, proof=proof, risky=risky)
+    session = Session(source, proof=proof, risky=risky, live=False)
     for lines in _blocks(block, file):
         yield from logs(session.feed_lines(lines))
     yield from logs(session.close(ending))

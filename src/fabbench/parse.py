@@ -15,8 +15,8 @@ from fabbench.debug import Hosts
 from fabbench.evidence import HANDLERS, HEAD, Evidence
 from fabbench.judge import judge
 from fabbench.markers import SIGN, Marker, read_marker
-from fabbench.model import Ending, Line, Log, Point, Proof, Record, Stream
-from fabbench.prefixes import Prefixes
+from fabbench.model import UNTOLD, Ending, Line, Log, Point, Proof, Record, Stream
+from fabbench.prefixes import Prefixes, uncoloured
 
 Result: TypeAlias = Point | Log
 
@@ -58,10 +58,13 @@ class Session:
     """Reads one text, a line at a time: points as they come, and a log when an execution has ended.
 
     `proof`: what the logs must show to count as measured on the fabric asked for. `risky`: prefix forms that
-    nearly every line has (`prefixes.sniff`).
+    nearly every line has (`prefixes.sniff`). `live`: whether points are given as they come, or only in logs.
     """
 
-    def __init__(self, source: str, *, proof: Proof | None = None, risky: Iterable[str] = ()) -> None:
+    def __init__(
+        self, source: str, *, proof: Proof | None = None, risky: Iterable[str] = (), live: bool = True
+    ) -> None:
+        self._live = live
         self._source = source
         self._proof = proof
         self._prefixes = Prefixes(risky)
@@ -79,21 +82,38 @@ class Session:
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
         out: list[Result] = []
-        names, cut, number = self._hosts.names, self._prefixes.cut, self._number
+        names, prefixes = self._hosts.names, self._prefixes
+        starts, cut = prefixes.starts, prefixes.cut
+        shortcut, told = None, UNTOLD
+        number = self._number
         for raw in lines:
             number += 1
-            text, stream = cut(raw if len(raw) < LONGEST_LINE else raw[:LONGEST_LINE])
-            # Nearly all of a debug log is lines that are whole and of no interest: three look-ups each.
+            # Table rows and debug lines are nearly all of a log. Both are dealt with here where they are whole
+            # and plain, in a few look-ups; whatever else there is goes the long way, which decides.
+            if shortcut is not None and (points := shortcut(raw)) is not None:
+                if self._live:
+                    out += points
+                continue
+            text, stream = cut(raw) if raw[:1] in starts else (raw, UNTOLD)
             colon = text.find(":")
             if colon > 0 and text[:colon] in names:
                 at = text.find(" NCCL INFO ", colon)
                 if at > 0:
-                    message = text[at + 11 :]
-                    if message[:HEAD] in HANDLERS:
-                        self._group(stream).evidence.feed(message)
+                    if text[at + 11 : at + 11 + HEAD] in HANDLERS:
+                        self._group(stream).evidence.feed(text[at + 11 :])
+                    continue
+            if shortcut is not None and text is not raw and stream == told and text.startswith(" "):
+                points = shortcut(text)
+                if points is not None:
+                    if self._live:
+                        out += points
                     continue
             self._number = number
-            out += self._read(text, stream)
+            results = self._read(text, stream)
+            if results:
+                out += results if self._live else logs(results)
+            reader = self._group(stream).current
+            shortcut, told = (reader.shortcut(stream.rank), stream) if reader is not None else (None, UNTOLD)
         self._number = number
         return out
 
@@ -108,7 +128,10 @@ class Session:
     # -- one line
 
     def _read(self, text: str, stream: Stream) -> list[Result]:
-        """Read a line that is not plain debug text of a known host."""
+        """Read a line that is neither a plain row nor plain debug text of a known host."""
+        text = text[:LONGEST_LINE]
+        if "\x1b" in text:
+            text = uncoloured(text)
         group = self._group(stream)
         if text.startswith(SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)

@@ -28,8 +28,10 @@ _SAFE = re.compile(
         )
     )
 )
-_STARTS = frozenset("[(#>0123456789MTWFS")
-"""First characters of the prefixes above: any other line is passed on at once."""
+_STARTS = frozenset("\x1b[(#> 0123456789MTWFS")
+"""First characters of the prefixes above (a blank may stand before them): any other line has none."""
+
+_NESTED = _STARTS - {" ", "#"}
 
 # Forms that plain text may have too: only where nearly every line of a log has them.
 _RISKY = {"srun": re.compile(r" *(?P<rank>\d+): ?"), "rank": re.compile(r"\[(?P<rank>\d+)\] ")}
@@ -43,24 +45,27 @@ class Prefixes:
 
     def __init__(self, risky: Iterable[str] = ()) -> None:
         self._patterns = (_SAFE, *(_RISKY[name] for name in risky))
-        self._starts = _STARTS | set("0123456789 [") if risky else _STARTS
         self._known: dict[str, Stream] = {}
+
+    starts = _STARTS
+    """First characters of lines that may have a prefix; all others need not be asked about."""
 
     def cut(self, raw: str) -> tuple[str, Stream]:
         """Give the text without its prefixes, and who printed it."""
-        if "\x1b" in raw:
-            raw = _COLOUR.sub("", raw)
         first = raw[:1]
+        if first == "\x1b":
+            raw = uncoloured(raw)
+            first = raw[:1]
         if first == " " and raw.lstrip()[:1] in {"[", "("}:
             raw = raw.lstrip()
             first = raw[0]
-        if first not in self._starts:
+        if first not in _STARTS:
             return raw, UNTOLD
         # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.
         end = raw.find(">:", 0, 40) + 2 if first == "[" else 0
         if end > 1 and (known := self._known.get(raw[:end])) is not None:
             text = raw[end + 1 :] if raw[end : end + 1] == " " else raw[end:]
-            return (text, known) if text[:1] not in self._starts else self._cut_all(text, known)
+            return (text, known) if text[:1] not in _NESTED else self._cut_all(text, known)
         text, stream = self._cut_all(raw, UNTOLD)
         if end > 1 and raw[end:] in {text, f" {text}"} and len(self._known) < 10_000:
             self._known[raw[:end]] = stream
@@ -76,6 +81,11 @@ class Prefixes:
                 if match is not None and match.end():
                     text, stream, found = text[match.end() :], _merged(stream, match), True
         return text, stream
+
+
+def uncoloured(text: str) -> str:
+    """Take out terminal colours."""
+    return _COLOUR.sub("", text)
 
 
 def _merged(stream: Stream, match: re.Match[str]) -> Stream:

@@ -6,7 +6,7 @@ without editing a list. It does not know where it runs.
 
 import importlib
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Protocol, TypeAlias
 
@@ -15,6 +15,9 @@ from fabbench.model import Line, Point, Record
 
 Reading: TypeAlias = Point | Record
 """What a reader gives as lines arrive: points at once, and a whole record when its execution has ended."""
+
+
+Shortcut: TypeAlias = Callable[[str], Sequence[Point] | None]
 
 
 class Reader(Protocol):
@@ -26,6 +29,13 @@ class Reader(Protocol):
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
         """Read one line. None: not one of ours, and no sign that one of ours begins here."""
+
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Give a quick way to read more rows like the last one, of one rank's stream; None: there is none.
+
+        It is good until a line is fed. It gives None for every line that is not plainly such a row, and
+        what it reads counts as fed.
+        """
 
     def mark(self, marker: Marker) -> Sequence[Reading]:
         """Take note of fabbench's own begin and end markers around a step."""

@@ -6,7 +6,7 @@ Formats, by version, with the source lines they were read in: docs/formats.md.
 from collections.abc import Sequence
 from typing import Final
 
-from fabbench.benchmarks import Benchmark, Reading
+from fabbench.benchmarks import Benchmark, Reading, Shortcut
 from fabbench.benchmarks import nccl_text as text_of
 from fabbench.benchmarks.nccl_run import Run
 from fabbench.markers import Marker
@@ -69,6 +69,10 @@ class NcclReader:
                 run.adopt(ghost)
             return []
         return [ghost.finish() for ghost in ghosts]
+
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Give a quick way to read more rows of the table that is open."""
+        return self._run.shortcut(rank) if self._run is not None else None
 
     def mark(self, marker: Marker) -> Sequence[Reading]:
         """Begin another execution at each step."""

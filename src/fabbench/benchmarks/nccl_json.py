@@ -35,7 +35,7 @@ def read(text: str) -> Record | None:
     record.facts["checked"] = "yes" if checks else "no"
     bounds = (footer or {}).get("out_of_bounds")
     failed = bounds.get("count") if isinstance(bounds, dict) and bounds.get("okay") == "false" else None
-    record.wrong = int(failed) if _is_whole(failed) else sum(1 for wrong in checks if wrong)
+    record.wrong = int(str(failed)) if _is_whole(failed) else sum(1 for wrong in checks if wrong)
     return record
 
 

@@ -5,10 +5,12 @@ lines they were read in, are in docs/formats.md.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
+from fabbench.benchmarks import Shortcut
 from fabbench.model import Labels, Point
 
 DTYPE_BYTES: Mapping[str, int] = {
@@ -30,24 +32,36 @@ _CUT_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z]{1,6}", re.ASCII)
 _CACHE = 1 << 17
 
 
-class Scaled(dict[str, float | None]):
-    """Token → value in base units, or None if it is no number. Exact: the exponent joins the text."""
+class Scaled(dict[str, float]):
+    """Token → value in base units; KeyError for what is no number. Exact: the exponent joins the text."""
 
     def __init__(self, exponent: int) -> None:
         super().__init__()
         self._exponent = exponent
 
-    def __missing__(self, token: str) -> float | None:
+    def __missing__(self, token: str) -> float:
+        if not _NUMBER.fullmatch(token):
+            raise KeyError(token)
         if len(self) >= _CACHE:
             self.clear()
-        value: float | None = None
-        if _NUMBER.fullmatch(token):
-            digits, _, exponent = token.partition("e")
-            value = float(f"{digits}e{int(exponent or 0) + self._exponent}")
-        self[token] = value
+        digits, _, exponent = token.partition("e")
+        value = self[token] = float(f"{digits}e{int(exponent or 0) + self._exponent}")
         return value
 
 
+class Whole(dict[str, int]):
+    """Token → whole number; KeyError for what is none."""
+
+    def __missing__(self, token: str) -> int:
+        if not _DIGITS.fullmatch(token):
+            raise KeyError(token)
+        if len(self) >= _CACHE:
+            self.clear()
+        value = self[token] = int(token)
+        return value
+
+
+WHOLE = Whole()
 MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = Scaled(-6), Scaled(-3), Scaled(9), Scaled(0)
 
 
@@ -112,12 +126,20 @@ class Row(NamedTuple):
     """The last number may go on behind a tear: a count of wrong elements that is not 0."""
 
 
+@lru_cache(maxsize=10_000)
+def _labels(placement: str, dtype: str, redop: str, root: str) -> Labels:
+    """Give the labels of one kind of row: one object, shared by all its points."""
+    names = {"placement": placement, "dtype": dtype, "redop": redop, "root": root}
+    return {name: value for name, value in names.items() if value}
+
+
 class RowReader:
     """Reads the rows of one table."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self._labels: dict[tuple[str, ...], Labels] = {}
+        self._pairs: dict[tuple[str, ...], tuple[Labels, Labels]] = {}  # by the cells between count and time
+        self._tokens = 0
 
     def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
         """Read a row's tokens; None if they are not a whole row of this table."""
@@ -133,6 +155,11 @@ class RowReader:
         if left is None or (layout.timestamp and not self._stamped(tokens)):
             return None
         size, key = int(tokens[0]), (tokens[2], *left)
+        self._tokens = len(tokens)
+        self._pairs[tuple(tokens[2 : 3 + between])] = (
+            _labels("out-of-place", *key),
+            _labels("in-place", *key),
+        )
         placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
         points: list[Point] = []
         checked, wrong, last = False, 0, 0.0
@@ -143,7 +170,7 @@ class RowReader:
             values = self._values(tokens, at)
             if verdict is None or values is None:
                 return None
-            labels = self._labelled(placements[side] if layout.sides == 2 else "", key)
+            labels = _labels(placements[side] if layout.sides == 2 else "", *key)
             points += self._points(size, labels, values, verdict)
             if layout.per_iteration:
                 statistics = self._statistics(tokens, at + 4, size, labels)
@@ -154,6 +181,43 @@ class RowReader:
             wrong += verdict > 0
             last = 0.0 if layout.per_iteration or layout.timestamp else verdict
         return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, last > 0)
+
+    def shortcut(self, points: list[Point]) -> Shortcut | None:
+        """Give a quick way to read rows that differ from those read before in size and figures alone.
+
+        It takes whole rows of the usual layout whose checks found nothing wrong, appends their points to
+        `points`, and gives None for any other line.
+        """
+        layout, pairs = self.layout, self._pairs
+        if not pairs or layout != Layout(check=layout.check, left=layout.left):
+            return None
+        total, times, rates = self._tokens, MICROSECONDS, GIGABYTES
+        names = ("time", "algbw", "busbw", "wrong")
+        make, kind = tuple.__new__, Point
+
+        def read(text: str) -> Sequence[Point] | None:
+            cells = text.split()
+            if len(cells) != total or cells[-1] != "0" or cells[-5] != "0":
+                return None
+            try:
+                first, second = pairs[tuple(cells[2:-8])]
+                size, _ = WHOLE[cells[0]], WHOLE[cells[1]]
+                found = (
+                    make(
+                        kind,
+                        (size, first, names, (times[cells[-8]], rates[cells[-7]], rates[cells[-6]], 0.0)),
+                    ),
+                    make(
+                        kind,
+                        (size, second, names, (times[cells[-4]], rates[cells[-3]], rates[cells[-2]], 0.0)),
+                    ),
+                )
+            except KeyError:
+                return None
+            points.extend(found)
+            return found
+
+        return read
 
     def _left(self, between: list[str]) -> tuple[str, str] | None:
         """Read redop and root; either may be missing, and redop may be blank."""
@@ -176,8 +240,9 @@ class RowReader:
         """Read the check column: a count, -1 where it states none, None if it cannot be read."""
         if cell == "N/A":
             return -1
-        value = PLAIN[cell]
-        if value is None:
+        try:
+            value = PLAIN[cell]
+        except KeyError:
             return None
         if self.layout.check == "error" or (
             self.layout.check == "unknown" and _RELATIVE_ERROR.fullmatch(cell)
@@ -187,10 +252,10 @@ class RowReader:
 
     def _values(self, tokens: list[str], at: int) -> tuple[float, float, float] | None:
         scale = MILLISECONDS if self.layout.milliseconds else MICROSECONDS
-        time, algbw, busbw = scale[tokens[at]], GIGABYTES[tokens[at + 1]], GIGABYTES[tokens[at + 2]]
-        if time is None or algbw is None or busbw is None:
+        try:
+            return scale[tokens[at]], GIGABYTES[tokens[at + 1]], GIGABYTES[tokens[at + 2]]
+        except KeyError:
             return None
-        return time, algbw, busbw
 
     def _points(
         self, size: int, labels: Labels, values: tuple[float, float, float], verdict: float
@@ -202,28 +267,15 @@ class RowReader:
 
     def _statistics(self, tokens: list[str], at: int, size: int, labels: Labels) -> list[Point] | None:
         """Read `i_min i_max i_p99 i_cv%`; the last has no metric of its own."""
-        values = [MICROSECONDS[token] for token in tokens[at : at + 3]]
-        if None in values or PLAIN[tokens[at + 3]] is None:
+        try:
+            values = [MICROSECONDS[token] for token in tokens[at : at + 3]]
+            PLAIN[tokens[at + 3]]
+        except KeyError:
             return None
         return [
-            Point(size, self._with_stat(labels, stat), ("time",), (value,))
+            Point(size, {**labels, "stat": stat}, ("time",), (value,))
             for stat, value in zip(("min", "max", "p99"), values, strict=True)
-            if value is not None
         ]
-
-    def _labelled(self, placement: str, key: tuple[str, str, str]) -> Labels:
-        labels = self._labels.get((placement, *key))
-        if labels is None:
-            names = {"placement": placement, "dtype": key[0], "redop": key[1], "root": key[2]}
-            labels = {name: value for name, value in names.items() if value}
-            self._labels[placement, *key] = labels
-        return labels
-
-    def _with_stat(self, labels: Labels, stat: str) -> Labels:
-        key = (*labels.values(), stat)
-        if key not in self._labels:
-            self._labels[key] = {**labels, "stat": stat}
-        return self._labels[key]
 
     @staticmethod
     def _stamped(tokens: list[str]) -> bool:

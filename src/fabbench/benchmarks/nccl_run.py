@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from fabbench.benchmarks import Shortcut
 from fabbench.benchmarks.nccl_findings import Sweep, findings
 from fabbench.benchmarks.nccl_rows import Layout, Row
 from fabbench.benchmarks.nccl_table import Table
@@ -53,6 +54,13 @@ class Run:
             return [], False
         self._tables[rank] = table
         return self._take(rank, rows), mine
+
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Give a quick way to read more plain rows of one table; None if the next row may be special."""
+        table, points = self._tables.get(rank), self._points.get(rank)
+        if table is None or not points or not self._checked or "bounds" in self._seen.get(rank, ()):
+            return None
+        return table.shortcut(points)
 
     def _take(self, rank: str, rows: list[Row]) -> list[Point]:
         if not rows:

@@ -7,9 +7,10 @@ be a whole row whose figures fit each other; else the pieces are reported as dam
 
 import re
 
+from fabbench.benchmarks import Shortcut
 from fabbench.benchmarks.nccl_rows import Layout, Row, RowReader, plausible, starts_row
 from fabbench.debug import UNREADABLE
-from fabbench.model import Damaged
+from fabbench.model import Damaged, Point
 
 # In-place only (trace replay): the out-of-place half is 32 blanks (writeBenchMarkLineNullBody).
 _BLANK_HALF = re.compile(r"\S {30,}\S")
@@ -47,6 +48,10 @@ class Table:
             if joined is not None:
                 return rows + joined, True
         return self._fresh(number, text, tokens, rows)
+
+    def shortcut(self, points: list[Point]) -> Shortcut | None:
+        """Give a quick way to read plain rows into `points`; None while pieces or a row are kept."""
+        return None if self._pieces or self._held is not None else self._rows.shortcut(points)
 
     @property
     def holds_row(self) -> bool:

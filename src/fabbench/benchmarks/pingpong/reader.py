@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from fabbench.benchmarks import Shortcut
 from fabbench.benchmarks.pingpong.commands import read_command
 from fabbench.benchmarks.pingpong.execution import Execution, Process
 from fabbench.benchmarks.pingpong.rows import is_header, may_be_cut, read_row
@@ -52,6 +53,11 @@ class PingpongReader:
         if not used:
             self._note_title(text)
         return self._given() if used or self._out else None
+
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Give no quick way: a table has a few dozen rows."""
+        del rank
+        return None
 
     def mark(self, marker: Marker) -> Sequence[Point | Record]:
         """Begin or end a step. Steps of one trial are one execution."""

@@ -12,6 +12,7 @@ from fabbench.plan import Host
 from fabbench.units import format_size, parse_size
 
 PROGRAM = "fi_pingpong"
+INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
 ENDPOINTS = ("msg", "rdm", "dgram")
 PORT, SERVER = "{port}", "{server}"
 """Words of a command that are known only when it runs: a free port, and the server's address."""
@@ -56,6 +57,16 @@ class PingpongWork:
     domain: str | None = None
     check: bool = False
     """Whether each message's data are compared."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Name the program."""
+        return (PROGRAM,)
+
+    @property
+    def install(self) -> str:
+        """Say how to install it."""
+        return INSTALL
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Say why `fabric` cannot be measured on `host`."""

@@ -1,0 +1,124 @@
+"""Logs as the public JSON contract (docs/formats.md): the document, an element of `logs` at a time.
+
+A log may hold millions of samples, so the text around the values is made once and reused, and no dict
+is encoded; a test holds the text against `json`'s own.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fabbench.model import METRICS, Finding, Labels, Log, Point
+
+# 1  first version
+FORMAT = 1
+_ROWS_A_PIECE = 128
+_MOST_TEXTS = 1 << 17
+
+
+class _Texts(dict[float, str]):
+    """Value → its text, exact. Printed figures have few digits, so they repeat."""
+
+    def __missing__(self, value: float) -> str:
+        if len(self) >= _MOST_TEXTS:
+            self.clear()
+        text = self[value] = repr(value)
+        return text
+
+
+class _Samples:
+    """Writes points as samples. Points that share size, labels and metrics share the text between values."""
+
+    def __init__(self) -> None:
+        self._case = ""
+        self._texts = _Texts()
+        self._known: dict[int, tuple[Labels, tuple[str, ...], dict[int, tuple[str, ...]]]] = {}
+
+    def begin(self, case: str | None) -> None:
+        """Write for another log."""
+        text = _text(case)
+        if text != self._case:
+            self._case, self._known = text, {}
+
+    def write(self, point: Point) -> str:
+        """Write the samples of one point."""
+        size, labels, metrics, values = point
+        known = self._known.get(id(labels))
+        if known is None or known[1] != metrics:
+            # The labels are kept with the text: an id is only unique as long as its object lives.
+            known = self._known[id(labels)] = (labels, metrics, {})
+        pieces = known[2].get(size)
+        if pieces is None:
+            pieces = known[2][size] = self._pieces(size, labels, metrics)
+        texts = self._texts
+        if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general way
+            one, two, three, four, end = pieces
+            time, algbw, busbw, wrong = values
+            return f"{one}{texts[time]}{two}{texts[algbw]}{three}{texts[busbw]}{four}{texts[wrong]}{end}"
+        filled = (piece + texts[value] for piece, value in zip(pieces, values, strict=False))
+        return "".join(filled) + pieces[-1]
+
+    def trim(self) -> None:
+        """Let go of kept text when it has become much."""
+        if sum(len(sizes) for _, _, sizes in self._known.values()) > _MOST_TEXTS:
+            self._known = {}
+
+    def _pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        """Give the text before the first value, between them, and after the last."""
+        shared = f'"case":{self._case},"size":{size},"labels":{_text(dict(labels))}'
+        pieces, end = [], ""
+        for metric in metrics:
+            pieces.append(f'{end}{{{shared},"metric":"{metric}","value":')
+            end = f',"unit":"{METRICS[metric].unit}"}},\n'
+        return (*pieces, end.removesuffix(",\n"))
+
+
+def document(logs: Iterable[Log], errors: list[tuple[str, str]]) -> Iterator[str]:
+    """Write the document in pieces. `errors` (source, reason) is read after the last log."""
+    yield f'{{"format":{FORMAT},"logs":['
+    separator = "\n"
+    samples = _Samples()
+    for log in logs:
+        yield separator
+        yield from _log(log, samples)
+        separator = ",\n"
+    found = [{"source": source, "reason": reason} for source, reason in errors]
+    yield f'],\n"errors":{_text(found)}}}\n'
+
+
+def _log(log: Log, samples: _Samples) -> Iterator[str]:
+    head = {
+        "source": log.source,
+        "benchmark": log.benchmark,
+        "case": log.case,
+        "outcome": log.outcome.value,
+        "reason": log.reason,
+        "facts": dict(log.facts),
+        "findings": [finding(found) for found in log.findings],
+        "damaged": [{"line": row.line, "text": row.text} for row in log.damaged],
+    }
+    yield _text(head)[:-1] + ',"samples":['
+    samples.begin(log.case)
+    separator = "\n"
+    for start in range(0, len(log.points), _ROWS_A_PIECE):
+        piece = ",\n".join(map(samples.write, log.points[start : start + _ROWS_A_PIECE]))
+        samples.trim()
+        if piece:
+            yield separator + piece
+            separator = ",\n"
+    yield "]}"
+
+
+def finding(found: Finding) -> dict[str, Any]:
+    """Give a finding as plain data."""
+    return {
+        "code": found.code,
+        "severity": found.severity.value,
+        "meaning": found.meaning,
+        "line": found.line,
+        "advice": found.advice,
+    }
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
