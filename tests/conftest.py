@@ -1,0 +1,7 @@
+"""What all tests share."""
+
+from hypothesis import HealthCheck, settings
+
+# No test may fail because the machine is busy.
+settings.register_profile("fabbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fabbench")
