@@ -31,7 +31,9 @@ class Session(Protocol):
     def listens(self, process: Process, port: int) -> bool:
         """Whether this very program is waiting for connections to a TCP port. Connects to nothing."""
 
-    def lines(self, *, until: Callable[[], bool] = ..., deadline: float | None = ...) -> Iterator[Output]:
+    def lines(
+        self, *, until: Callable[[], bool] | None = None, deadline: float | None = None
+    ) -> Iterator[Output]:
         """Lines and ends of all programs; see `fabbench.process.Processes.lines`."""
 
     def stop(self, processes: Sequence[Process]) -> Collection[Output]:
@@ -115,7 +117,10 @@ class _Pair:
         client = session.exec(self._client, self._words(self._client, session, port))
         sides = (server, client)
         try:
-            yield from self._follow(session.lines(until=lambda: bool(self._ended), deadline=self._deadline))
+            for output in session.lines(deadline=self._deadline):
+                yield from self._follow((output,))
+                if output.text is None:
+                    break
             partner_deadline = min(self._deadline, time.monotonic() + PARTNER_S)
             yield from self._follow(session.lines(deadline=partner_deadline))
         except TimedOutError as late:

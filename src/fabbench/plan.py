@@ -56,6 +56,14 @@ class Work(Protocol):
     """What a benchmark is to measure, with its options: how plans get their steps."""
 
     @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that hosts must have."""
+
+    @property
+    def install(self) -> str:
+        """The command that installs them."""
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The sizes that a complete trial measures, in bytes."""
 

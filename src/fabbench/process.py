@@ -33,7 +33,8 @@ GRACE_S = 2.0
 LONGEST_LINE = 1 << 20
 """Characters after which a line without an end is passed on in pieces."""
 
-_TICK_S = 0.02
+_POLL_S = 0.02
+_WAKE_S = 0.25  # seldom: fabbench must not take time from what it measures
 _CHUNK = 1 << 16
 _MOST_LAST_LINES = 10_000
 _MOST_LAST_CHUNKS = 1_000
@@ -61,6 +62,8 @@ class Process:
         self.name = name
         self.status: int | None = None
         """Exit status; negative: the signal that ended it. None: it has not ended."""
+        self.handle = os.pidfd_open(popen.pid)
+        """A file descriptor that becomes readable when the program ends."""
         self._popen = popen
         self._mark = mark
 
@@ -124,8 +127,8 @@ class Processes:
                 f"There is no program {argv[0]} on this machine.",
                 hint="Install it, or add its folder to PATH.",
             )
-        kept = {key: value for key, value in os.environ.items() if key not in unset}
         token = secrets.token_hex(8)
+        kept = {key: value for key, value in os.environ.items() if key not in unset}
         with _undisturbed() as mask:
             try:
                 # Python code in the child is safe as long as there are no threads here, and it alone leaves
@@ -144,6 +147,7 @@ class Processes:
                 raise MachineError(f"{program} could not be started: {failure.strerror}.") from failure
             process = Process(name or argv[0], popen, token)
             self._processes.append(process)
+            self._selector.register(process.handle, selectors.EVENT_READ, process)
             for file in (popen.stdout, popen.stderr):
                 if file is not None:
                     self._selector.register(file, selectors.EVENT_READ, _Pipe(process, file))
@@ -153,7 +157,7 @@ class Processes:
     def lines(
         self,
         *,
-        until: Callable[[], bool] = lambda: False,
+        until: Callable[[], bool] | None = None,
         silence_s: float | None = None,
         deadline: float | None = None,
     ) -> Iterator[Output]:
@@ -162,17 +166,16 @@ class Processes:
         `until` is asked many times a second: once it is true, this returns. Raises TimedOutError when nothing
         was printed for `silence_s`, or at `deadline` (of time.monotonic()).
         """
-        while not until():
-            running = [process for process in self._processes if process.status is None]
-            if not running:
+        wait_s = _WAKE_S if until is None else _POLL_S
+        while not (until is not None and until()):
+            if all(process.status is not None for process in self._processes):
                 return
-            for key, _ in self._selector.select(_TICK_S):
-                pipe: _Pipe = key.data
-                for text in self._read(pipe):
-                    yield Output(pipe.process, text)
-            for process in running:
-                if process.status is None and process.ended():
-                    yield from self._end(process)
+            for key, _ in self._selector.select(wait_s):
+                if isinstance(key.data, Process):
+                    yield from self._end(key.data)
+                elif not key.data.closed:
+                    for text in self._read(key.data):
+                        yield Output(key.data.process, text)
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimedOutError("it had not ended when its time was up")
@@ -191,10 +194,11 @@ class Processes:
         last: list[Output] = []
         deadline = time.monotonic() + grace_s
         while not all(process.ended() for process in running) and time.monotonic() < deadline:
-            for key, _ in self._selector.select(_TICK_S):
-                pipe: _Pipe = key.data
-                last += [Output(pipe.process, text) for text in self._read(pipe)]
-                del last[_MOST_LAST_LINES:]
+            time.sleep(_POLL_S)
+            for key, _ in self._selector.select(0):
+                if isinstance(key.data, _Pipe):
+                    last += [Output(key.data.process, text) for text in self._read(key.data)]
+                    del last[_MOST_LAST_LINES:]
         for process in running:
             last += self._end(process)
         return last
@@ -203,7 +207,10 @@ class Processes:
         """End what a program left behind, and give its last words."""
         process.reap()
         # Nobody writes into the pipes any more: what they hold, and then their end, comes at once.
-        pipes = [key.data for key in self._selector.get_map().values() if key.data.process is process]
+        self._selector.unregister(process.handle)
+        os.close(process.handle)
+        found = [key.data for key in self._selector.get_map().values()]
+        pipes = [pipe for pipe in found if isinstance(pipe, _Pipe) and pipe.process is process]
         texts = [text for pipe in pipes for text in self._read_all(pipe)]
         self._heard = time.monotonic()
         yield from (Output(process, text) for text in texts)
@@ -225,6 +232,7 @@ class Processes:
                 break
         if not pipe.closed:
             yield from pipe.rest()
+            pipe.closed = True
             self._selector.unregister(pipe.file)
             pipe.file.close()
 

@@ -1,9 +1,9 @@
 """Runs on disk. What a run measured survives its end at any moment, however it comes.
 
-``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule) and
-``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last, by
-rename). An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the
-code that read it live. Only environment that a plan declares is stored, and no secret.
+``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule)
+and ``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written
+last, by rename). An execution without ``run.json`` was stopped; its ``output.log`` is read again all the
+same, by the code that read it live. Only environment that a plan declares is stored, and no secret.
 """
 
 import json
@@ -211,17 +211,21 @@ class StoredRun:
             ending = Ending(**_read(path / "run.json")["ending"])
         output = path / "output.log"
         found = list(parse_file(output, proof=proof, ending=ending)) if output.is_file() else []
-        if not found:
-            nothing = Record(benchmark=self.benchmark, finished=None)
-            found = [judge(nothing, source=str(output), proof=proof, ending=ending)]
-        yield from found
+        yield from found or [nothing_read(self.benchmark, output, proof, ending)]
+
+
+def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:
+    """Judge an execution of which the log says nothing at all."""
+    record = Record(benchmark=benchmark, finished=None)
+    return judge(record, source=str(output), proof=proof, ending=ending)
 
 
 def runs(store: Path) -> Iterator[Path]:
     """Give the directories of all runs of a store, newest first."""
     if store.is_dir():
         found = (path for path in store.iterdir() if _RUN_NAME.fullmatch(path.name))
-        yield from sorted((path for path in found if (path / "request.json").is_file()), reverse=True)
+        begun = (path for path in found if (path / "request.json").is_file())
+        yield from sorted(begun, key=_age, reverse=True)
 
 
 def open_run(ref: str, store: Path = DEFAULT) -> StoredRun:
@@ -247,6 +251,11 @@ def open_run(ref: str, store: Path = DEFAULT) -> StoredRun:
         if known
         else f"There are no runs in {store}; --store names another place.",
     )
+
+
+def _age(path: Path) -> tuple[str, int]:
+    """Order runs by the second in their name, and within it by when their request was written."""
+    return path.name.partition("-")[0], (path / "request.json").stat().st_mtime_ns
 
 
 def _matches(ref: str, path: Path) -> bool:

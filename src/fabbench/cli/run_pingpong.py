@@ -1,0 +1,74 @@
+"""``fabbench run pingpong``."""
+
+import os
+from typing import Any
+
+import click
+
+from fabbench.cli.run import RunCommand, Wanted, shared_options, start, target
+
+
+@click.command(cls=RunCommand, short_help="Latency and bandwidth of fi_pingpong between two processes.")
+@shared_options
+@click.option(
+    "-b", "--min-bytes", default="64", show_default=True, help="Smallest size (1024-based: 64, 4K)."
+)
+@click.option("-e", "--max-bytes", default="4M", show_default=True, help="Largest size.")
+@click.option("-f", "--factor", type=int, default=16, show_default=True, help="From each size to the next.")
+@click.option("--size", "sizes", multiple=True, metavar="SIZE", help="Measure these sizes instead.")
+@click.option(
+    "--endpoint",
+    type=click.Choice(["msg", "rdm", "dgram"]),
+    help="Type of endpoint. msg for tcp and verbs, else rdm.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, 10**9),
+    metavar="N",
+    help="Messages for each size. As many as make connection set-up less than 1 % of the time if not given.",
+)
+@click.option("--domain", metavar="NAME", help="Measure over this domain (interface), and prove it.")
+@click.option("--check", is_flag=True, help="Compare the data of each message.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="End a size that takes longer.",
+)
+def pingpong(**options: Any) -> None:
+    """Run libfabric's fi_pingpong: a server and a client process for each size.
+
+    Which provider, domain and addresses were used is read from the program, and an arm that used others than
+    were asked for counts as off-fabric. `latency` is one way, `bandwidth` adds both directions.
+
+    Example: fabbench run pingpong --on local --fabric shm --fabric tcp
+    """
+    from fabbench.benchmarks.pingpong.steps import PingpongWork, size, size_range
+    from fabbench.plan import Request
+
+    wanted = Wanted.of(options)
+    place, why = target(wanted.on, os.environ)
+    own = {name: value for name, value in options.items() if name not in Wanted.__slots__}
+    sizes = tuple(size(text) for text in own["sizes"]) or size_range(
+        own["min_bytes"], own["max_bytes"], own["factor"]
+    )
+    work = PingpongWork(
+        sizes=tuple(dict.fromkeys(sizes)),
+        endpoint=own["endpoint"] or "",
+        iterations=own["iterations"],
+        timeout_s=own["timeout_s"],
+        domain=own["domain"],
+        check=own["check"],
+    )
+    request = Request(
+        benchmark="pingpong",
+        target=place,
+        fabrics=wanted.fabrics,
+        repeats=wanted.repeats,
+        domain=own["domain"],
+        options={**own, "sizes": ",".join(map(str, work.sizes))},
+    )
+    start(wanted, request, work, why=why)

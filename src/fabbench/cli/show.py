@@ -1,0 +1,121 @@
+"""``fabbench show``."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabbench.errors import Exit
+
+if TYPE_CHECKING:
+    from fabbench.store import StoredRun
+
+_FORMATS = ("markdown", "csv", "json", "terminal")
+
+
+@click.command(short_help="Print a past run.")
+@click.argument("run", metavar="RUN", default="last")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    default="markdown",
+    show_default=True,
+    help="How to write its comparison; json also has the executions.",
+)
+@click.option("--metric", help="What the table compares. Chosen from the benchmark if not given.")
+@click.option(
+    "--store",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("fabbench-runs"),
+    envvar="FABBENCH_STORE",
+    show_default=True,
+    show_envvar=True,
+    help="Directory where runs are kept.",
+)
+def command(run: str, form: str, metric: str | None, store: Path) -> None:
+    """Print a run: what was asked for, each execution and what came of it, and the comparison of its arms.
+
+    RUN is a directory, an id, the beginning or the end of one, or `last`. What is printed is read again from
+    the benchmark's own output, also where the run was stopped.
+    """
+    from fabbench.store import open_run
+
+    stored = open_run(run, store)
+    compared = _compared(stored, form, metric)
+    if form == "json":
+        document = {
+            "format": 1,
+            "id": stored.id,
+            "path": str(stored.path),
+            "created": stored.created,
+            "request": stored.request,
+            "executions": list(_executions(stored)),
+            "comparison": json.loads(compared) if compared else None,
+        }
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    elif form == "csv":
+        click.echo(compared, nl=False)
+    else:
+        for line in _described(stored):
+            click.echo(line)
+        click.echo(f"\n{compared}" if compared else "\nNothing was measured.", nl=not compared)
+    if not any(trial.logs for trial in stored.trials):
+        raise click.exceptions.Exit(Exit.UNTRUSTED)
+
+
+def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
+    """Write the comparison of the arms that were measured; empty if none was."""
+    from fabbench.compare import compare
+    from fabbench.pool import Column
+    from fabbench.report import render
+
+    pairs = ((arm.label, run.logs(arm.label)) for arm in run.arms)
+    columns = [Column(label=label, logs=logs, source=f"run {run.id}") for label, logs in pairs if logs]
+    if not columns:
+        return ""
+    comparison = compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
+    return render(comparison, form, colour=sys.stdout.isatty())
+
+
+def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
+    for trial in run.trials:
+        yield {
+            "id": trial.id,
+            "arm": trial.arm,
+            "begun": trial.begun,
+            "finished": trial.finished,
+            "logs": [
+                {
+                    "outcome": log.outcome,
+                    "reason": log.reason,
+                    "facts": log.facts,
+                    "sizes": len({point.size for point in log.points}),
+                    "findings": [f"{finding.severity}: {finding.meaning}" for finding in log.findings],
+                }
+                for log in trial.logs
+            ],
+        }
+
+
+def _described(run: "StoredRun") -> Iterator[str]:
+    """Write the request and the executions as lines."""
+    hosts = ", ".join(str(host.get("name")) for host in run.document.get("hosts", ()))
+    yield f"Run {run.id}: {run.benchmark} on {run.request.get('target')} ({hosts}), {run.created}"
+    yield f"Arms: {', '.join(arm.label for arm in run.arms)}"
+    options = {
+        name: value for name, value in run.request.get("options", {}).items() if value not in {None, ""}
+    }
+    yield f"Options: {', '.join(f'{name} {value}' for name, value in options.items()) or 'none'}"
+    yield f"Directory: {run.path}"
+    yield ""
+    for execution in _executions(run):
+        if not execution["begun"]:
+            yield f"{execution['id']}: not begun"
+        for log in execution["logs"]:
+            reason = f": {log['reason']}" if log["reason"] else ""
+            yield f"{execution['id']}: {log['outcome']}{reason} ({log['sizes']} sizes)"
+            yield from (f"  {finding}" for finding in log["findings"])

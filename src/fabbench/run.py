@@ -1,0 +1,112 @@
+"""Carries out a plan: lines from the launcher into the store, and through the parser to whoever watches.
+
+A line is in the store before anybody sees what it says. However a run ends, what was measured until then is
+judged and given back.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from fabbench.errors import FabbenchError
+from fabbench.launchers import Launcher
+from fabbench.model import Ending, Log, Plan, Point, Trial
+from fabbench.parse import Result, Session
+from fabbench.store import ExecutionWriter, RunWriter, nothing_read
+
+_INTERRUPTED = "fabbench was interrupted before this execution ended."
+
+
+class Watcher(Protocol):
+    """Who is told what happens, as it happens."""
+
+    def begin(self, trial: Trial, number: int) -> None:
+        """Take note that a trial begins; `number` counts from 1."""
+
+    def point(self, trial: Trial, point: Point) -> None:
+        """Take note of a row."""
+
+    def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
+        """Take note that a trial has ended, and of how it is judged."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Results:
+    """What came of a plan."""
+
+    logs: Mapping[str, list[Log]]
+    """Arm label → its judged logs, in order."""
+    interrupted: bool = False
+    failure: FabbenchError | None = None
+    """What made it impossible to go on."""
+
+
+def carry_out(plan: Plan, launcher: Launcher, writer: RunWriter, watcher: Watcher) -> Results:
+    """Run all trials in order. Ctrl-C and errors end it early; they are part of the results."""
+    results = Results(logs={arm.label: [] for arm in plan.arms})
+    try:
+        for number, trial in enumerate(plan.trials, 1):
+            watcher.begin(trial, number)
+            with writer.execution(trial) as execution:
+                logs = _Execution(trial, execution, watcher, results).run(plan.benchmark, launcher)
+            results.logs[trial.arm.label] += logs
+            watcher.end(trial, logs)
+            if results.interrupted or results.failure is not None:
+                break
+    except KeyboardInterrupt:
+        results.interrupted = True
+    except FabbenchError as error:
+        results.failure = error
+    return results
+
+
+class _Execution:
+    """One trial that is going on."""
+
+    def __init__(self, trial: Trial, writer: ExecutionWriter, watcher: Watcher, results: Results) -> None:
+        self._trial = trial
+        self._writer = writer
+        self._watcher = watcher
+        self._results = results
+        self._output = writer.path / "output.log"
+        self._session = Session(str(self._output), proof=trial.proof)
+        self._logs: list[Log] = []
+
+    def run(self, benchmark: str, launcher: Launcher) -> tuple[Log, ...]:
+        """Run the trial, and judge it however it ends."""
+        trial, results = self._trial, self._results
+        try:
+            with closing(launcher.execute(trial)) as lines:
+                ending = self._follow(lines)
+        except KeyboardInterrupt:
+            results.interrupted = True
+            ending = Ending(stopped=_INTERRUPTED, planned_sizes=trial.planned_sizes)
+        except FabbenchError as error:
+            results.failure = error
+            ending = Ending(stopped=f"fabbench could not go on: {error}", planned_sizes=trial.planned_sizes)
+        self._take(self._session.close(ending))
+        logs = tuple(self._logs) or (nothing_read(benchmark, self._output, trial.proof, ending),)
+        try:
+            self._writer.finish(ending, logs)
+        except FabbenchError as error:
+            results.failure = results.failure or error
+        return logs
+
+    def _follow(self, lines: Generator[str, None, Ending]) -> Ending:
+        """Store each line, then read it."""
+        while True:
+            try:
+                line = next(lines)
+            except StopIteration as end:
+                ending: Ending = end.value
+                return ending
+            self._writer.write(line)
+            self._take(self._session.feed(line))
+
+    def _take(self, read: list[Result]) -> None:
+        for result in read:
+            if isinstance(result, Log):
+                self._logs.append(result)
+            else:
+                self._watcher.point(self._trial, result)
