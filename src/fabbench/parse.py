@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fabbench import launches
-from fabbench.benchmarks import Reader, Reading, benchmarks
+from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.debug import Hosts
 from fabbench.evidence import HANDLERS, HEAD, Evidence
 from fabbench.judge import judge
@@ -58,7 +58,7 @@ class Session:
     """Reads one text, a line at a time: points as they come, and a log when an execution has ended.
 
     `proof`: what the logs must show to count as measured on the fabric asked for. `risky`: prefix forms that
-    nearly every line has (`prefixes.sniff`). `live`: whether points are given as they come, or only in logs.
+    nearly every line has (`prefixes.sniff`). `live`: give every point as it comes, not only in its log.
     """
 
     def __init__(
@@ -81,41 +81,35 @@ class Session:
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
+        # Rows and debug lines are nearly all of a log. Where they are whole and plain they are dealt with
+        # here, in a few look-ups; whatever else there is goes the long way, which decides.
         out: list[Result] = []
-        names, prefixes = self._hosts.names, self._prefixes
-        starts, cut = prefixes.starts, prefixes.cut
-        shortcut, told = None, UNTOLD
+        names, starts, cut = self._hosts.names, self._prefixes.starts, self._prefixes.cut
+        shortcut: Shortcut | None = None
         number = self._number
         for raw in lines:
             number += 1
-            # Table rows and debug lines are nearly all of a log. Both are dealt with here where they are whole
-            # and plain, in a few look-ups; whatever else there is goes the long way, which decides.
-            if shortcut is not None and (points := shortcut(raw)) is not None:
+            points = shortcut(raw) if shortcut is not None else None
+            if points is not None:
                 if self._live:
                     out += points
                 continue
             text, stream = cut(raw) if raw[:1] in starts else (raw, UNTOLD)
             colon = text.find(":")
-            if colon > 0 and text[:colon] in names:
-                at = text.find(" NCCL INFO ", colon)
-                if at > 0:
-                    if text[at + 11 : at + 11 + HEAD] in HANDLERS:
-                        self._group(stream).evidence.feed(text[at + 11 :])
-                    continue
-            if shortcut is not None and text is not raw and stream == told and text.startswith(" "):
-                points = shortcut(text)
-                if points is not None:
-                    if self._live:
-                        out += points
-                    continue
+            if colon > 0 and text[:colon] in names and (at := text.find(" NCCL INFO ", colon)) > 0:
+                if text[at + 11 : at + 11 + HEAD] in HANDLERS:
+                    self._group(stream).evidence.feed(text[at + 11 :])
+                continue
             self._number = number
-            results = self._read(text, stream)
-            if results:
-                out += results if self._live else logs(results)
-            reader = self._group(stream).current
-            shortcut, told = (reader.shortcut(stream.rank), stream) if reader is not None else (None, UNTOLD)
+            out += self._read(text, stream)
+            shortcut = self._shortcut(stream)
         self._number = number
         return out
+
+    def _shortcut(self, stream: Stream) -> Shortcut | None:
+        """Give a quick way to read rows, where no prefix stands before them."""
+        reader = self._group(stream).current if stream == UNTOLD else None
+        return reader.shortcut("") if reader is not None else None
 
     def close(self, ending: Ending | None = None) -> list[Result]:
         """End of the text: give the logs that are still open."""
