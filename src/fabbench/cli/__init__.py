@@ -49,9 +49,8 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="fabbench")
 def cli() -> None:
-    r"""Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
+    """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
 
-    \b
     Exit statuses: 0 fine; 1 measured well and the answer is bad; 2 the request makes no sense;
     3 a machine or a file said no; 4 the benchmark cannot be trusted; 130 interrupted.
     """
