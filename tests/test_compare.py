@@ -1,6 +1,7 @@
 """Figures, refusals and ratios, against the published table and against laws."""
 
 from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
 
 import pytest
@@ -13,6 +14,7 @@ from fabbench.model import METRICS, Outcome, Point
 from fabbench.notes import notes
 from fabbench.pool import REFUSED
 from fabbench.report.layout import tables
+from fabbench.units import format_decimal, format_ratio
 from logs_by_hand import ALL_REDUCE, FACTS, GB, KB, MB, column, latencies, log, rates
 from nccl_text import EFA, NON_EFA, PUBLISHED, SIZES
 
@@ -59,6 +61,29 @@ def test_times_are_better_when_smaller() -> None:
     comparison = compare([latencies("a", [(64, 10.26)]), latencies("b", [(64, 20.52)])])
     assert header(comparison) == ["Message Size", "latency a (us)", "latency b (us)", "Speed-up"]
     assert cells(comparison) == [["64 B", "10.26", "20.52", "2 x"]]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (18.7288, "18.7 x"),
+        (1.0, "1 x"),
+        (0.8, "0.8 x"),
+        (2.25, "2.3 x"),
+        (0.05, "0.1 x"),
+        (0.0069, "0.007 x"),
+    ],
+)
+def test_ratios_have_one_decimal_and_never_vanish(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+
+
+@given(st.decimals(min_value=0, max_value=10**9, places=4), st.integers(0, 3))
+def test_numbers_round_half_up_as_they_read(number: Decimal, decimals: int) -> None:
+    exact = number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+    text = format_decimal(float(number), decimals)
+    assert Decimal(text) == exact
+    assert "." not in text or text[-1] not in ".0"
 
 
 def test_every_column_has_a_ratio_against_the_last() -> None:

@@ -117,6 +117,13 @@ def test_limits() -> None:
     assert found.breaches == ("latency<=10us: latency at 4 B is 10.43 us in pods; at most 10 us is wanted.",)
 
 
+@pytest.mark.parametrize(("value", "breaches"), [(95.0, 0), (94.9, 1)])
+def test_a_tolerance_ends_where_it_says(value: float, breaches: int) -> None:
+    assert (
+        len(verdict("busbw:5%", rates("new", [(GB, value)]), rates("old", [(GB, 100)])).breaches) == breaches
+    )
+
+
 def test_times_are_worse_when_longer() -> None:
     new, base = latencies("new", [(64, 40.62)]), latencies("old", [(64, 10.62)])
     (breach,) = verdict("latency@64:20us", new, base).breaches

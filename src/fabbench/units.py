@@ -127,7 +127,8 @@ def format_decimal(number: float, decimals: int) -> str:
 
     The half is decided as the decimal number reads: 1.005 is a hair less than that as a float, and rounds up.
     """
-    steps = math.floor(abs(number) * 10**decimals * (1 + 1e-12) + 0.5)
+    scaled = abs(number) * 10**decimals
+    steps = math.floor(scaled + 0.5 + 4 * math.ulp(scaled))
     text = f"{steps / 10**decimals:.{decimals}f}"
     if "." in text:
         text = text.rstrip("0").rstrip(".")
