@@ -18,15 +18,22 @@ HEAD = """# Command line
 def reference() -> str:
     """Give the whole text."""
     root = click.Context(cli, info_name="fabbench")
-    sections = [HEAD, *_text(cli.help or ""), *_options(cli)]
-    for name in cli.list_commands(root):
-        command = cli.get_command(root, name)
-        assert command is not None, name  # noqa: S101 - list_commands named it
-        context = click.Context(command, info_name=name, parent=root)
-        usage = " ".join(["fabbench", name, *command.collect_usage_pieces(context)])
-        sections += [f"\n## fabbench {name}\n", f"```text\n{usage}\n```\n"]
-        sections += [*_text(command.help or ""), *_options(command)]
+    sections = [HEAD, *_text(cli.help or ""), *_options(cli), *_commands(root, cli, level=2)]
     return "\n".join(sections).rstrip("\n") + "\n"
+
+
+def _commands(parent: click.Context, group: click.Group, *, level: int) -> Iterator[str]:
+    """Describe the commands of a group, and theirs."""
+    for name in group.list_commands(parent):
+        command = group.get_command(parent, name)
+        assert command is not None, name  # noqa: S101 - list_commands named it
+        context = click.Context(command, info_name=name, parent=parent)
+        yield f"\n{'#' * level} {context.command_path}\n"
+        yield f"```text\n{' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n```\n"
+        yield from _text(command.help or "")
+        yield from _options(command)
+        if isinstance(command, click.Group):
+            yield from _commands(context, command, level=level + 1)
 
 
 def _text(text: str) -> Iterator[str]:

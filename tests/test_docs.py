@@ -14,7 +14,7 @@ import click
 import pytest
 
 from fabbench import __version__
-from fabbench.cli import cli
+from fabbench.cli import COMMANDS, cli
 from fabbench.errors import Exit
 from fabbench.model import METRICS, Outcome
 
@@ -144,19 +144,29 @@ def test_the_reference_of_the_command_line_is_current() -> None:
     assert text_of("docs/cli.md") == written, "run `make reference`"
 
 
-def test_every_command_and_option_is_documented() -> None:
-    root = click.Context(cli)
-    reference = text_of("docs/cli.md")
-    for command_name in cli.list_commands(root):
-        command = cli.get_command(root, command_name)
+def commands(group: click.Group, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    for each in group.list_commands(context):
+        command = group.get_command(context, each)
         assert command
-        assert command.help
-        assert f"\n## fabbench {command_name}\n" in reference
-        section = reference.partition(f"\n## fabbench {command_name}\n")[2].partition("\n## ")[0]
+        inner = click.Context(command, info_name=each, parent=context)
+        yield inner.command_path, command
+        if isinstance(command, click.Group):
+            yield from commands(command, inner)
+
+
+def test_every_command_and_option_is_documented() -> None:
+    reference = text_of("docs/cli.md")
+    found = dict(commands(cli, click.Context(cli, info_name="fabbench")))
+    assert {f"fabbench {each}" for each in COMMANDS} <= set(found)
+    for path, command in found.items():
+        assert command.help, path
+        (section,) = re.findall(
+            rf"^##+ {re.escape(path)}\n(.*?)(?=^#|\Z)", reference, re.DOTALL | re.MULTILINE
+        )
         for option in command.params:
             if isinstance(option, click.Option):
-                assert option.help, f"{command_name} {option.opts[0]} has no help"
-                assert f"`{option.opts[0]}" in section
+                assert option.help, f"{path} {option.opts[0]} has no help"
+                assert f"`{option.opts[0]}" in section, f"{path} {option.opts[0]}"
 
 
 def test_the_contract_names_every_metric_outcome_and_status() -> None:
