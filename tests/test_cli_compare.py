@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -232,26 +232,39 @@ def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path) -> Non
 # ---------------------------------------------------------------- runs
 
 
-def store_run(store: Path, arms: dict[str, Iterable[float | None]]) -> str:
-    """Write a run whose executions printed one row of 1 GB each; None: it never began."""
-    fabrics = tuple(Arm(label=label, fabric=label) for label in arms)
-    trials: list[Trial] = []
-    texts: list[str | None] = []
-    for arm in fabrics:
-        for repeat, value in enumerate(arms[arm.label], 1):
-            proof = Proof(fabric=arm.fabric)
-            name = f"{len(trials):03}-{arm.label}-r{repeat}"
-            trials.append(Trial(id=name, arm=arm, repeat=repeat, steps=(), proof=proof, planned_sizes=(GB,)))
-            texts.append(None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)]))
-    plan = Plan(benchmark="nccl", target="local", arms=fabrics, trials=tuple(trials))
+def store_run(store: Path, arms: dict[str, list[float | None]]) -> str:
+    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s); None: it never began."""
+    texts = {
+        label: [None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)]) for value in values]
+        for label, values in arms.items()
+    }
+    return store_texts(store, "nccl", texts, size=GB)
+
+
+def store_texts(store: Path, benchmark: str, arms: Mapping[str, Sequence[str | None]], *, size: int) -> str:
+    """Write a run whose executions printed these texts; None: it never began."""
+    made = tuple(Arm(label=label, fabric=label) for label in arms)
+    executions = [(arm, repeat, text) for arm in made for repeat, text in enumerate(arms[arm.label], 1)]
+    trials = tuple(
+        Trial(
+            id=f"{number:03}-{arm.label}-r{repeat}",
+            arm=arm,
+            repeat=repeat,
+            steps=(),
+            proof=Proof(fabric=arm.fabric),
+            planned_sizes=(size,),
+        )
+        for number, (arm, repeat, _) in enumerate(executions)
+    )
+    plan = Plan(benchmark=benchmark, target="local", arms=made, trials=trials)
     inventory = Inventory(target="local", hosts=(Host(name="here"),))
-    writer = RunWriter(store, Request(benchmark="nccl", target="local"), inventory, plan)
-    for trial, text in zip(trials, texts, strict=True):
+    writer = RunWriter(store, Request(benchmark=benchmark, target="local"), inventory, plan)
+    for trial, (_, _, text) in zip(trials, executions, strict=True):
         if text is not None:
             with writer.execution(trial) as execution:
                 for line in text.splitlines():
                     execution.write(line)
-                execution.finish(Ending(status=0, planned_sizes=(GB,)), ())
+                execution.finish(Ending(status=0, planned_sizes=(size,)), ())
     return writer.id
 
 
@@ -264,6 +277,20 @@ def test_one_run_compares_its_arms(tmp_path: Path) -> None:
         assert lines[0].split("|")[2:4] == [" busbw socket (GB/s) ", " busbw tcp (GB/s) "]
         assert re.sub(r" *\| *", "|", lines[2]) == "|1 GB|4|2|2 x|"
         assert f"socket from run {run}" in result.stdout
+
+
+def test_the_arms_of_one_run_may_have_their_own_endpoints(tmp_path: Path) -> None:
+    table = "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec\n64 1k =1k 125k 0.01s 10.00 {} 0.16\n"
+    logs = {
+        label: f"$ fi_pingpong -p {label} -e {endpoint} -I 1000 -S 64 10.0.0.1\n{table.format(us)}"
+        for label, endpoint, us in (("shm", "rdm", "6.40"), ("tcp", "msg", "12.80"))
+    }
+    files = [write(tmp_path / f"{label}.log", text) for label, text in logs.items()]
+    assert compare(*files).exit_code == 2
+    run = store_texts(tmp_path, "pingpong", {label: [text] for label, text in logs.items()}, size=64)
+    result = compare(run, "--store", tmp_path)
+    assert "| 64 B         | 6.4              | 12.8             | 2 x      |" in result.stdout
+    assert "endpoint differs, as allowed: rdm in shm, msg in tcp." in result.stdout
 
 
 def test_runs_arms_and_files_mix(tmp_path: Path, efa: Path) -> None:
