@@ -171,7 +171,8 @@ def start(wanted: Wanted, request: "Request", work: "Work", *, why: str) -> None
     _check_gates(gates, [arm.label for arm in planned.arms], baseline)
     writer = RunWriter(wanted.store, request, inventory, planned)
     arms = " and ".join(arm.label for arm in planned.arms)
-    click.echo(f"{planned.benchmark} on {arms}: {len(planned.trials)} executions.", err=True)
+    number = len(planned.trials)
+    click.echo(f"{planned.benchmark} on {arms}: {number} execution{'s' if number > 1 else ''}.", err=True)
 
     from fabbench.cli.live import watching
     from fabbench.run import carry_out

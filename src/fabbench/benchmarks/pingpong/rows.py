@@ -11,22 +11,32 @@ from typing import NamedTuple
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
 _REAL = r"(?:\d+\.\d\d|-?inf|-?nan)"
-_ROW = re.compile(
-    r"\s*(?P<size>\d+(?:\.\d)?[kmg]?)"
-    r"\s+(?P<sent>\d+[kmb]?)"
-    r"\s*(?P<sign>[=+-])(?P<ack>\d+[kmb]?)"
-    r"\s+(?P<total>\d+(?:\.\d)?[kmg]?)"
-    rf"\s+(?P<time>{_REAL})s"
-    rf"\s*(?P<bandwidth>{_REAL})\s+(?P<latency>{_REAL})\s+(?P<rate>{_REAL})\s*"
+_REAL_CUT = r"(?:\d+(?:\.\d{0,2})?|-?(?:inf|in|i|nan|na|n)?)"
+_COLUMNS = (
+    r"\s*(?P<size>\d+(?:\.\d)?[kmg]?)",
+    r"\s+(?P<sent>\d+[kmb]?)",
+    r"\s*(?P<sign>[=+-])(?P<ack>\d+[kmb]?)",
+    r"\s+(?P<total>\d+(?:\.\d)?[kmg]?)",
+    rf"\s+(?P<time>{_REAL})",
+    rf"s\s*(?P<bandwidth>{_REAL})",
+    rf"\s+(?P<latency>{_REAL})",
+    rf"\s+(?P<rate>{_REAL})",
 )
-# What each column may begin with, for rows that stop short.
-_CUT = (
-    re.compile(r"\d+(\.\d?)?[kmg]?"),
-    re.compile(r"\d+[kmb]?([=+-]\d*[kmb]?)?"),
-    re.compile(r"[=+-](\d+[kmb]?)?"),
-    re.compile(r"\d+(\.\d?)?[kmg]?"),
-    re.compile(r"(\d+(\.\d{0,2})?|-?inf|-?nan)s?"),
-    *[re.compile(r"\d+(\.\d{0,2})?|-?inf|-?nan")] * 3,
+# What a row may end with when it stops short inside a column.
+_COLUMNS_CUT = (
+    r"\s*\d+(?:\.\d?)?[kmg]?",
+    r"\s+(?:\d+[kmb]?)?",
+    r"\s*(?:[=+-](?:\d+[kmb]?)?)?",
+    r"\s+(?:\d+(?:\.\d?)?[kmg]?)?",
+    rf"\s+{_REAL_CUT}",
+    rf"s\s*{_REAL_CUT}",
+    rf"\s+{_REAL_CUT}",
+    rf"\s+{_REAL_CUT}",
+)
+_ROW = re.compile("".join(_COLUMNS) + r"\s*")
+_CUT = tuple(
+    re.compile(re.sub(r"\?P<\w+>", "?:", "".join(_COLUMNS[:index])) + cut + r"\s*")
+    for index, cut in enumerate(_COLUMNS_CUT)
 )
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -74,10 +84,7 @@ def is_header(text: str) -> bool:
 
 def may_be_cut(text: str) -> bool:
     """Whether this could be a row with its end missing."""
-    words = text.split()
-    return 0 < len(words) <= len(_CUT) and all(
-        pattern.fullmatch(word) for pattern, word in zip(_CUT, words, strict=False)
-    )
+    return bool(text.strip()) and any(pattern.fullmatch(text) for pattern in _CUT)
 
 
 def joined(first: str, second: str) -> str | None:
