@@ -11,10 +11,11 @@ import pytest
 
 LOG = Path(__file__).parent.parent / "examples/logs/x-net-socket.txt"
 
-pytestmark = [
-    pytest.mark.local,
-    pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed"),
-]
+TIMESTAMPS = Path(__file__).parent / "mpirun/timestamps-4.1.4.txt"
+"""What `mpirun --tag-output --timestamp-output` of Open MPI 4.1.4 made of LOG. It reads blocks, and
+begins each with a prefix: line 71 has one in the middle of a row."""
+
+pytestmark = pytest.mark.local
 
 
 def what_rank_0_printed() -> str:
@@ -34,7 +35,8 @@ def samples(path: Path) -> list[object]:
     return found
 
 
-@pytest.mark.parametrize("options", [[], ["--tag-output"], ["--tag-output", "--timestamp-output"]])
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+@pytest.mark.parametrize("options", [[], ["--tag-output"]])
 def test_prefixes_of_the_installed_mpirun(options: list[str], tmp_path: Path) -> None:
     plain, through = tmp_path / "plain.txt", tmp_path / "mpirun.txt"
     plain.write_text(what_rank_0_printed())
@@ -45,3 +47,10 @@ def test_prefixes_of_the_installed_mpirun(options: list[str], tmp_path: Path) ->
     through.write_text(done.stdout)
     assert len(samples(plain)) > 100
     assert samples(through) == samples(plain)
+
+
+@pytest.mark.xfail(reason="a row with a prefix inside it is lost")
+def test_a_prefix_in_the_middle_of_a_row(tmp_path: Path) -> None:
+    plain = tmp_path / "plain.txt"
+    plain.write_text(what_rank_0_printed())
+    assert samples(TIMESTAMPS) == samples(plain)
