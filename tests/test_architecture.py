@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "fabbench"
 LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
-        *("benchmarks", "parse", "prefixes", "debug", "evidence", "judge"),
+        *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "launches", "compare", "pool", "standout", "notes", "gate"),
     },
     "edge": {"files", "report", "inputs", "store", "process", "drive", "launchers", "run"},

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 _DEBUG = re.compile(
-    r"(?P<host>[^\s:]{1,255}) ?:\d+:\d+ \[-?\d+\] (?:[^\n]{0,400}?)"
+    r"(?P<host>[^\s:]{1,255}) ?:(?P<process>\d+:\d+) \[-?\d+\] (?:[^\n]{0,400}?)"
     r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
 )
 _TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
@@ -24,6 +24,8 @@ class DebugText(NamedTuple):
     """One debug message, and the piece of another line that stood before it (usually nothing)."""
 
     before: str
+    origin: str
+    """`host:pid:tid`, as far as the line tells."""
     level: str
     message: str
 
@@ -45,10 +47,12 @@ class Hosts:
         if match is None:
             return None
         before = _TIMESTAMP.sub("", text[: match.start()])
-        token = match["host"]
+        token, glued = match["host"], ""
         if before.strip() or token not in self.names:
-            before += self._glued(before, token)
-        return DebugText(before if before.strip() else "", match["level"], text[match.end() :])
+            glued = self._glued(before, token)
+            before += glued
+        origin = f"{token.removeprefix(glued)}:{match['process']}"
+        return DebugText(before if before.strip() else "", origin, match["level"], text[match.end() :])
 
     def _glued(self, before: str, token: str) -> str:
         """Say what of `token` belongs to the torn piece before the host's name."""

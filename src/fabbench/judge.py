@@ -24,6 +24,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         findings=tuple(record.findings),
         damaged=tuple(record.damaged),
         points=record.points,
+        evidence=record.evidence,
     )
 
 

@@ -132,6 +132,8 @@ class Record:
     """A sentence, when the benchmark's or the launcher's own time limit ended it."""
     wrong: int = 0
     """Failed data checks; any at all is `corrupt`."""
+    evidence: dict[str, str] = field(default_factory=dict)
+    """Fact → the line that stated it, for some facts."""
     finished: bool | None = False
     """Whether the benchmark's own last word was read; None: this benchmark has none."""
 
@@ -190,6 +192,8 @@ class Log:
     findings: Sequence[Finding] = ()
     damaged: Sequence[Damaged] = ()
     points: Sequence[Point] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """Fact → the line that stated it; not part of the contract."""
 
     def samples(self) -> Iterator[Sample]:
         """Every measured number, in the order it was printed."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fabbench import launches
+from fabbench import carrier, launches
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.debug import Hosts
 from fabbench.evidence import HANDLERS, HEAD, Evidence
@@ -44,11 +44,12 @@ class _Group:
 
     def attach(self, record: Record) -> None:
         """Give to a record what was said around it, and begin anew."""
-        hosts = record.facts.get("hosts", 0)
+        told = record.facts.get("hosts")
+        hosts = told if isinstance(told, int) else 0
         if self.evidence.seen:
-            stated = self.evidence.facts(hosts if isinstance(hosts, int) else 0)
-            record.facts = {**stated, **record.facts}
-            record.findings += self.evidence.findings()
+            record.facts = {**carrier.stated(self.evidence, hosts), **record.facts}
+            record.findings += carrier.findings(self.evidence, hosts)
+            record.evidence = dict(self.evidence.lines)
         record.failures += [text for text in self.failures if text not in record.failures]
         record.timed_out = record.timed_out or self.timed_out
         self.evidence, self.failures, self.timed_out = Evidence(), [], ""
@@ -98,7 +99,7 @@ class Session:
             colon = text.find(":")
             if colon > 0 and text[:colon] in names and (at := text.find(" NCCL INFO ", colon)) > 0:
                 if text[at + 11 : at + 11 + HEAD] in HANDLERS:
-                    self._group(stream).evidence.feed(text[at + 11 :])
+                    self._group(stream).evidence.feed(text[at + 11 :], origin=text[:at])
                 continue
             self._number = number
             out += self._read(text, stream)
@@ -130,7 +131,7 @@ class Session:
         if text.startswith(SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
         if " NCCL " in text and (debug := self._hosts.split(text)) is not None:
-            group.evidence.feed(debug.message, warning=debug.level != "INFO")
+            group.evidence.feed(debug.message, origin=debug.origin, warning=debug.level != "INFO")
             if not debug.before:
                 return []
             text = debug.before
@@ -162,6 +163,8 @@ class Session:
             if status:
                 group.fail(f"The exit status was {status}.")
             return self._close_group(group, None)
+        else:
+            group.evidence.other(text)
         return []
 
     def _mark(self, group: _Group, marker: Marker) -> list[Result]:
