@@ -1,0 +1,40 @@
+"""What tests read logs with: files, texts and lines, and the figures as they were printed."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+
+from fabbench.model import Log, Point, Proof
+from fabbench.parse import Session, logs
+from fabbench.prefixes import sniff
+
+LOGS = Path(__file__).parent / "logs"
+
+BASE_UNITS = {
+    "time": Decimal("1e-6"),
+    "cpu_time": Decimal("1e-6"),
+    "algbw": Decimal("1e9"),
+    "busbw": Decimal("1e9"),
+    "wrong": Decimal(1),
+}
+"""What nccl-tests prints its figures in."""
+
+
+def read(text: str, proof: Proof | None = None) -> list[Log]:
+    """Read a text as `fabbench parse` reads a file."""
+    lines = text.split("\n")
+    session = Session("x", proof=proof, risky=sniff(lines[:2000]), live=False)
+    return list(logs([*session.feed_lines(lines), *session.close()]))
+
+
+def read_live(lines: Iterable[str], risky: Iterable[str] = ()) -> tuple[list[Point], list[Log]]:
+    """Read line by line, as during a run: the points as they came, and the logs."""
+    session = Session("x", risky=risky)
+    results = [result for line in lines for result in session.feed(line)]
+    results += session.close()
+    return [found for found in results if isinstance(found, Point)], list(logs(results))
+
+
+def printed(figure: str, metric: str) -> float:
+    """Give the value in base units of a figure as printed: exact, by another way than the parser's."""
+    return float(Decimal(figure) * BASE_UNITS[metric])
