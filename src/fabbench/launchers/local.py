@@ -11,11 +11,12 @@ from fabbench.drive import drive
 from fabbench.errors import MachineError
 from fabbench.model import Command, Ending, Trial
 from fabbench.plan import Host, Inventory
-from fabbench.process import Process, Processes, TimedOutError
+from fabbench.process import GRACE_S, Output, Process, Processes, TimedOutError
 
 _ADDRESS = "127.0.0.1"
 _EFA_FOLDER = "/opt/amazon/efa/bin"
 """Where the EFA installer puts libfabric's programs, without adding it to everybody's PATH."""
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel has it, no place for temporary files
 _RDMA_FOLDER = Path("/sys/class/infiniband")
 _LISTEN = "0A"
 _LOOK_S = 20.0
@@ -23,6 +24,15 @@ _LOOK_S = 20.0
 
 class LocalSession(Processes):
     """Programs on this machine; see `fabbench.drive.Session`."""
+
+    def stop(self, processes: Sequence[Process], *, grace_s: float = GRACE_S) -> list[Output]:
+        """End programs, and remove the shared memory that libfabric leaves behind where one was killed."""
+        last = super().stop(processes, grace_s=grace_s)
+        for process in processes:
+            for path in _SHARED_MEMORY.glob(f"{process.pid}:*"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        return last
 
     def address(self, host: int) -> str:
         """Give the loopback address: both sides are here."""

@@ -1,0 +1,105 @@
+"""Real runs on this machine, for tests: start them, and see that nothing of them is left."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from fabbench.store import StoredRun, runs
+
+ROW = re.compile(r"\[fabbench:(server|client)\] (\d[\d.]*[kmg]? .*\d)")
+QUICK = ("--iterations", "200")
+
+
+def environment(store: Path) -> dict[str, str]:
+    """An environment that also marks every program of a run: they inherit it."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
+    return {**kept, "FABBENCH_STORE": str(store), "COLUMNS": "200"}
+
+
+def argv(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "fabbench", *arguments]
+
+
+def fabbench(store: Path, *arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv(*arguments),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(store), **options},
+        timeout=120,
+    )
+
+
+def pingpong(store: Path, *arguments: str, **options: str) -> subprocess.CompletedProcess[str]:
+    return fabbench(store, "run", "pingpong", "--on", "local", *arguments, **options)
+
+
+def start(
+    store: Path, arguments: Sequence[str], *, before: Callable[[], None] | None = None
+) -> "subprocess.Popen[str]":
+    """Start a run that goes on until something happens to it; `before` is called in its process."""
+    return subprocess.Popen(
+        argv("run", "pingpong", "--on", "local", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(store),
+        preexec_fn=before,  # noqa: PLW1509 - the tests have no threads of their own
+    )
+
+
+def programs(store: Path) -> Iterator[tuple[int, str]]:
+    """The running programs that were started for a store: process id and command line."""
+    mark = f"FABBENCH_STORE={store}".encode()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and mark in (path / "environ").read_bytes().split(b"\0"):
+                yield int(path.name), (path / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+
+
+def eventually(true: Callable[[], object], seconds: float = 60) -> bool:
+    """Wait for something; how long it takes is no matter."""
+    for _ in range(int(seconds / 0.02)):
+        if true():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def nothing_left(store: Path) -> bool:
+    return eventually(lambda: not list(programs(store)))
+
+
+def output(store: Path) -> str:
+    """The logs of all executions of a store so far."""
+    return "".join(path.read_text(errors="replace") for path in sorted(store.glob("*/exec/*/output.log")))
+
+
+def rows(store: Path) -> list[str]:
+    """The rows in the logs, found without fabbench's parser."""
+    return [match[2] for line in output(store).splitlines() if (match := ROW.fullmatch(line))]
+
+
+def the_run(store: Path) -> StoredRun:
+    (path,) = runs(store)
+    return StoredRun(path)
+
+
+def client(store: Path, size: int) -> int:
+    """The process id of the client that measures a size, once it is there."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = [pid for pid, line in programs(store) if f"-S {size} " in line and "127.0.0.1" in line]
+        return bool(found)
+
+    assert eventually(look)
+    return found[0]
