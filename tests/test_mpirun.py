@@ -49,7 +49,6 @@ def test_prefixes_of_the_installed_mpirun(options: list[str], tmp_path: Path) ->
     assert samples(through) == samples(plain)
 
 
-@pytest.mark.xfail(reason="a row with a prefix inside it is lost")
 def test_a_prefix_in_the_middle_of_a_row(tmp_path: Path) -> None:
     plain = tmp_path / "plain.txt"
     plain.write_text(what_rank_0_printed())

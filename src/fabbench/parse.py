@@ -95,7 +95,13 @@ class Session:
                 if self._live:
                     out += points
                 continue
-            text, stream = cut(raw) if raw[:1] in starts else (raw, UNTOLD)
+            text, stream = raw, UNTOLD
+            if raw[:1] in starts:
+                text, stream = cut(raw)
+                if "<std" in text:
+                    self._number = number
+                    out += self._blocks(text, stream)
+                    continue
             colon = text.find(":")
             if colon > 0 and text[:colon] in names and (at := text.find(" NCCL INFO ", colon)) > 0:
                 if text[at + 11 : at + 11 + HEAD] in HANDLERS:
@@ -106,6 +112,16 @@ class Session:
             shortcut = self._shortcut(stream)
         self._number = number
         return out
+
+    def _blocks(self, text: str, stream: Stream) -> list[Result]:
+        """Read a line in which other tags of mpirun's stand: each begins a piece of its own."""
+        out: list[Result] = []
+        text = text[:LONGEST_LINE]
+        while (inner := self._prefixes.inner(text)) >= 0:
+            if inner:
+                out += self._read(text[:inner], stream)
+            text, stream = self._prefixes.cut(text[inner:])
+        return out + self._read(text, stream)
 
     def _shortcut(self, stream: Stream) -> Shortcut | None:
         """Give a quick way to read rows, where no prefix stands before them."""

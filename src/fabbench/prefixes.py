@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from fabbench.model import UNTOLD, Stream
 
 _STD = r"<std(?:out|err|diag)>: ?"
-_JOB = r"\[(?:[^\]\s@]*@)?\d+,(?P<mpi>\d+|WILDCARD)\]"
+_TASK = r"\[(?:[^\]\s@]*@)?\d+,(?P<mpi>\d+|WILDCARD)\](?:\[[^\]]*\])?"
 _DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"
 _SAFE = re.compile(
     "|".join(
         (
             r"\[fabbench:(?P<side>server|client)\](?: |$)",
-            rf"(?:\[{_DATE}\]|{_DATE})?{_JOB}(?:\[[^\]]*\])?{_STD}",
+            rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}",
             rf"\[?{_DATE}\]?{_STD}",
             r"\((?P<sky>head|worker\d+|setup|[\w.-]+)(?:,? [^()]*)?pid=\d+[^()]*\) ?",
             r"\[rank (?P<modal>\d+)\] ",
@@ -30,6 +30,8 @@ _SAFE = re.compile(
 )
 _STARTS = frozenset("\x1b[(#> 0123456789MTWFS")
 """First characters of the prefixes above (a blank may stand before them): any other line has none."""
+
+_INNER = re.compile(rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}")
 
 _NESTED = _STARTS - {" ", "#"}
 
@@ -70,6 +72,15 @@ class Prefixes:
         if end > 1 and raw[end:] in {text, f" {text}"} and len(self._known) < 10_000:
             self._known[raw[:end]] = stream
         return text, stream
+
+    @staticmethod
+    def inner(text: str) -> int:
+        """Say where in a line another tag of mpirun's begins; -1: nowhere.
+
+        Open MPI 4 reads blocks and begins each with a tag, wherever in a line that is.
+        """
+        match = _INNER.search(text) if "<std" in text else None
+        return match.start() if match else -1
 
     def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
         """Cut prefixes until nothing matches."""
