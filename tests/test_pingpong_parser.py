@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.benchmarks.libfabric.printed import printed_count, printed_size
 from fabbench.benchmarks.pingpong.rows import (
     HEADER,
     Row,
     joined,
-    printed_count,
-    printed_size,
     read_row,
     row_size,
 )
@@ -489,3 +488,35 @@ def test_our_own_log_cut_anywhere(at: int) -> None:
 
 def test_the_header_is_known() -> None:
     assert tuple(HEADER_LINE.split()) == HEADER
+
+
+@given(st.data())
+def test_noise_around_rows_changes_nothing(data: st.DataObject) -> None:
+    """Lines of other programs between the lines of a table: every row is still there, exactly once."""
+    lines = table(*[row(1 << power, 10, f"{power}.25") for power in range(8)])
+    noise = st.sampled_from(
+        [
+            "node1:12:34 [0] NCCL INFO Using network Socket",
+            "libfabric:5144:1700000000::core:core:fi_getinfo_():1234<warn> no",
+            "[debug] util/pingpong.c:697 : Syncing nodes",
+            "mpirun: this is fine",
+            "",
+            "    indented: text",
+        ]
+    )
+    noisy = [text for line in lines for text in (*data.draw(st.lists(noise, max_size=3)), line)]
+    log = read_one(noisy)
+    assert log.points == read_one(lines).points
+    assert log.outcome is Outcome.OK
+
+
+@given(st.binary(max_size=2000), st.sampled_from(sorted(LOGS.glob("*.txt"))), st.data())
+def test_real_logs_with_bytes_replaced(noise: bytes, path: Path, data: st.DataObject) -> None:
+    """Never an exception; and no row that the damaged text does not print."""
+    raw = path.read_bytes()[-4000:]
+    at = data.draw(st.integers(0, len(raw)))
+    text = (raw[:at] + noise + raw[at + data.draw(st.integers(0, 40)) :]).decode("utf-8", "replace")
+    lines = text.split("\n")
+    found = read(lines)
+    printed = sum(read_row(line) is not None for line in lines)
+    assert sum(len(log.points) for log in found) <= printed + text.count("\\n")

@@ -1,8 +1,11 @@
 """`fabbench run pingpong` with real programs: what it measures, what it refuses, and every way to end it."""
 
+import contextlib
 import json
 import os
+import pty
 import random
+import re
 import resource
 import signal
 import socket
@@ -22,6 +25,7 @@ from fabbench.plan import Host, Inventory, Request, plan
 from fabbench.store import runs
 from local_runs import (
     QUICK,
+    argv,
     client,
     environment,
     fabbench,
@@ -339,3 +343,22 @@ def check_what_is_left(store: Path, screen: list[str]) -> int:
         assert [log.outcome for log in trial.logs] == [Outcome.TRUNCATED]
         assert trial.logs[0].reason == "fabbench was stopped before this execution ended."
     return len(stopped)
+
+
+def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        arguments = ("run", "pingpong", "--on", "local", "--fabric", "shm", "--size", "64", *QUICK)
+        os.execve(
+            sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm", "NO_COLOR": "1"}
+        )
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux's way to say that the terminal was closed
+        while chunk := os.read(terminal, 1 << 16):
+            shown += chunk
+    os.close(terminal)
+    assert os.waitpid(pid, 0)[1] == 0
+    text = shown.decode()
+    assert "1 of 1: shm, repeat 1" in text
+    assert "│ 64 B │" in text
+    assert not re.search(r"\x1b\[[\d;]*3[0-7]m", text)  # NO_COLOR

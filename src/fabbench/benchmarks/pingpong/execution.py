@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from functools import cache
 
+from fabbench.benchmarks.libfabric.info import InfoBlock
+from fabbench.benchmarks.libfabric.printed import number, printed_count
+from fabbench.benchmarks.libfabric.told import Told
 from fabbench.benchmarks.pingpong import findings
 from fabbench.benchmarks.pingpong.commands import Asked
-from fabbench.benchmarks.pingpong.info import InfoBlock
-from fabbench.benchmarks.pingpong.rows import Row, joined, number, printed_count, read_row, row_size
+from fabbench.benchmarks.pingpong.rows import Row, joined, read_row, row_size
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
-from fabbench.benchmarks.pingpong.told import Told
 from fabbench.markers import Marker
 from fabbench.model import UNTOLD, Damaged, Labels, Line, Point, Record, Stream
 
@@ -114,6 +115,11 @@ class Execution:
                 process.debugs = process.debugs or starting
                 return True
         return False
+
+    def waits(self, stream: Stream) -> bool:
+        """Whether any next line of this stream has a meaning: a torn row or an fi_info block is open."""
+        pipe = self._pipes.get(stream)
+        return pipe is not None and (pipe.piece is not None or pipe.info is not None)
 
     def has_table(self, stream: Stream) -> bool:
         """Whether a table is open in this stream."""

@@ -21,11 +21,12 @@ _ERROR = re.compile(
 # These are too common to begin an execution, and say something inside one.
 _ERROR_INSIDE = re.compile(
     r"Unknown endpoint : .*|Unknown transmit mode.*|Error at iteration=\d+ size=\d+ byte=\d+.*"
-    r"|\d+s timeout expired.*|Usage:\s*",
-    re.IGNORECASE,
+    r"|\d+s timeout expired.*|Usage:\s*"
 )
 _USAGE = re.compile(r"\s+fi_pingpong \[OPTIONS\].*")
 _SIDE_TITLE = re.compile(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
+# Any other line says nothing, unless a torn row or an fi_info block is waiting for its rest.
+_MAY_MATTER = re.compile(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
 _MAY_BEGIN = re.compile(r"pingpong|#sent|\d +[=+-]\d")
 _GLUED = re.compile(r"(?<=.)(?=\[(?:debug|error)\] )")
 _JSON_TABLE = re.compile(r'bytes +#sent[^"]*?\\n[^"]*')
@@ -44,7 +45,11 @@ class PingpongReader:
     def feed(self, line: Line) -> Sequence[Point | Record] | None:
         """Read one line; None: it says nothing about a ping-pong."""
         text = line.text
-        if self._execution is None and not _MAY_BEGIN.search(text):
+        if self._execution is None:
+            matters = _MAY_BEGIN.search(text) is not None
+        else:
+            matters = self._execution.waits(line.stream) or _MAY_MATTER.search(text) is not None
+        if not matters:
             self._note_title(text)
             return None
         used = False
@@ -83,6 +88,8 @@ class PingpongReader:
     def _read(self, line: Line) -> bool:
         """Read one line, or one of several that were printed as one; whether it is ours."""
         text, stream = line.text, line.stream
+        if text[:1].isdigit() and self._inside(line, stream):
+            return True
         debug = _DEBUG.fullmatch(text)
         if debug is not None:
             self._debug(debug[1], stream)
