@@ -11,7 +11,7 @@ import click
 from fabbench import __version__
 from fabbench.errors import Exit, FabbenchError
 
-COMMANDS = ("run", "parse", "compare", "runs", "show")
+COMMANDS = ("run", "parse", "explain", "compare", "runs", "show")
 """In the order in which `--help` lists them; each is the function `command` of the module of that name."""
 
 

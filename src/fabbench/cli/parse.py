@@ -2,83 +2,15 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import click
 
-from fabbench.errors import Exit, FabbenchError, worst
+from fabbench import batch
+from fabbench.cli.progress import files_progress
+from fabbench.errors import Exit, worst
 from fabbench.fabrics import carriers
-from fabbench.files import parse_file, parse_stdin
-from fabbench.model import Log, Outcome, Proof
-from fabbench.report import contract, delimited, markdown, terminal
-from fabbench.report.logs import CSV_HEADER, records, tables
-
-FORMATS = ("table", "json", "csv", "markdown")
-
-
-class _Reading:
-    """Reads the files one after another, and remembers what came of it."""
-
-    def __init__(self, files: tuple[str, ...], proof: Proof | None) -> None:
-        self.files = files
-        self.proof = proof
-        self.errors: list[tuple[str, str]] = []
-        self.untrusted = False
-
-    def logs(self) -> Iterator[Log]:
-        for name in self.files:
-            found = False
-            try:
-                for log in parse_stdin(proof=self.proof) if name == "-" else self._file(name):
-                    found = True
-                    self.untrusted = self.untrusted or log.outcome is not Outcome.OK
-                    yield log
-            except FabbenchError as error:
-                self.errors.append((name, str(error)))
-                continue
-            if not found:
-                self.errors.append(
-                    (name, "Nothing in it is the output of a benchmark or launcher known here.")
-                )
-
-    def _file(self, name: str) -> Iterator[Log]:
-        return parse_file(Path(name), proof=self.proof)
-
-    def exit(self) -> Exit:
-        return worst(
-            Exit.UNTRUSTED if self.untrusted else Exit.FINE, Exit.REFUSED if self.errors else Exit.FINE
-        )
-
-
-def _csv(reading: _Reading) -> Iterator[str]:
-    yield delimited.write_rows(CSV_HEADER, ())
-    for log in reading.logs():
-        yield delimited.write_records(records(log), CSV_HEADER).partition("\n")[2]
-
-
-def _markdown(reading: _Reading) -> Iterator[str]:
-    for log in reading.logs():
-        yield "\n".join(map(markdown.write, tables(log))) + "\n"
-
-
-def _table(reading: _Reading) -> Iterator[str]:
-    colour = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if colour else None
-    for log in reading.logs():
-        yield terminal.write(tables(log), colour=colour, width=width) + "\n"
-
-
-def _json(reading: _Reading) -> Iterator[str]:
-    return contract.document(reading.logs(), reading.errors)
-
-
-_WRITERS: Mapping[str, Callable[[_Reading], Iterator[str]]] = {
-    "table": _table,
-    "json": _json,
-    "csv": _csv,
-    "markdown": _markdown,
-}
+from fabbench.model import Proof
+from fabbench.report.parsed import FORMATS, writer
 
 
 @click.command(name="parse")
@@ -103,20 +35,50 @@ _WRITERS: Mapping[str, Callable[[_Reading], Iterator[str]]] = {
 def command(files: tuple[str, ...], form: str, fabric: str | None, *, exit_zero: bool) -> None:
     """Read logs of benchmarks and print their results.
 
-    FILE is the output of nccl-tests (text, or the JSON of -J), of fi_pingpong, or an output.log of a
-    fabbench run, behind the prefixes of any launcher; - is standard input. Which tool wrote it is found out.
+    FILE is the output of a benchmark (which one is found out), the JSON of nccl-tests' -J, or an output.log
+    of a fabbench run, behind the prefixes of any launcher; - is standard input. A directory stands for all
+    files in it and below; those that are no logs are left out. Many files are read by all cores.
 
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognised.
     """
     if fabric is not None:
         carriers(fabric, None)
-    reading = _Reading(files, Proof(fabric=fabric) if fabric is not None else None)
-    for text in _WRITERS[form](reading):
-        sys.stdout.write(text)
+    colour = sys.stdout.isatty()
+    job = batch.Job(
+        form=form,
+        proof=Proof(fabric=fabric) if fabric is not None else None,
+        colour=colour,
+        width=shutil.get_terminal_size().columns if colour else None,
+    )
+    status = _print(files, job)
+    if exit_zero and status is Exit.UNTRUSTED:
+        status = Exit.FINE
+    click.get_current_context().exit(status)
+
+
+def _print(files: tuple[str, ...], job: batch.Job) -> Exit:
+    """Print the logs as they are read; say on stderr what could not be."""
+    frame = writer(job.form)
+    sources = batch.expand(files)
+    errors: list[tuple[str, str]] = []
+    logs, untrusted, separator = 0, False, ""
+    sys.stdout.write(frame.opening)
+    with files_progress(len(sources)) as advance:
+        for piece in batch.read(sources, job):
+            if piece.done is None:
+                sys.stdout.write((separator if piece.begins else "") + piece.text)
+                separator = frame.separator
+                continue
+            advance()
+            logs += piece.logs
+            untrusted = untrusted or piece.untrusted
+            if piece.error:
+                errors.append((piece.done.name, piece.error))
+    if not logs and not errors:
+        errors.append((", ".join(files), "There is no log in it."))
+    sys.stdout.write(frame.closing(errors))
     sys.stdout.flush()
-    for source, reason in reading.errors:
+    for source, reason in errors:
         click.echo(f"Error: {source}: {reason}", err=True)
-    if exit_zero:
-        reading.untrusted = False
-    click.get_current_context().exit(reading.exit())
+    return worst(Exit.UNTRUSTED if untrusted else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)

@@ -73,17 +73,25 @@ class _Samples:
         return (*pieces, end.removesuffix(",\n"))
 
 
-def document(logs: Iterable[Log], errors: list[tuple[str, str]]) -> Iterator[str]:
-    """Write the document in pieces. `errors` (source, reason) is read after the last log."""
-    yield f'{{"format":{FORMAT},"logs":['
-    separator = "\n"
-    samples = _Samples()
-    for log in logs:
-        yield separator
-        yield from _log(log, samples)
-        separator = ",\n"
+class Elements:
+    """Writes logs as elements of `logs`, one after another."""
+
+    def __init__(self) -> None:
+        self._samples = _Samples()
+
+    def write(self, log: Log) -> Iterator[str]:
+        """Write one log, in pieces."""
+        return _log(log, self._samples)
+
+
+OPENING = f'{{"format":{FORMAT},"logs":[\n'
+SEPARATOR = ",\n"
+
+
+def closing(errors: Iterable[tuple[str, str]]) -> str:
+    """Write what stands after the last log. `errors` are sources and reasons."""
     found = [{"source": source, "reason": reason} for source, reason in errors]
-    yield f'],\n"errors":{_text(found)}}}\n'
+    return f'],\n"errors":{_text(found)}}}\n'
 
 
 def _log(log: Log, samples: _Samples) -> Iterator[str]:
@@ -121,4 +129,4 @@ def finding(found: Finding) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
