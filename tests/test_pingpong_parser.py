@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.benchmarks.libfabric.printed import printed_count, printed_size
-from fabbench.benchmarks.libfabric.printed import printed_count, printed_size
 from fabbench.benchmarks.pingpong.rows import (
     HEADER,
     Row,

@@ -6,9 +6,6 @@ from functools import cache
 from fabbench.benchmarks.libfabric.info import InfoBlock
 from fabbench.benchmarks.libfabric.printed import number, printed_count
 from fabbench.benchmarks.libfabric.told import Told
-from fabbench.benchmarks.libfabric.info import InfoBlock
-from fabbench.benchmarks.libfabric.printed import number, printed_count
-from fabbench.benchmarks.libfabric.told import Told
 from fabbench.benchmarks.pingpong import findings
 from fabbench.benchmarks.pingpong.commands import Asked
 from fabbench.benchmarks.pingpong.rows import Row, joined, read_row, row_size
