@@ -88,7 +88,8 @@ def findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     """Say what should be known: failed plugins, fall-backs, ranks that disagree, known symptoms."""
     networks = _assigned(evidence)
     yield from _disagreement(evidence, networks)
-    yield from _plugin(evidence, networks)
+    # NCCL before 2.6 does not say "Using network".
+    yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     for code, found in evidence.symptoms.items():
         # Sockets never have GPUDirect: the line is about a network that was not used.
