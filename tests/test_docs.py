@@ -1,5 +1,6 @@
 """The documentation fits the program: examples run, the reference is current, links lead somewhere."""
 
+import json
 import os
 import re
 import runpy
@@ -8,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -178,6 +179,39 @@ def test_the_contract_names_every_metric_outcome_and_status() -> None:
         assert f"| `{outcome}` |" in page, outcome
     for status in Exit:
         assert f"| {int(status)} |" in page, status
+
+
+def documents() -> Iterator[dict[str, Any]]:
+    folders = (ROOT / "examples/logs", ROOT / "tests/logs")
+    logs = [str(path) for folder in folders for path in sorted(folder.rglob("*.txt"))]
+    done = subprocess.run(
+        [sys.executable, "-m", "fabbench", "parse", "--exit-zero", "--format", "json", *logs],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    document = json.loads(done.stdout)
+    assert len(document["logs"]) >= 5
+    yield document
+    yield from document["logs"]
+    for log in document["logs"]:
+        yield from (*log["samples"], *log["findings"], *log["damaged"])
+
+
+def test_the_contract_names_everything_that_is_printed() -> None:
+    page = set(re.findall(r"`([^`\n]+)`", text_of("docs/formats.md").partition("## What is read")[0]))
+    printed: set[str] = set()
+    for each in documents():
+        printed |= {*each, *each.get("facts", ()), *each.get("labels", ()), each.get("code", "format")}
+    assert printed - page == set()
+
+
+def test_every_finding_is_documented() -> None:
+    sources = "".join(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))
+    codes = re.findall(r"""(?:code=|_symptom\(\s*)"([a-z-]+)\"""", sources)
+    assert len(codes) > 20
+    section = text_of("docs/formats.md").partition("### Findings")[2].partition("\n## ")[0]
+    assert {code for code in codes if f"`{code}`" not in section} == set()
 
 
 # ---------------------------------------------------------------- links, changelog
