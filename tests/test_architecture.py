@@ -22,7 +22,7 @@ LAYERS: Mapping[str, set[str]] = {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "launches", "compare", "pool", "standout", "notes", "gate"),
     },
-    "edge": {"batch", "files", "report", "inputs", "store", "process", "drive", "launchers", "run"},
+    "edge": {"batch", "files", "frames", "report", "inputs", "store", "process", "drive", "launchers", "run"},
     "command line": {"cli", "__main__"},
 }
 """From the bottom up. A module imports from its own layer or from one below it, and never in a circle."""
