@@ -36,7 +36,7 @@ def samples(path: Path) -> list[object]:
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
-@pytest.mark.parametrize("options", [[], ["--tag-output"]])
+@pytest.mark.parametrize("options", [[], ["--tag-output"], ["--tag-output", "--timestamp-output"]])
 def test_prefixes_of_the_installed_mpirun(options: list[str], tmp_path: Path) -> None:
     plain, through = tmp_path / "plain.txt", tmp_path / "mpirun.txt"
     plain.write_text(what_rank_0_printed())
