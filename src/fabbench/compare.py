@@ -193,8 +193,8 @@ def _worst(logs: Sequence[Log]) -> Outcome:
 def _default_metric(readings: Sequence[Reading]) -> Metric:
     """Choose by benchmark and case, among the metrics that every column with rows has."""
     filled = [reading for reading in readings if reading.points]
-    benchmark = next((name for reading in filled for name in reading.known("benchmark")), "")
-    case = next((name for reading in filled for name in reading.known("case")), "")
+    benchmark = next((name for reading in readings for name in reading.known("benchmark")), "")
+    case = next((name for reading in readings for name in reading.known("case")), "")
     between_two = case.startswith("shmem_") and "latency" in case
     wanted: tuple[str, ...] = ("busbw", "bandwidth", "latency", "time")
     if benchmark == "pingpong" or case.endswith(("_lat", "pingpong")) or between_two:
