@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from fabbench.model import Finding, Severity
 
+LONGEST_QUOTE = 300
+
 
 @dataclass(slots=True)
 class Told:
@@ -47,3 +49,20 @@ class Told:
                     meaning=f"The processes did not use one {fact}: {who}.",
                     advice="Measure again with one provider and one domain on both sides.",
                 )
+
+
+def said(side: str, program: str, text: str) -> str:
+    """Write what a process said as a sentence."""
+    words = " ".join(text.split())
+    quote = words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
+    return f"{f'The {side}' if side else program} said: {quote}"
+
+
+def truncated_size(printed: str, size: int) -> Finding:
+    """Say that a size is not known exactly."""
+    return Finding(
+        code="size-truncated",
+        severity=Severity.WARNING,
+        meaning=f"The program cut the size down to {printed}; {size} bytes are assumed.",
+        advice="Keep the command line, with -S, in the log.",
+    )

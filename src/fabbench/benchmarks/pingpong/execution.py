@@ -5,7 +5,7 @@ from functools import cache
 
 from fabbench.benchmarks.libfabric.info import InfoBlock
 from fabbench.benchmarks.libfabric.printed import number, printed_count
-from fabbench.benchmarks.libfabric.told import Told
+from fabbench.benchmarks.libfabric.told import Told, said, truncated_size
 from fabbench.benchmarks.pingpong import findings
 from fabbench.benchmarks.pingpong.commands import Asked
 from fabbench.benchmarks.pingpong.rows import Row, joined, read_row, row_size
@@ -179,7 +179,7 @@ class Execution:
         asked, sent = self._asked(process)
         size = row_size(row, asked=asked, sent=sent)
         if not size.exact:
-            self.record.findings.append(findings.truncated_size(row.size, size.value))
+            self.record.findings.append(truncated_size(row.size, size.value))
         if not row.acknowledged():
             self.record.failures.append(findings.unacknowledged(row, size.value))
         process.rows += 1
@@ -240,15 +240,12 @@ class Execution:
 
     def fail(self, text: str, stream: Stream) -> None:
         """Note an error text as a sentence. What only mirrors the other side's error goes last."""
-        side = self._side(stream)
-        who = f"The {side} said" if side else "fi_pingpong said"
-        said = " ".join(text.split())
-        sentence = f"{who}: {said if len(said) <= 300 else said[:299] + '…'}"
+        sentence, words = said(self._side(stream), "fi_pingpong", text), text.strip()
         if any(sign in text for sign in _CONSEQUENCES):
             self._consequences.append(sentence)
-        elif not said.startswith(("Usage:", "fi_pingpong [OPTIONS]")) or not self.record.failures:
+        elif not words.startswith(("Usage:", "fi_pingpong [OPTIONS]")) or not self.record.failures:
             self.record.failures.append(sentence)
-        if self._step is not None and said.startswith("Error at iteration="):
+        if self._step is not None and words.startswith("Error at iteration="):
             # Both sides of a step check alike, so this is the network's doing and no mistake in the call.
             self.record.wrong += 1
 

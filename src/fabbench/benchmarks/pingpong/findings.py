@@ -19,16 +19,6 @@ def setup(sizes: Sequence[int]) -> Iterator[Finding]:
         )
 
 
-def truncated_size(printed: str, size: int) -> Finding:
-    """Say that a size is not known exactly."""
-    return Finding(
-        code="size-truncated",
-        severity=Severity.WARNING,
-        meaning=f"The program cut the size down to {printed}; {size} bytes are assumed.",
-        advice="Keep the command line, with -S, in the log.",
-    )
-
-
 def unacknowledged(row: Row, size: int) -> str:
     """Say how many messages were lost or came twice."""
     if row.sign == "+":

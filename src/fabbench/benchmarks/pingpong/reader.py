@@ -12,8 +12,8 @@ from fabbench.model import Line, Point, Record, Stream
 
 _DEBUG = re.compile(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
 _ERROR = re.compile(
-    r"\[error\] \S*pingpong\.c:\d+.*"
-    r"|[\w/]+(?:\(\))?: \S*pingpong\.c:\d+ ?, ret=-?\d+.*"
+    r"\[error\] (?:\S*/)?pingpong\.c:\d+.*"
+    r"|[\w/]+(?:\(\))?: (?:\S*/)?pingpong\.c:\d+ ?, ret=-?\d+.*"
     r"|(?:\S*/)?fi_pingpong: (?:error while loading|(?:command )?not found|invalid option|option requires"
     r"|unrecognized option|No such file).*"
     r"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?fi_pingpong: (?:command not found|not found|No such file).*"
