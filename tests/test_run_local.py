@@ -126,6 +126,7 @@ def test_the_domain_that_was_asked_for(tmp_path: Path) -> None:
         (("--fabric", "p2p"), 2, "pingpong has no fabric p2p"),
         (("--fabric", "tcp", "--gate", "latency:5%"), 2, "there is nothing to compare with"),
         (("--fabric", "tcp", "--gate", "speed:5%"), 2, "a metric is expected"),
+        (("--fabric", "tcp", "--metric", "speed"), 2, "There is no metric speed."),
         (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "no run nonesuch"),
         (("--fabric", "tcp", "-b", "4K", "-e", "64"), 2, "no range of sizes"),
         (("--fabric", "tcp", "--size", "lots"), 2, "not a size"),

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.errors import Exit, RequestError, worst
+from fabbench.model import METRICS
 
 if TYPE_CHECKING:
     from fabbench.gate import Gate
     from fabbench.plan import Request, Work
     from fabbench.pool import Column
     from fabbench.run import Results
+    from fabbench.store import RunWriter
 
 BENCHMARKS = {"pingpong": "fabbench.cli.run_pingpong"}
 _TARGET_VARIABLE = "FABBENCH_TARGET"
@@ -157,13 +159,39 @@ def target(on: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
 def start(wanted: Wanted, request: "Request", work: "Work", *, why: str) -> None:
     """Check everything, run it, and show what came of it. Ends the command with its exit status."""
     from fabbench.gate import parse_gate
+
+    if wanted.metric is not None and wanted.metric not in METRICS:
+        raise RequestError(f"There is no metric {wanted.metric}.", hint=f"One of {', '.join(METRICS)}.")
+    gates = [parse_gate(text) for text in wanted.gates]
+    baseline = _baseline(wanted)
+    with _interruptible():
+        writer, results = _measure(wanted, request, work, gates=gates, baseline=baseline, why=why)
+    try:
+        status = _show(wanted, results, gates, baseline, run=f"run {writer.id}")
+    finally:
+        click.echo(f"Run: {writer.path}", err=True)
+    if results.interrupted:
+        click.echo("Interrupted: what was measured until then is kept.", err=True)
+        raise click.exceptions.Exit(Exit.INTERRUPTED)
+    if results.failure is not None:
+        raise results.failure
+    raise click.exceptions.Exit(status)
+
+
+def _measure(  # noqa: PLR0913 - all that must be right before anything starts
+    wanted: Wanted,
+    request: "Request",
+    work: "Work",
+    *,
+    gates: "Sequence[Gate]",
+    baseline: "Sequence[Column]",
+    why: str,
+) -> "tuple[RunWriter, Results]":
     from fabbench.launchers import launcher_named
     from fabbench.plan import plan
     from fabbench.store import RunWriter
 
     launcher = launcher_named(request.target)
-    gates = [parse_gate(text) for text in wanted.gates]
-    baseline = _baseline(wanted)
     inventory = launcher.discover(work.programs, install=work.install)
     hosts = ", ".join(host.name for host in inventory.hosts)
     click.echo(f"Target {request.target} ({hosts}): {why}.", err=True)
@@ -177,16 +205,8 @@ def start(wanted: Wanted, request: "Request", work: "Work", *, why: str) -> None
     from fabbench.cli.live import watching
     from fabbench.run import carry_out
 
-    with _interruptible(), watching(planned) as watcher:
-        results = carry_out(planned, launcher, writer, watcher)
-    status = _show(wanted, results, gates, baseline, run=f"run {writer.id}")
-    click.echo(f"Run: {writer.path}", err=True)
-    if results.interrupted:
-        click.echo("Interrupted: what was measured until then is kept.", err=True)
-        raise click.exceptions.Exit(Exit.INTERRUPTED)
-    if results.failure is not None:
-        raise results.failure
-    raise click.exceptions.Exit(status)
+    with watching(planned) as watcher:
+        return writer, carry_out(planned, launcher, writer, watcher)
 
 
 def _baseline(wanted: Wanted) -> "list[Column]":
