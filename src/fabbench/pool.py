@@ -22,7 +22,7 @@ REFUSED = (
 )
 """Fields in which columns may not differ, unless that is allowed."""
 
-FIELDS = (*REFUSED, "root", "scope")
+FIELDS = (*REFUSED, "root", "scope", "name")
 """All fields by which rows of one size are told apart."""
 
 UNUSABLE = frozenset({Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.SKIPPED})
@@ -161,7 +161,8 @@ def _one_side(sides: dict[str, list[Point]]) -> list[Point]:
 
 
 # In base units, coarsest first, as the programs print them: nccl-tests `%6.2f` GB/s, libfabric `%.2f` MB/sec
-# and usec, perftest `%.2f` MiB/s or Gb/s and usec, NVSHMEM `%.3f` GB/s, torch two or three decimals of GB/s.
+# (fabtests Gb/sec until 2016) and usec, perftest `%.2f` MiB/s or Gb/s and usec, NVSHMEM `%.3f` GB/s, torch two or
+# three decimals of GB/s.
 _STEPS: Mapping[tuple[str, str], Sequence[float]] = {
     ("nccl", "busbw"): (1e7,),
     ("nccl", "algbw"): (1e7,),
@@ -171,7 +172,7 @@ _STEPS: Mapping[tuple[str, str], Sequence[float]] = {
     ("nvshmem", "algbw"): (1e6,),
     ("pingpong", "bandwidth"): (1e4,),
     ("pingpong", "latency"): (1e-8,),
-    ("fabtests", "bandwidth"): (1e4,),
+    ("fabtests", "bandwidth"): (1.25e6, 1e4),
     ("fabtests", "latency"): (1e-8,),
     ("perftest", "bandwidth"): (1.25e6, 10485.76),
     ("perftest", "latency"): (1e-8,),
