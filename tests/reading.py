@@ -38,3 +38,11 @@ def read_live(lines: Iterable[str], risky: Iterable[str] = ()) -> tuple[list[Poi
 def printed(figure: str, metric: str) -> float:
     """Give the value in base units of a figure as printed: exact, by another way than the parser's."""
     return float(Decimal(figure) * BASE_UNITS[metric])
+
+
+def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
+    """Give a log's points as nccl_layouts.points says them."""
+    return [
+        (point.size, dict(point.labels), dict(zip(point.metrics, point.values, strict=True)))
+        for point in log.points
+    ]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
+from fabbench.benchmarks.nccl_arithmetic import consistent
 from fabbench.model import Finding, Record, Severity
 from fabbench.units import format_size
 
@@ -22,6 +23,8 @@ class Sweep:
     reduced_line: str = ""
     average: str = ""
     average_line: str = ""
+    rounding: float = 5e-9
+    """Seconds by which a short time may be off for being printed."""
 
 
 def findings(record: Record, sweep: Sweep) -> Iterator[Finding]:
@@ -51,7 +54,7 @@ def findings(record: Record, sweep: Sweep) -> Iterator[Finding]:
         )
     yield from _missing(record, sweep)
     yield from _average(record, sweep)
-    yield from _arithmetic(record)
+    yield from _arithmetic(record, sweep)
 
 
 def _missing(record: Record, sweep: Sweep) -> Iterator[Finding]:
@@ -98,16 +101,10 @@ def _average(record: Record, sweep: Sweep) -> Iterator[Finding]:
         )
 
 
-def _arithmetic(record: Record) -> Iterator[Finding]:
+def _arithmetic(record: Record, sweep: Sweep) -> Iterator[Finding]:
     for point in record.points[:_MOST_POINTS]:
-        if len(point.values) < 3:
-            continue
-        time, algbw = point.values[:2]
-        # Half of it for the old formulas and two ranks; 0.01 GB/s and 0.01 us are the print's resolution.
-        if not time or not algbw:
-            continue
-        fits = 0.45 * point.size / (time * 1.001 + 1e-8) - 1e7 <= algbw
-        if not fits or algbw * (time * 0.999 - 1e-8) > point.size * 1.06 + 1e7 * time:
+        if len(point.values) >= 3 and all(point.values[:2]) and not consistent(point, sweep.rounding):
+            time, algbw = point.values[:2]
             yield Finding(
                 code="row-arithmetic",
                 severity=Severity.WARNING,

@@ -85,6 +85,11 @@ class Layout:
         """Tokens of one side."""
         return 8 if self.per_iteration else 4
 
+    @property
+    def rounding(self) -> float:
+        """Seconds by which a short time may be off for being printed."""
+        return 5e-7 if self.milliseconds else 5e-9
+
 
 def read_header(text: str) -> Layout | None:
     """Read the header line with the column names; None for any other line."""
@@ -290,22 +295,3 @@ def starts_row(tokens: list[str]) -> bool:
         return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
     inner, last = tokens[3:-1], tokens[-1]
     return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
-
-
-def plausible(row: Row) -> bool:
-    """Tell whether a row's figures fit each other: demanded of rows that were put together from pieces.
-
-    count × type divides size, and algbw is between (n-1)/n and 1 times size / time, within what is printed.
-    """
-    unit = row.elements * DTYPE_BYTES[row.dtype]
-    if (unit and row.size % unit) or (not unit and row.size):
-        return False
-    for point in row.points:
-        if "stat" in point.labels or len(point.values) < 3:
-            continue
-        time, algbw, busbw = point.values[:3]
-        # Printed to 5 significant digits at worst, and to 0.01 GB/s.
-        low, high = 0.45 * row.size / (time * 1.0001 + 5e-9), row.size / max(time * 0.9999 - 5e-9, 1e-12)
-        if not low - 6e6 <= algbw <= high * 1.06 + 6e6 or busbw > 2 * algbw + 1.1e7 + 0.06 * algbw:
-            return False
-    return True

@@ -124,6 +124,7 @@ class Run:
             self.copies = True
             return
         self._tables[rank] = Table(layout)
+        self._sweep.rounding = layout.rounding
 
     def _version(self, text: str, words: tuple[str | None, ...]) -> None:
         del text

@@ -8,7 +8,8 @@ be a whole row whose figures fit each other; else the pieces are reported as dam
 import re
 
 from fabbench.benchmarks import Shortcut
-from fabbench.benchmarks.nccl_rows import Layout, Row, RowReader, plausible, starts_row
+from fabbench.benchmarks.nccl_arithmetic import plausible
+from fabbench.benchmarks.nccl_rows import Layout, Row, RowReader, starts_row
 from fabbench.debug import UNREADABLE
 from fabbench.model import Damaged, Point
 
@@ -83,6 +84,9 @@ class Table:
             return rows, True
         return rows, False
 
+    def _plausible(self, row: Row) -> bool:
+        return plausible(row, self._rows.layout.rounding)
+
     def _hold(self, number: int, text: str, row: Row) -> list[Row]:
         """Keep a row back if what follows may be the rest of its last number."""
         if not row.open_end:
@@ -95,7 +99,7 @@ class Table:
         if self._held is None or len(tokens) != 1 or text[:1].isspace():
             return False
         row = self._rows.read((self._held[1] + text).split())
-        if row is None or not plausible(row):
+        if row is None or not self._plausible(row):
             return False
         self._held = (self._held[0], self._held[1] + text, row)
         return True
@@ -105,7 +109,7 @@ class Table:
         so_far = "".join(self._pieces)
         candidates = [so_far + text, f"{so_far} {text}"]
         read = [(candidate, self._rows.read(candidate.split())) for candidate in candidates]
-        whole = [(candidate, row) for candidate, row in read if row is not None and plausible(row)]
+        whole = [(candidate, row) for candidate, row in read if row is not None and self._plausible(row)]
         if whole and all(row == whole[0][1] for _, row in whole):
             self._pieces = []
             return self._hold(self._began, *whole[0])
