@@ -78,7 +78,7 @@ def _transport(evidence: Evidence, network: str, hosts: int) -> str:
     nets = _channel_networks(evidence)
     if nets:
         return "+".join(sorted(nets))
-    if hosts > 1 and network:
+    if hosts > 1 and network and not evidence.mnnvl:
         return network
     inside = set(evidence.carriers)
     return inside.pop() if len(inside) == 1 else "unknown"
@@ -93,7 +93,7 @@ def findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     yield from _interface(evidence, networks, hosts or evidence.nodes)
     for code, found in evidence.symptoms.items():
         # Sockets never have GPUDirect: the line is about a network that was not used.
-        if code != "gdr-disabled" or networks & {"efa", "ib"}:
+        if code != "gdr-disabled" or not {"efa", "ib"}.isdisjoint(_network(evidence).split("+")):
             yield found
     known = [text for text in evidence.warnings if not PLUGIN_FAILED.search(text) and not any(symptoms(text))]
     for text in known[:5]:

@@ -12,7 +12,7 @@ from fabbench.symptoms import HARMLESS, PLUGIN_FAILED, symptoms
 
 _VIA = re.compile(
     r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<flags>(?:/[A-Za-z()]+)*)"
-    r"|(?P<p2p>P2P/)|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
+    r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
 _PROVIDER = re.compile(
     r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+) nics?\))?"
@@ -46,6 +46,8 @@ class Evidence:
     """Process → NICs that its plugin found."""
     carriers: dict[str, set[bool]] = field(default_factory=dict)
     """`net:` and a network's name, `p2p` or `shm` → whether channels over it had GPUDirect RDMA."""
+    mnnvl: bool = False
+    """Whether a channel went over NVLink between nodes."""
     nodes: int = 0
     ranks: int = 0
     ib_devices: int = 0
@@ -115,6 +117,7 @@ class Evidence:
         net = match["net"] or match["collnet"]
         key = f"net:{net}" if net else "p2p" if match["p2p"] else "shm"
         self.carriers.setdefault(key, set()).add("/GDRDMA" in (match["flags"] or ""))
+        self.mnnvl = self.mnnvl or bool(match["mnnvl"])
         self.lines.setdefault("transport", message)
 
     def _using(self, message: str, process: str) -> None:

@@ -51,3 +51,13 @@ RDMA = ("efa", "ib", "cxi", "psm3", "opx", "psm2")
 def provider(fabric: str) -> str:
     """Name the libfabric provider of a fabric; a name that is not in the table is the provider's own."""
     return min(_PROVIDERS.get(fabric, {fabric}), key=len)
+
+
+def contradicts(carrier: str, accepted: frozenset[str]) -> bool:
+    """Tell whether a carrier that a log shows rules out those that would prove the fabric.
+
+    `libfabric` alone, with no line that tells the provider, rules out only what does not go through it.
+    """
+    if carrier == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted):
+        return False
+    return carrier != "unknown" and carrier not in accepted

@@ -5,7 +5,7 @@ The order of the checks is the order of `Outcome`: the first that applies is the
 
 from collections.abc import Iterator
 
-from fabbench.fabrics import INTRA_HOST, carriers
+from fabbench.fabrics import INTRA_HOST, carriers, contradicts
 from fabbench.model import Ending, Log, Outcome, Proof, Record
 from fabbench.units import format_size
 
@@ -71,9 +71,9 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     transport = str(facts.get("transport", "unknown"))
     network = str(facts.get("network", "unknown"))
     wanted = f"{proof.fabric} was asked for"
-    if transport not in accepted | {"unknown"}:
+    if contradicts(transport, accepted):
         yield Outcome.OFF_FABRIC, f"{wanted}, but {transport} carried the data."
-    elif transport == "unknown" and proof.fabric not in INTRA_HOST and network not in accepted | {"unknown"}:
+    elif transport not in accepted and proof.fabric not in INTRA_HOST and contradicts(network, accepted):
         yield Outcome.OFF_FABRIC, f"{wanted}, but the library chose {network} as its network."
     domain = facts.get("domain")
     if proof.domain and domain and domain != proof.domain:
@@ -81,7 +81,12 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     nics = facts.get("nics")
     if proof.nics and isinstance(nics, int) and nics < proof.nics:
         yield Outcome.OFF_FABRIC, f"{wanted} with {proof.nics} NICs for each rank, but {nics} were used."
-    if transport == "unknown":
+    if transport == "libfabric":
+        yield (
+            Outcome.UNPROVEN,
+            f"{wanted}, and the log does not show which libfabric provider carried the data.",
+        )
+    elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{wanted}, and the log does not show what carried the data."
     if proof.domain and not domain:
         yield (

@@ -143,7 +143,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
         Severity.ERROR,
     ),
     _symptom(
-        "ranks-timed-out",
+        "slingshot-timeouts",
         r"MPICH Slingshot Network Summary: [1-9]\d* network timeouts",
         "The network had time-outs during the run.",
         "Check the links and the switch counters of these nodes.",
