@@ -32,7 +32,7 @@ MINIMAL = [
         "efa",
         2,
         Outcome.OFF_FABRIC,
-        ["NET/OFI Selected provider is tcp, fabric is 10.0.0.0/24 (found 1 nics)"],
+        ["NET/OFI Selected provider is tcp, fabric is lo (found 1 nics)"],
     ),
     ("efa", 1, Outcome.OFF_FABRIC, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
     ("tcp", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[0] [send] via NET/Socket/0"]),
