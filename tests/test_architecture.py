@@ -1,6 +1,7 @@
 """The shape of the code, as rules that a machine can check."""
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -141,6 +142,12 @@ def test_the_commands_are_the_modules_with_a_command() -> None:
         if re.search(r"^def command\(", (PACKAGE / f"cli/{name}.py").read_text(), re.MULTILINE)
     }
     assert commands == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_of_a_command_what_the_command_says_of_itself(name: str) -> None:
+    command = importlib.import_module(f"fabbench.cli.{name}").command
+    assert command.get_short_help_str(limit=200) == COMMANDS[name]
 
 
 @pytest.mark.parametrize(

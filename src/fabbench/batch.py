@@ -8,14 +8,17 @@ import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabbench.errors import FabbenchError, MachineError
 from fabbench.files import parse_file, parse_stdin
 from fabbench.model import Log, Outcome, Proof
 from fabbench.report.parsed import writer
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 _LARGE = 4 << 20
 """Bytes from which on a file is not given to another process."""
@@ -86,6 +89,8 @@ def read(sources: Sequence[Source], job: Job, *, cores: int | None = None) -> It
         for source in sources:
             yield from _pieces(source, job)
         return
+    from concurrent.futures import ProcessPoolExecutor
+
     with ProcessPoolExecutor(count, initializer=_ignore_interrupts) as pool:
         try:
             yield from _in_order(sources, job, pool, ahead=4 * count)
@@ -94,7 +99,7 @@ def read(sources: Sequence[Source], job: Job, *, cores: int | None = None) -> It
 
 
 def _in_order(
-    sources: Sequence[Source], job: Job, pool: ProcessPoolExecutor, *, ahead: int
+    sources: Sequence[Source], job: Job, pool: "ProcessPoolExecutor", *, ahead: int
 ) -> Iterator[Piece]:
     waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
     rest = iter(sources)

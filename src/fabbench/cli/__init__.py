@@ -4,6 +4,7 @@ Errors become a message and an exit status here, and nowhere else.
 """
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -11,8 +12,18 @@ import click
 from fabbench import __version__
 from fabbench.errors import Exit, FabbenchError
 
-COMMANDS = ("run", "parse", "explain", "compare", "runs", "show")
-"""In the order in which `--help` lists them; each is the function `command` of the module of that name."""
+COMMANDS: Mapping[str, str] = {
+    "run": "Measure on real machines, and compare.",
+    "parse": "Read logs of benchmarks and print their results.",
+    "explain": "Say what the logs prove about the network, and what to do about what they show.",
+    "compare": "Compare runs and log files side by side, and gate on the result.",
+    "runs": "List past runs.",
+    "show": "Print a past run.",
+}
+"""In the order in which `--help` lists them; each is the function `command` of the module of that name.
+
+The sentences stand here too so that `--help` need not import every command; a test holds them equal.
+"""
 
 
 class Commands(click.Group):
@@ -22,6 +33,12 @@ class Commands(click.Group):
         """Name all commands, in order."""
         del ctx
         return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
