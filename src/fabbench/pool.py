@@ -161,8 +161,8 @@ def _one_side(sides: dict[str, list[Point]]) -> list[Point]:
 
 
 # In base units, coarsest first, as the programs print them: nccl-tests `%6.2f` GB/s, libfabric `%.2f` MB/sec
-# (fabtests Gb/sec until 2016) and usec, perftest `%.2f` MiB/s or Gb/s and usec, NVSHMEM `%.3f` GB/s, torch two or
-# three decimals of GB/s.
+# (fabtests Gb/sec until 2016) and usec, perftest `%.2f` MiB/s or Gb/s and usec, NVSHMEM `%.3f` GB/s, torch
+# two or three decimals of GB/s.
 _STEPS: Mapping[tuple[str, str], Sequence[float]] = {
     ("nccl", "busbw"): (1e7,),
     ("nccl", "algbw"): (1e7,),
