@@ -7,7 +7,8 @@ and two result lines. GB and GBps are 1e9, Gbps is 1e9 bits per second.
 
 A Markdown table since then: ``| payload | busbw | algbw |``, payloads 1024-based. Until 2025-01-22 they
 are written KB, MB, GB, and GBps is 2^30 bytes per second; after that KiB, MiB, GiB, and GBps is 1e9.
-``--profile_stability`` has no payload column, and a row for each trial. Since 2026 there may be columns of one call's latency.
+``--profile_stability`` has no payload column, and a row for each trial. Since 2026 there may be columns of
+one call's latency.
 """
 
 import re
