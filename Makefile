@@ -32,7 +32,7 @@ lint:
 
 docs:
 	@setup/prepare dev
-	.venv/bin/python -m pytest tests/test_docs.py
+	.venv/bin/python -m pytest tests/test_docs.py $(ARGS)
 
 reference:
 	@setup/prepare dev
