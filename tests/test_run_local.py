@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ pytestmark = pytest.mark.local
 
 LONG = ("--fabric", "tcp", "--size", "64", "--size", "4M", "--iterations", "20000")
 """One size that is done at once, and one that takes long enough for anything to happen to it."""
+
+
+@pytest.fixture(autouse=True)
+def tidy() -> Iterator[None]:
+    """Remove the shared memory of programs that died with a fabbench that was killed: nobody else can."""
+    folder = Path("/dev/shm")
+    before = set(folder.iterdir())
+    yield
+    for path in set(folder.iterdir()) - before:
+        owner = re.fullmatch(r"(\d+):\d+:\d+", path.name)
+        if owner and not Path(f"/proc/{owner[1]}").exists():
+            path.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- measuring
