@@ -93,13 +93,14 @@ def the_run(store: Path) -> StoredRun:
     return StoredRun(path)
 
 
-def client(store: Path, size: int) -> int:
+def client(run: "subprocess.Popen[str]", store: Path, size: int) -> int:
     """The process id of the client that measures a size, once it is there."""
     found: list[int] = []
 
     def look() -> bool:
         found[:] = [pid for pid, line in programs(store) if f"-S {size} " in line and "127.0.0.1" in line]
-        return bool(found)
+        return bool(found) or run.poll() is not None
 
     assert eventually(look)
+    assert found, run.communicate()
     return found[0]

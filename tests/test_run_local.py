@@ -195,7 +195,7 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, store: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(tmp_path: Path, number: int) -> None:
     with start(tmp_path, [*LONG, "--fabric", "shm"]) as run:
-        client(tmp_path, 4 << 20)
+        client(run, tmp_path, 4 << 20)
         run.send_signal(number)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
@@ -212,7 +212,7 @@ def test_interrupted(tmp_path: Path, number: int) -> None:
 
 def test_killed_peer(tmp_path: Path) -> None:
     with start(tmp_path, LONG) as run:
-        pid = client(tmp_path, 4 << 20)
+        pid = client(run, tmp_path, 4 << 20)
         os.kill(pid, signal.SIGKILL)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 4, err
@@ -225,7 +225,7 @@ def test_killed_peer(tmp_path: Path) -> None:
 
 def test_hung_peer(tmp_path: Path) -> None:
     with start(tmp_path, [*LONG, "--timeout", "4"]) as run:
-        pid = client(tmp_path, 4 << 20)
+        pid = client(run, tmp_path, 4 << 20)
         os.kill(pid, signal.SIGSTOP)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 4, err
