@@ -30,6 +30,9 @@ class Process:
     """Whether it has begun to print figures."""
     layout: Layout | None = None
     """Of its table; None: there is none, or its rows are machine readable."""
+    exact: bool = False
+    """Whether its table's first row was laid out exactly, so that the others must be."""
+    rows: int = 0
     piece: Line | None = None
     """The first part of a row that stopped short."""
     info: InfoBlock | None = None
@@ -106,13 +109,28 @@ class Execution:
                 self.record.damaged.append(Damaged(piece.number, piece.text))
             else:
                 line = line._replace(text=whole)
-        row = rows.read_row(line.text, process.layout) if process.layout else None
-        row = row or rows.read_machine_row(line.text)
+        row = self._read_row(line, process)
         if row is None:
             return None
+        process.rows += 1
         point = self._point(row, process)
         self.record.points.append(point)
         return point
+
+    def _read_row(self, line: Line, process: Process) -> Row | None:
+        """Read a row of what is open. The rest of a torn row may look like one with a shorter name."""
+        layout = process.layout
+        row = rows.read_row(line.text, layout) if layout else rows.read_machine_row(line.text)
+        if layout and not layout.name:
+            return row
+        exact = row is not None and (not layout or rows.is_exact(row, line.text))
+        if not process.rows:
+            process.exact = exact
+        if row is not None and (exact or not process.exact):
+            return row
+        if rows.is_rest(line.text) and not rows.may_be_cut(line.text, layout):
+            self.record.damaged.append(Damaged(line.number, line.text))
+        return None
 
     def hold(self, line: Line) -> bool:
         """Keep a row that stops short, until its rest comes or does not; False: it is no such row."""

@@ -37,6 +37,7 @@ _MACHINE = re.compile(
     rf"time: (?P<time>{_REAL_MR}), (?P<unit>MB|Gb)/sec: (?P<bandwidth>{_REAL_MR}), "
     rf"usec/xfer: (?P<latency>{_REAL_MR})(?:(?:, )?Mxfers/sec: (?P<rate>{_REAL_MR}))? \}}\s*"
 )
+_REST = re.compile(rf".*\s{REAL}s\s*{REAL}\s*{REAL}(?:\s*{REAL})?\s*|.*usec/xfer: [^{{}}]*\}}\s*")
 _MACHINE_START = re.compile(r"\s*(?:- )?\{ xfer_size:.*")
 
 
@@ -105,6 +106,16 @@ def _row(match: re.Match[str], unit: str, *, machine: bool = False) -> Row:
     return Row._make([*(found.get(name, "") for name in Row._fields[:-2]), unit, machine])
 
 
+def is_exact(row: Row, text: str) -> bool:
+    """Whether a row of a table is laid out exactly as the program does it."""
+    return text.strip() in {row.text(), row.text(10)}
+
+
+def is_rest(text: str) -> bool:
+    """Whether this ends as a row does: what is left of one that lost its beginning."""
+    return _REST.fullmatch(text) is not None
+
+
 def may_be_cut(text: str, layout: Layout | None) -> bool:
     """Whether this could be a row with its end missing."""
     if _MACHINE_START.fullmatch(text):
@@ -120,7 +131,7 @@ def joined(first: str, second: str, layout: Layout | None) -> str | None:
     if read_machine_row(whole) is not None:
         return whole
     row = read_row(whole, layout) if layout is not None else None
-    return whole if row is not None and whole in {row.text(), row.text(10)} else None
+    return whole if row is not None and is_exact(row, whole) else None
 
 
 def row_size(row: Row, *, asked: int | None, iterations: int | None, times: Range) -> Size:
@@ -162,10 +173,11 @@ def _patterns(layout: Layout) -> tuple[re.Pattern[str], tuple[re.Pattern[str], .
         (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
         (rf"\s+(?P<time>{REAL})", rf"\s+{REAL_CUT}"),
         (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
-        (rf"\s+(?P<latency>{REAL})", rf"\s+{REAL_CUT}"),
+        # Two decimals tell where a number ends: one that fills its column touches the one before.
+        (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
     ]
     if layout.rate:
-        columns.append((rf"\s+(?P<rate>{REAL})", rf"\s+{REAL_CUT}"))
+        columns.append((rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"))
     if layout.xfers:
         columns.insert(1, (rf"\s+(?P<xfers>{COUNT})", rf"\s+(?:{COUNT})?"))
     wholes = [whole for whole, _ in columns]
