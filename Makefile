@@ -28,7 +28,7 @@ lint:
 	@setup/prepare dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	.venv/bin/mypy
+	.venv/bin/python -m mypy
 
 docs:
 	@setup/prepare dev

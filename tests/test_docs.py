@@ -15,6 +15,7 @@ import click
 import pytest
 
 from fabbench import __version__
+from fabbench.benchmarks import benchmarks
 from fabbench.cli import COMMANDS, cli
 from fabbench.errors import Exit
 from fabbench.model import METRICS, Outcome
@@ -204,6 +205,11 @@ def test_the_contract_names_everything_that_is_printed() -> None:
     for each in documents():
         printed |= {*each, *each.get("facts", ()), *each.get("labels", ()), each.get("code", "format")}
     assert printed - page == set()
+
+
+def test_every_benchmark_is_documented() -> None:
+    row = next(line for line in text_of("docs/formats.md").splitlines() if line.startswith("| `benchmark` |"))
+    assert set(re.findall(r"`([a-z]+)`", row)) - {"benchmark"} == set(benchmarks())
 
 
 def test_every_finding_is_documented() -> None:
