@@ -20,7 +20,7 @@ _FAILED = re.compile(
     r"(?:\[rank\d+\]: ?)?torch\.(?:distributed|multiprocessing)\.[\w.]*(?:Error|Exception)\b.*"
 )
 _FAILED_INSIDE = re.compile(
-    r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload of? ?.*was measured !!!"
+    r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload (?:of \w+ )?was measured !!!"
 )
 _STOPPED = re.compile(r"!!! Stopped .*before .* ran out of memory on some rank !!!")
 _MAIN: Labels = {}
