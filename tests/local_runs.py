@@ -53,13 +53,20 @@ def start(
     )
 
 
+def alive(pid: int) -> bool:
+    """Whether a program runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def programs(store: Path) -> Iterator[tuple[int, str]]:
     """The running programs that were started for a store: process id and command line."""
     mark = f"FABBENCH_STORE={store}".encode()
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-            if state != "Z" and mark in (path / "environ").read_bytes().split(b"\0"):
+            if alive(int(path.name)) and mark in (path / "environ").read_bytes().split(b"\0"):
                 yield int(path.name), (path / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue

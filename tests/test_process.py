@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fabbench.errors import MachineError
 from fabbench.process import LONGEST_LINE, Processes, TimedOutError
+from local_runs import alive, eventually
 
 pytestmark = pytest.mark.local
 
@@ -21,21 +21,6 @@ STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print
 
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def eventually(true: Callable[[], bool]) -> bool:
-    for _ in range(1000):
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def said(code: str) -> tuple[list[str], int | None]:

@@ -26,6 +26,7 @@ from fabbench.plan import Host, Inventory, Request, plan
 from fabbench.store import runs
 from local_runs import (
     QUICK,
+    alive,
     argv,
     client,
     environment,
@@ -51,7 +52,7 @@ def tidy() -> Iterator[None]:
     yield
     for path in set(folder.iterdir()) - before:
         owner = re.fullmatch(r"(\d+):\d+:\d+", path.name)
-        if owner and not Path(f"/proc/{owner[1]}").exists():
+        if owner and not alive(int(owner[1])):
             path.unlink(missing_ok=True)
 
 
