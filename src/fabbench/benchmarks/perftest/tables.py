@@ -1,0 +1,218 @@
+"""Headers and rows of perftest's tables: from text to exact numbers. Pure.
+
+The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
+REPORT_FMT since 2013): a number with fewer is cut, and two numbers that lost the tabs between them can be
+told apart. Blanks mean nothing: editors move columns.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+UNITS: Mapping[str, Decimal] = {
+    "MB/sec": Decimal(1 << 20),
+    "MiB/sec": Decimal(1 << 20),
+    "Gb/sec": Decimal(125_000_000),
+}
+"""Bytes per second in one of each unit: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
+
+_MESSAGES, _MICROSECOND, _ONE = Decimal(1_000_000), Decimal("1e-6"), Decimal(1)
+
+_NAMES: Mapping[str, tuple[str, str, str]] = {
+    "BW peak": ("bandwidth", "peak", ""),
+    "BW average": ("bandwidth", "", ""),
+    "BW Port1": ("bandwidth", "", "port 1"),
+    "BW Port2": ("bandwidth", "", "port 2"),
+    "MsgRate": ("message_rate", "", ""),
+    "MsgRate Port1": ("message_rate", "", "port 1"),
+    "MsgRate Port2": ("message_rate", "", "port 2"),
+    "CPU_Util": ("cpu_util", "", ""),
+    "t_min": ("latency", "min", ""),
+    "t_max": ("latency", "max", ""),
+    "t_typical": ("latency", "median", ""),
+    "t_avg": ("latency", "", ""),
+    "t_stdev": ("latency", "stdev", ""),
+    "99% percentile": ("latency", "p99", ""),
+    "99.9% percentile": ("latency", "p99.9", ""),
+    "tps average": ("tps", "", ""),
+}
+"""Header name → metric, stat, part."""
+
+_COLUMN = re.compile(
+    r"\s*(BW (?:peak|average|Port[12])|MsgRate(?: Port[12])?|CPU_Util|t_(?:min|max|typical|avg|stdev)"
+    r"|99(?:\.9)?% percentile|tps average)\s*(?:\[(MB/sec|MiB/sec|Gb/sec|Mpps|usec|cycles|%%?)\])?",
+    re.ASCII,
+)
+_KEYS = re.compile(r"\s*#bytes\s+(#sl\s+)?#iterations(?=\s|$)", re.ASCII)
+_MARKS = re.compile(r"^#(?=\s)|\*\*|`")
+_NOT_A_NUMBER = r"-?nan|-?inf"
+_LEFT_OF_A_NUMBER = re.compile(r"[0-9.]*[0-9][0-9.]*|-?(?:nan?|inf?|n|i)", re.ASCII)
+
+
+class Damage(IntEnum):
+    """Whether a line is what is left of a row."""
+
+    NONE = 0
+    POSSIBLE = 1
+    """One to three whole numbers: a row that stops early, or another program's numbers."""
+    CERTAIN = 2
+
+
+class Column(NamedTuple):
+    """One column of numbers."""
+
+    metric: str
+    """A metric of the contract; `tps` (round trips per second) and `cpu_util` (%) are none."""
+    stat: str
+    """The label; empty: the main figure."""
+    part: str
+    """`port 1`, `port 2`; empty: all."""
+    factor: Decimal | None
+    """Base units in one of the printed; None: the unit is not one that fabbench knows (CPU cycles)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What a header says of the rows below it."""
+
+    columns: tuple[Column, ...]
+    """Empty: the header is cut, and no row below it can be read."""
+    unit: str = ""
+    """The unit of bandwidth, as printed."""
+    has_sl: bool = False
+    """Whether the second column is a service level (raw Ethernet with QoS)."""
+
+    def has(self, metric: str) -> bool:
+        """Whether there is a column of this metric."""
+        return any(column.metric == metric for column in self.columns)
+
+
+class Row(NamedTuple):
+    """One whole row. `cells` are the printed numbers; None: perftest printed no number (`nan`, `inf`)."""
+
+    layout: Layout
+    size: int
+    iterations: int
+    sl: str
+    cells: tuple[Decimal | None, ...]
+
+    def cell(self, metric: str, stat: str = "") -> Decimal | None:
+        """Give a column's number as printed; None if there is none."""
+        for column, cell in zip(self.layout.columns, self.cells, strict=True):
+            if (column.metric, column.stat, column.part) == (metric, stat, ""):
+                return cell
+        return None
+
+
+def plain(text: str) -> str:
+    """Take out what documents put around a line: a comment sign, bold, and code marks."""
+    if "\xa0" in text:
+        text = text.replace("\xa0", " ")
+    return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
+
+
+def read_header(text: str) -> Layout | None:
+    """Read the header line; None for any other line."""
+    keys = _KEYS.match(text)
+    if keys is None:
+        return None
+    columns: list[Column] = []
+    unit, at = "", keys.end()
+    while (match := _COLUMN.match(text, at)) is not None:
+        name, printed = match.groups()
+        metric, stat, part = _NAMES[name]
+        factor = _factor(metric, printed)
+        unit = printed if metric == "bandwidth" and printed in UNITS else unit
+        columns.append(Column(metric, stat, part, factor))
+        at = match.end()
+    whole = not text[at:].strip() and all(
+        column.factor is not None or column.metric == "latency" for column in columns
+    )
+    return Layout(
+        columns=_with_main(columns) if whole else (),
+        unit=unit,
+        has_sl=keys[1] is not None,
+    )
+
+
+def _factor(metric: str, unit: str | None) -> Decimal | None:
+    """Give the base units in one of a column's unit; None if the header does not state one that is known."""
+    if metric == "bandwidth":
+        return UNITS.get(unit or "")
+    expected = {"message_rate": ("Mpps", _MESSAGES), "latency": ("usec", _MICROSECOND)}
+    known, factor = expected.get(metric, (unit, _ONE))
+    return factor if unit == known else None
+
+
+def _with_main(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure."""
+    if any(column.metric == "latency" and not column.stat for column in columns):
+        return tuple(columns)
+    return tuple(column._replace(stat="") if column.stat == "median" else column for column in columns)
+
+
+def read_row(text: str, layout: Layout) -> Row | None:
+    """Read a whole row; None for anything else."""
+    if not layout.columns:
+        return None
+    for pattern in _patterns(layout):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            size, *rest = match.groups()
+            sl = rest.pop(0) if layout.has_sl else ""
+            cells = tuple(_number(token) for token in rest[1:])
+            return Row(layout, int(size), int(rest[0]), sl, cells)
+    return None
+
+
+def damage(text: str, layout: Layout) -> Damage:
+    """Say whether a line that is no whole row may be what is left of one.
+
+    Only numbers may be in it. Below a header that is cut itself, every line that looks like a row is damaged.
+    """
+    tokens = text.split()
+    if not tokens or not all(map(_LEFT_OF_A_NUMBER.fullmatch, tokens)):
+        return Damage.NONE
+    keys = 3 if layout.has_sl else 2
+    columns = len(layout.columns) or 99
+    if len(tokens) > keys + columns:
+        return Damage.NONE
+    decimals = sum("." in token for token in tokens)
+    whole = next((at for at, token in enumerate(tokens) if not token.isdigit()), len(tokens))
+    if whole == len(tokens) <= keys + 1:
+        return Damage.POSSIBLE
+    if whole >= keys and all(not token.isdigit() for token in tokens[keys:-1]):
+        return Damage.CERTAIN
+    return Damage.CERTAIN if decimals >= max(columns - 1, 2) else Damage.NONE
+
+
+def _number(token: str) -> Decimal | None:
+    return Decimal(token) if token[-1].isdigit() else None
+
+
+@lru_cache(maxsize=256)
+def _patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
+    """Give the patterns of whole rows: with two decimals, and with six (Gb/sec below 0.1)."""
+    service_level = r"([0-9]{1,3})\s+" if layout.has_sl else ""
+    keys = rf"\s*([0-9]{{1,18}})\s+{service_level}([0-9]{{1,18}})\s+"
+    found = []
+    for decimals in (2, 6) if layout.unit == "Gb/sec" else (2,):
+        cells = (
+            _cell(decimals if column.metric == "bandwidth" else _decimals(column))
+            for column in layout.columns
+        )
+        found.append(re.compile(keys + r"\s*".join(cells) + r"\s*", re.ASCII))
+    return tuple(found)
+
+
+def _decimals(column: Column) -> int:
+    return 6 if column.metric == "message_rate" else 2
+
+
+def _cell(decimals: int) -> str:
+    # No leading zero and a fixed end: so there is one way only to split numbers that are glued.
+    return rf"((?:0|[1-9][0-9]{{0,17}})\.[0-9]{{{decimals}}}|{_NOT_A_NUMBER})"
