@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 Json: TypeAlias = dict[str, Any]
 
-FOLDERS = ("nccl-tests/", "nccl-debug/", "libfabric/", "seeds/")
+FOLDERS = ("nccl-tests/", "nccl-debug/", "libfabric/", "torch/", "seeds/")
 
 # Facts that the contract has no field for; what depends on them is scored through other facts.
 NOT_IN_CONTRACT = frozenset(
@@ -92,21 +92,29 @@ def main(folder: Path) -> int:
 
 
 def concerns(entry: Json) -> bool:
-    """Tell whether a file is one of nccl-tests, of NCCL's debug text, or of fi_pingpong."""
+    """Tell whether a file is of nccl-tests, NCCL's debug text, fi_pingpong, the fabtests, or torch."""
     name, told = entry["file"], json.loads(entry["facts"])
     if not name.startswith(FOLDERS):
         return False
     if name.startswith("nccl"):
         return True
+    if "record" in told or "results" in told:
+        return True
     tables = told.get("tables")
     if tables == []:
         return "pingpong" in entry["special"] or "connect" in name
-    return bool(tables) and all("#ack" in table.get("columns", "") for table in tables)
+    return bool(tables) and all({"#ack", "iters"} & set(table.get("columns", "").split()) for table in tables)
 
 
 def facts(name: str, told: Json, logs: list[Json], left_out: Counter[str]) -> Iterator[Fact]:
     """Map what is told of one file to the contract."""
-    if "tables" in told:
+    if "results" in told:
+        yield from torch_facts(told, logs)
+    elif "record" in told:
+        yield from machine_facts(told, logs)
+    elif any("iters" in table["columns"] for table in told.get("tables", ())):
+        yield from fabtests_facts(told, logs)
+    elif "tables" in told:
         yield from pingpong_facts(told, logs)
     elif "runs" in told:
         yield from nccl_facts(told, logs, left_out)
@@ -354,6 +362,66 @@ def one(table: list[Json], metric: str, size: int) -> float | None:
     """Give the figure of one row."""
     values = [row["value"] for row in table if row["metric"] == metric and row["size"] == size]
     return values[-1] if values else None
+
+
+# ---------------------------------------------------------------- the fabtests, torch
+
+
+def fabtests_facts(told: Json, logs: list[Json]) -> Iterator[Fact]:
+    """Compare the table of a fabtest with the one log."""
+    (log,), (table,) = logs, told["tables"]
+    yield Fact("benchmark", "fabtests", log["benchmark"])
+    yield Fact("outcome", told["outcome"], log["outcome"])
+    yield Fact("cut_rows", table["cut_rows"], len(log["damaged"]))
+    yield Fact("rows", table["rows"], len(samples(log, "latency")))
+    if "error" in told:
+        yield Fact("error", True, told["error"] in log["reason"])
+    if not table["last_row"]:
+        return
+    row = dict(zip(table["columns"].split(), table["last_row"], strict=True))
+    size = size_of(row["bytes"])
+    expected = {
+        "latency": float(Decimal(row["usec/xfer"]).scaleb(-6)),
+        "bandwidth": float(Decimal(row["MB/sec"]).scaleb(6))
+        if "MB/sec" in row
+        else float(Decimal(row["Gb/sec"]).scaleb(9)) / 8,
+        "message_rate": float(Decimal(row.get("Mxfers/sec", "0")).scaleb(6)) or None,
+    }
+    last = [sample for sample in log["samples"] if sample["size"] == size]
+    for metric, value in expected.items():
+        yield Fact(f"last_row {metric}", value, one(last, metric, size))
+    name = row.get("name")
+    yield Fact("last_row name", name, last[-1]["labels"].get("name"))
+
+
+def machine_facts(told: Json, logs: list[Json]) -> Iterator[Fact]:
+    """Compare a machine readable row of a fabtest."""
+    (log,), row = logs, told["record"]
+    yield Fact("outcome", told["outcome"], log["outcome"])
+    yield Fact("iterations", row["iterations"], log["facts"].get("iterations"))
+    columns = {
+        "latency": ("usec_per_xfer", -6),
+        "bandwidth": ("MB_per_sec", 6),
+        "message_rate": ("Mxfers_per_sec", 6),
+    }
+    for metric, (column, exponent) in columns.items():
+        expected = float(Decimal(str(row[column])).scaleb(exponent))
+        yield Fact(metric, expected, one(log["samples"], metric, row["xfer_size"]))
+
+
+def torch_facts(told: Json, logs: list[Json]) -> Iterator[Fact]:
+    """Compare reports; each is a log."""
+    yield Fact("results", len(told["results"]), len(logs))
+    for expected, log in zip(told["results"], logs, strict=False):
+        size = int(Decimal(expected["payload_GB"]).scaleb(9))
+        yield Fact("outcome", told["outcome"], log["outcome"])
+        for name in ("trials", "ranks"):
+            yield Fact(name, expected[name], log["facts"].get(name))
+        for metric in ("algbw", "busbw"):
+            printed = float(Decimal(expected[f"{metric}_GBps"]).scaleb(9))
+            yield Fact(metric, printed, one(samples(log, metric), metric, size))
+        # The rates in bits are checked against those in bytes; a difference is a finding.
+        yield Fact("Gbps", False, "rate-mismatch" in {finding["code"] for finding in log["findings"]})
 
 
 def size_of(text: str) -> int:
