@@ -13,15 +13,18 @@ _DEBUG = re.compile(
     r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
 )
 _TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
-# A row that stops inside a number, with a host's name behind it: split where the number ends.
-_GLUED_NUMBER = re.compile(r"(-?\d[\d.]*(?:e[+-]\d+)?|-)(?=[A-Za-z])")
-_ROW_SO_FAR = re.compile(r"\s*\d+\s")
+# Cells of a row, the last of which may be cut.
+_CELLS = re.compile(r"[\w.:+/ \t-]*", re.ASCII)
+_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z]{1,6}", re.ASCII)
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Stands at the end of a torn piece whose last characters cannot be told from a host's name."""
 
 
 class DebugText(NamedTuple):
-    """One debug message, and the piece of another line that stood before it (usually nothing)."""
+    """One debug message, and the piece of another line that stood before it (usually nothing).
+
+    Blanks count: they may be all that a tear left between two cells.
+    """
 
     before: str
     origin: str
@@ -46,25 +49,31 @@ class Hosts:
         match = _DEBUG.search(text)
         if match is None:
             return None
-        before = _TIMESTAMP.sub("", text[: match.start()])
+        before, stamped = _TIMESTAMP.subn("", text[: match.start()])
         token, glued = match["host"], ""
-        if before.strip() or token not in self.names:
+        if stamped:
+            self.learn(token)
+        elif before or token not in self.names:
             glued = self._glued(before, token)
             before += glued
         origin = f"{token.removeprefix(glued)}:{match['process']}"
-        return DebugText(before if before.strip() else "", origin, match["level"], text[match.end() :])
+        return DebugText(before, origin, match["level"], text[match.end() :])
 
     def _glued(self, before: str, token: str) -> str:
-        """Say what of `token` belongs to the torn piece before the host's name."""
+        """Say what of `token` belongs to the torn piece before the host's name.
+
+        It ends in UNREADABLE where that cannot be told: a host that nothing has named yet may begin with
+        digits.
+        """
         if token in self.names:
             return ""
         known = max((name for name in self.names if token.endswith(name)), key=len, default="")
-        if known:
+        if known and _CELL.fullmatch(token, 0, len(token) - len(known)):
             return token.removesuffix(known)
-        if not before.strip():
-            self.learn(token)
-            return ""
-        number = _GLUED_NUMBER.match(token)
-        if number and before[-1:].isspace():
-            return number[0]
-        return UNREADABLE if _ROW_SO_FAR.match(before) else ""
+        if before.strip():
+            return f"{token}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
+        # Rows begin with blanks, and debug lines do not.
+        if before and token[0].isdigit():
+            return f"{token}{UNREADABLE}"
+        self.learn(token)
+        return ""

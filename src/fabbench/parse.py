@@ -23,7 +23,7 @@ Result: TypeAlias = Point | Log
 LONGEST_LINE = 1 << 16
 """Characters of a line that are read; no tool of this field prints longer ones."""
 
-_DEVICE_HOST = re.compile(r"Rank\s+\d+\s.*?\son\s+(\S+)\s+device\s+\d+")
+_DEVICE_HOST = re.compile(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _MOST_FAILURES = 50
 
 

@@ -13,10 +13,15 @@ def plausible(row: Row, rounding: float) -> bool:
     if (unit and row.size % unit) or (not unit and row.size):
         return False
     return all(
-        consistent(point, rounding) and point.values[2] <= 2.06 * point.values[1] + 1.1e7
+        consistent(point, rounding) and _bus_fits(*point.values[1:3])
         for point in row.points
         if "stat" not in point.labels
     )
+
+
+def _bus_fits(algbw: float, busbw: float) -> bool:
+    """Tell whether busbw is 0 (one rank), or between half and twice of algbw (two ranks or more)."""
+    return not busbw or 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7
 
 
 def consistent(point: Point, rounding: float) -> bool:

@@ -4,6 +4,7 @@ A row is read by its tokens, from the right: numbers outgrow their columns. The 
 lines they were read in, are in docs/formats.md.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +21,18 @@ DTYPE_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
 
-_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]\d+)?", re.ASCII)
+_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?", re.ASCII)
+_COUNT = re.compile(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d+", re.ASCII)
 _WORD = re.compile(r"[a-z][a-z_0-9]*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,4}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d", re.ASCII)
-_RELATIVE_ERROR = re.compile(r"\d+e[+-]\d+", re.ASCII)
-_DIGITS = re.compile(r"\d{1,18}", re.ASCII)
-_CELL = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
-_CUT_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z]{1,6}", re.ASCII)
+_RELATIVE_ERROR = re.compile(r"\d+e[+-]\d\d+", re.ASCII)
+_DIGITS = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
+_CELL = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
+_CUT_CELL = re.compile(
+    r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII
+)
 _CACHE = 1 << 17
 
 
@@ -86,6 +90,11 @@ class Layout:
         return 8 if self.per_iteration else 4
 
     @property
+    def most(self) -> int:
+        """Tokens of a whole row, at most."""
+        return 5 + self.sides * self.group + (2 if self.timestamp else 0)
+
+    @property
     def rounding(self) -> float:
         """Seconds by which a short time may be off for being printed."""
         return 5e-7 if self.milliseconds else 5e-9
@@ -128,7 +137,7 @@ class Row(NamedTuple):
     wrong: int
     """Sides that state wrong data."""
     open_end: bool
-    """The last number may go on behind a tear: a count of wrong elements that is not 0."""
+    """The last number may go on behind a tear."""
 
 
 @lru_cache(maxsize=10_000)
@@ -184,8 +193,10 @@ class RowReader:
                 points += statistics
             checked = checked or check != "N/A"
             wrong += verdict > 0
-            last = 0.0 if layout.per_iteration or layout.timestamp else verdict
-        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, last > 0)
+            last = verdict
+        # Statistics have as many decimals as fit; a date, a 0 and N/A say themselves where they end.
+        open_end = not layout.timestamp and (layout.per_iteration or last > 0)
+        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end)
 
     def shortcut(self, points: list[Point]) -> Shortcut | None:
         """Give a quick way to read rows that differ from those read before in size and figures alone.
@@ -245,15 +256,11 @@ class RowReader:
         """Read the check column: a count, -1 where it states none, None if it cannot be read."""
         if cell == "N/A":
             return -1
-        try:
-            value = PLAIN[cell]
-        except KeyError:
-            return None
-        if self.layout.check == "error" or (
-            self.layout.check == "unknown" and _RELATIVE_ERROR.fullmatch(cell)
-        ):
+        if self.layout.check != "wrong" and _RELATIVE_ERROR.fullmatch(cell):
             return -1
-        return value
+        if self.layout.check == "error":
+            return math.inf if cell in {"nan", "-nan", "inf"} else None
+        return PLAIN[cell] if _COUNT.fullmatch(cell) else None
 
     def _values(self, tokens: list[str], at: int) -> tuple[float, float, float] | None:
         scale = MILLISECONDS if self.layout.milliseconds else MICROSECONDS
@@ -266,7 +273,7 @@ class RowReader:
         self, size: int, labels: Labels, values: tuple[float, float, float], verdict: float
     ) -> tuple[Point, ...]:
         time = self.layout.time
-        if verdict < 0:
+        if verdict < 0 or self.layout.check == "error":
             return (Point(size, labels, (time, "algbw", "busbw"), values),)
         return (Point(size, labels, (time, "algbw", "busbw", "wrong"), (*values, verdict)),)
 
@@ -287,9 +294,9 @@ class RowReader:
         return bool(_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
 
 
-def starts_row(tokens: list[str]) -> bool:
+def starts_row(tokens: list[str], layout: Layout) -> bool:
     """Tell whether these tokens may be the beginning of a row that was torn off (its last token cut)."""
-    if not tokens or not all(map(_DIGITS.fullmatch, tokens[:2])):
+    if not 0 < len(tokens) <= layout.most or not all(map(_DIGITS.fullmatch, tokens[:2])):
         return False
     if len(tokens) <= 3:
         return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)

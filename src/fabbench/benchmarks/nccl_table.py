@@ -16,6 +16,7 @@ from fabbench.model import Damaged, Point
 # In-place only (trace replay): the out-of-place half is 32 blanks (writeBenchMarkLineNullBody).
 _BLANK_HALF = re.compile(r"\S {30,}\S")
 _MOST_PIECES = 64
+_REST = re.compile(r"[\d.:e+-]+|N?/?A?|[a-z][a-z_0-9]*", re.ASCII)
 
 
 class Table:
@@ -27,20 +28,20 @@ class Table:
         self._pieces: list[str] = []
         self._began = 0
         self._held: tuple[int, str, Row] | None = None
+        self._doubt: Damaged | None = None
 
     def feed(self, number: int, text: str) -> tuple[list[Row], bool]:
         """Read one line: the rows that are whole now, and whether the line was a part of the table."""
         tokens = text.split()
-        if not self._pieces and self._held is None:
+        if not self._pieces and self._held is None and self._doubt is None:
             row = self._rows.read(tokens)
             if row is not None and not row.open_end:
                 return [row], True
         if not tokens:
+            self._pieces += [text] if self._pieces and text else []
             return [], True
-        if UNREADABLE in text:
-            self._began = self._began if self._pieces else number
-            self._pieces = [*self._pieces, text]
-            return self.flush(), True
+        if text.endswith(UNREADABLE) and (self._pieces or tokens[0][0].isdigit()):
+            return self._give_up(number, text), True
         if self._held is not None and self._lengthen(text, tokens):
             return [], True
         rows = self.flush_held()
@@ -52,7 +53,9 @@ class Table:
 
     def shortcut(self, points: list[Point]) -> Shortcut | None:
         """Give a quick way to read plain rows into `points`; None while pieces or a row are kept."""
-        return None if self._pieces or self._held is not None else self._rows.shortcut(points)
+        if self._pieces or self._held is not None or self._doubt is not None:
+            return None
+        return self._rows.shortcut(points)
 
     @property
     def holds_row(self) -> bool:
@@ -63,8 +66,11 @@ class Table:
         """End of the table: give the row that was held back, report pieces that stayed alone."""
         rows = self.flush_held()
         if self._pieces:
-            self.damaged.append(Damaged(self._began, " ".join("".join(self._pieces).split())))
+            self._report(self._began, "".join(self._pieces))
             self._pieces = []
+        if self._doubt is not None:
+            self.damaged.append(self._doubt)
+            self._doubt = None
         return rows
 
     def flush_held(self) -> list[Row]:
@@ -72,20 +78,47 @@ class Table:
         held, self._held = self._held, None
         return [held[2]] if held else []
 
+    def _report(self, number: int, text: str) -> None:
+        self.damaged.append(Damaged(number, " ".join(text.split())))
+
+    def _give_up(self, number: int, text: str) -> list[Row]:
+        """Take a piece whose end cannot be told from a host's name: what follows may be the row's rest."""
+        number = self._began if self._pieces else number
+        text = "".join([*self._pieces, text])
+        self._pieces = []
+        rows = self.flush()
+        self._doubt = Damaged(number, " ".join(text.split()))
+        return rows
+
+    def _rest_of_doubt(self, doubt: Damaged, row: Row | None, tokens: list[str]) -> bool:
+        """Tell whether a line is the rest of a row that cannot be read, which may look like another row."""
+        if row is None and not all(map(_REST.fullmatch, tokens)):
+            return False
+        self._doubt = None
+        whole = row is not None and self._plausible(row)
+        if not whole or " " in doubt.text:
+            self.damaged.append(doubt)
+        return not whole
+
     def _fresh(self, number: int, text: str, tokens: list[str], rows: list[Row]) -> tuple[list[Row], bool]:
         """Read a line that continues nothing. `rows` are whole already."""
         row = self._rows.read(tokens)
         if row is None and _BLANK_HALF.search(text):
             row = self._rows.read(tokens, in_place_only=True)
+        if self._doubt is not None and self._rest_of_doubt(self._doubt, row, tokens):
+            return rows, True
         if row is not None:
             return rows + self._hold(number, text, row), True
-        if starts_row(tokens):
+        if self._starts(tokens):
             self._pieces, self._began = [text], number
             return rows, True
         return rows, False
 
     def _plausible(self, row: Row) -> bool:
         return plausible(row, self._rows.layout.rounding)
+
+    def _starts(self, tokens: list[str]) -> bool:
+        return starts_row(tokens, self._rows.layout)
 
     def _hold(self, number: int, text: str, row: Row) -> list[Row]:
         """Keep a row back if what follows may be the rest of its last number."""
@@ -107,7 +140,9 @@ class Table:
     def _join(self, text: str, tokens: list[str]) -> list[Row] | None:
         """Continue the pieces with a line: rows made whole (or none yet); None: it is no continuation."""
         so_far = "".join(self._pieces)
-        candidates = [so_far + text, f"{so_far} {text}"]
+        candidates = [so_far + text]
+        if not self._starts(candidates[0].split()):
+            candidates.append(f"{so_far} {text}")
         read = [(candidate, self._rows.read(candidate.split())) for candidate in candidates]
         whole = [(candidate, row) for candidate, row in read if row is not None and self._plausible(row)]
         if whole and all(row == whole[0][1] for _, row in whole):
@@ -117,9 +152,9 @@ class Table:
             self.flush()
             return None
         for candidate in candidates:
-            if starts_row(candidate.split()):
+            if self._starts(candidate.split()):
                 self._pieces = [candidate]
                 return []
-        if starts_row(tokens):
+        if self._starts(tokens):
             self.flush()
         return None
