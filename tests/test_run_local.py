@@ -40,7 +40,7 @@ from local_runs import (
 
 pytestmark = pytest.mark.local
 
-LONG = ("--fabric", "tcp", "--size", "64", "--size", "4M", "--iterations", "20000")
+LONG = ("--fabric", "tcp", "--size", "64", "--size", "64M", "--iterations", "2000")
 """One size that is done at once, and one that takes long enough for anything to happen to it."""
 
 
@@ -196,7 +196,7 @@ def test_a_store_that_cannot_be_written(tmp_path: Path, store: str) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted(tmp_path: Path, number: int) -> None:
     with start(tmp_path, [*LONG, "--fabric", "shm"]) as run:
-        client(run, tmp_path, 4 << 20)
+        client(run, tmp_path, 64 << 20)
         run.send_signal(number)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
@@ -213,7 +213,7 @@ def test_interrupted(tmp_path: Path, number: int) -> None:
 
 def test_killed_peer(tmp_path: Path) -> None:
     with start(tmp_path, LONG) as run:
-        pid = client(run, tmp_path, 4 << 20)
+        pid = client(run, tmp_path, 64 << 20)
         os.kill(pid, signal.SIGKILL)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 4, err
@@ -225,8 +225,8 @@ def test_killed_peer(tmp_path: Path) -> None:
 
 
 def test_hung_peer(tmp_path: Path) -> None:
-    with start(tmp_path, [*LONG, "--timeout", "4"]) as run:
-        pid = client(run, tmp_path, 4 << 20)
+    with start(tmp_path, [*LONG, "--timeout", "8"]) as run:
+        pid = client(run, tmp_path, 64 << 20)
         os.kill(pid, signal.SIGSTOP)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 4, err
@@ -234,7 +234,7 @@ def test_hung_peer(tmp_path: Path) -> None:
     (log,) = the_run(tmp_path).logs("tcp")
     assert log.outcome is Outcome.TIMEOUT
     assert log.reason is not None
-    assert log.reason.startswith("Step 4 MB was ended after 4 s")
+    assert log.reason.startswith("Step 64 MB was ended after 8 s")
     assert [point.size for point in log.points] == [64, 64]
     assert "timeout" in out
 
