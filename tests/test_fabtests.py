@@ -149,6 +149,16 @@ def test_an_odd_size_is_narrowed_by_the_other_columns() -> None:
     assert (asked.points[0].size, asked.findings) == (1500, ())
 
 
+def test_the_total_narrows_a_size() -> None:
+    """1500 bytes 1234 times to and fro are 3.5m, and MB/sec says next to nothing."""
+    table = fabtests_table([Measured(1500, 1234, 1234 * 2 * 9000)], times=2)
+    assert table[1].split()[:3] == ["1.4k", "1k", "3.5m"]
+    found = read_one(["$ fi_rdm_pingpong -I 1234 10.0.0.1", *table])
+    assert 1486 <= found.points[0].size <= 1500
+    assert found.facts["iterations"] == 1234
+    assert read_one(["$ fi_rdm_bw -I 1234 10.0.0.1", *table]).points[0].size < 1486
+
+
 @given(st.integers(1, 1 << 32), st.integers(1, 10**5), st.integers(1, 10**7), st.sampled_from([1, 2]))
 def test_a_size_fits_what_was_printed(size: int, iterations: int, us: int, times: int) -> None:
     (point,) = read_one(fabtests_table([Measured(size, iterations, us)], times=times)).points
@@ -201,6 +211,8 @@ def test_a_pair_by_its_streams() -> None:
     table = fabtests_table(ROWS)
     lines = [f"[pod/{pod}/main] {line}" for line in table for pod in ("server", "client")]
     assert len(read_one(lines).points) == 2 * len(ROWS)
+    again = [f"[pod/server/main] {line}" for line in [*table, *table]]
+    assert len(read(again)) == 2
     tagged = [f"[fabbench:{side}] {line}" for line in table for side in ("server", "client")]
     log = read_one(tagged)
     assert [point.labels["side"] for point in log.points[:2]] == ["server", "client"]
@@ -234,6 +246,8 @@ def test_commands(command: str, case: str, endpoint: str | None) -> None:
         "bytes sent: 12",
         "fi_getinfo(): util/other.c:12, ret=-61 (No data available)",
         "64 12 14 0.03s",
+        "64 20k 1.2m 0.03s 42.74 1.50 0.67",
+        "See $ fi_rdm_bw -p efa and its table",
         "Provider: tcp",
     ],
 )
@@ -372,6 +386,24 @@ def test_any_table_cut_anywhere(rows: list[Measured], era: str, data: st.DataObj
     told = "xfer_size:" in rest if era == "machine" else told
     assert [damaged.text for damaged in log.damaged] == ([rest] if told else [])
     assert log.outcome is (Outcome.TRUNCATED if told or not whole else Outcome.OK)
+
+
+def test_pieces_of_two_rows_never_become_one() -> None:
+    first, second = (fabtests_row(row, ERAS["now"], 1) for row in ROWS[:2])
+    for at in range(1, len(first)):
+        for other in range(1, len(second)):
+            log = read_one([ERAS["now"].header, first[:at], second[other:]])
+            assert all(point.size in SIZES for point in log.points)
+            assert (
+                not log.points
+                or at == other
+                or {first[:at].strip(), second[other:].strip()} & {first, second}
+            )
+
+
+def test_iterations_are_a_fact_if_all_rows_have_them() -> None:
+    assert "iterations" not in read_one(fabtests_table(ROWS)).facts
+    assert read_one(fabtests_table(ROWS[3:])).facts["iterations"] == 200
 
 
 @given(st.integers(1, 90), st.sampled_from([*ERAS, "machine"]))

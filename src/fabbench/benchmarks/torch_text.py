@@ -85,8 +85,8 @@ class Rate(NamedTuple):
     @property
     def _factor(self) -> Decimal:
         power = _POWERS.index(self.unit[:-3] or " ")
-        if self.binary:
-            return Decimal(1024**power) / (8 if "b" in self.unit else 1)
+        if self.binary and "B" in self.unit:
+            return Decimal(1024**power)
         return Decimal(RATE_UNITS[f"{self.unit[:-2]}/s"])
 
 

@@ -126,12 +126,18 @@ def may_be_cut(text: str, layout: Layout | None) -> bool:
 
 
 def joined(first: str, second: str, layout: Layout | None) -> str | None:
-    """Put the two pieces of a torn row together; None unless that gives the program's exact layout."""
+    """Put the two pieces of a torn row together; None unless they are plainly of one row.
+
+    That is the program's exact layout, and figures that fit each other.
+    """
     whole = (first + second).strip()
-    if read_machine_row(whole) is not None:
+    row = read_machine_row(whole)
+    if row is not None:
         return whole
     row = read_row(whole, layout) if layout is not None else None
-    return whole if row is not None and is_exact(row, whole) else None
+    if row is None or not is_exact(row, whole):
+        return None
+    return whole if fits(row, row_size(row, asked=None, iterations=None, times=(1, 2)).value) else None
 
 
 def row_size(row: Row, *, asked: int | None, iterations: int | None, times: Range) -> Size:
