@@ -372,8 +372,8 @@ def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
         while chunk := os.read(terminal, 1 << 16):
             shown += chunk
     os.close(terminal)
-    assert os.waitpid(pid, 0)[1] == 0
     text = shown.decode()
+    assert os.waitpid(pid, 0)[1] == 0, text
     assert "1 of 1: shm, repeat 1" in text
     assert "│ 64 B │" in text
     assert not re.search(r"\x1b\[[\d;]*3[0-7]m", text)  # NO_COLOR
