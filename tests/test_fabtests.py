@@ -403,6 +403,7 @@ def test_pieces_of_two_rows_never_become_one() -> None:
 
 def test_iterations_are_a_fact_if_all_rows_have_them() -> None:
     assert "iterations" not in read_one(fabtests_table(ROWS)).facts
+    assert "iterations" not in read_one(fabtests_table(ROWS[:2])).facts
     assert read_one(fabtests_table(ROWS[3:])).facts["iterations"] == 200
 
 
