@@ -344,3 +344,11 @@ def test_labels(efa: Path, tmp_path: Path) -> None:
     same = labelled([column] * 3, ["a", "a", "b"])
     assert [each.label for each in same] == [f"a ({efa})", f"a ({efa}) 2", "b"]
     assert all(each.label_given for each in same)
+
+
+def test_what_the_logs_show_besides_figures_is_said_with_advice() -> None:
+    logs = Path(__file__).parent / "logs/nccl"
+    done = CliRunner().invoke(
+        cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")]
+    )
+    assert "x-ofi-efa-missing: The network plugin failed, and NCCL used socket instead. Check" in done.stdout

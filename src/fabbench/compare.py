@@ -5,12 +5,12 @@ Columns are arms of a run, or files; the last one is the base. Rows are told apa
 comparison into sections, one table each.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from fabbench.errors import Exit, RequestError
-from fabbench.model import METRICS, Log, Metric, Outcome, Point
+from fabbench.model import METRICS, Finding, Log, Metric, Outcome, Point
 from fabbench.pool import FIELDS, REFUSED, UNUSABLE, Column, Figure, Key, Reading, figures, read
 from fabbench.units import Scale, scale
 
@@ -39,6 +39,8 @@ class Summary:
     """How many rows of size 0 were left out."""
     hidden: int
     """How many of its logs are not shown, because of their outcome."""
+    findings: tuple[Finding, ...] = ()
+    """What its logs show besides figures, each once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +184,12 @@ def _summary(column: Column, reading: Reading) -> Summary:
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),
+        findings=tuple({(found.code, found.meaning): found for found in _found(column)}.values()),
     )
+
+
+def _found(column: Column) -> Iterator[Finding]:
+    return (found for log in column.logs for found in log.findings)
 
 
 def _worst(logs: Sequence[Log]) -> Outcome:

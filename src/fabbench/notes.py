@@ -7,7 +7,7 @@ is said, and so is everything in which the columns differ.
 from collections.abc import Iterator, Sequence
 
 from fabbench.compare import Comparison, Summary
-from fabbench.model import Outcome
+from fabbench.model import Outcome, Severity
 from fabbench.pool import FIELDS, REFUSED
 from fabbench.units import format_size, format_sizes
 
@@ -27,6 +27,7 @@ def notes(comparison: Comparison) -> tuple[str, ...]:
     return (
         *_outcomes(comparison),
         *_carriers(comparison.columns),
+        *_findings(comparison.columns),
         _conditions(comparison),
         *_unknown(comparison.columns),
         *_differences(comparison),
@@ -70,6 +71,18 @@ def _carriers(columns: Sequence[Summary]) -> Iterator[str]:
     told = [f"{column.label}: {_carrier(column)}" for column in columns if _carrier(column)]
     if told:
         yield f"As the logs show, {'; '.join(told)}."
+
+
+def _findings(columns: Sequence[Summary]) -> Iterator[str]:
+    """Say what the logs show besides figures, where it is more than a note, and what to do about it."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        for found in column.findings:
+            if found.severity is not Severity.NOTE:
+                labels = whose.setdefault((found.meaning, found.advice), [])
+                labels.append(column.label)
+    for (meaning, advice), labels in whose.items():
+        yield f"{_and(labels)}: {meaning} {advice}".rstrip()
 
 
 def _carrier(column: Summary) -> str:

@@ -7,6 +7,7 @@ from fabbench.errors import Exit, worst
 from fabbench.gate import Verdict
 from fabbench.notes import notes
 from fabbench.pool import FIELDS
+from fabbench.report.contract import finding
 from fabbench.standout import stands_out
 
 FORMAT = 1
@@ -103,6 +104,7 @@ def _column(column: Summary) -> Mapping[str, object]:
         "outcome": column.outcome.value,
         "reasons": list(column.reasons),
         "executions": column.executions,
+        "findings": [finding(found) for found in column.findings],
         "facts": {
             name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()
         },
