@@ -15,6 +15,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+import score_nvshmem
+
 Json: TypeAlias = dict[str, Any]
 
 FOLDERS = ("nccl-tests/", "nccl-debug/", "libfabric/", "torch/", "seeds/")
@@ -92,8 +94,10 @@ def main(folder: Path) -> int:
 
 
 def concerns(entry: Json) -> bool:
-    """Tell whether a file is of nccl-tests, NCCL's debug text, fi_pingpong, the fabtests, or torch."""
+    """Tell whether a file is of a benchmark whose facts are mapped here, or of NCCL's debug text."""
     name, told = entry["file"], json.loads(entry["facts"])
+    if score_nvshmem.concerns(name):
+        return True
     if not name.startswith(FOLDERS):
         return False
     if name.startswith("nccl"):
@@ -108,7 +112,9 @@ def concerns(entry: Json) -> bool:
 
 def facts(name: str, told: Json, logs: list[Json], left_out: Counter[str]) -> Iterator[Fact]:
     """Map what is told of one file to the contract."""
-    if "results" in told:
+    if score_nvshmem.concerns(name):
+        yield from (Fact(*fact) for fact in score_nvshmem.facts(told, logs))
+    elif "results" in told:
         yield from torch_facts(told, logs)
     elif "record" in told:
         yield from machine_facts(told, logs)

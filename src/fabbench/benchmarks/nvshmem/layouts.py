@@ -38,7 +38,7 @@ _INTEGER, _WORD, _ANY = r"0|[1-9]\d{0,17}", r"[A-Za-z(][\w()+-]*|\d+-bit", r"\S+
 _SCOPE = r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twb]"
 _NAMED = re.compile(r"PE (?P<a>\d+) -> PE (?P<b>\d+)|(?P<name>[A-Za-z_]+) ?(?:\((?P<unit>[^()]*)\))?")
 _HEADER = re.compile(r"(?P<before>.*?)(?P<header>(?:size ?\(B\)|Size\(Bytes\))(?:\s.*)?)")
-_PAGER = re.compile(r"\s*\[\d+/\d+\]\s*$")
+_PAGER = re.compile(r"\[\d+/\d+\]$")
 _MISPRINT = re.compile(r"\s*(?P<size>\d{1,18})\s+None\b.*?\s(?P<value>\d+\.\d{6})\s+1\.000\s+1\.000\s*")
 
 
@@ -211,7 +211,7 @@ def scope_of(word: str) -> str:
 
 def read_header(text: str) -> tuple[str, Layout] | None:
     """Read a table's header; also give what stands before it in the line: a title that was glued to it."""
-    match = _HEADER.fullmatch(_PAGER.sub("", text))
+    match = _HEADER.fullmatch(_PAGER.sub("", text.rstrip()))
     if match is None:
         return None
     printf = match["header"].startswith("Size(")

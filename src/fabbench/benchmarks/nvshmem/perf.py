@@ -10,6 +10,8 @@ from typing import NamedTuple
 from fabbench.benchmarks.nvshmem.layouts import ALL, TORN, UNITS, V33, Eras, Figure, Row, Torn, read_sub_job
 
 SIGN = "&&&& PERF"
+_LONGEST = 400
+"""Characters of a row: more are no row, and would take long to match."""
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _NAMES = r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___(?P<output>\S+)"
 _PERF = re.compile(rf"&&&& PERF {_NAMES} (?P<value>\d{{1,18}}\.\d{{6}}|-?inf|-?nan) [+-](?P<unit>\S+)\s*")
@@ -31,7 +33,7 @@ def read(text: str, *, inside: bool) -> PerfRow | Torn | None:
     """Read a line; None if it is none of these rows, nor (`inside` of a table) the beginning of one."""
     if not text.startswith(SIGN):
         return TORN if inside and text[:1] == "&" and SIGN.startswith(text) else None
-    match = _PERF.fullmatch(text) or _STATS.fullmatch(text)
+    match = (_PERF.fullmatch(text) or _STATS.fullmatch(text)) if len(text) <= _LONGEST else None
     if match is None or match["unit"] not in UNITS:
         return TORN
     metric, unit = UNITS[match["unit"]]

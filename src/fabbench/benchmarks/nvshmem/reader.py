@@ -25,6 +25,8 @@ from fabbench.model import Line
 _RULE = re.compile(r"\+-[-+]*|#\s*-+")
 _FACTOR = re.compile(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = re.compile(r"#? ?Avg bus bandwidth\s*:")
+_LONGEST = 4096
+"""Characters of a line that is read; the longest that the programs print are their options."""
 _NO_COLUMNS = Layout(columns=(), eras=ALL)
 
 
@@ -67,6 +69,7 @@ class NvshmemReader:
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
+        line = line if len(line.text) <= _LONGEST else line._replace(text=line.text[:_LONGEST])
         text = line.text
         table = self._tables.get(line.stream.rank)
         machine = perf.read(text, inside=self._runs.inside)
@@ -98,7 +101,7 @@ class NvshmemReader:
             self._open(line, layout)
             return True
         if self._title(line):
-            return self._titles[rank].sure or self._runs.inside
+            return self._titles[rank].sure
         table = self._tables.get(rank)
         return table is not None and self._inside_table(text, table)
 
