@@ -7,7 +7,7 @@ _PROGRAM = re.compile(
     r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)"
 )
 _PROMPTS = ("$ ", "# ", "> ", "+ ", "% ", "Running: ")
-_STOP = re.compile(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)|['\"]")
+_STOP = re.compile(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 _UNWRAPPED = 60
 """Columns below which no terminal breaks a line."""
 

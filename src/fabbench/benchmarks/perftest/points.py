@@ -40,8 +40,8 @@ def numbers(row: Row) -> list[Number]:
     """
     found = []
     for column, cell in zip(row.layout.columns, row.cells, strict=True):
-        if column.metric != "cpu_util" and column.factor is not None:
-            value = float(cell * column.factor) if cell else None
+        if column.metric != "cpu_util":
+            value = float(cell * column.factor) if cell and column.factor is not None else None
             found.append(Number(column.metric, column.stat, column.part, value))
     return found
 

@@ -113,7 +113,9 @@ class Table:
         busy = row.cell("cpu_util")
         if busy is not None:
             self._found.facts.append(("cpu_util", str(busy)))
-        measured = [number for number in numbers(row) if self._timed or number.metric != "latency"]
+        measured = numbers(row)
+        if not self._timed:
+            measured = [number._replace(value=None) for number in measured]
         new = points(row.size, measured, kind, service_level=row.sl)
         self._found.points += [(line.number, point) for point in new]
         return new

@@ -181,13 +181,15 @@ def damage(text: str, layout: Layout) -> Damage:
     columns = len(layout.columns) or 99
     if len(tokens) > keys + columns:
         return Damage.NONE
-    decimals = sum("." in token for token in tokens)
     whole = next((at for at, token in enumerate(tokens) if not token.isdigit()), len(tokens))
     if whole == len(tokens) <= keys + 1:
         return Damage.POSSIBLE
     if whole >= keys and all(not token.isdigit() for token in tokens[keys:-1]):
         return Damage.CERTAIN
-    return Damage.CERTAIN if decimals >= max(columns - 1, 2) else Damage.NONE
+    # All columns of numbers are there, and what stands before them is not what should.
+    rest = tokens[-columns:]
+    is_end = any(pattern.fullmatch(" ".join(rest)) for pattern in _ends(layout))
+    return Damage.CERTAIN if is_end and (columns > 1 or len(tokens) > 1) else Damage.NONE
 
 
 def _number(token: str) -> Decimal | None:
@@ -199,13 +201,16 @@ def _patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
     """Give the patterns of whole rows: with two decimals, and with six (Gb/sec below 0.1)."""
     service_level = r"([0-9]{1,3})\s+" if layout.has_sl else ""
     keys = rf"\s*([0-9]{{1,18}})\s+{service_level}([0-9]{{1,18}})\s+"
+    return tuple(re.compile(keys + end.pattern + r"\s*", re.ASCII) for end in _ends(layout))
+
+
+@lru_cache(maxsize=256)
+def _ends(layout: Layout) -> tuple[re.Pattern[str], ...]:
+    """Give the patterns of rows without size and iterations."""
     found = []
-    for decimals in (2, 6) if layout.unit == "Gb/sec" else (2,):
-        cells = (
-            _cell(decimals if column.metric == "bandwidth" else _decimals(column))
-            for column in layout.columns
-        )
-        found.append(re.compile(keys + r"\s*".join(cells) + r"\s*", re.ASCII))
+    for rates in (2, 6) if layout.unit == "Gb/sec" else (2,):
+        decimals = (rates if column.metric == "bandwidth" else _decimals(column) for column in layout.columns)
+        found.append(re.compile(r"\s*".join(map(_cell, decimals)), re.ASCII))
     return tuple(found)
 
 
