@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvshmem_text as written
+from fabbench.compare import compare
 from fabbench.fabrics import carriers
 from fabbench.files import parse_file
 from fabbench.model import Log, Point, Proof
+from fabbench.pool import Column
 from nvshmem_text import LAYOUTS, Expected, alltoall, dump, present, put_bw, start
 from reading import LOGS, read
 
@@ -388,6 +390,16 @@ def test_sizes_that_were_asked_for_and_are_not_there() -> None:
     assert found.meaning.endswith("not here: 64 B.")
 
 
+def test_sizes_that_move_nothing_follow_the_number_of_blocks() -> None:
+    rows = [(size, "0.750000") for size in (8, 16, 32, 64)]
+    few = [line.replace("ctas: 32", "ctas: 4") for line in dump(8, 64)]
+    (found,) = one([*few, *put_bw(rows)]).findings
+    assert found.meaning.startswith("Below 32 B (8 bytes for each of 4 thread blocks)")
+    assert "8 B, 16 B say nothing" in found.meaning
+    assert "moves-nothing" not in codes(one([*few, *put_bw(rows[2:])]))
+    assert codes(one([*few, *put_bw(rows, "shmem_p_bw_uni")])) == []
+
+
 def test_mislabelled_sizes_of_fcollect() -> None:
     table = alltoall(2, [1024, 1 << 20], job="fcollect_device")
     assert codes(one([*dump(low=16), *table])) == ["sizes-mislabelled"]
@@ -512,6 +524,24 @@ def test_several_benchmarks_in_one_file() -> None:
     nccl = (LOGS / "nccl/allreduce-1proc-g4.txt").read_text()
     text = "\n".join([nccl, *start(2), *put_bw(VALUES), nccl])
     assert [log.benchmark for log in read(text)] == ["nccl", "nvshmem", "nccl"]
+
+
+def test_three_tables_without_a_title_compare_as_one_table() -> None:
+    powers = [1 << power for power in range(7, 31)]
+    texts = [
+        ["3.6.5 (before fix):", *alltoall(32, powers)[1:]],
+        ["# 3.5.21", *(line.rstrip() for line in alltoall(32, powers)[1:])],
+        alltoall(32, powers)[1:],
+    ]
+    columns = [
+        Column(label=str(number), logs=(one(lines),), source=str(number))
+        for number, lines in enumerate(texts)
+    ]
+    comparison = compare(columns)
+    (section,) = comparison.sections
+    assert comparison.metric.name == "busbw"
+    assert [row.size for row in section.rows] == powers
+    assert {row.ratios[:2] for row in section.rows if row.size >= 1 << 20} == {(1.0, 1.0)}
 
 
 # ---------------------------------------------------------------- failures and evidence
