@@ -302,6 +302,13 @@ def test_pieces_are_joined_only_to_the_program_s_layout(first: str, second: str)
     assert whole is None or (read_row(whole) is not None and whole in first + second)
 
 
+def test_full_columns_have_no_blank_between_them() -> None:
+    first, second = row(53687092, 10**7, "500.00"), row(10000, 1, "0.01")
+    assert "1000000g10000.00s" in first
+    assert "0.00s1000000.00" in second
+    assert [point.values[0] for point in read_one(table(first, second)).points] == [500e-6, 1e-8]
+
+
 def test_two_different_rows_never_become_one() -> None:
     first, second = row(64, 10, "3.00"), row(256, 10, "4.25")
     for at in range(1, len(first)):

@@ -21,15 +21,16 @@ from fabbench.benchmarks.libfabric.printed import (
 
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
+# Columns that are full stand without a blank between them; suffixes and decimals tell where each ends.
 _COLUMNS = (
     rf"\s*(?P<size>{SIZE})",
     rf"\s+(?P<sent>{COUNT})",
     rf"\s*(?P<sign>[=+-])(?P<ack>{COUNT})",
     rf"\s+(?P<total>{SIZE})",
-    rf"\s+(?P<time>{REAL})",
+    rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})",
     rf"s\s*(?P<bandwidth>{REAL})",
-    rf"\s+(?P<latency>{REAL})",
-    rf"\s+(?P<rate>{REAL})",
+    rf"\s*(?P<latency>{REAL})",
+    rf"\s*(?P<rate>{REAL})",
 )
 # What a row may end with when it stops short inside a column.
 _COLUMNS_CUT = (
@@ -37,10 +38,10 @@ _COLUMNS_CUT = (
     rf"\s+(?:{COUNT})?",
     rf"\s*(?:[=+-](?:{COUNT})?)?",
     rf"\s+(?:{SIZE_CUT})?",
-    rf"\s+{REAL_CUT}",
+    rf"(?:\s+|(?<=[kmg])){REAL_CUT}",
     rf"s\s*{REAL_CUT}",
-    rf"\s+{REAL_CUT}",
-    rf"\s+{REAL_CUT}",
+    rf"\s*{REAL_CUT}",
+    rf"\s*{REAL_CUT}",
 )
 _ROW = re.compile("".join(_COLUMNS) + r"\s*")
 _CUT = tuple(
