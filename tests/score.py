@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import score_nvshmem
+import score_perftest
 
 Json: TypeAlias = dict[str, Any]
 
@@ -96,7 +97,7 @@ def main(folder: Path) -> int:
 def concerns(entry: Json) -> bool:
     """Tell whether a file is of a benchmark whose facts are mapped here, or of NCCL's debug text."""
     name, told = entry["file"], json.loads(entry["facts"])
-    if score_nvshmem.concerns(name):
+    if score_nvshmem.concerns(name) or score_perftest.concerns(name, told):
         return True
     if not name.startswith(FOLDERS):
         return False
@@ -114,6 +115,9 @@ def facts(name: str, told: Json, logs: list[Json], left_out: Counter[str]) -> It
     """Map what is told of one file to the contract."""
     if score_nvshmem.concerns(name):
         yield from (Fact(*fact) for fact in score_nvshmem.facts(told, logs))
+    elif score_perftest.concerns(name, told):
+        yield from (Fact(*fact) for fact in score_perftest.facts(told, logs))
+        left_out.update(key for key in told if key in score_perftest.NOT_IN_CONTRACT - NOT_IN_CONTRACT)
     elif "results" in told:
         yield from torch_facts(told, logs)
     elif "record" in told:

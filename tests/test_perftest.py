@@ -456,6 +456,12 @@ def test_both_sides_on_one_terminal() -> None:
     assert (main(log), sides(log), codes(log)) == ([12.5 * 1048576] * 2, [None, None], ["both-sides"])
 
 
+def test_a_server_in_the_background() -> None:
+    lines = [text for line in [*run(None, ROW)] for text in (line, line)]
+    log = read_one(["$ ib_write_bw -d mlx5_0 &", *waiting(), "$ ib_write_bw -d mlx5_0 localhost", *lines])
+    assert (log.outcome, log.case, len(main(log))) == (Outcome.OK, "ib_write_bw", 2)
+
+
 def test_pods_and_tags_of_a_pair() -> None:
     server, client = run(SERVER, ROW), run(Setup(), ROW)
     mixed = [
@@ -764,6 +770,16 @@ def test_any_text_is_survived_and_no_row_invented(lines: list[str]) -> None:
     rows = sum(line.strip() == ROW.strip() for line in lines)
     found = [point for log in read(lines) if log.benchmark == "perftest" for point in log.points]
     assert len(found) <= rows
+
+
+@pytest.mark.parametrize(
+    "text", ["1", "1.", ".", " ", "a", "a ", '"a', "a: ", "-", "Device ", "1.50", "0", "#", "server "]
+)
+def test_long_lines_take_no_time(text: str) -> None:
+    """Not minutes, as they would if the time grew with the square of the length."""
+    line = text * (60_000 // len(text))
+    lines = [*Setup().lines(), header("MiB/sec"), line, f"{line}x", '"test_info": {', line, f"{line}x"]
+    assert len(read(lines)) == 2
 
 
 def test_fuzz() -> None:

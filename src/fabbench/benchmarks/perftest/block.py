@@ -27,7 +27,8 @@ class Block:
         self.addresses: dict[str, set[str]] = {"local": set(), "remote": set()}
         self.copies = 1
         """How many processes print into this block, as far as their titles and headers tell."""
-        self._sides = [side] if side else []
+        self.told_sides = [side] if side else []
+        """What command line, banner and headings say of the side."""
         self._setup: list[str] = []
         self._both = False
         self._cycles = False
@@ -43,7 +44,7 @@ class Block:
     @property
     def side(self) -> str:
         """`server` or `client`; empty where the text does not tell, or tells both."""
-        told = {*self._sides, self.stream.side} - {""}
+        told = {*self.told_sides, self.stream.side} - {""}
         if self.copies > 1 or len(told) > 1:
             return ""
         return next(iter(told), "") or self._side_by_setup()
@@ -62,13 +63,13 @@ class Block:
     def ask(self, asked: Asked) -> None:
         """Take in the command line that started the process."""
         self.case = asked.program
-        self._sides = [asked.side]
+        self.told_sides = [asked.side]
         self._both, self._cycles = asked.both_directions, asked.cycles
 
     def side_told(self, side: str) -> None:
         """Take in a word on the side."""
-        if side not in self._sides:
-            self._sides.append(side)
+        if side not in self.told_sides:
+            self.told_sides.append(side)
 
     @property
     def announced_only(self) -> bool:
@@ -89,6 +90,9 @@ class Block:
         others = (other.addresses["remote"], other.addresses["local"])
         if all((*ends, *others)):
             return ends == others
+        if self.announced_only or other.announced_only:
+            # All output of a server in the background may stand below the client's command.
+            return {*self.told_sides[:1], *other.told_sides[:1]} == {"server", "client"}
         return {self.side, other.side} == {"server", "client"}
 
     # ------------------------------------------------------------ rows
@@ -170,14 +174,14 @@ class Block:
             self.case, self._both, self.titled = title.case, title.both_directions, True
         self.found.tell(written.setup)
         if written.is_bandwidth:
-            self.found.facts.append(("unit", written.unit or "ambiguous"))
+            self.found.fact("unit", written.unit or "ambiguous")
             if not written.unit:
                 self.found.find(findings.AMBIGUOUS_UNIT)
         if written.size is None:
             self.found.find(findings.no_size("perftest's JSON has no row (--output was given).", line.text))
             return []
         if written.iterations is not None:
-            self.found.facts.append(("iterations", str(written.iterations)))
+            self.found.fact("iterations", str(written.iterations))
         kind, both = self._kind(), written.latency_and_rate
         if both is not None and not kind.way:
             kind = kind._replace(way=arithmetic.way_of(*both))
@@ -277,7 +281,8 @@ class Block:
         # It says more than the line above it does.
         self.found.failures = [failure for failure in self.found.failures if failure[1] != general]
         self.found.fail(sentence, line)
-        self.found.facts += [("status", str(number)), ("syndrome", syndrome)]
+        self.found.fact("status", str(number))
+        self.found.fact("syndrome", syndrome)
 
     def _failure(self, statement: Statement, line: Line) -> None:
         who = f"The {self.side}" if self.side else "perftest"

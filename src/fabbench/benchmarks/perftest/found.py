@@ -16,7 +16,8 @@ class Found:
 
     points: list[tuple[int, Point]] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    facts: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Each fact and value once, in order of appearance."""
     findings: list[Finding] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
     wrong: int = 0
@@ -31,8 +32,12 @@ class Found:
         if len(self.findings) < _MOST and finding not in self.findings:
             self.findings.append(finding)
 
+    def fact(self, name: str, value: str) -> None:
+        """Note a fact."""
+        self.facts[name, value] = None
+
     def tell(self, setup: Mapping[str, str]) -> None:
         """Note what the set-up text says, as facts."""
         for name, value in setup.items():
             if name in FACTS:
-                self.facts.append((FACTS[name], value.partition("[")[0]))
+                self.fact(FACTS[name], value.partition("[")[0])

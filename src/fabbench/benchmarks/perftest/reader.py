@@ -78,7 +78,7 @@ class PerftestReader:
     def close(self) -> Sequence[Reading]:
         """End the executions that are open."""
         self._finish()
-        self._side_title, self._command = "", None
+        self._side_title, self._version, self._command = "", "", None
         self._rules.clear()
         return self._given()
 
@@ -163,7 +163,7 @@ class PerftestReader:
         self._side_title = ""
         home = self._home(stream, first=block is None)
         if self._version:
-            fresh.found.facts.append(("perftest", self._version))
+            fresh.found.fact("perftest", self._version)
         home.blocks.append(fresh)
         self._blocks[stream], self._homes[stream] = fresh, home
         return fresh

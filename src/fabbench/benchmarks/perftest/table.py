@@ -100,7 +100,7 @@ class Table:
                 self._found.find(findings.duration_mismatch(line.text.strip()))
             kind = kind._replace(way=kind.way or way)
         if row.layout.has("latency") and not kind.way:
-            self._found.facts.append(("way", "ambiguous"))
+            self._found.fact("way", "ambiguous")
             self._found.find(findings.AMBIGUOUS_WAY)
         if fits is False:
             self._found.find(findings.mismatch(row, line.text.strip()))
@@ -109,10 +109,10 @@ class Table:
         if self.copies > 1:
             self._seen.add(row)
         self._sizes.add(row.size)
-        self._found.facts.append(("iterations", str(row.iterations)))
+        self._found.fact("iterations", str(row.iterations))
         busy = row.cell("cpu_util")
         if busy is not None:
-            self._found.facts.append(("cpu_util", str(busy)))
+            self._found.fact("cpu_util", str(busy))
         measured = numbers(row)
         if not self._timed:
             measured = [number._replace(value=None) for number in measured]

@@ -50,7 +50,7 @@ _COLUMN = re.compile(
 _KEYS = re.compile(r"\s*#bytes\s+(#sl\s+)?#iterations(?=\s|$)", re.ASCII)
 _MARKS = re.compile(r"^#(?=\s)|\*\*|`")
 _NOT_A_NUMBER = r"-?nan|-?inf"
-_LEFT_OF_A_NUMBER = re.compile(r"[0-9.]*[0-9][0-9.]*|-?(?:nan?|inf?|n|i)", re.ASCII)
+_LEFT_OF_A_NUMBER = re.compile(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
 
 
 class Damage(IntEnum):

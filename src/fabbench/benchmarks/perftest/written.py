@@ -13,7 +13,9 @@ from fabbench.benchmarks.perftest.tables import UNITS
 
 _BEGIN = re.compile(r'"test_info"\s*:')
 _RESULTS = re.compile(r'"results"\s*:\s*\{')
-_PAIR = re.compile(r'"?([A-Za-z_][\w. *]*)"?\s*:\s*(?:"([^"]*)"|(-?\d+(?:\.\d*)?)(?=\s*[,}\s]|$))', re.ASCII)
+_PAIR = re.compile(
+    r'"?([A-Za-z_][\w. *]{0,40})"?\s{0,9}:\s{0,9}(?:"([^"]*)"|(-?\d+(?:\.\d*)?)(?=\s*[,}\s]|$))', re.ASCII
+)
 
 _SETUP = {
     "Device": "Device",
