@@ -14,7 +14,7 @@ from fabbench.fabrics import carriers
 from fabbench.files import parse_file
 from fabbench.model import Log, Point, Proof
 from fabbench.pool import Column
-from nvshmem_text import LAYOUTS, Expected, alltoall, dump, present, put_bw, start
+from nvshmem_text import LAYOUTS, Expected, Table, alltoall, dump, present, put_bw, start
 from reading import LOGS, read
 
 VALUES = [(1024, "0.750000"), (1048576, "20.125000"), (8388608, "22.062500")]
@@ -178,8 +178,20 @@ def test_a_table_cut_anywhere_loses_no_row_unseen_and_gains_none(
     chosen: tuple[str, list[tuple[int, str]]], where: float
 ) -> None:
     table = LAYOUTS[chosen[0]](chosen[1])
-    text = "\n".join(table.lines)
-    cut = text[: int(where * len(text))]
+    check_cut(table, int(where * len("\n".join(table.lines))))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_row_cut_at_each_character(name: str) -> None:
+    table = LAYOUTS[name](VALUES[:2])
+    first = max(table.rows)
+    start_of_row = sum(len(line) + 1 for line in table.lines[:first])
+    for length in range(start_of_row, len("\n".join(table.lines)) + 1):
+        check_cut(table, length)
+
+
+def check_cut(table: Table, length: int) -> None:
+    cut = "\n".join(table.lines)[:length]
     lines = cut.split("\n")
     last, visible = len(lines) - 1, lines[-1]
     before = table.points(last)
@@ -326,6 +338,14 @@ def test_the_size_stays_as_printed_where_nobody_knows_the_number_of_pes() -> Non
     assert "size-per-pe" in codes(log)
 
 
+def test_sizes_are_multiplied_by_a_number_of_pes_that_is_sure_only() -> None:
+    table = LAYOUTS["box_2"](VALUES).lines
+    whole = start(4)
+    assert sizes(one([*whole, *table])) == [4 * size for size, _ in VALUES]
+    assert sizes(one([*whole[:-1], *table])) == [size for size, _ in VALUES]
+    assert sizes(one([*whole[:-4], *map(present, (1, 2, 3)), *table])) == [size for size, _ in VALUES]
+
+
 def test_the_footer_tells_3_1_and_on_stream_programs_and_counts_need_no_version() -> None:
     lines = alltoall(8, [1024, 1 << 20], count=False)
     footer = ["", "# Avg bus bandwidth    : 21.5279", ""]
@@ -362,6 +382,8 @@ def test_barriers_have_threads_and_no_size() -> None:
         (0, frozenset({("scope", "block"), ("threads", "32")}), (("latency", 1.5e-6),)),
     )
     assert codes(log) == ["threads-not-size"]
+    by_machine = one(["&&&& PERF barrier_device___block___threads__32___latency 1.500000 -us"])
+    assert said(by_machine.points[0]) == said(log.points[0])
 
 
 def test_a_message_rate() -> None:
@@ -414,6 +436,20 @@ def test_the_number_of_pes_follows_from_the_arithmetic(pes: int) -> None:
     assert one(alltoall(pes, [1 << power for power in range(10, 31)])).facts["ranks"] == pes
 
 
+@pytest.mark.parametrize("pes", [2, 8, 64])
+def test_reductions_have_another_factor(pes: int) -> None:
+    lines = []
+    for size in (1 << 20, 1 << 30):
+        latency = 100 + size / 1e4
+        algbw = size / 1e3 / latency
+        cells = f"{latency:<16.6f}  {algbw:<12.3f}  {algbw * 2 * (pes - 1) / pes:<12.3f}"
+        lines.append(f"{size:<10}  {size // 4:<8}  int       sum       block     {cells}")
+    title, header = LAYOUTS["collective_3_3"](VALUES).lines[:2]
+    assert one([title, header, *lines]).facts["ranks"] == pes
+    # Without the title, 1 may also be the ratio of a broadcast.
+    assert one([header, *lines]).facts.get("ranks") == (pes if pes > 2 else None)
+
+
 def test_a_number_of_pes_that_the_digits_do_not_tell_is_not_told() -> None:
     assert "ranks" not in one(alltoall(700, [1 << 14])).facts
     assert "ranks" not in one(put_bw(VALUES)).facts
@@ -425,6 +461,8 @@ def test_pes_and_nodes_by_what_they_say() -> None:
     some = [line for line in start(16, per_node=8) if "mype: 3 " not in line]
     facts = one([*some, *alltoall(16, [1024])]).facts
     assert (facts["ranks"], "hosts" in facts) == (16, False)
+    glued = [present(0) + present(1), *map(present, (2, 3)), *alltoall(4, [1024])]
+    assert one(glued).facts["ranks"] == 4
 
 
 def test_processes_that_did_not_find_each_other() -> None:
@@ -470,6 +508,18 @@ def test_programs_without_anything_but_tables() -> None:
     ]
 
 
+def test_a_program_that_runs_again_with_other_sizes() -> None:
+    logs = read("\n".join([*start(2), *put_bw(VALUES[:1]), *start(2), *put_bw(VALUES[1:])]))
+    assert [sizes(log) for log in logs] == [[1024], [1048576, 8388608]]
+    logs = read("\n".join([*dump(8, 64), *put_bw(VALUES[:1]), *dump(8, 128), *put_bw(VALUES[1:])]))
+    assert [sizes(log) for log in logs] == [[1024], [1048576, 8388608]]
+
+
+def test_a_program_that_says_when_it_starts_has_not_started_again() -> None:
+    log = one([*start(2), *put_bw(VALUES), *put_bw(VALUES)])
+    assert sizes(log) == [size for size, _ in VALUES] * 2
+
+
 def test_machine_readable_programs_one_after_another() -> None:
     rows = perf("size__8___BW 1.000000", "size__16___BW 2.000000")
     assert [len(log.points) for log in read("\n".join([*rows, *rows]))] == [2, 2]
@@ -509,6 +559,7 @@ def test_captions_are_no_titles() -> None:
     for caption in ("# 3.5.21", "3.6.5 (before fix):", "# after the fix"):
         log = one([caption, *alltoall(32, [1 << 30])[1:]])
         assert (log.case, log.facts["ranks"], len(log.points)) == (None, 32, 1)
+    assert one(["#remark", *["", ""] * 5, *alltoall(32, [1 << 30])[1:]]).case is None
 
 
 def test_rows_with_text_of_others_inside_are_damaged_and_nothing_is_made_of_them() -> None:
@@ -516,7 +567,7 @@ def test_rows_with_text_of_others_inside_are_damaged_and_nothing_is_made_of_them
     torn = table[3][:35] + dump()[0]
     log = one([*start(4), *table[:3], torn, table[3][35:], table[4]])
     assert sizes(log) == [1024, 16384]
-    assert torn.rstrip() in [row.text for row in log.damaged]
+    assert [row.text for row in log.damaged] == [torn.rstrip(), table[3][35:].rstrip()]
     assert log.outcome == "truncated"
 
 
@@ -569,6 +620,9 @@ def test_an_error_that_rows_follow_is_a_warning() -> None:
     error = "src/modules/transport/ibrc/ibrc.cpp:1531: NULL value get_device_list failed"
     log = one([*start(2), error, "WARN: init failed for remote transport: ibrc", *put_bw(VALUES)])
     assert (log.outcome, codes(log)[-2:]) == ("ok", ["nvshmem-warning"] * 2)
+    title, header, *rows = put_bw(VALUES)
+    log = one([*start(2), title, header, error, rows[0][:20], *rows[1:]])
+    assert (log.outcome, codes(log)[-1]) == ("truncated", "nvshmem-warning")
     log = one([*start(2), *put_bw(VALUES[:1]), error])
     assert (log.outcome, log.reason) == ("failed", f"NVSHMEM reported: {error}")
 

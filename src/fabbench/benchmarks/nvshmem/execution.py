@@ -224,7 +224,7 @@ class Execution:
             labels["direction"] = jobs.direction_of(table.job)
             if not labels["direction"] and self.said.options is not None:
                 labels["direction"] = {0: "uni", 1: "bi", None: ""}.get(self.said.options.both_ways, "")
-        elif "latency" in metrics and not jobs.collective(job):
+        elif "latency" in metrics:
             labels["way"] = jobs.way_of(job)
         if len({each.rank for each in self.tables}) > 1:
             labels["rank"] = table.rank
