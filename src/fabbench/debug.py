@@ -15,7 +15,7 @@ _DEBUG = re.compile(
 _TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
 # Cells of a row, the last of which may be cut.
 _CELLS = re.compile(r"[\w.:+/ \t-]*", re.ASCII)
-_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z]{1,6}", re.ASCII)
+_CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Stands at the end of a torn piece whose last characters cannot be told from a host's name."""
 

@@ -35,8 +35,11 @@ _INNER = re.compile(rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}")
 
 _NESTED = _STARTS - {" ", "#"}
 
+_ROW = re.compile(r"\d+ +\d")
+"""What begins with blanks and a digit is nearly always a row."""
+
 # Forms that plain text may have too: only where nearly every line of a log has them.
-_RISKY = {"srun": re.compile(r" *(?P<rank>\d+): ?"), "rank": re.compile(r"\[(?P<rank>\d+)\] ")}
+_RISKY = {"srun": re.compile(r" *(?P<rank>\d+): ?"), "rank": re.compile(r" *\[(?P<rank>\d+)\] ")}
 _NEARLY_EVERY = 0.9
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -58,9 +61,10 @@ class Prefixes:
         if first == "\x1b":
             raw = uncoloured(raw)
             first = raw[:1]
-        if first == " " and raw.lstrip()[:1] in {"[", "("}:
-            raw = raw.lstrip()
-            first = raw[0]
+        if first == " " and (bare := raw.lstrip())[:1] in _NESTED and not _ROW.match(bare):
+            text, stream = self._cut_all(bare, UNTOLD)
+            if len(text) < len(bare):
+                return text, stream
         if first not in _STARTS:
             return raw, UNTOLD
         # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.
@@ -84,6 +88,8 @@ class Prefixes:
 
     def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
         """Cut prefixes until nothing matches."""
+        if "\x1b" in text:
+            text = uncoloured(text)
         found = True
         while found:
             found = False
@@ -108,11 +114,18 @@ def _merged(stream: Stream, match: re.Match[str]) -> Stream:
 
 
 def sniff(lines: Iterable[str]) -> tuple[str, ...]:
-    """Name the risky prefix forms that (nearly) every one of these lines has."""
-    prefixes = Prefixes()
-    texts = [text for text in (prefixes.cut(line)[0] for line in lines) if text.strip()]
-    return tuple(
-        name
-        for name, pattern in _RISKY.items()
-        if len(texts) > 1 and sum(map(bool, map(pattern.match, texts))) >= _NEARLY_EVERY * len(texts)
-    )
+    """Name the risky prefix forms that (nearly) every one of these lines has, also inside each other."""
+    texts = list(lines)
+    found: tuple[str, ...] = ()
+    for _ in _RISKY:
+        cut = Prefixes(found).cut
+        inner = [text for text in (cut(line)[0] for line in texts) if text.strip()]
+        more = tuple(
+            name
+            for name, pattern in _RISKY.items()
+            if len(inner) > 1 and sum(map(bool, map(pattern.match, inner))) >= _NEARLY_EVERY * len(inner)
+        )
+        if not more:
+            break
+        found += more
+    return found
