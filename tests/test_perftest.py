@@ -279,6 +279,12 @@ def endless(sizes: Sequence[int]) -> bool:
     return len(sizes) > 1 and len(set(sizes)) == 1
 
 
+def test_numbers_that_perftest_never_prints_are_damage() -> None:
+    for wrong in ("0012.50", "12.5", "12.500", "1e1", "12,50"):
+        log = read_one([RULE, *table(header("MiB/sec"), bandwidth(65536, "12.50").replace("12.50", wrong))])
+        assert (log.points, log.outcome) == ([], Outcome.TRUNCATED)
+
+
 def test_without_rules_nothing_says_that_the_end_is_missing() -> None:
     log = read_one([header("Gb/sec"), bandwidth(2, "12.50", "Gb/sec")])
     assert (log.outcome, log.facts["complete"]) == (Outcome.OK, "unknown")
@@ -442,6 +448,13 @@ def test_sides_by_command_lines_and_banners() -> None:
     ]
     assert sides(read_one([*waiting(), *Setup(test="Send Bidirectional BW").lines(), *rows])) == ["server"]
     assert sides(read_one([*waiting(), *rows])) == ["server"]
+
+
+def test_the_client_alone_again_is_another_run() -> None:
+    rows = table(header("MiB/sec"), ROW)
+    client = ["$ ib_write_bw -d mlx5_0 10.0.0.1", *rows]
+    found = read(["$ ib_write_bw -d mlx5_0", *rows, *client, *client])
+    assert [sides(log) for log in found] == [["server", "client"], ["client"]]
 
 
 def test_a_command_line_that_a_terminal_broke() -> None:
@@ -671,6 +684,13 @@ def test_the_unit_of_json_is_what_fits(unit: str, factor: int) -> None:
             {"direction": "uni", "stat": "peak"},
             {"direction": "uni"},
         ]
+
+
+def test_six_decimals_are_of_gigabits() -> None:
+    text = document(MsgSize=2, n_iterations=5000, BW_peak=0.0, BW_average=0.000016, MsgRate=0.000001)
+    text = text.replace("1.6e-05", "0.000016").replace("1e-06", "0.000001")
+    log = read_one(text.split("\n"))
+    assert (log.facts["unit"], main(log)) == ("Gb/sec", [2000.0])
 
 
 def test_a_unit_that_nothing_tells_is_ambiguous() -> None:
