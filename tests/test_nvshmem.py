@@ -461,7 +461,7 @@ def test_pes_and_nodes_by_what_they_say() -> None:
     some = [line for line in start(16, per_node=8) if "mype: 3 " not in line]
     facts = one([*some, *alltoall(16, [1024])]).facts
     assert (facts["ranks"], "hosts" in facts) == (16, False)
-    glued = [present(0) + present(1), *map(present, (2, 3)), *alltoall(4, [1024])]
+    glued = [*map(present, (0, 1)), present(2) + present(3), *alltoall(4, [1024])]
     assert one(glued).facts["ranks"] == 4
 
 
