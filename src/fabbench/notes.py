@@ -15,6 +15,8 @@ SPREAD = 0.1
 """Repeats that lie further apart than this part of their median are noted."""
 
 _COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
+_BETWEEN_TWO = frozenset({"pingpong", "fabtests", "perftest"})
+"""Benchmarks of one program at each end: ranks and GPUs do not apply."""
 _EVIDENCE = frozenset({"network", "transport", "provider", "nics", "gdr", "domain", "fabric", "protocol"})
 """Facts that say what carried the data: they differ on purpose."""
 _NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
@@ -128,10 +130,11 @@ def _same(comparison: Comparison, name: str) -> str:
 
 def _unknown(columns: Sequence[Summary]) -> Iterator[str]:
     """Unknown against known is no refusal, and is said; unknown everywhere is said in one sentence."""
+    pairs = all(set(column.fields["benchmark"]) <= _BETWEEN_TWO for column in columns)
     nowhere = [
         name
         for name in _COUNTED
-        if not any(column.fields[name] or name in column.facts for column in columns)
+        if not pairs and not any(column.fields[name] or name in column.facts for column in columns)
     ]
     if nowhere:
         yield f"Not stated by the logs: {', '.join(nowhere)}."

@@ -14,6 +14,7 @@ from enum import StrEnum
 from fabbench.compare import Comparison, Figure, Row, Section
 from fabbench.units import Scale, format_ratio, format_size
 
+_SPREAD = "the spread of the repeats or the last digit printed"
 SAME_WITHIN = 1.1
 """Figures that differ by less than this factor are called the same."""
 RANGE_FACTOR = 3.0
@@ -167,6 +168,9 @@ def _text(comparison: Comparison, column: int, found: _Range) -> str:
     best = " against ".join(
         _best(comparison, found.rows, index) for index in (column, len(comparison.columns) - 1)
     )
+    apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in found.ratios)
+    # Medians that lie apart are called the same where repeats overlap, or the print is no finer.
+    why = f", within {_SPREAD}" if found.trend is Trend.SAME and apart else ""
     says = {
         Trend.SAME: "No clear difference",
         Trend.AHEAD: f"{label} is ahead",
@@ -174,7 +178,7 @@ def _text(comparison: Comparison, column: int, found: _Range) -> str:
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
         Trend.MIXED: _mixed(label, found.ratios),
     }[found.trend]
-    return f"{says}{f': {ratios}' if ratios else ''}. Best figures: {best}."
+    return f"{says}{f': {ratios}' if ratios else ''}{why}. Best figures: {best}."
 
 
 def _mixed(label: str, ratios: Sequence[float]) -> str:
