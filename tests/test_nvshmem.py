@@ -662,6 +662,35 @@ def test_settings_prove_nothing_and_can_contradict() -> None:
     assert carriers("ib", "nvshmem") == frozenset({"ib"})
 
 
+DEBUG = "node0:11:12 [0] NVSHMEM INFO "
+USED = f"{DEBUG}Successfully initialized the transport: libfabric"
+SELECTED = f"{DEBUG}Selected provider efa, fabric efa-direct, nic rdmap0s6, hmem yes"
+TWO_NODES = [
+    "mype: 0 mype_node: 0 device name: H200 bus id: 1 ",
+    "mype: 1 mype_node: 0 device name: H200 bus id: 1 ",
+]
+
+
+def test_debug_text_proves_the_carrier_between_two_nodes() -> None:
+    lines = [*TWO_NODES, USED, SELECTED, *put_bw(VALUES)]
+    log = one(lines, Proof(fabric="efa"))
+    assert (log.outcome, log.facts["transport"], log.facts["provider"]) == ("ok", "efa", "efa")
+    assert log.evidence["transport"] == USED
+    assert one(lines, Proof(fabric="ib")).outcome == "off-fabric"
+
+
+@pytest.mark.parametrize("missing", [TWO_NODES[1], USED, SELECTED])
+def test_every_line_of_that_proof_is_needed(missing: str) -> None:
+    lines = [line for line in (*TWO_NODES, USED, SELECTED, *put_bw(VALUES)) if line != missing]
+    assert one(lines, Proof(fabric="efa")).outcome == "unproven"
+
+
+def test_debug_text_counts_more_than_a_setting() -> None:
+    used = USED.replace("libfabric", "ibrc")
+    log = one([*SETTINGS, *TWO_NODES, used, *put_bw(VALUES)], Proof(fabric="efa"))
+    assert (log.outcome, log.facts["network"]) == ("off-fabric", "ib")
+
+
 def test_a_command_line_tells_settings_too() -> None:
     command = (
         f"$ mpirun -x {SETTINGS[0].split()[1]} -x NVSHMEM_LIBFABRIC_PROVIDER=efa /opt/alltoall_latency -b 16"

@@ -100,10 +100,13 @@ class Execution:
         case = said.program or self.case or (jobs.case_of(said.job) if said.job else None)
         record = Record(benchmark="nvshmem", case=case, finished=None)
         eras, ranks = self._eras(), self._ranks()
-        record.facts |= self._facts(ranks) | stated(said)
+        record.facts |= self._facts(ranks)
+        hosts = record.facts.get("hosts")
+        network = stated(said, hosts if isinstance(hosts, int) else 0)
+        record.facts |= network
         if said.version:
             record.facts["nvshmem"] = said.version
-        record.evidence = proven_by(said)
+        record.evidence = proven_by(said, network)
         size = self._size_means(eras)
         # The highest PE that is seen need not be the last: sizes are multiplied by a sure number only.
         sure = self._shown() is not None or said.complete()

@@ -19,6 +19,9 @@ _VERSION = re.compile(r"\bNVSHMEM v(\d{1,4}\.\d{1,4}\.\d{1,4})\b")
 _SETTING = re.compile(
     r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)"
 )
+# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first once the transport works.
+_INITIALISED = re.compile(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
+_SELECTED = re.compile(r"NVSHMEM INFO Selected provider (\S+), fabric (\S+), nic (\S+), hmem (?:yes|no)")
 _FATAL = re.compile(
     r"This test requires exactly two processes|.*nvshmem initialization failed, exiting"
     r"|.*\bNVSHMEM (?:ERROR|ABORT)\b"
@@ -77,6 +80,8 @@ class Preface:
     program: str = ""
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Environment variable → its value, and the line that says so."""
+    shown: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """`transport`, `provider`, `fabric` → what NVSHMEM's debug text says is used, and the line."""
     failures: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     """Error texts that need not be the end."""
@@ -116,6 +121,7 @@ class Preface:
         self.version = self.version or other.version
         self.program = self.program or other.program
         self.settings = {**other.settings, **self.settings}
+        self.shown = {**other.shown, **self.shown}
         self.failures += other.failures
         self.errors += other.errors
         self.warnings += other.warnings
@@ -151,7 +157,19 @@ def note(text: str, preface: Preface, *, inside: bool) -> bool:
         return inside
     for name, value in _SETTING.findall(text):
         preface.settings[name] = (value.lower(), text.strip()[:_LONGEST_QUOTE])
+    if " NVSHMEM INFO " in text:
+        return _debug(text, preface, inside=inside)
     return _said(text, preface, inside=inside)
+
+
+def _debug(text: str, preface: Preface, *, inside: bool) -> bool:
+    line = text.strip()[:_LONGEST_QUOTE]
+    if (match := _INITIALISED.search(text)) is not None:
+        preface.shown.setdefault("transport", (match[1].lower(), line))
+    elif (match := _SELECTED.search(text)) is not None:
+        preface.shown.setdefault("provider", (match[1], line))
+        preface.shown.setdefault("fabric", (match[2], line))
+    return inside
 
 
 def _said(text: str, preface: Preface, *, inside: bool) -> bool:
