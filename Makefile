@@ -40,7 +40,7 @@ reference:
 
 bench:
 	@setup/prepare dev
-	.venv/bin/python benchmarks/run.py
+	.venv/bin/python tests/bench/run.py $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
