@@ -16,6 +16,8 @@ _TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
 # Cells of a row, the last of which may be cut.
 _CELLS = re.compile(r"[\w.:+/ \t-]*", re.ASCII)
 _CELL = re.compile(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
+INFO = " NCCL INFO "
+_MOST = 100_000
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Stands at the end of a torn piece whose last characters cannot be told from a host's name."""
 
@@ -38,10 +40,12 @@ class Hosts:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.origins: set[str] = set()
+        """What stood before INFO in whole debug lines (`host:pid:tid [dev]`)."""
 
     def learn(self, name: str) -> None:
         """Take note of a name that a device line tells."""
-        if len(self.names) < 100_000:
+        if len(self.names) < _MOST:
             self.names.add(name)
 
     def split(self, text: str) -> DebugText | None:
@@ -56,6 +60,8 @@ class Hosts:
         elif before or token not in self.names:
             glued = self._glued(before, token)
             before += glued
+        if not before and match.start() == 0 and len(self.origins) < _MOST:
+            self.origins.add(text.partition(INFO)[0])
         origin = f"{token.removeprefix(glued)}:{match['process']}"
         return DebugText(before, origin, match["level"], text[match.end() :])
 

@@ -66,12 +66,12 @@ class Evidence:
         """Whether anything of NCCL's own was read, or a symptom."""
         return self.debugging or bool(self.facts) or bool(self.symptoms)
 
-    def feed(self, message: str, *, origin: str = "", warning: bool = False) -> None:
+    def feed(self, message: str, origin: str = "", *, warning: bool = False) -> None:
         """Read one debug message (the text after `NCCL INFO`); `origin` is what stands before it."""
         self.debugging = True
         handler = HANDLERS.get(message[:HEAD])
         if handler is not None:
-            handler(self, message, ":".join(origin.split(":", 2)[:2]))
+            handler(self, message, origin)
         if warning:
             self._complaint(message)
             if len(self.warnings) < 100 and not HARMLESS.search(message):
@@ -103,8 +103,8 @@ class Evidence:
 
     # -- by the first words of a message
 
-    def _channel(self, message: str, process: str) -> None:
-        del process
+    def _channel(self, message: str, origin: str) -> None:
+        del origin
         # 512 ranks write hundreds of thousands of these, with few different endings.
         ending = message[message.rfind(" via ") :]
         if ending in self._channels:
@@ -120,27 +120,27 @@ class Evidence:
         self.mnnvl = self.mnnvl or bool(match["mnnvl"])
         self.lines.setdefault("transport", message)
 
-    def _using(self, message: str, process: str) -> None:
+    def _using(self, message: str, origin: str) -> None:
         if message.startswith("Using network "):
-            self._network(message.removeprefix("Using network ").strip(), message, process)
+            self._network(message.removeprefix("Using network ").strip(), message, origin)
 
-    def _assigned(self, message: str, process: str) -> None:
+    def _assigned(self, message: str, origin: str) -> None:
         name = message.removeprefix("Assigned NET plugin ").removesuffix(" to comm").strip()
-        self._network(name, message, process)
+        self._network(name, message, origin)
 
-    def _network(self, name: str, message: str, process: str) -> None:
+    def _network(self, name: str, message: str, origin: str) -> None:
         processes = self.networks.setdefault(name, {})
         if len(processes) < _MOST:
-            processes[process] = None
+            processes[_process(origin)] = None
         self.lines.setdefault("network", message)
 
-    def _ofi(self, message: str, process: str) -> None:
+    def _ofi(self, message: str, origin: str) -> None:
         if match := _PROVIDER.match(message):
             provider, fabric, nics = match.groups()
             self.providers[provider] = None
             self.lines.setdefault("provider", message)
             if nics and len(self.nics) < _MOST:
-                self.nics[process] = int(nics)
+                self.nics[_process(origin)] = int(nics)
                 self.lines.setdefault("nics", message)
             if fabric:
                 self._state("fabric", fabric, message)
@@ -150,8 +150,8 @@ class Evidence:
             if match := pattern.match(message):
                 self._state(name, match[1], message)
 
-    def _builtin(self, message: str, process: str) -> None:
-        del process
+    def _builtin(self, message: str, origin: str) -> None:
+        del origin
         if message.startswith("NET/IB : Using"):
             # From NCCL 2.27 on this line is there with no device at all: count the devices.
             self.ib_devices = max(self.ib_devices, len(_IB_DEVICE.findall(message)))
@@ -163,24 +163,29 @@ class Evidence:
         else:
             self._complaint(message)
 
-    def _comm(self, message: str, process: str) -> None:
-        del process
+    def _comm(self, message: str, origin: str) -> None:
+        del origin
         if match := _COMM.search(message):
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
 
-    def _connected(self, message: str, process: str) -> None:
-        del process
+    def _connected(self, message: str, origin: str) -> None:
+        del origin
         if match := _PXN.search(message):
             self._state("pxn", "yes" if match[1] == "1" else "no", message)
 
-    def _version(self, message: str, process: str) -> None:
-        del process
+    def _version(self, message: str, origin: str) -> None:
+        del origin
         self.version(message)
 
-    def _failed(self, message: str, process: str) -> None:
-        del process
+    def _failed(self, message: str, origin: str) -> None:
+        del origin
         self._complaint(message)
+
+
+def _process(origin: str) -> str:
+    """Of `host:pid:tid`, the first two."""
+    return ":".join(origin.split(":", 2)[:2])
 
 
 HEAD = 8

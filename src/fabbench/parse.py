@@ -7,11 +7,11 @@ left is offered to the benchmark that reads this part of the text, and else to t
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fabbench import carrier, launches
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
-from fabbench.debug import Hosts
+from fabbench.debug import INFO, Hosts
 from fabbench.evidence import HANDLERS, HEAD, Evidence
 from fabbench.judge import judge
 from fabbench.markers import SIGN, Marker, read_marker
@@ -85,8 +85,8 @@ class Session:
         # Rows and debug lines are nearly all of a log. Where they are whole and plain they are dealt with
         # here, in a few look-ups; whatever else there is goes the long way, which decides.
         out: list[Result] = []
-        names, starts, cut = self._hosts.names, self._prefixes.starts, self._prefixes.cut
-        shortcut: Shortcut | None = None
+        origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
+        groups, shortcut = self._groups, cast("Shortcut | None", None)
         number = self._number
         for raw in lines:
             number += 1
@@ -102,10 +102,11 @@ class Session:
                     self._number = number
                     out += self._blocks(text, stream)
                     continue
-            colon = text.find(":")
-            if colon > 0 and text[:colon] in names and (at := text.find(" NCCL INFO ", colon)) > 0:
-                if text[at + 11 : at + 11 + HEAD] in HANDLERS:
-                    self._group(stream).evidence.feed(text[at + 11 :], origin=text[:at])
+            origin, said, message = text.partition(INFO)
+            if said and origin in origins:
+                if message[:HEAD] in HANDLERS:
+                    group = groups.get(stream.group) or self._group(stream)
+                    group.evidence.feed(message, origin)
                 continue
             self._number = number
             out += self._read(text, stream)
@@ -133,7 +134,7 @@ class Session:
         out: list[Result] = []
         for group in self._groups.values():
             out += self._close_group(group, ending)
-        self._groups = {}
+        self._groups.clear()
         return out
 
     # -- one line
