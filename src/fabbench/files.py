@@ -39,7 +39,7 @@ def parse_stream(
 ) -> Iterator[Log]:
     """Read an open binary stream."""
     block = file.read(_BLOCK)
-    if block.lstrip()[:1] == b"{":
+    if block.lstrip()[:1] == b"{" and nccl_json.SIGN in block:
         text = (block + file.read()).decode("utf-8", "replace")
         record = nccl_json.read(text)
         if record is not None:

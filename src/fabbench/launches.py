@@ -21,7 +21,7 @@ _TIMEOUT = re.compile(
     r"The user-provided time limit for job execution has been reached"
     r"|CANCELLED AT \S+ DUE TO TIME LIMIT"
 )
-_STATUS = re.compile(r"(?:\[exit status: (\d+)\]|# exit status: (\d+))")
+_STATUS = re.compile(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
 _SIGNS = re.compile(
     r"slots|mpirun|prterun|orterun|mpiexec|ORTE|daemon|error|failed on|denied|verification|ssh|not found"
     r"|No such file|BAD TERM|time limit|TIME LIMIT|exit status"

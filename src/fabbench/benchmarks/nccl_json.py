@@ -5,25 +5,29 @@ anywhere (before 2.18.4): rows are read until it does.
 """
 
 import json
+import math
 import re
 from typing import Any
 
 from fabbench.benchmarks.nccl_text import case_of, nccl_version
 from fabbench.model import Labels, Point, Record
 
-_SIGN = re.compile(r'"results"\s*:\s*\[')
-_NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+SIGN = b'"args"'
+"""Stands near the beginning of each such file."""
+
+_RESULTS = re.compile(r'"results"\s*:\s*\[')
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
 def read(text: str) -> Record | None:
     """Read the file's text; None if it is not nccl-tests' JSON."""
-    sign = _SIGN.search(text)
+    sign = _RESULTS.search(text)
     if sign is None:
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)
     try:
         head = decoder.decode(text[: sign.end()] + "]}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
         return None
@@ -76,7 +80,10 @@ def _points(row: Any) -> list[Point]:
         values = row.get(side)
         if not isinstance(values, dict):
             continue
-        labels = {"placement": placement, **{name: str(value) for name, value in names.items() if value}}
+        labels = {
+            "placement": placement,
+            **{name: value for name, value in names.items() if value and isinstance(value, str)},
+        }
         point = _point(int(row["size"]), labels, values)
         if point is not None:
             found.append(point)
@@ -125,11 +132,12 @@ def _scaled(text: Any, exponent: int) -> float | None:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         return None
     digits, _, own = text.lower().partition("e")
-    return float(f"{digits}e{int(own or 0) + exponent}")
+    value = float(f"{digits}e{int(own or 0) + exponent}")
+    return value if math.isfinite(value) else None
 
 
 def _is_whole(text: Any) -> bool:
-    return isinstance(text, str) and text.isascii() and text.isdigit()
+    return isinstance(text, str) and len(text) <= 18 and text.isascii() and text.isdigit()
 
 
 def _case(head: dict[str, Any]) -> str | None:

@@ -21,8 +21,8 @@ DTYPE_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
 
-_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?", re.ASCII)
-_COUNT = re.compile(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d+", re.ASCII)
+_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?", re.ASCII)
+_COUNT = re.compile(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", re.ASCII)
 _WORD = re.compile(r"[a-z][a-z_0-9]*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,4}", re.ASCII)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -49,7 +49,10 @@ class Scaled(dict[str, float]):
         if len(self) >= _CACHE:
             self.clear()
         digits, _, exponent = token.partition("e")
-        value = self[token] = float(f"{digits}e{int(exponent or 0) + self._exponent}")
+        value = float(f"{digits}e{int(exponent or 0) + self._exponent}")
+        if not math.isfinite(value):
+            raise KeyError(token)
+        self[token] = value
         return value
 
 

@@ -22,30 +22,34 @@ _STATEMENTS: tuple[tuple[str, int, re.Pattern[str]], ...] = tuple(
     (kind, stage, re.compile(pattern))
     for kind, stage, pattern in (
         ("json", BANNER, r"# (?:Writing JSON output to .*|skipping json output; (.*))"),
-        ("version", BANNER, r"# nccl-tests version (\S+)(?: nccl-headers=(\d+) nccl-library=(\d+))?"),
+        (
+            "version",
+            BANNER,
+            r"# nccl-tests version (\S+)(?: nccl-headers=(\d{1,18}) nccl-library=(\d{1,18}))?",
+        ),
         ("program", BANNER, r"# Collective test starting: (\S+)"),
         (
             "config",
             BANNER,
             (
-                r"#? ?nThread \d+ nGpus \d+ minBytes (\d+) maxBytes (\d+) step: (\d+)\((factor|bytes)\)"
-                r" warmup iters: (\d+) iters: (\d+)"
+                r"#? ?nThread \d+ nGpus \d+ minBytes (\d{1,18}) maxBytes (\d{1,18})"
+                r" step: (\d{1,18})\((factor|bytes)\) warmup iters: (\d{1,18}) iters: (\d{1,18})"
             ),
         ),
         (
             "device",
             DEVICES,
             (
-                r"#?\s*Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+"
+                r"#?\s*Rank\s+(\d{1,9})\s+(?:Group\s+(\d+)\s+)?(?:Pid\s+(\d+)\s+)?on\s+(\S.*?)\s+device\s+\d+"
                 r"\s+\[[^\]]*\]\s*(.*)"
             ),
         ),
         ("using", DEVICES, r"#? ?Using devices"),
-        ("reducing", DEVICES, r"# Reducing maxBytes to (\d+) due to memory limitation"),
-        ("bounds", FOOTER, r"(?:# ?)?Out of bounds values +: +(\d+) (OK|FAILED)"),
+        ("reducing", DEVICES, r"# Reducing maxBytes to (\d{1,18}) due to memory limitation"),
+        ("bounds", FOOTER, r"(?:# ?)?Out of bounds values +: +(\d{1,18}) (OK|FAILED)"),
         ("average", FOOTER, r"(?:# ?)?Avg bus bandwidth +: +(\S+) *(OK|FAILED)?"),
         ("concluded", AFTER, r"# Collective test concluded: (\S+)"),
-        ("timeout", AFTER, r"(?:\S+: )?Test timeout \((\d+)s\).*"),
+        ("timeout", AFTER, r"(?:\S+: )?Test timeout \((\d{1,18})s\).*"),
         ("failure", AFTER, r"(?:\S+: )?(?:Test )?(?:NCCL|CUDA|CURAND) failure \S+:\d+.*"),
         ("chain", AFTER, r" *\.\. \S+ pid \d+: Test failure \S+:\d+"),
         ("failure", AFTER, r"# error: .*|Invalid number of GPUs: .*|invalid size specified .*"),

@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-REAL = r"(?:\d+\.\d\d|-?inf|-?nan)"
-REAL_CUT = r"(?:\d+(?:\.\d{0,2})?|-?(?:inf|in|i|nan|na|n)?)"
-SIZE = r"\d+(?:\.\d)?[kmg]?"
-SIZE_CUT = r"\d+(?:\.\d?)?[kmg]?"
-COUNT = r"\d+[kmb]?"
+REAL = r"(?:\d{1,18}\.\d\d|-?inf|-?nan)"
+REAL_CUT = r"(?:\d{1,18}(?:\.\d{0,2})?|-?(?:inf|in|i|nan|na|n)?)"
+SIZE = r"\d{1,18}(?:\.\d)?[kmg]?"
+SIZE_CUT = r"\d{1,18}(?:\.\d?)?[kmg]?"
+COUNT = r"\d{1,18}[kmb]?"
 
 _BINARY = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
