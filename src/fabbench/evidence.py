@@ -15,9 +15,9 @@ _VIA = re.compile(
     r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
 _PROVIDER = re.compile(
-    r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d+) nics?\))?"
+    r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
 )
-_COMM = re.compile(r"(?:rank|Rank) (\d+) n[Rr]anks (\d+)(?: nNodes (\d+))?")
+_COMM = re.compile(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
 _IB_DEVICE = re.compile(r"\[\d+\][\w.-]+:\d+/")
 _INTERFACE = re.compile(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _PXN = re.compile(r"use ring PXN (\d)")
