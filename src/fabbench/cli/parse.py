@@ -51,14 +51,11 @@ def command(files: tuple[str, ...], form: str, fabric: str | None, *, exit_zero:
         colour=colour,
         width=shutil.get_terminal_size().columns if colour else None,
     )
-    status = _print(files, job)
-    if exit_zero and status is Exit.UNTRUSTED:
-        status = Exit.FINE
-    click.get_current_context().exit(status)
+    click.get_current_context().exit(_print(files, job, lenient=exit_zero))
 
 
-def _print(files: tuple[str, ...], job: batch.Job) -> Exit:
-    """Print the logs as they are read; say on stderr what could not be."""
+def _print(files: tuple[str, ...], job: batch.Job, *, lenient: bool) -> Exit:
+    """Print the logs as they are read; say on stderr what could not be. `lenient`: outcomes do not matter."""
     frame = writer(job.form)
     sources = batch.expand(files)
     errors: list[tuple[str, str]] = []
@@ -81,4 +78,6 @@ def _print(files: tuple[str, ...], job: batch.Job) -> Exit:
     sys.stdout.flush()
     for source, reason in errors:
         click.echo(f"Error: {source}: {reason}", err=True)
-    return worst(Exit.UNTRUSTED if untrusted else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)
+    return worst(
+        Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE
+    )
