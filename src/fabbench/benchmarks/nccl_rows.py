@@ -208,31 +208,31 @@ class RowReader:
         `points`, and gives None for any other line.
         """
         layout, pairs = self.layout, self._pairs
-        if not pairs or layout != Layout(check=layout.check, left=layout.left):
+        if self._tokens != 13 or layout != Layout(check=layout.check, left=layout.left):
             return None
-        total, times, rates = self._tokens, MICROSECONDS, GIGABYTES
-        names = ("time", "algbw", "busbw", "wrong")
+        times, rates, wholes, names = MICROSECONDS, GIGABYTES, WHOLE, ("time", "algbw", "busbw", "wrong")
         make, kind = tuple.__new__, Point
 
         def read(text: str) -> Sequence[Point] | None:
             cells = text.split()
-            if len(cells) != total or cells[-1] != "0" or cells[-5] != "0":
+            if len(cells) != 13:
+                return None
+            size, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = (
+                cells
+            )
+            if wrong != "0" or wrong2 != "0":
                 return None
             try:
-                first, second = pairs[tuple(cells[2:-8])]
-                size, _ = WHOLE[cells[0]], WHOLE[cells[1]]
-                found = (
-                    make(
-                        kind,
-                        (size, first, names, (times[cells[-8]], rates[cells[-7]], rates[cells[-6]], 0.0)),
-                    ),
-                    make(
-                        kind,
-                        (size, second, names, (times[cells[-4]], rates[cells[-3]], rates[cells[-2]], 0.0)),
-                    ),
-                )
+                out_of_place, in_place = pairs[dtype, redop, root]
+                bytes_, _ = wholes[size], wholes[elements]
+                first = (times[time], rates[algbw], rates[busbw], 0.0)
+                second = (times[again], rates[algbw2], rates[busbw2], 0.0)
             except KeyError:
                 return None
+            found = (
+                make(kind, (bytes_, out_of_place, names, first)),
+                make(kind, (bytes_, in_place, names, second)),
+            )
             points.extend(found)
             return found
 
