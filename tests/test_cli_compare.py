@@ -352,3 +352,14 @@ def test_what_the_logs_show_besides_figures_is_said_with_advice() -> None:
         cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")]
     )
     assert "x-ofi-efa-missing: The network plugin failed, and NCCL used socket instead. Check" in done.stdout
+
+
+def test_rows_of_size_0_alone_still_name_the_benchmarks_metric(tmp_path: Path) -> None:
+    """fi_pingpong -S 0 measures latency, and there is no size to show it at."""
+    path = tmp_path / "zero.txt"
+    path.write_text(
+        "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+        "0       10      =10      0           0.00s      0.00       5.50       0.18\n"
+    )
+    done = CliRunner().invoke(cli, ["compare", str(path)])
+    assert "latency zero (us)" in done.stdout

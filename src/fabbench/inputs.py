@@ -47,7 +47,7 @@ def _file(path: Path, proof: Proof | None) -> Column:
     if not logs:
         raise MachineError(
             f"Nothing in {path} is recognised as a benchmark's output.",
-            hint="fabbench reads nccl-tests (text and JSON), fi_pingpong, and its own runs.",
+            hint="docs/formats.md lists what is read.",
         )
     return Column(label=path.stem, logs=logs, source=str(path))
 

@@ -65,16 +65,18 @@ class Reading:
     """Placements that the column's rows have, whether they count or not."""
     hidden: list[Log] = field(default_factory=list)
     """Logs whose rows do not count, because of their outcome."""
+    programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
+    """Benchmark and case of every log."""
 
     def known(self, name: str) -> tuple[str, ...]:
         """Every known value of a field, in order of appearance.
 
-        Of a hidden log only its benchmark and case count: what it says else may be cut short.
+        Of a log without rows that count only its benchmark and case do: what it says else may be cut short.
         """
         index = FIELDS.index(name)
-        values = [key[index] for key in self.points]
+        values: list[str | None] = [key[index] for key in self.points]
         if name in {"benchmark", "case"}:
-            values += [getattr(log, name) or "" for log in self.hidden]
+            values += [program[name == "case"] for program in self.programs]
         return tuple(dict.fromkeys(value for value in values if value))
 
     def metrics(self) -> set[str]:
@@ -90,6 +92,7 @@ def read(column: Column, *, placement: str, unusable: Collection[Outcome] = UNUS
     """
     reading = Reading()
     for log in column.logs:
+        reading.programs[log.benchmark, log.case] = None
         if log.outcome in unusable:
             reading.hidden.append(log)
             continue

@@ -3,7 +3,10 @@
 Errors become a message and an exit status here, and nowhere else.
 """
 
+import contextlib
 import importlib
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,6 +64,18 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(Exit.INTERRUPTED)
+        except OSError as error:
+            _close_output()
+            if not isinstance(error, BrokenPipeError):
+                where = error.filename or "the output"
+                click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
+            ctx.exit(Exit.REFUSED)
+
+
+def _close_output() -> None:
+    """Let nothing more be written to standard output: its other end is gone, or full."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
