@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabbench.cli import options
 from fabbench.errors import Exit, RequestError, worst
 
 if TYPE_CHECKING:
@@ -59,15 +60,7 @@ _FORMATS = ("markdown", "csv", "json", "terminal")
     show_default=True,
     help="How to write it.",
 )
-@click.option(
-    "--store",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("fabbench-runs"),
-    envvar="FABBENCH_STORE",
-    show_default=True,
-    show_envvar=True,
-    help="Directory where runs are kept.",
-)
+@options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     inputs: tuple[str, ...],
     labels: tuple[str, ...],

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from fabbench import batch
+from fabbench.cli import options
 from fabbench.errors import Exit, FabbenchError, worst
 from fabbench.fabrics import carriers
 from fabbench.files import parse_file, parse_stdin
@@ -14,7 +15,7 @@ from fabbench.report.diagnosis import diagnosis
 
 @click.command(name="explain")
 @click.argument("files", metavar="LOG...", nargs=-1, required=True)
-@click.option("--fabric", metavar="NAME", help="Judge the logs as measured on this fabric, as `parse` does.")
+@options.fabric_of_logs
 def command(files: tuple[str, ...], fabric: str | None) -> None:
     """Say what the logs prove about the network, and what to do about what they show.
 

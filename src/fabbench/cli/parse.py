@@ -6,6 +6,7 @@ import sys
 import click
 
 from fabbench import batch
+from fabbench.cli import options
 from fabbench.cli.progress import files_progress
 from fabbench.errors import Exit, worst
 from fabbench.fabrics import carriers
@@ -23,12 +24,7 @@ from fabbench.report.parsed import FORMATS, writer
     show_default=True,
     help="How to write what was read. `json` is the public contract (docs/formats.md).",
 )
-@click.option(
-    "--fabric",
-    metavar="NAME",
-    help="Judge the logs as measured on this fabric (efa, tcp, ib, roce, shm, p2p, ofi-tcp, or a libfabric "
-    "provider): a log that shows another carrier is off-fabric, one that shows none is unproven.",
-)
+@options.fabric_of_logs
 @click.option(
     "--exit-zero", is_flag=True, help="End with 0 whatever the outcomes are; unreadable files still are 3."
 )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.cli import options
 from fabbench.errors import Exit, RequestError, worst
 from fabbench.model import METRICS
 
@@ -106,15 +107,7 @@ _OPTIONS = (
         show_default=True,
         help="How to write the comparison.",
     ),
-    click.option(
-        "--store",
-        type=click.Path(file_okay=False, path_type=Path),
-        default=Path("fabbench-runs"),
-        envvar="FABBENCH_STORE",
-        show_default=True,
-        show_envvar=True,
-        help="Directory where runs are kept.",
-    ),
+    options.store,
 )
 
 

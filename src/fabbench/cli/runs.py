@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fabbench.cli import options
+
 if TYPE_CHECKING:
     from fabbench.store import StoredRun
 
@@ -15,15 +17,7 @@ _HEADER = ("ID", "BENCHMARK", "ARMS", "WHEN", "OUTCOMES")
 
 
 @click.command(short_help="List past runs.")
-@click.option(
-    "--store",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("fabbench-runs"),
-    envvar="FABBENCH_STORE",
-    show_default=True,
-    show_envvar=True,
-    help="Directory where runs are kept.",
-)
+@options.store
 @click.option(
     "--format",
     "form",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.cli import options
 from fabbench.errors import Exit
 
 if TYPE_CHECKING:
@@ -27,15 +28,7 @@ _FORMATS = ("markdown", "csv", "json", "terminal")
     help="How to write its comparison; json also has the executions.",
 )
 @click.option("--metric", help="What the table compares. Chosen from the benchmark if not given.")
-@click.option(
-    "--store",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("fabbench-runs"),
-    envvar="FABBENCH_STORE",
-    show_default=True,
-    show_envvar=True,
-    help="Directory where runs are kept.",
-)
+@options.store
 def command(run: str, form: str, metric: str | None, store: Path) -> None:
     """Print a run: what was asked for, each execution and what came of it, and the comparison of its arms.
 
