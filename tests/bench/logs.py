@@ -1,9 +1,8 @@
 """Writes large nccl-tests logs, always the same ones."""
-# ruff: noqa: E501, ISC004 - lines as the programs print them
+# ruff: noqa: E501 - lines as the programs print them
 
 import random
 from collections.abc import Callable, Iterator
-from itertools import cycle
 from pathlib import Path
 
 _BANNER = """\
@@ -61,31 +60,26 @@ def _run(chance: random.Random, *, ranks: int, channels: int, cycles: int) -> It
             f"device {rank % _GPUS:2d} [0000:{rank % _GPUS:02x}:00] NVIDIA H100 80GB HBM3\n"
         )
     if channels:
-        yield from (_debug(rank, ranks, channels) for rank in range(ranks))
+        for rank in range(ranks):
+            yield from _debug(rank, ranks, channels)
     yield _HEADER
     for _ in range(cycles):
         yield "".join(_row(8 << step, chance) for step in range(29))
     yield _FOOTER
 
 
-def _debug(rank: int, ranks: int, channels: int) -> str:
+def _debug(rank: int, ranks: int, channels: int) -> Iterator[str]:
     """What one rank prints while it connects and runs, as NCCL 2.28 words it."""
     who = f"ip-10-0-{rank // _GPUS}-17:{5000 + rank}:{6000 + rank} [{rank % _GPUS}] NCCL INFO "
-    lines = [
-        f"{who}NET/OFI Selected provider is efa, fabric is efa-direct (found 4 nics)",
-        f"{who}Using network Libfabric",
-    ]
-    peers = cycle(range(1, ranks))
+    yield f"{who}NET/OFI Selected provider is efa, fabric is efa-direct (found 4 nics)\n"
+    yield f"{who}Using network Libfabric\n"
     for channel in range(channels):
-        peer = (rank + next(peers)) % ranks
-        lines += [
-            f"{who}Channel {channel % 32:02d}/0 : {rank}[{rank % _GPUS}] -> {peer}[{peer % _GPUS}] [send] via "
-            f"NET/Libfabric/{channel % 4}/GDRDMA",
-            f"{who}Trees [0] {channel}/-1/-1->{rank}->-1 [1] 2/-1/-1->{rank}->{channel} [2] -1/-1/-1->{rank}->7",
-            f"{who}AllReduce: {8 << channel % 20} Bytes -> Algo RING proto SIMPLE "
-            f"channel{{Lo..Hi}}={{0..{channel % 8}}}",
-        ]
-    return "\n".join(lines) + "\n"
+        peer = (rank + 1 + channel % (ranks - 1)) % ranks
+        yield (
+            f"{who}Channel {channel % 32:02d}/0 : {rank}[{rank % _GPUS}] -> {peer}[{peer % _GPUS}] [send] via NET/Libfabric/{channel % 4}/GDRDMA\n"
+            f"{who}Trees [0] {channel}/-1/-1->{rank}->-1 [1] 2/-1/-1->{rank}->{channel} [2] -1/-1/-1->{rank}->7\n"
+            f"{who}AllReduce: {8 << channel % 20} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..{channel % 8}}}\n"
+        )
 
 
 def _row(size: int, chance: random.Random) -> str:
