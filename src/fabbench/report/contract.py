@@ -12,7 +12,7 @@ from fabbench.model import METRICS, Finding, Labels, Log, Point
 
 # 1  first version
 FORMAT = 1
-_ROWS_A_PIECE = 128
+_ROWS_A_PIECE = 512
 _MOST_TEXTS = 1 << 17
 
 
@@ -40,23 +40,27 @@ class _Samples:
         if text != self._case:
             self._case, self._known = text, {}
 
-    def write(self, point: Point) -> str:
-        """Write the samples of one point."""
-        size, labels, metrics, values = point
-        known = self._known.get(id(labels))
-        if known is None or known[1] != metrics:
-            # The labels are kept with the text: an id is only unique as long as its object lives.
-            known = self._known[id(labels)] = (labels, metrics, {})
-        pieces = known[2].get(size)
-        if pieces is None:
-            pieces = known[2][size] = self._pieces(size, labels, metrics)
-        texts = self._texts
-        if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general way
-            one, two, three, four, end = pieces
-            time, algbw, busbw, wrong = values
-            return f"{one}{texts[time]}{two}{texts[algbw]}{three}{texts[busbw]}{four}{texts[wrong]}{end}"
-        filled = (piece + texts[value] for piece, value in zip(pieces, values, strict=False))
-        return "".join(filled) + pieces[-1]
+    def write(self, points: Iterable[Point]) -> str:
+        """Write the samples of points, with commas between them."""
+        out: list[str] = []
+        known, texts = self._known, self._texts
+        for size, labels, metrics, values in points:
+            kind = known.get(id(labels))
+            if kind is None or kind[1] != metrics:
+                # The labels are kept with the text: an id is only unique as long as its object lives.
+                kind = known[id(labels)] = (labels, metrics, {})
+            pieces = kind[2].get(size)
+            if pieces is None:
+                pieces = kind[2][size] = self._pieces(size, labels, metrics)
+            if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general way
+                one, two, three, four, end = pieces
+                time, algbw, busbw, wrong = values
+                text = f"{one}{texts[time]}{two}{texts[algbw]}{three}{texts[busbw]}{four}{texts[wrong]}{end}"
+            else:
+                filled = (piece + texts[value] for piece, value in zip(pieces, values, strict=False))
+                text = "".join(filled) + pieces[-1]
+            out.append(text)
+        return ",\n".join(out)
 
     def trim(self) -> None:
         """Let go of kept text when it has become much."""
@@ -109,11 +113,11 @@ def _log(log: Log, samples: _Samples) -> Iterator[str]:
     samples.begin(log.case)
     separator = "\n"
     for start in range(0, len(log.points), _ROWS_A_PIECE):
-        piece = ",\n".join(map(samples.write, log.points[start : start + _ROWS_A_PIECE]))
+        piece = samples.write(log.points[start : start + _ROWS_A_PIECE])
         samples.trim()
-        if piece:
-            yield separator + piece
-            separator = ",\n"
+        yield separator
+        yield piece
+        separator = ",\n"
     yield "]}"
 
 
