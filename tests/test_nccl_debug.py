@@ -70,3 +70,12 @@ def test_what_the_plugin_says_before_it_fails_proves_nothing() -> None:
     assert "network" not in log.facts
     assert log.facts["transport"] == "unknown"
     assert log.facts["plugin"] == "aws-ofi-nccl 1.14.0"
+
+
+def test_debug_text_is_found_behind_and_inside_very_long_lines() -> None:
+    layout_text = nccl_text(ROWS, ranks=2, hosts=2)
+    long = "x" * 60_000
+    lines = [f"{long} node0:1:1 [0] NCCL INFO Using network Socket", f"{long} NCCL INFO {long}"]
+    (log,) = read("\n".join([*lines * 20, layout_text]))
+    assert log.facts["network"] == "socket"
+    assert log.outcome == "ok"

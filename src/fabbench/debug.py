@@ -9,9 +9,11 @@ import re
 from typing import NamedTuple
 
 _DEBUG = re.compile(
-    r"(?P<host>[^\s:]{1,255}) ?:(?P<process>\d+:\d+) \[-?\d+\] (?:[^\n]{0,400}?)"
+    r" ?:(?P<process>\d+:\d+) \[-?\d+\] (?:[^\n]{0,400}?)"
     r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
 )
+_HOST_END = re.compile(r"[\s:]")
+_LONGEST_HOST = 255
 _TIMESTAMP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
 # Cells of a row, the last of which may be cut.
 _CELLS = re.compile(r"[\w.:+/ \t-]*", re.ASCII)
@@ -53,14 +55,19 @@ class Hosts:
         match = _DEBUG.search(text)
         if match is None:
             return None
-        before, stamped = _TIMESTAMP.subn("", text[: match.start()])
-        token, glued = match["host"], ""
+        # Looked for from its end: a search for the host's beginning would start at every character of a line.
+        tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
+        token, glued = _HOST_END.split(tail)[-1], ""
+        if not token:
+            return None
+        begin = match.start() - len(token)
+        before, stamped = _TIMESTAMP.subn("", text[:begin])
         if stamped:
             self.learn(token)
         elif before or token not in self.names:
             glued = self._glued(before, token)
             before += glued
-        if not before and match.start() == 0 and len(self.origins) < _MOST:
+        if not before and begin == 0 and len(self.origins) < _MOST:
             self.origins.add(text.partition(INFO)[0])
         origin = f"{token.removeprefix(glued)}:{match['process']}"
         return DebugText(before, origin, match["level"], text[match.end() :])
