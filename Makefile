@@ -2,7 +2,7 @@
 # SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs reference bench clean
+.PHONY: help demo test lint docs reference bench score clean
 
 help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
@@ -11,6 +11,7 @@ help:
 	@echo 'make docs   check the documentation against the program'
 	@echo 'make reference  write docs/cli.md anew from the program'
 	@echo 'make bench  measure fabbench itself: start-up and parser speed'
+	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
 	@echo 'make clean  remove .venv and what tools cached; keeps fabbench-runs/'
 
 demo:
@@ -41,6 +42,10 @@ reference:
 bench:
 	@setup/prepare dev
 	.venv/bin/python tests/bench/run.py $(ARGS)
+
+score:
+	@setup/prepare dev
+	.venv/bin/python tests/score.py $(LOGS)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
