@@ -87,12 +87,12 @@ class Session:
         out: list[Result] = []
         origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
         groups, shortcut = self._groups, cast("Shortcut | None", None)
-        number = self._number
+        number, live = self._number, self._live
         for raw in lines:
             number += 1
             points = shortcut(raw) if shortcut is not None else None
             if points is not None:
-                if self._live:
+                if live:
                     out += points
                 continue
             text, stream = raw, UNTOLD

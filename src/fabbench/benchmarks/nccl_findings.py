@@ -89,7 +89,7 @@ def _average(record: Record, sweep: Sweep) -> Iterator[Finding]:
     except ValueError:
         return
     # time, algbw, busbw[, wrong]: a statistic of -I has one value only.
-    known = [point.values[2] for point in record.points if len(point.values) > 2]
+    known = [values[2] for _, _, _, values in record.points if len(values) > 2]
     mean = sum(known) / len(known) / 1e9 if known else 0.0
     if abs(mean - printed) > 0.011 + 0.0006 * abs(printed):
         yield Finding(
