@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 
-from fabbench.model import Log, Point, Proof
+from fabbench.model import Ending, Log, Point, Proof
 from fabbench.parse import Session, logs
 from fabbench.prefixes import sniff
 
@@ -27,6 +27,23 @@ def read(text: str, proof: Proof | None = None) -> list[Log]:
     return list(logs([*session.feed_lines(lines), *session.close()]))
 
 
+def read_lines(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
+    """Read lines that have no launcher's prefix."""
+    session = Session("x", proof=proof, live=False)
+    return list(logs([*session.feed_lines(lines), *session.close(ending)]))
+
+
+def read_one(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> Log:
+    """Read lines that must be one log."""
+    (log,) = read_lines(lines, proof, ending)
+    return log
+
+
+def figures(point: Point) -> dict[str, float]:
+    """Give a point's values by metric."""
+    return dict(zip(point.metrics, point.values, strict=True))
+
+
 def read_live(lines: Iterable[str], risky: Iterable[str] = ()) -> tuple[list[Point], list[Log]]:
     """Read line by line, as during a run: the points as they came, and the logs."""
     session = Session("x", risky=risky)
@@ -42,7 +59,4 @@ def printed(figure: str, metric: str) -> float:
 
 def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
     """Give a log's points as nccl_layouts.points says them."""
-    return [
-        (point.size, dict(point.labels), dict(zip(point.metrics, point.values, strict=True)))
-        for point in log.points
-    ]
+    return [(point.size, dict(point.labels), figures(point)) for point in log.points]

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 
 from fabbench.benchmarks.libfabric.printed import printed_count, printed_size
 from fabbench.files import parse_file
-from fabbench.model import Log, Outcome, Point, Proof
-from fabbench.parse import Session, logs
+from fabbench.model import Outcome, Proof
 from libfabric_text import (
     ERAS,
     PINGPONG_HEADER,
@@ -24,6 +22,7 @@ from libfabric_text import (
     pingpong_row,
     size_str,
 )
+from reading import figures, read_lines, read_one
 
 ROWS = (
     Measured(64, 20000, 29947),
@@ -34,23 +33,6 @@ ROWS = (
 )
 SIZES = [row.size for row in ROWS]
 COMMAND = "$ fi_rdm_tagged_bw -p efa -E=4000 -S all 10.0.0.1"
-
-
-def read(lines: Sequence[str], proof: Proof | None = None) -> list[Log]:
-    session = Session("x", proof=proof)
-    return list(logs([*session.feed_lines(lines), *session.close()]))
-
-
-def read_one(lines: Sequence[str], proof: Proof | None = None) -> Log:
-    (log,) = read(lines, proof)
-    return log
-
-
-def figures(point: Point) -> dict[str, float]:
-    return dict(zip(point.metrics, point.values, strict=True))
-
-
-# ---------------------------------------------------------------- layouts and units
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -115,7 +97,7 @@ def test_the_unit_in_the_header_decides() -> None:
 
 def test_a_rate_that_is_not_stated_is_not_guessed() -> None:
     """Without a header, a row without Mxfers/sec may be in MB/sec or in Gb/sec."""
-    assert read(fabtests_table(ROWS, "2016-02-11")[1:]) == []
+    assert read_lines(fabtests_table(ROWS, "2016-02-11")[1:]) == []
     log = read_one(fabtests_table(ROWS)[1:])
     assert [point.size for point in log.points] == SIZES
 
@@ -198,8 +180,8 @@ def test_a_pair_by_its_commands() -> None:
         {"side": "server", "endpoint": "rdm"},
         {"side": "client", "endpoint": "rdm"},
     ]
-    assert len(read([client, *table, client, *table])) == 2
-    assert len(read([server, *table, client.replace("rdm_bw", "msg_bw"), *table])) == 2
+    assert len(read_lines([client, *table, client, *table])) == 2
+    assert len(read_lines([server, *table, client.replace("rdm_bw", "msg_bw"), *table])) == 2
 
 
 def test_one_table_of_a_pair_has_no_side() -> None:
@@ -212,7 +194,7 @@ def test_a_pair_by_its_streams() -> None:
     lines = [f"[pod/{pod}/main] {line}" for line in table for pod in ("server", "client")]
     assert len(read_one(lines).points) == 2 * len(ROWS)
     again = [f"[pod/server/main] {line}" for line in [*table, *table]]
-    assert len(read(again)) == 2
+    assert len(read_lines(again)) == 2
     tagged = [f"[fabbench:{side}] {line}" for line in table for side in ("server", "client")]
     log = read_one(tagged)
     assert [point.labels["side"] for point in log.points[:2]] == ["server", "client"]
@@ -252,12 +234,12 @@ def test_commands(command: str, case: str, endpoint: str | None) -> None:
     ],
 )
 def test_what_only_resembles_is_no_execution(line: str) -> None:
-    assert read([line]) == []
+    assert read_lines([line]) == []
 
 
 def test_a_ping_pong_of_libfabric_s_own_beside_it() -> None:
     own = [PINGPONG_HEADER, pingpong_row(64, 10, "3.00")]
-    both = read([*own, *fabtests_table(ROWS), *own])
+    both = read_lines([*own, *fabtests_table(ROWS), *own])
     assert [log.benchmark for log in both] == ["pingpong", "fabtests", "pingpong"]
     assert [len(log.points) for log in both] == [1, len(ROWS), 1]
 
@@ -301,7 +283,7 @@ def test_errors_alone_are_failures(line: str, reason: str | None) -> None:
     ["Event queue read -259 (Error available)", "fi_connect(): x.c:12, ret=-111 (No)", "fi_bind: -22 (No)"],
 )  # fmt: skip
 def test_errors_inside(line: str) -> None:
-    assert read([line]) == []
+    assert read_lines([line]) == []
     log = read_one([*fabtests_table((), "2015"), line])
     assert (log.outcome, log.reason) == (Outcome.FAILED, f"The program said: {line}")
 
@@ -361,7 +343,7 @@ def test_any_table_survives_prefixes_and_other_lines(
     lines = [*table]
     for noise in data.draw(st.lists(st.sampled_from(NOISE), max_size=4)):
         lines.insert(data.draw(st.integers(1, len(lines))), noise)
-    (log,) = (log for log in read([prefix + line for line in lines]) if log.benchmark)
+    (log,) = (log for log in read_lines([prefix + line for line in lines]) if log.benchmark)
     assert len(expected) == len(rows)
     found = [(point.size, point.metrics, point.values) for point in log.points]
     assert found == [(point.size, point.metrics, point.values) for point in expected]
@@ -434,14 +416,14 @@ def test_seeded_noise_invents_nothing() -> None:
                 ["", " ", "\n", "9", ".", "k", "s", "\x00", "{"]
             )
         lines = "".join(letters).split("\n")
-        found = read(lines)
+        found = read_lines(lines)
         assert sum(len(log.points) for log in found) <= sum(bool(row.search(line)) for line in lines)
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from([*fabtests_table(ROWS), COMMAND, "fi_info:", "---"])))
 def test_any_text_is_survived(lines: list[str]) -> None:
     rows = sum(line in fabtests_table(ROWS)[1:] for line in lines)
-    found = [log for log in read(lines) if log.benchmark == "fabtests"]
+    found = [log for log in read_lines(lines) if log.benchmark == "fabtests"]
     assert sum(len(log.points) for log in found) <= rows
 
 

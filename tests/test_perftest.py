@@ -3,7 +3,7 @@
 import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
@@ -16,7 +16,6 @@ from fabbench.benchmarks.perftest.tables import read_header, read_row
 from fabbench.files import parse_file
 from fabbench.markers import begin, end, tag
 from fabbench.model import Ending, Log, Outcome, Point, Proof
-from fabbench.parse import Session, logs
 from perftest_text import (
     BYTES,
     DURATION_HEADER,
@@ -36,19 +35,9 @@ from perftest_text import (
     table,
     waiting,
 )
-from reading import LOGS
+from reading import LOGS, read_lines, read_one
 
 FOLDER = LOGS / "perftest"
-
-
-def read(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
-    session = Session("x", proof=proof, live=False)
-    return list(logs([*session.feed_lines(lines), *session.close(ending)]))
-
-
-def read_one(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> Log:
-    (log,) = read(lines, proof, ending)
-    return log
 
 
 def bandwidth(size: int, average: str, unit: str = "MiB/sec", peak: str = "0.00") -> str:
@@ -259,7 +248,7 @@ def test_a_table_cut_anywhere(name: str, data: st.DataObject) -> None:
     text = "\n".join([*lines, RULE])
     at = data.draw(st.integers(len(RULE) + 1, len(text)))
     kept = text[:at].split("\n")
-    found = read(kept)
+    found = read_lines(kept)
     whole = sum(line.rstrip() in {row.rstrip() for row in lines[2:]} for line in kept)
     points = [point for log in found for point in log.points]
     assert points == complete[: len(complete) // len(sizes) * whole]
@@ -383,7 +372,7 @@ def test_a_table_behind_another_is_another_run() -> None:
         header("MB/sec"),
         bandwidth(1024, "9.25"),
     ]
-    assert [main(log) for log in read(lines)] == [[12.5 * 1048576], [9.25 * 1048576]]
+    assert [main(log) for log in read_lines(lines)] == [[12.5 * 1048576], [9.25 * 1048576]]
 
 
 def test_the_next_run_is_cut() -> None:
@@ -392,7 +381,7 @@ def test_the_next_run_is_cut() -> None:
         "$ ib_send_lat -d mlx5_0 csegpu2",
         *Setup(test="Send Latency").lines(),
     ]
-    assert [(log.case, log.outcome) for log in read(lines)] == [
+    assert [(log.case, log.outcome) for log in read_lines(lines)] == [
         ("ib_write_bw", Outcome.OK),
         ("ib_send_lat", Outcome.TRUNCATED),
     ]
@@ -403,7 +392,7 @@ def test_perftest_among_other_benchmarks() -> None:
         "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec",
         "64      10      =10     1.2k        0.00s     21.33       3.00       0.33",
     ]
-    found = read([*pingpong, *run(None, bandwidth(65536, "12.50")), *pingpong])
+    found = read_lines([*pingpong, *run(None, bandwidth(65536, "12.50")), *pingpong])
     assert [log.benchmark for log in found] == ["pingpong", "perftest", "pingpong"]
 
 
@@ -429,19 +418,22 @@ def test_a_pair_in_one_text_is_one_log(test: str) -> None:
 
 
 def test_the_same_side_again_is_another_run() -> None:
-    assert len(read([*run(Setup(), ROW), *run(Setup(), ROW)])) == 2
+    assert len(read_lines([*run(Setup(), ROW), *run(Setup(), ROW)])) == 2
 
 
 def test_two_halves_of_two_pairs_are_two_runs() -> None:
     other = Setup(side="server", local="QPN 0x0001 PSN 0x000001", remote="QPN 0x0002 PSN 0x000002")
-    assert [sides(log) for log in read([*run(other, ROW), *run(Setup(), ROW)])] == [["server"], ["client"]]
+    assert [sides(log) for log in read_lines([*run(other, ROW), *run(Setup(), ROW)])] == [
+        ["server"],
+        ["client"],
+    ]
 
 
 def test_sides_by_command_lines_and_banners() -> None:
     rows = table(header("MiB/sec"), ROW)
     log = read_one(["$ ib_write_bw -d mlx5_0", *rows, "$ ib_write_bw -d mlx5_0 10.0.0.1", *rows])
     assert (sides(log), log.case) == (["server", "client"], "ib_write_bw")
-    two = read(["$ ib_write_bw -d mlx5_0", *rows, "$ ib_read_bw -d mlx5_0 10.0.0.1", *rows])
+    two = read_lines(["$ ib_write_bw -d mlx5_0", *rows, "$ ib_read_bw -d mlx5_0 10.0.0.1", *rows])
     assert [(log.case, sides(log)) for log in two] == [
         ("ib_write_bw", ["server"]),
         ("ib_read_bw", ["client"]),
@@ -453,7 +445,7 @@ def test_sides_by_command_lines_and_banners() -> None:
 def test_the_client_alone_again_is_another_run() -> None:
     rows = table(header("MiB/sec"), ROW)
     client = ["$ ib_write_bw -d mlx5_0 10.0.0.1", *rows]
-    found = read(["$ ib_write_bw -d mlx5_0", *rows, *client, *client])
+    found = read_lines(["$ ib_write_bw -d mlx5_0", *rows, *client, *client])
     assert [sides(log) for log in found] == [["server", "client"], ["client"]]
 
 
@@ -482,9 +474,9 @@ def test_pods_and_tags_of_a_pair() -> None:
         for pair in zip(server, [*client[: len(server) - 1], client[-1]], strict=False)
         for line in (f"[pod/s/main] {pair[0]}", f"[pod/c/main] {pair[1]}")
     ]
-    assert len(read(mixed)) == 1
+    assert len(read_lines(mixed)) == 1
     twice = [f"[pod/{name}/main] {line}" for _ in range(2) for name in "sc" for line in run(None, ROW)]
-    assert [len(log.points) for log in read(twice)] == [2, 2]
+    assert [len(log.points) for log in read_lines(twice)] == [2, 2]
 
 
 def test_direction_and_shares_of_a_test_of_both() -> None:
@@ -644,7 +636,7 @@ def test_failures(line: str) -> None:
     "line", ["Couldn't connect to 10.0.0.1:18515", "Couldn't create QP", " poll CQ failed -1"]
 )
 def test_failures_that_count_only_inside(line: str) -> None:
-    assert read([line]) == []
+    assert read_lines([line]) == []
     assert read_one(["$ ib_write_bw 10.0.0.1", line]).reason == f"The client said: {line.strip()}"
 
 
@@ -777,7 +769,7 @@ def test_steps_that_fail_or_stop() -> None:
     log = read_one([*step(1024), *step(4096, status=1)])
     assert log.reason == "perftest ended with exit status 1 in step 4096."
     assert read_one([*step(1024), *step(4096, status=None)]).outcome is Outcome.TRUNCATED
-    assert len(read([*step(1024), *(line.replace("r1/", "r2/") for line in step(1024))])) == 2
+    assert len(read_lines([*step(1024), *(line.replace("r1/", "r2/") for line in step(1024))])) == 2
 
 
 # ---------------------------------------------------------------- any text
@@ -788,7 +780,7 @@ def test_steps_that_fail_or_stop() -> None:
 )
 def test_any_text_is_survived_and_no_row_invented(lines: list[str]) -> None:
     rows = sum(line.strip() == ROW.strip() for line in lines)
-    found = [point for log in read(lines) if log.benchmark == "perftest" for point in log.points]
+    found = [point for log in read_lines(lines) if log.benchmark == "perftest" for point in log.points]
     assert len(found) <= rows
 
 
@@ -799,7 +791,7 @@ def test_long_lines_take_no_time(text: str) -> None:
     """Not minutes, as they would if the time grew with the square of the length."""
     line = text * (60_000 // len(text))
     lines = [*Setup().lines(), header("MiB/sec"), line, f"{line}x", '"test_info": {', line, f"{line}x"]
-    assert len(read(lines)) == 2
+    assert len(read_lines(lines)) == 2
 
 
 def test_fuzz() -> None:
@@ -815,7 +807,7 @@ def test_fuzz() -> None:
             new = "".join(random_.choices(alphabet, k=random_.choice((0, 1, 1, 3))))
             text = text[:at] + new + text[at + length :]
         sizes = set(re.findall("[0-9]+", text))
-        for log in read(text.split("\n")):
+        for log in read_lines(text.split("\n")):
             for point in log.points:
                 assert any(int(size) == point.size for size in sizes)
                 assert all(is_printed(value, text) for value in point.values)

@@ -1,7 +1,7 @@
 """fi_pingpong's output: real logs, and any table cut anywhere."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,20 +19,10 @@ from fabbench.benchmarks.pingpong.rows import (
 from fabbench.files import parse_file
 from fabbench.markers import begin, end, tag
 from fabbench.model import Ending, Log, Outcome, Point, Proof
-from fabbench.parse import Session, logs
+from reading import read_lines, read_one
 
 LOGS = Path(__file__).parent / "logs" / "fi_pingpong"
 HEADER_LINE = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
-
-
-def read(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
-    session = Session("x", proof=proof)
-    return list(logs([*session.feed_lines(lines), *session.close(ending)]))
-
-
-def read_one(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> Log:
-    (log,) = read(lines, proof, ending)
-    return log
 
 
 def log_of(name: str, fabric: str | None = None) -> Log:
@@ -272,7 +262,7 @@ def test_a_table_cut_anywhere(cells: Sequence[tuple[int, int, object]], data: st
     kept = text[:cut].split("\n")
     whole = len(kept) - 1 if kept[-1] not in lines[len(kept) - 1 : len(kept)] else len(kept)
     complete = read_one(lines).points
-    found = read(kept)
+    found = read_lines(kept)
     if not found:
         assert whole == 0
         return
@@ -319,7 +309,7 @@ def test_two_different_rows_never_become_one() -> None:
 
 @given(st.lists(st.text(max_size=100) | st.sampled_from([HEADER_LINE, row(64, 10, "3.00"), "fi_info:"])))
 def test_any_text_is_survived_and_no_row_invented(lines: list[str]) -> None:
-    found = read(lines)
+    found = read_lines(lines)
     known = row(64, 10, "3.00").split()
     rows = sum(line.split() == known for line in lines)
     assert sum(len(log.points) for log in found) <= rows or any(
@@ -332,7 +322,7 @@ def test_any_text_is_survived_and_no_row_invented(lines: list[str]) -> None:
 
 def test_the_two_logs_of_a_pair_in_one_file() -> None:
     pair = [*table(row(64, 10, "3.00")), "", *table(row(64, 10, "3.25"))]
-    assert len(read(pair)) == 2  # nothing says that these belong together
+    assert len(read_lines(pair)) == 2  # nothing says that these belong together
     titled = ["Server Log:", *pair[:2], "Client Log:", *pair[3:]]
     log = read_one(titled)
     assert [point.labels for point in log.points] == [{"side": "server"}, {"side": "client"}]
@@ -350,7 +340,7 @@ def test_three_commands_are_three_executions() -> None:
             "fi_getinfo(): util/pingpong.c:1433, ret=-61 (No d",
         ],
     ]
-    assert [log.outcome for log in read(lines)] == ["ok", "ok", "failed"]
+    assert [log.outcome for log in read_lines(lines)] == ["ok", "ok", "failed"]
 
 
 def test_ranks() -> None:
@@ -392,7 +382,7 @@ def test_a_table_inside_json() -> None:
     ],
 )
 def test_what_only_names_the_program_is_no_execution(line: str) -> None:
-    assert read([line]) == []
+    assert read_lines([line]) == []
 
 
 # ---------------------------------------------------------------- fabbench's own logs
@@ -426,7 +416,7 @@ def test_all_steps_of_a_trial_are_one_log() -> None:
 
 
 def test_the_next_trial_is_the_next_log() -> None:
-    assert len(read([*step(0, 64, 10), *step(1, 64, 10)])) == 2
+    assert len(read_lines([*step(0, 64, 10), *step(1, 64, 10)])) == 2
 
 
 def test_a_step_that_fails() -> None:
@@ -488,7 +478,7 @@ def test_our_own_log_cut_anywhere(at: int) -> None:
         line.split()[1:] in [row(64, 9000, "12.50").split(), row(1500, 1234, "12.50").split()]
         for line in kept
     )
-    found = read(kept, Proof(fabric="tcp"), Ending(stopped="stopped"))
+    found = read_lines(kept, Proof(fabric="tcp"), Ending(stopped="stopped"))
     assert [point for log in found for point in log.points] == complete[:whole_rows]
     assert all(log.outcome is not Outcome.OK for log in found)
 
@@ -527,6 +517,6 @@ def test_real_logs_with_bytes_replaced(noise: bytes, path: Path, data: st.DataOb
     lines = [*text.replace("\\n", "\n").split("\n"), *raw.decode().split("\n")]
     printed = {each.latency for line in lines if (each := read_row(line))}
     figures = {float(f"{latency}e-6") for latency in printed if latency[0].isdigit()}
-    for log in read(text.split("\n")):
+    for log in read_lines(text.split("\n")):
         for point in log.points:
             assert set(point.values[:1] if "latency" in point.metrics else ()) <= figures

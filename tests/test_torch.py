@@ -2,33 +2,18 @@
 
 import random
 import re
-from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.model import Log, Outcome, Point, Proof
-from fabbench.parse import Session, logs
+from fabbench.model import Outcome, Proof
+from reading import figures, read_lines, read_one
 from torch_report import fmt_bytes, profile, sentences, table
 
 ROWS = ((32768, 0.48e9), (1 << 20, 8.84e9), (1 << 29, 47.5e9), (1 << 34, 182.33e9))
 HEADER = "| payload |    busbw   |    algbw   |"
-
-
-def read(lines: Sequence[str], proof: Proof | None = None) -> list[Log]:
-    session = Session("x", proof=proof)
-    return list(logs([*session.feed_lines(lines), *session.close()]))
-
-
-def read_one(lines: Sequence[str], proof: Proof | None = None) -> Log:
-    (log,) = read(lines, proof)
-    return log
-
-
-def figures(point: Point) -> dict[str, float]:
-    return dict(zip(point.metrics, point.values, strict=True))
 
 
 def rates(line: str, unit: str = "GBps", factor: int = 10**9) -> list[float]:
@@ -82,20 +67,22 @@ def test_a_standard_deviation() -> None:
 
 
 def test_several_reports_in_one_text() -> None:
-    found = read([*sentences(2.019e9, ranks=8), "```", "with the nccl plugin", *sentences(52e9, ranks=8)])
+    found = read_lines(
+        [*sentences(2.019e9, ranks=8), "```", "with the nccl plugin", *sentences(52e9, ranks=8)]
+    )
     assert [log.outcome for log in found] == [Outcome.OK, Outcome.OK]
     assert [figures(log.points[0])["algbw"] for log in found] == [2.019e9, 52e9]
 
 
 def test_tables_one_after_another() -> None:
     alone = table(ROWS, sentence=False)
-    assert [len(log.points) for log in read([*alone, "", *alone])] == [len(ROWS)] * 2
-    assert [len(log.points) for log in read([*sentences(), *alone])] == [1, len(ROWS)]
+    assert [len(log.points) for log in read_lines([*alone, "", *alone])] == [len(ROWS)] * 2
+    assert [len(log.points) for log in read_lines([*sentences(), *alone])] == [1, len(ROWS)]
 
 
 def test_each_rank_that_reports_has_a_log() -> None:
     mixed = [f"[rank {rank}] {line}" for line in sentences() for rank in (0, 1)]
-    assert [len(log.points) for log in read(mixed)] == [1, 1]
+    assert [len(log.points) for log in read_lines(mixed)] == [1, 1]
     tagged = [f"[gke-a3-pool-2dc-j25n:0]:{line}" for line in sentences()]
     assert figures(read_one(tagged).points[0]) == figures(read_one(sentences()).points[0])
 
@@ -241,7 +228,7 @@ def test_latencies_of_one_call() -> None:
     ],
 )
 def test_what_only_resembles_is_no_report(lines: list[str]) -> None:
-    assert read(lines) == []
+    assert read_lines(lines) == []
 
 
 def test_another_table_below_is_not_read() -> None:
@@ -373,7 +360,7 @@ def test_seeded_noise_invents_nothing() -> None:
             )
         text = "".join(letters)
         lines = text.split("\n")
-        points = [point for log in read(lines) for point in log.points]
+        points = [point for log in read_lines(lines) for point in log.points]
         assert len(points) <= sum(bool(row.search(line)) for line in lines)
         digits = {float(Decimal(word)) for word in re.findall(r"\d+\.\d+", text)}
         for point in points:
@@ -386,7 +373,7 @@ def test_seeded_noise_invents_nothing() -> None:
 @given(st.lists(st.text(max_size=80) | st.sampled_from([*sentences(), *table(ROWS)])))
 def test_any_text_is_survived(lines: list[str]) -> None:
     rows = sum(line in {*sentences()[1:3], *table(ROWS)[4:]} for line in lines)
-    assert sum(len(log.points) for log in read(lines)) <= rows
+    assert sum(len(log.points) for log in read_lines(lines)) <= rows
 
 
 def test_the_generator_prints_sizes_as_the_script() -> None:

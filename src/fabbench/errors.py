@@ -46,9 +46,3 @@ class MachineError(FabbenchError):
     """A machine, a program or a file said no."""
 
     exit = Exit.REFUSED
-
-
-class UntrustedError(FabbenchError):
-    """What was measured cannot be trusted."""
-
-    exit = Exit.UNTRUSTED

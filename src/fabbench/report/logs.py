@@ -1,6 +1,6 @@
 """Logs as tables for people, and as rows for CSV. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from fabbench.model import METRICS, Finding, Labels, Log, Point
 from fabbench.report.table import Table
@@ -141,8 +141,3 @@ class _Rows:
     def aligns(self) -> str:
         """Numbers to the right."""
         return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
-
-
-def all_tables(logs: Iterable[Log]) -> list[Table]:
-    """Give the tables of many logs."""
-    return [table for log in logs for table in tables(log)]

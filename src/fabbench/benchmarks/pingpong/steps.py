@@ -13,7 +13,6 @@ from fabbench.units import format_size, parse_size
 
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
-ENDPOINTS = ("msg", "rdm", "dgram")
 PORT, SERVER = "{port}", "{server}"
 """Words of a command that are known only when it runs: a free port, and the server's address."""
 
