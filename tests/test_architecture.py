@@ -22,6 +22,7 @@ LAYERS: Mapping[str, set[str]] = {
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "launches", "compare", "pool", "standout", "notes", "gate"),
+        *("hosts", "instances", "check"),
     },
     "edge": {"batch", "files", "frames", "report", "inputs", "store", "process", "drive", "launchers", "run"},
     "command line": {"cli", "__main__"},
