@@ -21,10 +21,13 @@ LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
-        *("plan", "launches", "compare", "pool", "standout", "notes", "gate"),
+        *("plan", "mpi", "launches", "hostlist", "compare", "pool", "standout", "notes", "gate"),
         *("hosts", "instances", "check"),
     },
-    "edge": {"batch", "files", "frames", "report", "inputs", "store", "process", "drive", "launchers", "run"},
+    "edge": {
+        *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "session", "drive"),
+        *("launchers", "run"),
+    },
     "command line": {"cli", "__main__"},
 }
 """From the bottom up. A module imports from its own layer or from one below it, and never in a circle."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from fabbench.errors import MachineError
-from fabbench.process import LONGEST_LINE, Processes, TimedOutError
+from fabbench.pipes import LONGEST_LINE
+from fabbench.process import Processes
+from fabbench.session import TimedOutError
 from local_runs import alive, eventually
 
 pytestmark = pytest.mark.local

@@ -277,7 +277,7 @@ def test_a_port_in_use_is_replaced() -> None:
     session = Session("x", proof=trial.proof)
     with socket.create_server(("", 0)) as holder:
         TakenPort.taken, TakenPort.offers = holder.getsockname()[1], 0
-        lines = list(drive(TakenPort, trial))
+        lines = list(drive(lambda step: TakenPort(step, host), trial))
     assert TakenPort.offers == 2
     ending = Ending(status=0, planned_sizes=(64,))
     (log,) = logs([*session.feed_lines(lines), *session.close(ending)])
@@ -291,7 +291,7 @@ import sys
 from pathlib import Path
 from fabbench.benchmarks.pingpong.steps import PingpongWork
 from fabbench.launchers import launcher_named
-from fabbench.plan import Request, plan
+from fabbench.plan import Request, Where, plan
 from fabbench.run import carry_out
 from fabbench.store import RunWriter
 
@@ -301,12 +301,12 @@ class Screen:
     def point(self, trial, point):
         print(trial.id, point.size, sorted(point.labels.items()), point.values, flush=True)
 
-local = launcher_named("local")
 request = Request(benchmark="pingpong", target="local", fabrics=("shm", "tcp"), repeats=2)
-inventory = local.discover(("fi_pingpong",), install="")
 work = PingpongWork(sizes=(64, 1500, 4096), iterations=200)
-planned = plan(request, inventory, work)
-carry_out(planned, local, RunWriter(Path(sys.argv[1]), request, inventory, planned), Screen())
+with launcher_named("local").open(Where(target="local", launcher="local"), work.needs) as place:
+    planned = plan(request, place.inventory, work)
+    writer = RunWriter(Path(sys.argv[1]), request, place.inventory, planned)
+    carry_out(planned, place, writer, Screen())
 """
 
 

@@ -1,62 +1,92 @@
-"""Executes steps over a session that can start programs on hosts: the lines of the log, as they come."""
+"""Executes the steps of a trial over sessions: the lines of its log, as they come."""
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from typing import Protocol, TypeAlias
 
 from fabbench import markers
 from fabbench.errors import MachineError, RequestError
 from fabbench.model import Command, Ending, Shape, Step, Trial
-from fabbench.process import Output, Process, TimedOutError
+from fabbench.mpi import mpirun
+from fabbench.session import Output, Program, Session, TimedOutError
 
 PARTNER_S = 5.0
 """How long one side of a pair may run on when the other has ended."""
 _PORTS_TRIED = 5
 _PORT_TAKEN = "Address already in use"
 
-
-class Session(Protocol):
-    """Programs on the hosts of an allocation. Leaving its context ends them all."""
-
-    def address(self, host: int) -> str:
-        """Give the address at which the other hosts reach a host."""
-
-    def free_port(self, host: int) -> int:
-        """Give a TCP port that nothing uses, as it seems."""
-
-    def exec(self, command: Command, words: Sequence[str]) -> Process:
-        """Start a command on its host; `words` are its argv with everything filled in."""
-
-    def listens(self, process: Process, port: int) -> bool:
-        """Whether this very program is waiting for connections to a TCP port. Connects to nothing."""
-
-    def lines(
-        self, *, until: Callable[[], bool] | None = None, deadline: float | None = None
-    ) -> Iterator[Output]:
-        """Lines and ends of all programs; see `fabbench.process.Processes.lines`."""
-
-    def stop(self, processes: Sequence[Process]) -> Collection[Output]:
-        """End programs; gives their last words."""
+OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
+"""Makes the session of a step."""
 
 
-def drive(
-    open_session: Callable[[], AbstractContextManager[Session]], trial: Trial
-) -> Generator[str, None, Ending]:
-    """Run the steps of a trial one after another, until one of them fails.
+class _Run(Protocol):
+    """One run of a step."""
+
+    status: int | None
+    timed_out: str
+
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+        """Run it: its lines as they come."""
+
+
+def drive(open_session: OpenSession, trial: Trial) -> Generator[str, None, Ending]:
+    """Run the steps of a trial one after another, until one of them fails; or all at once.
 
     Gives the lines of its log: markers around each step, and the lines of a pair with their side.
     """
     for step in trial.steps:
-        if step.shape is not Shape.PAIR:
-            raise RequestError(f"Steps of shape {step.shape} cannot be run here.")
+        run = _run(step)
         yield markers.begin(step.id, step.facts)
-        run = _Pair(step)
-        yield from run.lines(open_session)
+        with closing(run.lines(open_session)) as lines:
+            yield from lines
         yield markers.end(step.id, run.status)
         if run.timed_out or run.status:
             return Ending(status=run.status, timed_out=run.timed_out, planned_sizes=trial.planned_sizes)
     return Ending(status=0, planned_sizes=trial.planned_sizes)
+
+
+def _run(step: Step) -> "_Run":
+    if step.shape is Shape.PAIR:
+        return _Pair(step)
+    if step.shape is Shape.MPI:
+        return _Mpi(step)
+    raise RequestError(f"Steps of shape {step.shape} cannot be run here.")
+
+
+def _filled(command: Command, known: Mapping[str, str], folder: str) -> Command:
+    """Fill in what is known only now."""
+    argv = tuple(known.get(word, word).replace("{folder}", folder) for word in command.argv)
+    env = {name: value.replace("{folder}", folder) for name, value in command.env.items()}
+    return replace(command, argv=argv, env=env)
+
+
+class _Mpi:
+    """One run of ranks on all hosts."""
+
+    def __init__(self, step: Step) -> None:
+        self.status: int | None = None
+        """The exit status of mpirun; None: ended by the watchdog."""
+        self.timed_out = ""
+        self._step = step
+
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+        """Run mpirun, and follow it and the debug files of the ranks."""
+        step = self._step
+        with open_session(step) as session:
+            filled = tuple(_filled(command, {}, session.folder) for command in step.commands)
+            launched = session.exec(mpirun(replace(step, commands=filled), session.spread()))
+            deadline = time.monotonic() + step.timeout_s
+            try:
+                for output in session.lines(deadline=deadline, silence_s=step.silence_s):
+                    if output.text is not None:
+                        yield output.text
+            except TimedOutError as late:
+                self.timed_out = f"{step.label} was ended: {late}."
+                yield from (output.text for output in session.stop([launched]) if output.text is not None)
+                return
+            self.status = launched.status
 
 
 class _Pair:
@@ -68,32 +98,29 @@ class _Pair:
         self.timed_out = ""
         self._ended: list[int] = []
         self._step = step
-        self._deadline = time.monotonic() + step.timeout_s
         self._server, self._client = sorted(step.commands, key=lambda command: command.role != "server")
 
-    def lines(self, open_session: Callable[[], AbstractContextManager[Session]]) -> Iterator[str]:
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
         """Run the pair, with another port as long as somebody else takes the one that was free."""
         for _ in range(_PORTS_TRIED):
-            with open_session() as session:
+            with open_session(self._step) as session:
+                deadline = time.monotonic() + self._step.timeout_s
                 port = session.free_port(self._server.host)
-                server = session.exec(self._server, self._words(self._server, session, port))
-                early = self._until_ready(session, server, port)
+                known = {"{port}": str(port), "{server}": session.address(self._server.host)}
+                server = session.exec(_filled(self._server, known, session.folder))
+                early = self._until_ready(session, server, port, deadline)
                 taken = any(_PORT_TAKEN in (output.text or "") for output in early)
                 if server.status is not None and taken:
                     continue
                 yield from self._follow(early)
-                yield from self._both(session, server, port)
+                yield from self._both(session, server, known, deadline)
                 return
         raise MachineError(
             f"No free TCP port was found for {self._server.argv[0]} in {_PORTS_TRIED} attempts.",
             hint="Something on this machine takes every port as soon as it is free.",
         )
 
-    def _words(self, command: Command, session: Session, port: int) -> tuple[str, ...]:
-        known = {"{port}": str(port), "{server}": session.address(self._server.host)}
-        return tuple(known.get(word, word) for word in command.argv)
-
-    def _until_ready(self, session: Session, server: Process, port: int) -> list[Output]:
+    def _until_ready(self, session: Session, server: Program, port: int, deadline: float) -> list[Output]:
         """Wait until the server listens, or has ended, or its time is up."""
 
         def ready() -> bool:
@@ -101,27 +128,29 @@ class _Pair:
 
         early: list[Output] = []
         try:
-            early.extend(session.lines(until=ready, deadline=self._deadline))
+            early.extend(session.lines(until=ready, deadline=deadline))
         except TimedOutError:
             self._time_out("the server was not ready")
             early += session.stop([server])
         return early
 
-    def _both(self, session: Session, server: Process, port: int) -> Iterator[str]:
+    def _both(
+        self, session: Session, server: Program, known: Mapping[str, str], deadline: float
+    ) -> Generator[str, None, None]:
         """Start the client of a server that is ready, and follow both to their ends."""
         if self.timed_out:
             return
         if server.status is not None:
             self.status = server.status or 1
             return
-        client = session.exec(self._client, self._words(self._client, session, port))
+        client = session.exec(_filled(self._client, known, session.folder))
         sides = (server, client)
         try:
-            for output in session.lines(deadline=self._deadline):
+            for output in session.lines(deadline=deadline):
                 yield from self._follow((output,))
                 if output.text is None:
                     break
-            partner_deadline = min(self._deadline, time.monotonic() + PARTNER_S)
+            partner_deadline = min(deadline, time.monotonic() + PARTNER_S)
             yield from self._follow(session.lines(deadline=partner_deadline))
         except TimedOutError as late:
             self.status = self._failed()
@@ -133,13 +162,13 @@ class _Pair:
             return
         self.status = self._failed() or 0
 
-    def _follow(self, outputs: Iterable[Output]) -> Iterator[str]:
+    def _follow(self, outputs: Iterable[Output]) -> Generator[str, None, None]:
         """Give the lines with their side, and note who has ended."""
-        for process, text in outputs:
+        for program, text in outputs:
             if text is not None:
-                yield markers.tag(process.name, text)
-            elif process.status is not None:
-                self._ended.append(process.status)
+                yield markers.tag(program.name, text) if program is not None else text
+            elif program is not None and program.status is not None:
+                self._ended.append(program.status)
 
     def _failed(self) -> int | None:
         """Give the exit status of the side that failed first."""

@@ -6,7 +6,7 @@ The order of the checks is the order of `Outcome`: the first that applies is the
 from collections.abc import Iterator
 
 from fabbench.fabrics import INTRA_HOST, carriers, contradicts
-from fabbench.model import Ending, Log, Outcome, Proof, Record
+from fabbench.model import Ending, Facts, Log, Outcome, Proof, Record
 from fabbench.units import format_size
 
 
@@ -31,6 +31,8 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
 def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[tuple[Outcome, str]]:
     if record.wrong:
         yield Outcome.CORRUPT, f"The benchmark found wrong data: {_count(record.wrong, 'failed check')}."
+    if ending and ending.refused:
+        yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
     if record.failures:
@@ -93,6 +95,18 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
             Outcome.UNPROVEN,
             f"Domain {proof.domain} was asked for, and the log does not show which was used.",
         )
+
+
+def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
+    """Say in a sentence why an execution that still goes on cannot be on its fabric; empty if it can.
+
+    Only what will not change any more counts: the network that the library chose, and its NICs.
+    """
+    settled = {name: facts[name] for name in ("network", "nics") if name in facts}
+    if "network" not in settled:
+        return ""
+    verdicts = _fabric_verdicts(Record(benchmark=benchmark, facts=settled), proof)
+    return next((sentence for outcome, sentence in verdicts if outcome is Outcome.OFF_FABRIC), "")
 
 
 def _complete(record: Record, ending: Ending | None) -> str:

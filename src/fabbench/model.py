@@ -173,6 +173,8 @@ class Ending:
     """Exit status; None: it was not seen."""
     timed_out: str = ""
     """A sentence, when the watchdog ended it."""
+    refused: str = ""
+    """A sentence, when fabbench ended it because it was not on the fabric that was asked for."""
     stopped: str = ""
     """A sentence, when fabbench or the user ended it early."""
     planned_sizes: Collection[int] = ()
@@ -227,17 +229,27 @@ class Command:
     """Index into the allocation's hosts: names are bound when it runs."""
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
+    ranks: int = 1
+    """Of a step of shape `MPI`: how many ranks run it. Several commands share the ranks in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Commands that run together. `label` says what is measured; `facts` go into the begin marker."""
+    """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
+
+    In argv and env, ``{folder}`` stands for a folder on each host that is there for this step alone. In the
+    argv of a pair, the words ``{port}`` and ``{server}`` stand for a free port and the server's address.
+    """
 
     id: str
     label: str
     shape: Shape
     commands: tuple[Command, ...]
     timeout_s: float
+    silence_s: float | None = None
+    """After how many seconds without a word it counts as stuck; None: only `timeout_s` ends it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Name → text of what must lie in ``{folder}`` on every host."""
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
 
@@ -261,6 +273,8 @@ class Trial:
     steps: tuple[Step, ...]
     proof: Proof
     planned_sizes: tuple[int, ...]
+    together: bool = False
+    """Whether all steps run at the same time; the log holds them one after another all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

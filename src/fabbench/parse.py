@@ -137,6 +137,14 @@ class Session:
         self._groups.clear()
         return out
 
+    def stated(self) -> dict[str, str | int]:
+        """Say what the debug lines of executions that are still open come to, as facts."""
+        facts: dict[str, str | int] = {}
+        for group in self._groups.values():
+            if group.evidence.networks:
+                facts |= carrier.stated(group.evidence)
+        return facts
+
     # -- one line
 
     def _read(self, text: str, stream: Stream) -> list[Result]:

@@ -1,11 +1,12 @@
 """Request + inventory → plan. Pure: what cannot be measured is refused here, before anything starts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.fabrics import INTRA_HOST, RDMA, carriers
+from fabbench.hosts.mpi import Mpi
 from fabbench.model import Arm, Plan, Proof, Step, Trial
 
 AB = "ab"
@@ -17,17 +18,71 @@ REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which machines to use, and how to get at them. What a launcher has no use for it refuses."""
+
+    target: str
+    """As the user calls it: a target of the configuration, or a launcher's name."""
+    launcher: str
+    hosts: tuple[str, ...] = ()
+    nodes: int | None = None
+    """How many of the hosts to use; None: the launcher's usual number."""
+    bin_dirs: tuple[str, ...] = ()
+    """Folders to look for programs in before all others."""
+    interface: str | None = None
+    """Network interface for sockets; None: the one that has the hosts' addresses."""
+    gpus: int | None = None
+    """GPUs of each host; None: as many as are found."""
+    mpirun: str | None = None
+    """Path of mpirun on the first host; None: the one that is found."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every benchmark there."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What only one launcher knows (`user`, `port`, `mpi_ssh`, …)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What hosts must have for a benchmark."""
+
+    programs: tuple[str, ...]
+    install: str
+    """The command that installs them."""
+    mpi: bool = False
+    """Whether an mpirun is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """One machine, as it was found."""
 
     name: str
+    address: str = ""
+    """At which the other hosts reach it."""
+    interface: str = ""
+    """The network interface that has the address, or the one that was asked for; empty: not known."""
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
-    devices: tuple[str, ...] = ()
-    """RDMA devices."""
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """libfabric provider → its distinct domains, such as ``rdmap0s31-rdm``."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
+    gids: Mapping[str, int] = field(default_factory=dict)
+    """RoCE device → index of its RoCE v2 GID."""
+    gpus: int = 0
+    virtual: bool = False
+    """Whether it is a part of a machine that stands for a host, with a part of its GPUs."""
+    instance_type: str = ""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path."""
+    mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     looked: tuple[str, ...] = ()
     """Where was looked for fabrics, and what was found: one sentence each."""
+
+    def linked(self, link: str) -> tuple[str, ...]:
+        """Name the RDMA devices of one kind of link, in order."""
+        return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +102,10 @@ class Request:
     fabrics: tuple[str, ...] = ()
     repeats: int | None = None
     """None: `REPEATS` with several arms, else 1."""
-    domain: str | None = None
-    options: Mapping[str, str | int | None] = field(default_factory=dict)
+    where: Where | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the benchmark's processes in every arm, besides what the fabric needs."""
+    options: Mapping[str, Any] = field(default_factory=dict)
     """The benchmark's own options, for the record."""
 
 
@@ -56,12 +113,12 @@ class Work(Protocol):
     """What a benchmark is to measure, with its options: how plans get their steps."""
 
     @property
-    def programs(self) -> tuple[str, ...]:
-        """The programs that hosts must have."""
+    def needs(self) -> Needs:
+        """What hosts must have."""
 
     @property
-    def install(self) -> str:
-        """The command that installs them."""
+    def together(self) -> bool:
+        """Whether the steps of a trial run at the same time."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -70,8 +127,11 @@ class Work(Protocol):
     def lacks(self, fabric: str, host: Host) -> str:
         """Say in a sentence why `fabric` cannot be measured on `host`; empty if it can."""
 
-    def steps(self, trial: str, fabric: str) -> tuple[Step, ...]:
+    def steps(self, trial: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Give the steps of one trial. Step ids are ``TRIAL/NAME``."""
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Say what a log must show to have been measured on `fabric`."""
 
 
 def plan(request: Request, inventory: Inventory, work: Work) -> Plan:
@@ -88,7 +148,7 @@ def plan(request: Request, inventory: Inventory, work: Work) -> Plan:
         benchmark=request.benchmark,
         target=request.target,
         arms=arms,
-        trials=tuple(_trials(arms, repeats, request, work)),
+        trials=tuple(_trials(arms, repeats, request, inventory.hosts, work)),
         hosts=len(inventory.hosts),
     )
 
@@ -113,7 +173,8 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
     carriers(fabric, benchmark)
-    if fabric in INTRA_HOST and len(inventory.hosts) > 1:
+    several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
+    if fabric in INTRA_HOST and several:
         raise RequestError(
             f"{fabric} exists inside one host only, and there are {len(inventory.hosts)}.",
             hint="Choose a network, or one host.",
@@ -138,17 +199,34 @@ def _arms(fabrics: Sequence[str]) -> Iterator[Arm]:
         yield Arm(label=f"{fabric}-{earlier + 1}" if earlier else fabric, fabric=fabric)
 
 
-def _trials(arms: Sequence[Arm], repeats: int, request: Request, work: Work) -> Iterator[Trial]:
+def _trials(
+    arms: Sequence[Arm], repeats: int, request: Request, hosts: Sequence[Host], work: Work
+) -> Iterator[Trial]:
     number = 0
     for repeat in range(1, repeats + 1):
         for arm in arms if repeat % 2 else reversed(arms):
             name = f"{number:03}-{arm.label}-r{repeat}"
             number += 1
+            steps = work.steps(name, arm.fabric, hosts)
             yield Trial(
                 id=name,
                 arm=arm,
                 repeat=repeat,
-                steps=work.steps(name, arm.fabric),
-                proof=Proof(fabric=arm.fabric, domain=request.domain),
+                steps=tuple(_with_env(step, request.env) for step in steps),
+                proof=work.proof(arm.fabric, hosts),
                 planned_sizes=work.sizes,
+                together=work.together,
             )
+
+
+def _with_env(step: Step, env: Mapping[str, str]) -> Step:
+    """Add environment to all commands. What the fabric needs stays as it is."""
+    commands = tuple(
+        replace(
+            command,
+            env={**env, **command.env},
+            unset=tuple(name for name in command.unset if name not in env),
+        )
+        for command in step.commands
+    )
+    return replace(step, commands=commands)

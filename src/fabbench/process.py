@@ -9,7 +9,6 @@ Everything happens in the calling thread. Use it from the main thread: the kerne
 that started a program for the end of its parent.
 """
 
-import codecs
 import contextlib
 import ctypes
 import os
@@ -24,35 +23,23 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, Self
+from typing import Self
 
 from fabbench.errors import MachineError
+from fabbench.pipes import Pipe
+from fabbench.session import Output, TimedOutError
 
 GRACE_S = 2.0
 """How long a program may take to end after SIGTERM, before SIGKILL."""
-LONGEST_LINE = 1 << 20
-"""Characters after which a line without an end is passed on in pieces."""
 
 _POLL_S = 0.02
 _WAKE_S = 0.25  # seldom: fabbench must not take time from what it measures
-_CHUNK = 1 << 16
 _MOST_LAST_LINES = 10_000
 _MOST_LAST_CHUNKS = 1_000
 _MARK = "FABBENCH_PROCESS"
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-class TimedOutError(Exception):
-    """A program was silent, or took, longer than it may; the message says which."""
-
-
-class Output(NamedTuple):
-    """A line that a program printed; None instead of text: it has ended, see its `status`."""
-
-    process: "Process"
-    text: str | None
 
 
 class Process:
@@ -94,7 +81,9 @@ class Process:
 class Processes:
     """Programs that run together. A context manager: after it, none of them is running."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: Callable[[], Sequence[str]] = tuple) -> None:
+        """Take another source of lines, to be asked a few times a second."""
+        self._also = also
         self._processes: list[Process] = []
         self._selector = selectors.DefaultSelector()
         self._heard = time.monotonic()
@@ -150,7 +139,7 @@ class Processes:
             self._selector.register(process.handle, selectors.EVENT_READ, process)
             for file in (popen.stdout, popen.stderr):
                 if file is not None:
-                    self._selector.register(file, selectors.EVENT_READ, _Pipe(process, file))
+                    self._selector.register(file, selectors.EVENT_READ, Pipe(process, file))
         self._heard = time.monotonic()
         return process
 
@@ -170,12 +159,15 @@ class Processes:
         while not (until is not None and until()):
             if all(process.status is not None for process in self._processes):
                 return
+            if also := self._also():
+                self._heard = time.monotonic()
+                yield from (Output(None, text) for text in also)
             for key, _ in self._selector.select(wait_s):
                 if isinstance(key.data, Process):
                     yield from self._end(key.data)
                 elif not key.data.closed:
                     for text in self._read(key.data):
-                        yield Output(key.data.process, text)
+                        yield Output(key.data.program, text)
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimedOutError("it had not ended when its time was up")
@@ -196,8 +188,8 @@ class Processes:
         while not all(process.ended() for process in running) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
             for key, _ in self._selector.select(0):
-                if isinstance(key.data, _Pipe):
-                    last += [Output(key.data.process, text) for text in self._read(key.data)]
+                if isinstance(key.data, Pipe):
+                    last += [Output(key.data.program, text) for text in self._read(key.data)]
                     del last[_MOST_LAST_LINES:]
         for process in running:
             last += self._end(process)
@@ -210,13 +202,13 @@ class Processes:
         self._selector.unregister(process.handle)
         os.close(process.handle)
         found = [key.data for key in self._selector.get_map().values()]
-        pipes = [pipe for pipe in found if isinstance(pipe, _Pipe) and pipe.process is process]
+        pipes = [pipe for pipe in found if isinstance(pipe, Pipe) and pipe.program is process]
         texts = [text for pipe in pipes for text in self._read_all(pipe)]
         self._heard = time.monotonic()
         yield from (Output(process, text) for text in texts)
         yield Output(process, None)
 
-    def _read(self, pipe: "_Pipe") -> list[str]:
+    def _read(self, pipe: "Pipe") -> list[str]:
         texts = pipe.read()
         if texts:
             self._heard = time.monotonic()
@@ -225,7 +217,7 @@ class Processes:
             pipe.file.close()
         return texts
 
-    def _read_all(self, pipe: "_Pipe") -> Iterator[str]:
+    def _read_all(self, pipe: "Pipe") -> Iterator[str]:
         for _ in range(_MOST_LAST_CHUNKS):
             yield from self._read(pipe)
             if pipe.closed or not pipe.more:
@@ -235,41 +227,6 @@ class Processes:
             pipe.closed = True
             self._selector.unregister(pipe.file)
             pipe.file.close()
-
-
-class _Pipe:
-    """One output of a program: bytes in, lines out. What is no UTF-8 becomes U+FFFD."""
-
-    def __init__(self, process: Process, file: IO[bytes]) -> None:
-        self.process = process
-        self.file = file
-        self.closed = False
-        self.more = False
-        """Whether the last reading found anything."""
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._kept = ""
-        os.set_blocking(file.fileno(), False)
-
-    def read(self) -> list[str]:
-        """Read what is there, up to a chunk: the lines that are whole now."""
-        try:
-            chunk = os.read(self.file.fileno(), _CHUNK)
-        except BlockingIOError:
-            self.more = False
-            return []
-        self.more, self.closed = bool(chunk), not chunk
-        if not chunk:
-            return self.rest()
-        *lines, self._kept = (self._kept + self._decoder.decode(chunk)).split("\n")
-        while len(self._kept) > LONGEST_LINE:
-            lines.append(self._kept[:LONGEST_LINE])
-            self._kept = self._kept[LONGEST_LINE:]
-        return [line.removesuffix("\r") for line in lines]
-
-    def rest(self) -> list[str]:
-        """Give the last line if it has no end."""
-        rest, self._kept = self._kept + self._decoder.decode(b"", final=True), ""
-        return [rest] if rest else []
 
 
 @contextlib.contextmanager

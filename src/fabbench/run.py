@@ -1,20 +1,23 @@
-"""Carries out a plan: lines from the launcher into the store, and through the parser to whoever watches.
+"""Carries out a plan: lines from the place into the store, and through the parser to whoever watches.
 
 A line is in the store before anybody sees what it says. However a run ends, what was measured until then is
 judged and given back.
 """
 
+import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
 from fabbench.errors import FabbenchError
-from fabbench.launchers import Launcher
+from fabbench.judge import refusal
+from fabbench.launchers import Place
 from fabbench.model import Ending, Log, Plan, Point, Trial
 from fabbench.parse import Result, Session
 from fabbench.store import ExecutionWriter, RunWriter, nothing_read
 
+_LOOK_S = 0.3
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
 
@@ -42,14 +45,20 @@ class Results:
     """What made it impossible to go on."""
 
 
-def carry_out(plan: Plan, launcher: Launcher, writer: RunWriter, watcher: Watcher) -> Results:
-    """Run all trials in order. Ctrl-C and errors end it early; they are part of the results."""
+def carry_out(
+    plan: Plan, place: Place, writer: RunWriter, watcher: Watcher, *, keep_going: bool = False
+) -> Results:
+    """Run all trials in order. Ctrl-C and errors end it early; they are part of the results.
+
+    An execution that is seen to be off its fabric is ended at once, unless `keep_going`.
+    """
     results = Results(logs={arm.label: [] for arm in plan.arms})
     try:
         for number, trial in enumerate(plan.trials, 1):
             watcher.begin(trial, number)
             with writer.execution(trial) as execution:
-                logs = _Execution(trial, execution, watcher, results).run(plan.benchmark, launcher)
+                running = _Execution(trial, execution, watcher, results, stops_off_fabric=not keep_going)
+                logs = running.run(plan.benchmark, place)
             results.logs[trial.arm.label] += logs
             watcher.end(trial, logs)
             if results.interrupted or results.failure is not None:
@@ -64,7 +73,17 @@ def carry_out(plan: Plan, launcher: Launcher, writer: RunWriter, watcher: Watche
 class _Execution:
     """One trial that is going on."""
 
-    def __init__(self, trial: Trial, writer: ExecutionWriter, watcher: Watcher, results: Results) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        writer: ExecutionWriter,
+        watcher: Watcher,
+        results: Results,
+        *,
+        stops_off_fabric: bool,
+    ) -> None:
+        self._stops_off_fabric = stops_off_fabric
+        self._look_at = 0.0
         self._trial = trial
         self._writer = writer
         self._watcher = watcher
@@ -73,12 +92,12 @@ class _Execution:
         self._session = Session(str(self._output), proof=trial.proof)
         self._logs: list[Log] = []
 
-    def run(self, benchmark: str, launcher: Launcher) -> tuple[Log, ...]:
+    def run(self, benchmark: str, place: Place) -> tuple[Log, ...]:
         """Run the trial, and judge it however it ends."""
         trial, results = self._trial, self._results
         try:
-            with closing(launcher.execute(trial)) as lines:
-                ending = self._follow(lines)
+            with closing(place.execute(trial)) as lines:
+                ending = self._follow(lines, benchmark)
         except KeyboardInterrupt:
             results.interrupted = True
             ending = Ending(stopped=_INTERRUPTED, planned_sizes=trial.planned_sizes)
@@ -93,8 +112,8 @@ class _Execution:
             results.failure = results.failure or error
         return logs
 
-    def _follow(self, lines: Generator[str, None, Ending]) -> Ending:
-        """Store each line, then read it."""
+    def _follow(self, lines: Generator[str, None, Ending], benchmark: str) -> Ending:
+        """Store each line, then read it. Closing `lines` early ends what runs."""
         while True:
             try:
                 line = next(lines)
@@ -103,6 +122,17 @@ class _Execution:
                 return ending
             self._writer.write(line)
             self._take(self._session.feed(line))
+            if self._stops_off_fabric and (why := self._off_fabric(benchmark)):
+                return Ending(refused=why, planned_sizes=self._trial.planned_sizes)
+
+    def _off_fabric(self, benchmark: str) -> str:
+        """Say why going on is in vain; looks a few times a second at most."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return ""
+        self._look_at = now + _LOOK_S
+        why = refusal(self._session.stated(), self._trial.proof, benchmark)
+        return f"{why} fabbench ended it then." if why else ""
 
     def _take(self, read: list[Result]) -> None:
         for result in read:

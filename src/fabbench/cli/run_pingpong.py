@@ -1,11 +1,11 @@
 """``fabbench run pingpong``."""
 
-import os
 from typing import Any
 
 import click
 
-from fabbench.cli.run import RunCommand, Wanted, shared_options, start, target
+from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
+from fabbench.cli.run_start import start
 
 
 @click.command(cls=RunCommand, short_help="Latency and bandwidth of fi_pingpong between two processes.")
@@ -47,28 +47,17 @@ def pingpong(**options: Any) -> None:
     Example: fabbench run pingpong --on local --fabric shm --fabric tcp
     """
     from fabbench.benchmarks.pingpong.steps import PingpongWork, size, size_range
-    from fabbench.plan import Request
 
-    wanted = Wanted.of(options)
-    place, why = target(wanted.on, os.environ)
-    own = {name: value for name, value in options.items() if name not in Wanted.__slots__}
-    sizes = tuple(size(text) for text in own["sizes"]) or size_range(
-        own["min_bytes"], own["max_bytes"], own["factor"]
+    given = own(options)
+    sizes = tuple(size(text) for text in given["sizes"]) or size_range(
+        given["min_bytes"], given["max_bytes"], given["factor"]
     )
     work = PingpongWork(
         sizes=tuple(dict.fromkeys(sizes)),
-        endpoint=own["endpoint"] or "",
-        iterations=own["iterations"],
-        timeout_s=own["timeout_s"],
-        domain=own["domain"],
-        check=own["check"],
+        endpoint=given["endpoint"] or "",
+        iterations=given["iterations"],
+        timeout_s=given["timeout_s"],
+        domain=given["domain"],
+        check=given["check"],
     )
-    request = Request(
-        benchmark="pingpong",
-        target=place,
-        fabrics=wanted.fabrics,
-        repeats=wanted.repeats,
-        domain=own["domain"],
-        options={**own, "sizes": ",".join(map(str, work.sizes))},
-    )
-    start(wanted, request, work, why=why)
+    start(Wanted.of(options), "pingpong", work, {**given, "sizes": ",".join(map(str, work.sizes))})

@@ -1,17 +1,35 @@
 """Launchers: where benchmarks run. One module (or package) each, found without editing a list.
 
-A launcher ends in ``LAUNCHER: Launcher = …``. It does not know what runs: it gets steps and gives lines.
+A launcher ends in ``LAUNCHER: Launcher = …``. It does not know what runs: it gets trials and gives lines.
 """
 
 import importlib
 import pkgutil
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Protocol
 
 from fabbench.errors import RequestError
 from fabbench.model import Ending, Trial
-from fabbench.plan import Inventory
+from fabbench.plan import Inventory, Needs, Where
+
+
+class Place(Protocol):
+    """Machines that a launcher has found, and holds."""
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is there."""
+
+    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
+        """Run a trial: give the lines of its log as they come, markers included, and how it ended.
+
+        Closing the generator, or an exception through it, leaves nothing running.
+        """
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`."""
 
 
 class Launcher(Protocol):
@@ -21,16 +39,10 @@ class Launcher(Protocol):
     def name(self) -> str:
         """The name for ``--on``."""
 
-    def discover(self, programs: Sequence[str], *, install: str) -> Inventory:
-        """Find out what is there, and that `programs` are.
+    def open(self, where: Where, needs: Needs) -> AbstractContextManager[Place]:
+        """Reach the machines, and find out what they have. Leaving the context leaves nothing behind there.
 
-        Raises MachineError with `install`, the command that installs them, where one is missing.
-        """
-
-    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
-        """Run a trial: give the lines of its log as they come, markers included, and how it ended.
-
-        Closing the generator, or an exception through it, leaves nothing running.
+        Raises MachineError for a machine that cannot be reached, or lacks what is needed.
         """
 
 

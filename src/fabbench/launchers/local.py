@@ -1,17 +1,25 @@
 """The launcher ``local``: this machine, and nothing else. Linux only."""
 
 import contextlib
+import os
 import shutil
 import socket
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from fabbench.drive import drive
 from fabbench.errors import MachineError
-from fabbench.model import Command, Ending, Trial
-from fabbench.plan import Host, Inventory
-from fabbench.process import GRACE_S, Output, Process, Processes, TimedOutError
+from fabbench.model import Command, Ending, Step, Trial
+from fabbench.mpi import Spread
+from fabbench.pipes import Tail
+from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.process import Process, Processes
+from fabbench.session import DEBUG, FORWARDED, INSTALL_MPI, Output, Program, TimedOutError
 
 _ADDRESS = "127.0.0.1"
 _EFA_FOLDER = "/opt/amazon/efa/bin"
@@ -22,17 +30,44 @@ _LISTEN = "0A"
 _LOOK_S = 20.0
 
 
-class LocalSession(Processes):
-    """Programs on this machine; see `fabbench.drive.Session`."""
+class LocalSession:
+    """Programs on this machine; see `fabbench.session.Session`."""
 
-    def stop(self, processes: Sequence[Process], *, grace_s: float = GRACE_S) -> list[Output]:
-        """End programs, and remove the shared memory that libfabric leaves behind where one was killed."""
-        last = super().stop(processes, grace_s=grace_s)
-        for process in processes:
-            for path in _SHARED_MEMORY.glob(f"{process.pid}:*"):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        return last
+    def __init__(self, step: Step, host: Host, *, ranks_on: str = "localhost") -> None:
+        """Begin a session of a step on `host`; nothing is started or written before it is entered."""
+        self._step = step
+        self._host = host
+        self._ranks_on = ranks_on
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder = tempfile.mkdtemp(prefix="fabbench-")
+            for name, text in self._step.files.items():
+                Path(self.folder, name).write_text(text, "utf-8")
+        except OSError as error:
+            raise MachineError(
+                f"The folder {tempfile.gettempdir()} cannot be written: {error.strerror}.",
+                hint="Make room, or name another one by the variable TMPDIR.",
+            ) from error
+        self._debug = Tail(Path(self.folder), DEBUG)
+        self._processes = Processes(also=self._debug.read)
+        self._started: list[Process] = []
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processes.__exit__(kind, error, trace)
+        _remove_shared_memory(self._started)
+        self._debug.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def spread(self) -> Spread:
+        """Say which mpirun there is, and that all ranks are here."""
+        if self._host.mpi is None:
+            raise MachineError("There is no mpirun on this machine.", hint=f"Install it: {INSTALL_MPI}")
+        forward = tuple(name for name in FORWARDED if name in os.environ)
+        return Spread(mpi=self._host.mpi, hosts=(self._ranks_on,), forward=forward)
 
     def address(self, host: int) -> str:
         """Give the loopback address: both sides are here."""
@@ -47,17 +82,54 @@ class LocalSession(Processes):
             port: int = probe.getsockname()[1]
         return port
 
-    def exec(self, command: Command, words: Sequence[str]) -> Process:
+    def exec(self, command: Command) -> Process:
         """Start a command."""
-        program = find(words[0]) or words[0]
-        return self.start(
-            (program, *words[1:]), name=command.role or words[0], env=command.env, unset=command.unset
-        )
+        word = command.argv[0]
+        argv = (self._host.programs.get(word, word), *command.argv[1:])
+        name = command.role or word
+        process = self._processes.start(argv, name=name, env=command.env, unset=command.unset)
+        self._started.append(process)
+        return process
 
-    def listens(self, process: Process, port: int) -> bool:
+    def listens(self, program: Program, port: int) -> bool:
         """Whether the program has a socket that listens at `port`, as the kernel's tables say."""
-        own = _sockets(process.pid)
-        return any(inode in own for inode in _listening(process.pid, port))
+        pid = self._own([program])[0].pid
+        own = _sockets(pid)
+        return any(inode in own for inode in _listening(pid, port))
+
+    def lines(
+        self,
+        *,
+        until: Callable[[], bool] | None = None,
+        silence_s: float | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[Output]:
+        """Give the lines of all programs, and of debug files."""
+        yield from self._processes.lines(until=until, silence_s=silence_s, deadline=deadline)
+        yield from (Output(None, text) for text in self._debug.read())
+
+    def stop(self, programs: Sequence[Program]) -> list[Output]:
+        """End programs."""
+        last = self._processes.stop(self._own(programs))
+        return last + [Output(None, text) for text in self._debug.read()]
+
+    def _own(self, programs: Sequence[Program]) -> list[Process]:
+        return [program for program in programs if isinstance(program, Process)]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlace:
+    """This machine; see `fabbench.launchers.Place`."""
+
+    inventory: Inventory
+
+    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
+        """Run a trial with programs of this machine."""
+        return drive(lambda step: LocalSession(step, self.inventory.hosts[0]), trial)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Take a snapshot of this machine's NICs."""
+        return {}
 
 
 class Local:
@@ -65,15 +137,16 @@ class Local:
 
     name = "local"
 
-    def discover(self, programs: Sequence[str], *, install: str) -> Inventory:
+    @contextlib.contextmanager
+    def open(self, where: Where, needs: Needs) -> Iterator[LocalPlace]:
         """Look for the programs, for libfabric's providers (``fi_info``), and for RDMA devices."""
         if sys.platform != "linux":
             raise MachineError("The target local needs Linux: libfabric's programs are not made for others.")
-        missing = [program for program in (*programs, "fi_info") if find(program) is None]
+        missing = [program for program in (*needs.programs, "fi_info") if find(program) is None]
         if missing:
             raise MachineError(
                 f"{' and '.join(missing)} cannot be found, neither in PATH nor in {_EFA_FOLDER}.",
-                hint=f"Install it: {install}",
+                hint=f"Install it: {needs.install}",
             )
         providers, version = _fi_info()
         devices, looked = _rdma_devices()
@@ -81,15 +154,11 @@ class Local:
         host = Host(
             name=socket.gethostname(),
             providers=providers,
-            devices=devices,
+            devices=dict.fromkeys(devices, "unknown"),
             versions={"libfabric": version} if version else {},
             looked=(f"Looked for libfabric providers with {find('fi_info')}: found {listed}.", looked),
         )
-        return Inventory(target=self.name, hosts=(host,))
-
-    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
-        """Run a trial with programs of this machine."""
-        return drive(LocalSession, trial)
+        yield LocalPlace(Inventory(target=where.target, hosts=(host,)))
 
 
 LAUNCHER = Local()
@@ -135,6 +204,14 @@ def _rdma_devices() -> tuple[tuple[str, ...], str]:
         return (), f"Looked for RDMA devices in {_RDMA_FOLDER}: there is no such folder."
     names = tuple(sorted(path.name for path in _RDMA_FOLDER.iterdir()))
     return names, f"Looked for RDMA devices in {_RDMA_FOLDER}: found {', '.join(names) or 'none'}."
+
+
+def _remove_shared_memory(processes: Iterable[Process]) -> None:
+    """Remove what libfabric leaves behind where one of its programs was killed."""
+    for process in processes:
+        for path in _SHARED_MEMORY.glob(f"{process.pid}:*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def _sockets(pid: int) -> set[str]:

@@ -1,14 +1,14 @@
 """How fi_pingpong is started: one pair of processes for each size, so that nothing of one is in the next."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.errors import RequestError
 from fabbench.fabrics import provider
-from fabbench.model import Command, Shape, Step
-from fabbench.plan import Host
+from fabbench.model import Command, Proof, Shape, Step
+from fabbench.plan import Host, Needs
 from fabbench.units import format_size, parse_size
 
 PROGRAM = "fi_pingpong"
@@ -57,15 +57,8 @@ class PingpongWork:
     check: bool = False
     """Whether each message's data are compared."""
 
-    @property
-    def programs(self) -> tuple[str, ...]:
-        """Name the program."""
-        return (PROGRAM,)
-
-    @property
-    def install(self) -> str:
-        """Say how to install it."""
-        return INSTALL
+    needs = Needs(programs=(PROGRAM,), install=INSTALL)
+    together = False
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Say why `fabric` cannot be measured on `host`."""
@@ -82,41 +75,34 @@ class PingpongWork:
             return f"its provider {name} has no endpoint of type {endpoint}, but {', '.join(sorted(types))}."
         return ""
 
-    def steps(self, trial: str, fabric: str) -> tuple[Step, ...]:
-        """Give one step for each size."""
-        return tuple(self._step(trial, fabric, size) for size in self.sizes)
+    def steps(self, trial: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Give one step for each size: the server on the first host, the client on the last."""
+        return tuple(self._step(trial, fabric, hosts, size) for size in self.sizes)
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Say what the log must show: the provider, and the domain where one was chosen."""
+        chosen = {self._domain(fabric, host, hosts) for host in (hosts[0], hosts[-1])}
+        return Proof(fabric=fabric, domain=chosen.pop() if len(chosen) == 1 else None)
+
+    def _domain(self, fabric: str, host: Host, hosts: Sequence[Host]) -> str | None:
+        """Choose the domain: the one asked for; else, between hosts, the interface that leads there.
+
+        libfabric would take whichever it lists first, and not the one that has the server's address.
+        """
+        across = len(hosts) > 1 and provider(fabric) in _INTERFACE
+        return self.domain or (host.interface if across and host.interface else None)
 
     def _endpoint(self, fabric: str) -> str:
         return self.endpoint or ("msg" if provider(fabric) in _CONNECTED else "rdm")
 
-    def _step(self, trial: str, fabric: str, size: int) -> Step:
+    def _step(self, trial: str, fabric: str, hosts: Sequence[Host], size: int) -> Step:
         name, endpoint = provider(fabric), self._endpoint(fabric)
         iterations = self.iterations or enough_iterations(name, endpoint, size)
-        common: tuple[str, ...] = (
-            PROGRAM,
-            "-v",
-            "-p",
-            name,
-            "-e",
-            endpoint,
-            "-S",
-            str(size),
-            "-I",
-            str(iterations),
-        )
-        # FI_PROVIDER would hide providers from the program, and images for clusters set it.
-        env: dict[str, str] = {}
-        unset = ("FI_PROVIDER",)
-        if self.domain and name in _INTERFACE:
-            env = {_INTERFACE[name]: self.domain}
-        elif self.domain:
-            common += ("-d", self.domain)
-        if self.check:
-            common += ("-c",)
-        commands = (
-            Command(argv=(*common, "-B", PORT), role="server", env=env, unset=unset),
-            Command(argv=(*common, "-P", PORT, SERVER), role="client", env=env, unset=unset),
-        )
+        words = (PROGRAM, "-v", "-p", name, "-e", endpoint, "-S", str(size), "-I", str(iterations))
+        common = (*words, "-c") if self.check else words
+        last = len(hosts) - 1
+        server = self._command(fabric, hosts, 0, (*common, "-B", PORT), role="server")
+        client = self._command(fabric, hosts, last, (*common, "-P", PORT), role="client", last=(SERVER,))
         facts: dict[str, str | int] = {
             "benchmark": "pingpong",
             "size": size,
@@ -127,10 +113,29 @@ class PingpongWork:
             id=f"{trial}/{size}",
             label=format_size(size),
             shape=Shape.PAIR,
-            commands=commands,
+            commands=(server, client),
             timeout_s=self.timeout_s,
             facts=facts,
         )
+
+    def _command(  # noqa: PLR0913 - one side of a pair
+        self,
+        fabric: str,
+        hosts: Sequence[Host],
+        index: int,
+        words: tuple[str, ...],
+        *,
+        role: str,
+        last: tuple[str, ...] = (),
+    ) -> Command:
+        """Make one side's command, with its host's domain."""
+        name, domain = provider(fabric), self._domain(fabric, hosts[index], hosts)
+        by_variable = domain is not None and name in _INTERFACE
+        env = {_INTERFACE[name]: domain} if domain and by_variable else {}
+        named = ("-d", domain) if domain and not by_variable else ()
+        # FI_PROVIDER would hide providers from the program, and images for clusters set it.
+        unset = ("FI_PROVIDER",)
+        return Command(argv=(*words, *named, *last), role=role, host=index, env=env, unset=unset)
 
 
 def enough_iterations(name: str, endpoint: str, size: int) -> int:
