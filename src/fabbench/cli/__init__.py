@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "Compare runs and log files side by side, and gate on the result.",
     "runs": "List past runs.",
     "show": "Print a past run.",
+    "config": "Show the targets and defaults of fabbench.yaml, and check it.",
 }
 """In the order in which `--help` lists them; each is the function `command` of the module of that name.
 
