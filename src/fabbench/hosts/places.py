@@ -1,0 +1,51 @@
+"""Where programs and libraries are put without being added to everybody's PATH. The only list of them."""
+
+PROGRAM_FOLDERS = (
+    # EFA installer (Open MPI 4 in openmpi, 5 in openmpi5).
+    "/opt/amazon/efa/bin",
+    "/opt/amazon/openmpi/bin",
+    "/opt/amazon/openmpi5/bin",
+    # Images of nccl-tests, and AWS's Deep Learning AMIs.
+    "/opt/nccl-tests/build",
+    "/usr/local/cuda/efa/test-cuda-*",
+    "/usr/local/cuda-*/efa/test-cuda-*",
+    "/usr/local/nccl-tests/build",
+    "~/nccl-tests/build",
+    # perftest and fabtests.
+    "/opt/perftest/bin",
+    "/opt/amazon/efa/libexec/fabtests",
+    "/usr/local/libexec/fabtests",
+    # NVSHMEM: the folder is coll in one release and collective in another.
+    "/opt/nvshmem/bin/perftest/host/pt-to-pt",
+    "/opt/nvshmem/bin/perftest/host/coll*",
+    "/opt/nvshmem/bin/perftest/device/pt-to-pt",
+    "/opt/nvshmem/bin/perftest/device/coll*",
+    "/opt/nvshmem/*/perftest/host/pt-to-pt",
+    "/opt/nvshmem/*/perftest/host/coll*",
+    "/opt/nvshmem/*/perftest/device/pt-to-pt",
+    "/opt/nvshmem/*/perftest/device/coll*",
+    # HPC-X, and what sshd's PATH for commands leaves out.
+    "/opt/hpcx/ompi/bin",
+    "/usr/local/mpi/bin",
+    "/usr/local/bin",
+    "/usr/bin",
+    "/bin",
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/sbin",
+)
+"""Where a host is searched after its PATH, in this order; patterns as a shell reads them."""
+
+LIBRARY_FOLDERS = (
+    # The plugin aws-ofi-nccl: since EFA installer 1.48, before it, and in images of 2024 and older.
+    "/opt/amazon/ofi-nccl/lib",
+    "/opt/amazon/ofi-nccl/lib/*-linux-gnu",
+    "/opt/aws-ofi-nccl/install/lib",
+    "/opt/aws-ofi-nccl/lib",
+    "/opt/nccl/build/lib",
+    "/usr/local/cuda/lib64",
+    "/usr/local/lib",
+    "/opt/nvshmem/lib",
+    "/opt/hpcx/nccl_rdma_sharp_plugin/lib",
+)
+"""Where NCCL, its plugins and NVSHMEM are looked for, besides LD_LIBRARY_PATH and the linker's cache."""

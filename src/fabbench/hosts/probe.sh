@@ -1,0 +1,322 @@
+#!/bin/sh
+# Tells what this host is and has: one line for each thing, SECTION<TAB>TEXT. Writes nothing, needs no root.
+#
+# -p NAME    a program to look for
+# -d FOLDER  where to look first; a pattern may be given, and ~/ stands for the home folder
+# -u FOLDER  where to look after PATH
+# -l FOLDER  where to look for libraries, besides those that the linker knows
+#
+# Read by probe.py. SECTION.status is the exit status of what printed SECTION; "end ok" is the last line.
+
+printf 'probe\t1\n'
+LC_ALL=C
+export LC_ALL
+printf 'date\t%s\n' "$(date +%s.%N 2>&1)"
+
+tab='	'
+IFS='
+'
+newline=$IFS
+programs='' first='' usual='' libraries=''
+while [ $# -gt 1 ]; do
+    word=$2
+    case $word in \~/*) word=$HOME/${word#??} ;; esac
+    case $1 in
+        -p) programs=$programs$word$newline ;;
+        -d) first=$first$word$newline ;;
+        -u) usual=$usual$word$newline ;;
+        -l) libraries=$libraries$word$newline ;;
+    esac
+    shift 2
+done
+path=$PATH
+PATH=$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
+
+# A program may hang: nvidia-smi does when a GPU has fallen off the bus.
+limit=''
+if timeout -k 2 10 true 2>/dev/null; then
+    limit='kill'
+elif timeout 10 true 2>/dev/null; then
+    limit='end'
+fi
+limited() {
+    case $limit in
+        kill) timeout -k 2 10 "$@" ;;
+        end) timeout 10 "$@" ;;
+        *) "$@" ;;
+    esac
+}
+
+# tell SECTION COMMAND...
+tell() {
+    section=$1
+    shift
+    answer=$("$@" 2>&1 </dev/null)
+    status=$?
+    [ -z "$answer" ] || printf '%s\n' "$answer" | sed "s/^/$section$tab/"
+    printf '%s.status\t%s\n' "$section" "$status"
+}
+
+# get FILE: its first line becomes $value. Some files in /sys cannot be read although they are there.
+get() {
+    value=''
+    [ -r "$1" ] && IFS='' read -r value 2>/dev/null <"$1"
+    [ -n "$value" ]
+}
+
+# tell_file SECTION FILE
+tell_file() {
+    get "$2" && printf '%s\t%s\n' "$1" "$value"
+}
+
+# look NAME: its path becomes $found.
+look() {
+    found=''
+    for folder in $first; do try "$folder/$1" && return 0; done
+    IFS=:
+    for folder in $path; do
+        if [ -n "$folder" ] && try "$folder/$1"; then
+            IFS=$newline
+            return 0
+        fi
+    done
+    IFS=$newline
+    for folder in $usual; do try "$folder/$1" && return 0; done
+    return 1
+}
+try() {
+    [ -f "$1" ] && [ -x "$1" ] && found=$1
+}
+
+machine() {
+    tell uname uname -snrm
+    if [ -r /etc/os-release ]; then
+        while IFS='' read -r line; do
+            case $line in PRETTY_NAME=*) printf 'os\t%s\n' "${line#PRETTY_NAME=}" ;; esac
+        done </etc/os-release
+    fi
+    tell cpus getconf _NPROCESSORS_ONLN
+    while IFS='' read -r line; do
+        case $line in
+            MemTotal:* | MemAvailable:* | HugePages_Total:* | HugePages_Free:* | Hugepagesize:*)
+                printf 'memory\t%s\n' "$line"
+                ;;
+        esac
+    done 2>/dev/null </proc/meminfo
+    # shellcheck disable=SC3045 # in POSIX since 2024, and dash and busybox have it
+    tell memlock ulimit -l
+    for key in board_vendor sys_vendor product_name; do
+        tell_file "dmi.$key" "/sys/devices/virtual/dmi/id/$key"
+    done
+    tell_file load /proc/loadavg
+    printf 'disk.path\t%s\n' "${TMPDIR:-/tmp}"
+    tell disk limited df -Pk "${TMPDIR:-/tmp}"
+    # What cloud-init wrote down for everybody; the metadata service is not asked.
+    if [ -r /run/cloud-init/instance-data.json ]; then
+        sed -n 's/^ *"availability[_-]zone": *"\([^"]*\)".*/placement.zone\t\1/p
+            s/^ *"instance[_-]type": *"\([^"]*\)".*/placement.type\t\1/p' /run/cloud-init/instance-data.json
+    fi
+}
+
+settings() {
+    env | sed -n '/^\(NCCL\|FI\|OFI\|OMPI_MCA\|NVSHMEM\|PMIX\|PRTE\)_[A-Za-z0-9_]*=/{
+        /^[^=]*\([Kk][Ee][Yy]\|[Tt][Oo][Kk][Ee][Nn]\|[Ss][Ee][Cc][Rr][Ee][Tt]\|[Pp][Aa][Ss][Ss]\|[Cc][Rr][Ee][Dd]\|[Pp][Rr][Ii][Vv]\|[Aa][Uu][Tt][Hh]\)/s/=.*/=(hidden)/
+        s/^/setting'"$tab"'/
+        p
+    }'
+    for file in /etc/nccl.conf "$HOME/.nccl.conf"; do
+        [ -e "$file" ] && printf 'file\t%s\n' "$file"
+    done
+}
+
+network() {
+    printf 'ssh\t%s\n' "$SSH_CONNECTION"
+    tell address ip -o -4 addr show
+    [ "$status" = 0 ] || tell address.bare hostname -I
+    tell link ip -o link show
+    while IFS='' read -r line; do printf 'route\t%s\n' "$line"; done 2>/dev/null </proc/net/route
+    for folder in /sys/class/net/*/; do
+        folder=${folder%/}
+        get "$folder/operstate" || continue
+        line="${folder##*/} $value"
+        get "$folder/speed" || value=-
+        line="$line $value"
+        driver_of "$folder/device"
+        printf 'netdev\t%s %s\n' "$line" "${driver:--}"
+    done
+}
+
+# driver_of FOLDER: what its uevent says becomes $driver and $bus.
+driver_of() {
+    driver='' bus=''
+    [ -r "$1/uevent" ] || return 1
+    while IFS='=' read -r key value; do
+        case $key in
+            DRIVER) driver=$value ;;
+            PCI_SLOT_NAME) bus=$value ;;
+        esac
+    done 2>/dev/null <"$1/uevent"
+}
+
+# rdma NAME PORT KEY VALUE; port 0 is the device.
+rdma() {
+    for device in /sys/class/infiniband/*/; do
+        device=${device%/}
+        name=${device##*/}
+        [ -e "$device" ] || continue
+        driver_of "$device/device"
+        printf 'rdma\t%s 0 driver %s\n' "$name" "$driver"
+        printf 'rdma\t%s 0 bus %s\n' "$name" "$bus"
+        get "$device/node_type" && printf 'rdma\t%s 0 node_type %s\n' "$name" "$value"
+        for file in "$device/device/p2p" "$device/p2p"; do
+            get "$file" && printf 'rdma\t%s 0 p2p %s\n' "$name" "$value" && break
+        done
+        for folder in "$device"/device/net/*/; do
+            [ -e "$folder" ] || continue
+            folder=${folder%/}
+            printf 'rdma\t%s 0 netdev %s\n' "$name" "${folder##*/}"
+        done
+        for port in "$device"/ports/*/; do
+            [ -e "$port" ] && rdma_port "${port%/}"
+        done
+    done
+    if [ -d /dev/infiniband ]; then
+        there=0 usable=0
+        for file in /dev/infiniband/uverbs*; do
+            [ -e "$file" ] && there=$((there + 1))
+            [ -r "$file" ] && [ -w "$file" ] && usable=$((usable + 1))
+        done
+        printf 'uverbs\t%s %s\n' "$there" "$usable"
+    else
+        printf 'uverbs\tabsent\n'
+    fi
+}
+
+rdma_port() {
+    port=${1##*/}
+    for key in link_layer state rate; do
+        get "$1/$key" && printf 'rdma\t%s %s %s %s\n' "$name" "$port" "$key" "$value"
+    done
+    get "$1/gid_attrs/ndevs/0" && printf 'rdma\t%s %s netdev %s\n' "$name" "$port" "$value"
+    get "$1/link_layer"
+    [ "$value" = Ethernet ] || return 0
+    # The table has 256 entries, of which the first few are in use.
+    for index in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+        get "$1/gid_attrs/types/$index" || continue
+        kind=$value
+        get "$1/gids/$index" && printf 'rdma\t%s %s gid %s %s %s\n' "$name" "$port" "$index" "$value" "$kind"
+    done
+}
+
+software() {
+    for name in $programs; do
+        if look "$name"; then
+            printf 'program\t%s\t%s\t%s\n' "$name" "$found" "$(size_of "$found")"
+        else
+            printf 'program\t%s\n' "$name"
+        fi
+    done
+    for name in stdbuf setsid timeout python3; do
+        look "$name" && printf 'tool\t%s\t%s\n' "$name" "$found"
+    done
+    tell_file efa.driver /sys/module/efa/version
+    [ -r /opt/amazon/efa_installed_packages ] && tell efa.installer sed -n 1,9p /opt/amazon/efa_installed_packages
+    tell_file nvidia.driver /proc/driver/nvidia/version
+    for folder in /usr/local/cuda-*/; do
+        [ -e "$folder" ] && printf 'cuda\t%s\n' "${folder%/}"
+    done
+    known=$(limited ldconfig -p 2>/dev/null </dev/null |
+        sed -n '/lib\(nccl\|nvshmem\|fabric\|cudart\)[^ ]*\.so/s/^.*=> *//p')
+    for file in $known; do printf 'library\t%s\n' "$file"; done
+    IFS=:$newline
+    for folder in $libraries $LD_LIBRARY_PATH; do
+        for file in "${folder%/}"/libnccl*.so* "${folder%/}"/libnvshmem_host*.so*; do
+            [ -e "$file" ] && printf 'library\t%s\n' "$file"
+        done
+    done
+    IFS=$newline
+    # The linker knows libnccl.so.2; the file beside it has the whole version in its name.
+    for file in $known; do
+        case $file in */libnccl.so*) printf 'library\t%s\n' "${file%/*}"/libnccl.so.* ;; esac
+    done
+}
+
+size_of() {
+    IFS=' '
+    # shellcheck disable=SC2012,SC2046 # one file, and its fifth word is wanted
+    set -- $(ls -lnL "$1" 2>/dev/null)
+    printf '%s' "$5"
+}
+
+# What may take its time: each runs beside the others, and passes on what those before it said.
+fabric() {
+    if look fi_info; then
+        printf 'fi_info.path\t%s\n' "$found"
+        tell fi_info limited "$found"
+    else
+        printf 'fi_info.status\t127\n'
+    fi
+}
+
+fabric_version() {
+    look fi_info && tell fi_version limited "$found" --version
+}
+
+gpus() {
+    look nvidia-smi || {
+        printf 'gpu.status\t127\n'
+        return
+    }
+    known=index,name,driver_version,memory.total,ecc.mode.current,pci.bus_id
+    answer=$(limited "$found" --query-gpu="$known,fabric.state" --format=csv,noheader,nounits 2>&1 </dev/null)
+    status=$?
+    case $answer in
+        *'not a valid field'*) tell gpu limited "$found" --query-gpu="$known" --format=csv,noheader,nounits ;;
+        *) tell gpu repeat ;;
+    esac
+}
+repeat() {
+    printf '%s\n' "$answer"
+    return "$status"
+}
+
+gpu_work() {
+    look nvidia-smi && tell gpu.work limited "$found" --query-compute-apps=pid --format=csv,noheader
+}
+
+mpi() {
+    case $newline$programs in
+        *"${newline}mpirun$newline"*) look mpirun && tell mpi limited "$found" --version ;;
+    esac
+}
+
+python() {
+    look python3 && tell python limited "$found" --version
+}
+
+{
+    fabric | {
+        fabric_version
+        cat
+    } | {
+        gpus
+        cat
+    } | {
+        gpu_work
+        cat
+    } | {
+        mpi
+        cat
+    } | {
+        python
+        cat
+    } | {
+        machine
+        settings
+        network
+        rdma
+        software
+        cat
+    }
+} 2>/dev/null
+printf 'end\tok\n'
