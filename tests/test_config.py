@@ -10,9 +10,12 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fabbench.cli import cli
 from fabbench.cli.config import default_map
+from fabbench.cli.options import where as where_options
 from fabbench.config import Config, Target, find_config, load, read
 from fabbench.config.keys import DEFAULTS, FILE, LAUNCHERS, TARGET
 from fabbench.config.resolve import Resolved, resolve
@@ -117,6 +120,8 @@ targets:
     ssh-config: /etc/ssh/config
     accept-new-host-keys: true
     mpi-ssh: existing
+    lost-after: 30
+    nodes: 2
     interface: eth0
     bin-dirs: [/opt/nccl-tests/build]
     mpirun: /opt/amazon/openmpi/bin/mpirun
@@ -142,6 +147,8 @@ targets:
         "ssh-config": Path("/etc/ssh/config"),
         "accept-new-host-keys": True,
         "mpi-ssh": "existing",
+        "lost-after": 30,
+        "nodes": 2,
         "interface": "eth0",
         "bin-dirs": ("/opt/nccl-tests/build",),
         "mpirun": "/opt/amazon/openmpi/bin/mpirun",
@@ -353,6 +360,42 @@ def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, 
         load(path, launchers=KNOWN)
 
 
+EXAMPLE = (ROOT / "examples/fabbench.yaml").read_text("utf-8")
+PIECES = (
+    "- ",
+    ": ",
+    "{",
+    "]",
+    "<<",
+    "&a ",
+    "*a",
+    "*prod",
+    "!x ",
+    "'",
+    "\t",
+    "~",
+    "---\n",
+    "|\n",
+    "? ",
+    "\x07",
+    "0o7",
+)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)), max_size=4)
+)
+def test_a_damaged_file_is_read_or_refused(damages: list[tuple[int, int, str]]) -> None:
+    text = EXAMPLE
+    for start, length, piece in damages:
+        text = text[:start] + piece + text[start + length :]
+    try:
+        assert isinstance(read(text, PATH, launchers=LAUNCHERS), Config)
+    except RequestError as error:
+        assert str(error).startswith(f"{PATH}:")  # noqa: PT017 - either is right
+
+
 # ---------------------------------------------------------------- where the file is
 
 
@@ -454,6 +497,19 @@ def test_every_key_is_documented() -> None:
         launchers = ", ".join(key.launchers) or "all"
         cells = [f"`{key.name}`", key.kind.wanted, *([launchers] if key in TARGET.keys else []), key.about]
         assert f"| {' | '.join(cells)} |" in page, key.name
+
+
+def test_every_option_that_says_where_to_run_has_a_key() -> None:
+    options = {max(option.opts, key=len).removeprefix("--") for option in _where() if option.name != "on"}
+    singular = {"hosts": "host", "bin-dirs": "bin-dir"}
+    assert options <= {singular.get(key.name, key.name) for key in TARGET.keys}
+
+
+def _where() -> list[click.Option]:
+    command = click.Command("any")
+    for option in where_options:
+        option(command)
+    return [each for each in command.params if isinstance(each, click.Option)]
 
 
 # ---------------------------------------------------------------- the command
