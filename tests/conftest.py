@@ -2,6 +2,10 @@
 
 from hypothesis import HealthCheck, settings
 
+from lab_hosts import lab, mpi
+
+__all__ = ["lab", "mpi"]
+
 # No test may fail because the machine is busy.
 settings.register_profile("fabbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fabbench")
