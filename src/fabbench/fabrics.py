@@ -41,10 +41,12 @@ def carriers(fabric: str, benchmark: str | None) -> frozenset[str]:
         layered = {fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"}
         return frozenset(_PROVIDERS.get(fabric, layered))
     table = _PERFTEST_CARRIERS if benchmark == "perftest" else _NCCL_CARRIERS
-    return frozenset(table.get(fabric, {fabric.lower()}))
+    # What NCCL and NVSHMEM use through libfabric is called after libfabric and the provider.
+    own = {fabric.lower()} if benchmark == "perftest" else {fabric.lower(), f"libfabric-{fabric.lower()}"}
+    return frozenset(table.get(fabric, own))
 
 
-RDMA = ("efa", "ib", "cxi", "psm3", "opx", "psm2")
+RDMA = ("efa", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
 

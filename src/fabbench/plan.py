@@ -120,9 +120,8 @@ class Work(Protocol):
     def together(self) -> bool:
         """Whether the steps of a trial run at the same time."""
 
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The sizes that a complete trial measures, in bytes."""
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Give the sizes, in bytes, that each log of a complete trial has."""
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Say in a sentence why `fabric` cannot be measured on `host`; empty if it can."""
@@ -166,7 +165,7 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
                 hint="Name the fabrics: --fabric shm --fabric tcp works on any one host.",
             )
         return there[0], "tcp"
-    local = ("shm",) if len(inventory.hosts) == 1 else ()
+    local = ("p2p", "shm") if len(inventory.hosts) == 1 else ()
     others = (name for name in (*local, "tcp") if all(not work.lacks(name, host) for host in inventory.hosts))
     return (next(iter([*there, *others]), "tcp"),)
 
@@ -214,7 +213,7 @@ def _trials(
                 repeat=repeat,
                 steps=tuple(_with_env(step, request.env) for step in steps),
                 proof=work.proof(arm.fabric, hosts),
-                planned_sizes=work.sizes,
+                planned_sizes=work.planned_sizes(hosts),
                 together=work.together,
             )
 

@@ -75,6 +75,11 @@ class PingpongWork:
             return f"its provider {name} has no endpoint of type {endpoint}, but {', '.join(sorted(types))}."
         return ""
 
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Give the sizes, which are the same on any hosts."""
+        del hosts
+        return self.sizes
+
     def steps(self, trial: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Give one step for each size: the server on the first host, the client on the last."""
         return tuple(self._step(trial, fabric, hosts, size) for size in self.sizes)
