@@ -21,11 +21,12 @@ LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
-        *("plan", "mpi", "launches", "hostlist", "compare", "pool", "standout", "notes", "gate"),
-        *("hosts", "instances", "check"),
+        *("plan", "mpi", "launches", "hostlist", "compare", "pool", "standout", "notes", "gate", "rails"),
+        *("hosts", "instances", "check", "environments", "sizes"),
     },
     "edge": {
-        *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "session", "drive"),
+        *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes"),
+        *("session", "together", "drive"),
         *("launchers", "run"),
     },
     "command line": {"cli", "__main__"},
