@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.benchmarks.pingpong.steps import PingpongWork, enough_iterations, size_range
 from fabbench.errors import MachineError, RequestError
-from fabbench.launchers.local import read_fi_info
 from fabbench.model import Plan
 from fabbench.plan import AB, Host, Inventory, Request, plan
 
@@ -145,20 +144,3 @@ def test_sizes() -> None:
     for first, last, factor in (("8", "4", 2), ("8", "16", 1), ("0", "16", 2), ("x", "16", 2)):
         with pytest.raises(RequestError):
             size_range(first, last, factor)
-
-
-def test_fi_info() -> None:
-    lines = [
-        "provider: efa",
-        "    fabric: efa",
-        "    domain: rdmap0s6-rdm",
-        "    version: 117.30",
-        "    type: FI_EP_RDM",
-        "    protocol: FI_PROTO_EFA",
-        "provider: efa",
-        "    type: FI_EP_DGRAM",
-        "provider: tcp;ofi_rxm",
-        "    type: FI_EP_RDM",
-        "fi_getinfo: -61",
-    ]
-    assert read_fi_info(lines) == {"efa": {"rdm", "dgram"}, "tcp;ofi_rxm": {"rdm"}}

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Protocol
 
 from fabbench import markers
@@ -76,8 +75,7 @@ class _Mpi:
     def _output(self, open_session: OpenSession) -> Generator[str, None, None]:
         step = self._step
         with open_session(step) as session:
-            filled = tuple(filled(command, {}, session.folder) for command in step.commands)
-            launched = session.exec(mpirun(replace(step, commands=filled), session.spread()))
+            launched = session.exec(filled(mpirun(step, session.spread()), {}, session.folder))
             deadline = time.monotonic() + step.timeout_s
             try:
                 for output in session.lines(deadline=deadline, silence_s=step.silence_s):

@@ -36,6 +36,8 @@ class Spread:
     """The network interface for MPI's own messages, on every host; empty: any but the usual wrong ones."""
     forward: tuple[str, ...] = ("PATH",)
     """Variables of the first host that all ranks get."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path, the same on every host."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every rank, besides the plan's."""
 
@@ -60,7 +62,8 @@ def _rank(command: Command, spread: Spread) -> Iterator[str]:
     for name in command.unset:
         yield from ("-u", name)
     yield from (f"{name}={value}" for name, value in {**spread.env, **command.env}.items())
-    yield from ("stdbuf", "-oL", *command.argv)
+    program = spread.programs.get(command.argv[0], command.argv[0])
+    yield from ("stdbuf", "-oL", program, *command.argv[1:])
 
 
 def _open_mpi(step: Step, spread: Spread) -> Iterator[str]:

@@ -10,9 +10,6 @@ DEBUG = "debug."
 """How the names of files begin that are read while they grow."""
 FORWARDED = ("PATH", "LD_LIBRARY_PATH")
 """Variables of the host where mpirun runs that all ranks get."""
-INSTALL_MPI = (
-    "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS the EFA installer brings /opt/amazon/openmpi"
-)
 
 
 class TimedOutError(Exception):

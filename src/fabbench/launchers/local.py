@@ -7,25 +7,25 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.drive import drive
-from fabbench.errors import MachineError
+from fabbench.errors import MachineError, RequestError
+from fabbench.hosts.probe import probe_argv, read_probe
+from fabbench.inventory import folders, inventory, programs, split
 from fabbench.model import Command, Ending, Step, Trial
 from fabbench.mpi import Spread
 from fabbench.pipes import Tail
 from fabbench.plan import Host, Inventory, Needs, Where
 from fabbench.process import Process, Processes
-from fabbench.session import DEBUG, FORWARDED, INSTALL_MPI, Output, Program, TimedOutError
+from fabbench.session import DEBUG, FORWARDED, Output, Program, TimedOutError
 
 _ADDRESS = "127.0.0.1"
-_EFA_FOLDER = "/opt/amazon/efa/bin"
-"""Where the EFA installer puts libfabric's programs, without adding it to everybody's PATH."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel has it, no place for temporary files
-_RDMA_FOLDER = Path("/sys/class/infiniband")
 _LISTEN = "0A"
 _LOOK_S = 20.0
 
@@ -33,11 +33,10 @@ _LOOK_S = 20.0
 class LocalSession:
     """Programs on this machine; see `fabbench.session.Session`."""
 
-    def __init__(self, step: Step, host: Host, *, ranks_on: str = "localhost") -> None:
+    def __init__(self, step: Step, host: Host) -> None:
         """Begin a session of a step on `host`; nothing is started or written before it is entered."""
         self._step = step
         self._host = host
-        self._ranks_on = ranks_on
 
     def __enter__(self) -> Self:
         try:
@@ -65,9 +64,9 @@ class LocalSession:
     def spread(self) -> Spread:
         """Say which mpirun there is, and that all ranks are here."""
         if self._host.mpi is None:
-            raise MachineError("There is no mpirun on this machine.", hint=f"Install it: {INSTALL_MPI}")
+            raise MachineError("There is no mpirun on this machine.")
         forward = tuple(name for name in FORWARDED if name in os.environ)
-        return Spread(mpi=self._host.mpi, hosts=(self._ranks_on,), forward=forward)
+        return Spread(mpi=self._host.mpi, forward=forward, programs=self._host.programs)
 
     def address(self, host: int) -> str:
         """Give the loopback address: both sides are here."""
@@ -87,7 +86,9 @@ class LocalSession:
         word = command.argv[0]
         argv = (self._host.programs.get(word, word), *command.argv[1:])
         name = command.role or word
-        process = self._processes.start(argv, name=name, env=command.env, unset=command.unset)
+        # What mpirun keeps in files goes away with the folder, also when it is killed.
+        env = {"TMPDIR": self.folder, **command.env}
+        process = self._processes.start(argv, name=name, env=env, unset=command.unset)
         self._started.append(process)
         return process
 
@@ -128,8 +129,8 @@ class LocalPlace:
         return drive(lambda step: LocalSession(step, self.inventory.hosts[0]), trial)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Take a snapshot of this machine's NICs."""
-        return {}
+        """Read the counters of this machine's NICs."""
+        return {self.inventory.hosts[0].name: _printed(("sh", "-c", f"{SNAPSHOT}\nfabbench_counters"))}
 
 
 class Local:
@@ -139,54 +140,21 @@ class Local:
 
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[LocalPlace]:
-        """Look for the programs, for libfabric's providers (``fi_info``), and for RDMA devices."""
+        """Look what this machine has."""
         if sys.platform != "linux":
             raise MachineError("The target local needs Linux: libfabric's programs are not made for others.")
-        missing = [program for program in (*needs.programs, "fi_info") if find(program) is None]
-        if missing:
-            raise MachineError(
-                f"{' and '.join(missing)} cannot be found, neither in PATH nor in {_EFA_FOLDER}.",
-                hint=f"Install it: {needs.install}",
+        if where.hosts:
+            raise RequestError(
+                f"{', '.join(where.hosts)} cannot be reached by the target local, which is this machine.",
+                hint="--on ssh reaches hosts.",
             )
-        providers, version = _fi_info()
-        devices, looked = _rdma_devices()
-        listed = ", ".join(sorted(providers)) or "none"
-        host = Host(
-            name=socket.gethostname(),
-            providers=providers,
-            devices=dict.fromkeys(devices, "unknown"),
-            versions={"libfabric": version} if version else {},
-            looked=(f"Looked for libfabric providers with {find('fi_info')}: found {listed}.", looked),
-        )
-        yield LocalPlace(Inventory(target=where.target, hosts=(host,)))
+        probe = read_probe(_printed(probe_argv(programs(needs), folders(where))))
+        found = inventory(where, {socket.gethostname(): probe}, needs)
+        parts = int(where.settings.get("virtual_nodes") or 1)
+        yield LocalPlace(replace(found, hosts=split(found.hosts[0], parts)) if parts > 1 else found)
 
 
 LAUNCHER = Local()
-
-
-def find(program: str) -> str | None:
-    """Give the path of a program: from PATH, else from where the EFA installer puts it."""
-    return shutil.which(program) or shutil.which(program, path=_EFA_FOLDER)
-
-
-def read_fi_info(lines: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Read what ``fi_info`` prints: provider → types of endpoint."""
-    found: dict[str, set[str]] = {}
-    provider = ""
-    for line in lines:
-        name, _, value = line.strip().partition(": ")
-        if name == "provider":
-            provider = value.strip()
-        elif name == "type" and provider:
-            found.setdefault(provider, set()).add(value.strip().removeprefix("FI_EP_").lower())
-    return {name: frozenset(types) for name, types in found.items()}
-
-
-def _fi_info() -> tuple[Mapping[str, frozenset[str]], str]:
-    program = find("fi_info") or "fi_info"
-    providers = read_fi_info(_printed((program,)))
-    versions = (line.partition(": ")[2].strip() for line in _printed((program, "--version")))
-    return providers, next(versions, "")
 
 
 def _printed(argv: Sequence[str]) -> list[str]:
@@ -196,14 +164,6 @@ def _printed(argv: Sequence[str]) -> list[str]:
         with contextlib.suppress(TimedOutError):
             return [output.text for output in processes.lines(silence_s=_LOOK_S) if output.text is not None]
     return []
-
-
-def _rdma_devices() -> tuple[tuple[str, ...], str]:
-    """Name the RDMA devices, and say in a sentence where was looked for them."""
-    if not _RDMA_FOLDER.is_dir():
-        return (), f"Looked for RDMA devices in {_RDMA_FOLDER}: there is no such folder."
-    names = tuple(sorted(path.name for path in _RDMA_FOLDER.iterdir()))
-    return names, f"Looked for RDMA devices in {_RDMA_FOLDER}: found {', '.join(names) or 'none'}."
 
 
 def _remove_shared_memory(processes: Iterable[Process]) -> None:

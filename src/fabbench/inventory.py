@@ -1,0 +1,147 @@
+"""What hosts told of themselves → what plans are made from. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fabbench.errors import MachineError, RequestError
+from fabbench.hosts.found import Probe
+from fabbench.plan import Host, Inventory, Needs, Where
+
+INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it comes with the EFA installer"
+MPIRUN = "mpirun"
+
+
+def programs(needs: Needs) -> tuple[str, ...]:
+    """Name the programs that hosts are asked for."""
+    return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
+
+
+def inventory(where: Where, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
+    """Make an inventory of hosts, by their names. Raises MachineError for what hosts lack."""
+    problems = [problem for name, probe in probes.items() for problem in _lacks(name, probe, needs)]
+    if problems:
+        raise MachineError(
+            " ".join(problems), hint=f"Install it: {needs.install}. Or name its folder: --bin-dir."
+        )
+    if needs.mpi:
+        _one_place(probes, needs)
+    hosts = tuple(_host(name, probe, where) for name, probe in probes.items())
+    if needs.mpi and hosts[0].mpi is None:
+        raise _no_mpi(hosts[0].name, next(iter(probes.values())))
+    return Inventory(target=where.target, hosts=hosts)
+
+
+def folders(where: Where) -> tuple[str, ...]:
+    """Name the folders in which hosts look for programs first. Raises RequestError."""
+    if where.mpirun is None:
+        return where.bin_dirs
+    folder, _, name = where.mpirun.rpartition("/")
+    if name != MPIRUN or not folder.startswith("/"):
+        raise RequestError(
+            f"{where.mpirun} is no path of an mpirun.",
+            hint="Write it whole, such as /opt/openmpi/bin/mpirun.",
+        )
+    return (folder, *where.bin_dirs)
+
+
+def split(host: Host, parts: int) -> tuple[Host, ...]:
+    """Split a machine's GPUs into hosts that NCCL takes for different ones."""
+    if host.gpus % parts or host.gpus < parts:
+        raise RequestError(
+            f"{host.name} has {host.gpus} GPUs, which do not make {parts} virtual nodes alike.",
+            hint="Choose a number that divides them, or say how many there are with --gpus.",
+        )
+    names = (f"{host.name}-v{number}" for number in range(parts))
+    return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
+
+
+def _lacks(name: str, probe: Probe, needs: Needs) -> Iterator[str]:
+    missing = [program for program in needs.programs if program not in probe.programs]
+    if missing:
+        yield f"{' and '.join(missing)} cannot be found on {name}."
+
+
+def _one_place(probes: Mapping[str, Probe], needs: Needs) -> None:
+    """Raise MachineError where a program is not in one place: all ranks are started by one path."""
+    for program in needs.programs:
+        found = {name: probe.programs[program].path for name, probe in probes.items()}
+        if len(set(found.values())) > 1:
+            named = ", ".join(f"{path} on {name}" for name, path in list(found.items())[:4])
+            raise MachineError(
+                f"{program} is not in the same place on all hosts: {named}.",
+                hint="mpirun needs one path: name a folder that all hosts have with --bin-dir.",
+            )
+
+
+def _no_mpi(name: str, probe: Probe) -> MachineError:
+    if MPIRUN in probe.programs:
+        said = " ".join(probe.mpi_said.said[:1])
+        return MachineError(
+            f"{probe.programs[MPIRUN].path} on {name} is no mpirun that fabbench knows. It says: {said}",
+            hint="Name one of Open MPI, MPICH or Intel MPI with --mpirun.",
+        )
+    return MachineError(f"mpirun cannot be found on {name}.", hint=f"Install it: {INSTALL_MPI}")
+
+
+def _host(name: str, probe: Probe, where: Where) -> Host:
+    address, interface = _address(probe, where)
+    links = {device.name: str(device.link) for device in probe.devices}
+    gids = {device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None}
+    domains: dict[str, list[str]] = {}
+    for domain in probe.domains:
+        known = domains.setdefault(domain.provider, [])
+        if domain.name not in known:
+            known.append(domain.name)
+    versions = {
+        "libfabric": probe.libfabric,
+        "efa_installer": probe.efa_installer,
+        "efa_driver": probe.efa_driver,
+        "nvidia_driver": probe.nvidia_driver,
+        "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
+        "kernel": probe.kernel,
+    }
+    return Host(
+        name=name,
+        address=address,
+        interface=interface,
+        providers=probe.providers,
+        domains={provider: tuple(names) for provider, names in domains.items()},
+        devices=links,
+        gids=gids,
+        gpus=len(probe.gpus) if where.gpus is None else where.gpus,
+        instance_type=probe.instance_type,
+        programs={program: found.path for program, found in probe.programs.items()},
+        mpi=probe.mpi,
+        versions={key: text for key, text in versions.items() if text},
+        looked=tuple(_looked(name, probe)),
+    )
+
+
+def _address(probe: Probe, where: Where) -> tuple[str, str]:
+    """Choose the address for the other hosts: on the interface asked for, else where ssh came in."""
+    with_address = [interface for interface in probe.interfaces if interface.address]
+    if where.interface:
+        on = [interface for interface in with_address if interface.name == where.interface]
+        if not on:
+            names = ", ".join(dict.fromkeys(interface.name for interface in with_address)) or "none"
+            raise MachineError(
+                f"{probe.hostname} has no interface {where.interface} with an IPv4 address, but {names}.",
+                hint="Name one that every host has.",
+            )
+        return on[0].address, where.interface
+    wanted = probe.ssh_address
+    by_ssh = next((interface for interface in with_address if interface.address == wanted), None)
+    by_route = (interface for interface in with_address if interface.name == probe.default_interface)
+    chosen = by_ssh or next(by_route, None)
+    if chosen is not None:
+        return chosen.address, chosen.name
+    return wanted, ""
+
+
+def _looked(name: str, probe: Probe) -> Iterator[str]:
+    providers: Sequence[str] = sorted(probe.providers)
+    program = probe.fi_info_path or "fi_info, which is not there"
+    listed = ", ".join(providers) or "none"
+    yield f"On {name}: looked for libfabric providers with {program}: found {listed}."
+    devices = ", ".join(device.name for device in probe.devices) or "none"
+    yield f"Looked for RDMA devices in /sys/class/infiniband: found {devices}."
