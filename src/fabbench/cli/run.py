@@ -6,6 +6,7 @@ from typing import Final
 import click
 
 BENCHMARKS: Final = {
+    "nccl": "fabbench.cli.run_nccl",
     "pingpong": "fabbench.cli.run_pingpong",
 }
 """Benchmark → the module that has its command."""

@@ -46,7 +46,8 @@ def pingpong(**options: Any) -> None:
 
     Example: fabbench run pingpong --on local --fabric shm --fabric tcp
     """
-    from fabbench.benchmarks.pingpong.steps import PingpongWork, size, size_range
+    from fabbench.benchmarks.pingpong.steps import PingpongWork, size_range
+    from fabbench.sizes import size
 
     given = own(options)
     sizes = tuple(size(text) for text in given["sizes"]) or size_range(

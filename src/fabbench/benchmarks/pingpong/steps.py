@@ -9,7 +9,8 @@ from fabbench.errors import RequestError
 from fabbench.fabrics import provider
 from fabbench.model import Command, Proof, Shape, Step
 from fabbench.plan import Host, Needs
-from fabbench.units import format_size, parse_size
+from fabbench.sizes import size
+from fabbench.units import format_size
 
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
@@ -173,11 +174,3 @@ def _powers(low: int, high: int, factor: int) -> Iterator[int]:
     while low <= high:
         yield low
         low *= factor
-
-
-def size(text: str) -> int:
-    """Read a size; raises RequestError."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise RequestError(f"{error}.") from None

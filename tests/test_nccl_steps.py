@@ -1,0 +1,148 @@
+"""How nccl-tests are planned: their words, ranks and sizes, and what they print under a real mpirun."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fabbench.benchmarks.nccl_steps import WIDTHS, NcclWork
+from fabbench.errors import RequestError
+from fabbench.model import Proof, Shape
+from fabbench.parse import Session, logs
+from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.sizes import Sweep, sweep
+
+LOGS = Path(__file__).parent / "logs/nccl"
+A = Host(name="a", interface="eth0", gpus=2)
+B = Host(name="b", interface="eth0", gpus=2)
+
+
+def test_the_usual_step_is_one_rank_for_each_gpu_with_the_usual_sizes() -> None:
+    (step,) = NcclWork().steps("000-tcp-r1", "tcp", (A, B))
+    (command,) = step.commands
+    assert (step.id, step.label, step.shape) == ("000-tcp-r1/all_reduce", "all_reduce", Shape.MPI)
+    words = "all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1 -d float -o sum -r 0"
+    assert command.argv == tuple(words.split())
+    assert (command.ranks, step.timeout_s, step.silence_s) == (4, 1800, 300)
+    assert step.facts == {"benchmark": "nccl", "collective": "all_reduce", "ranks": 4}
+
+
+def test_options_are_the_programs_own_and_the_path_is_the_one_found() -> None:
+    there = Host(name="a", gpus=2, programs={"alltoall_perf": "/opt/nccl-tests/build/alltoall_perf"})
+    work = NcclWork(
+        collectives=("alltoall",),
+        sweep=Sweep(first=1024, last=4096, step=1024),
+        iterations=3,
+        warmup=0,
+        check=0,
+        dtype="half",
+        op="max",
+        root=-1,
+        extra=("-z", "1"),
+    )
+    ((command,),) = (step.commands for step in work.steps("t", "p2p", (there,)))
+    words = "-b 1024 -e 4096 -i 1024 -g 1 -n 3 -w 0 -c 0 -d half -o max -r -1 -z 1"
+    assert command.argv == ("/opt/nccl-tests/build/alltoall_perf", *words.split())
+
+
+def test_several_collectives_are_steps_of_one_trial() -> None:
+    work = NcclWork(collectives=("all_reduce", "alltoall"), sweep=Sweep(first=8, last=128))
+    asked = Request(
+        benchmark="nccl", target="t", fabrics=("tcp",), env={"NCCL_NET": "x", "NCCL_ALGO": "ring"}
+    )
+    (trial,) = plan(asked, Inventory(target="t", hosts=(A, B)), work).trials
+    assert [step.id for step in trial.steps] == ["000-tcp-r1/all_reduce", "000-tcp-r1/alltoall"]
+    assert trial.planned_sizes == (64, 128)
+    assert trial.proof == Proof(fabric="tcp")
+    (command,) = trial.steps[0].commands
+    assert command.env["NCCL_NET"] == "Socket"
+    assert command.env["NCCL_ALGO"] == "ring"
+    assert "NCCL_ALGO" not in command.unset
+    assert work.needs.programs == ("all_reduce_perf", "alltoall_perf")
+
+
+def test_the_nics_to_be_proven_are_those_found_unless_somebody_knows_better() -> None:
+    host = Host(name="a", gpus=8, devices={f"rdmap{n}": "efa" for n in range(4)})
+    assert NcclWork().proof("efa", (host, host)) == Proof(fabric="efa", nics=4)
+    assert NcclWork(nics=32).proof("efa", (host,)).nics == 32
+    assert NcclWork(nics=0).proof("efa", (host,)).nics is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["allreduce-1proc-g4", "allreduce-2node-socket", "alltoall-mpi", "opt-c0", "opt-dall", "x-net-socket"],
+)
+def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None:
+    source = (LOGS / f"{text}.txt").read_text()
+    asked = dict(re.findall(r" (-[befid]) (\w+)", source.splitlines()[0]))
+    session = Session(text)
+    found = session.feed_lines(source.splitlines()) + session.close()
+    (log,) = logs(found)
+    ranks = log.facts["ranks"]
+    assert isinstance(ranks, int)
+    work = NcclWork(
+        collectives=(str(log.case),),
+        sweep=sweep(
+            asked.get("-b", "32M"),
+            asked["-e"],
+            int(asked.get("-f", "1")),
+            asked.get("-i", "1M") if "-f" not in asked else None,
+        ),
+        dtype=asked.get("-d", "float"),
+    )
+    assert set(work.planned_sizes((Host(name="a", gpus=ranks),))) == {point.size for point in log.points}
+
+
+@pytest.mark.parametrize(
+    ("collective", "ranks", "expected"),
+    [
+        ("all_reduce", 16, (8, 16, 32, 64, 128, 256, 512)),
+        # 64 B: 0 since 2.13.12, before that one element for each rank. 128 B: the same with two.
+        ("alltoall", 16, (0, 256, 512)),
+        # 64 B: 48, and before that 60.
+        ("all_gather", 3, (0,)),
+        ("alltoallv", 16, ()),
+    ],
+)
+def test_sizes_are_shared_out_between_ranks_as_every_release_does(
+    collective: str, ranks: int, expected: tuple[int, ...]
+) -> None:
+    work = NcclWork(collectives=(collective,), sweep=Sweep(first=8, last=512))
+    assert work.planned_sizes((Host(name="a", gpus=ranks),)) == expected
+
+
+def test_every_type_at_once_prints_the_sizes_of_the_widest() -> None:
+    work = NcclWork(dtype="all", sweep=Sweep(first=4, last=32))
+    assert max(WIDTHS.values()) == 8
+    assert work.planned_sizes((A,)) == (8, 16, 32)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"collectives": ("allreduce",)}, "no collective allreduce"),
+        ({"dtype": "int"}, "no type int"),
+        ({"op": "mean"}, "no operation mean"),
+        ({"extra": ("-b", "8")}, "-b stands behind --"),
+        ({"extra": ("--minbytes=8",)}, "--minbytes=8 stands behind --"),
+        ({"extra": ("-g2",)}, "-g2 stands behind --"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(RequestError, match=complaint):
+        NcclWork(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "factor", "step"),
+    [
+        ("0", "8", 2, None),
+        ("8", "4", 2, None),
+        ("8", "64", 1, None),
+        ("8", "2G", 2, "8"),
+        ("8", "x", 2, None),
+    ],
+)
+def test_sizes_without_end_are_refused(first: str, last: str, factor: int, step: str | None) -> None:
+    with pytest.raises(RequestError):
+        sweep(first, last, factor, step)
