@@ -18,7 +18,7 @@ from fabbench.check import (
     worst,
 )
 from fabbench.errors import Exit
-from fabbench.hosts.found import Interface, Memory, Probe, Program, Ran
+from fabbench.hosts.found import Interface, Memory, Probe, Ran
 from fabbench.hosts.probe import read_probe
 from probing import lines, probe
 
@@ -236,6 +236,7 @@ def test_the_address_that_others_use_decides_the_interface() -> None:
 
 # ---------------------------------------------------------------- between hosts
 
+BUILD = P5.programs["all_reduce_perf"]
 DIFFERENCES: list[tuple[str, Callable[[Probe], Probe], Callable[[Probe], Probe], Status]] = [
     ("kernel", lambda p: replace(p, kernel="5.10"), lambda p: replace(p, kernel=""), WARN),
     ("libfabric version", lambda p: replace(p, libfabric="1.0"), lambda p: replace(p, libfabric=""), WARN),
@@ -258,12 +259,18 @@ DIFFERENCES: list[tuple[str, Callable[[Probe], Probe], Callable[[Probe], Probe],
         lambda p: replace(p, libraries=()),
         WARN,
     ),
-    ("mpirun version", lambda p: replace(p, mpi=ROCE.mpi), lambda p: replace(p, mpi=None), WARN),
+    ("one mpirun", lambda p: replace(p, mpi=ROCE.mpi), lambda p: replace(p, mpi=None), WARN),
     (
-        "all_reduce_perf build",
-        lambda p: replace(p, programs={"all_reduce_perf": Program(path="/x", size=7)}),
+        "one all_reduce_perf",
+        lambda p: replace(p, programs={"all_reduce_perf": replace(BUILD, size=7)}),
         lambda p: replace(p, programs={}),
         WARN,
+    ),
+    (
+        "one all_reduce_perf",
+        lambda p: replace(p, programs={"all_reduce_perf": replace(BUILD, path="/x")}),
+        lambda p: replace(p, programs={}),
+        FAIL,
     ),
     (
         "interface names",
@@ -309,6 +316,12 @@ def test_without_efa_another_zone_is_only_slower() -> None:
     tcp = replace(DEBIAN, zone="x-1a")
     checks = check_hosts({"a": tcp, "b": replace(tcp, zone="x-1b")})
     assert [c.status for c in checks if c.name == "zone"] == [PASS, WARN]
+
+
+def test_a_program_that_mpirun_does_not_start_may_be_anywhere() -> None:
+    other = replace(P5, programs={"all_reduce_perf": replace(BUILD, path="/x")})
+    checks = check_hosts({"a": P5, "b": other}, wanted=replace(NCCL, mpi=False))
+    assert [check.status for check in checks if check.name == "one all_reduce_perf"] == [PASS, WARN]
 
 
 def test_what_only_amazon_has_is_not_checked_elsewhere() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fabbench.check.values import About, Check, Clock, Connection, Contact, Status
 from fabbench.hosts.found import Link, Probe
+from fabbench.hosts.mpi import Mpi
 from fabbench.instances import efa_reaches
 
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 1.0, 30.0
@@ -40,8 +41,8 @@ _SAME = (
     ),
     _Same("NCCL", lambda probe: ", ".join(probe.nccl), "Install the same NCCL on all hosts."),
     _Same(
-        "mpirun version",
-        lambda probe: f"{probe.mpi.kind.rstrip(' 45')} {probe.mpi.version}" if probe.mpi else "",
+        "one mpirun",
+        lambda probe: _mpirun(probe.mpi) if probe.mpi else "",
         "Use one MPI on all hosts: mpirun starts its own daemon on each of them.",
     ),
 )
@@ -57,8 +58,8 @@ def among(hosts: Sequence[About], interfaces: Mapping[str, str]) -> Iterator[Che
             yield from _alike(hosts, same.name, values, same.advice)
     programs = dict.fromkeys(name for about in hosts for name in about.wanted.programs if name != "mpirun")
     for program in programs:
-        advice = f"Install {program} from one build on all hosts; a run prints its version."
-        yield from _alike(hosts, f"{program} build", _builds(hosts, program), advice)
+        advice = f"Install one build of {program} in one place on all hosts: mpirun starts it by one path."
+        yield from _alike(hosts, f"one {program}", _builds(hosts, program), advice, fails=_elsewhere(hosts))
     advice = "NCCL_SOCKET_IFNAME takes one list for all hosts: name a prefix, or several names."
     yield from _alike(hosts, "interface names", interfaces, advice)
     yield from _types(hosts)
@@ -92,9 +93,19 @@ def _alike(
 
 
 def _builds(hosts: Sequence[About], program: str) -> Mapping[str, str]:
-    """Give each host's size of a program's file, which stands for its build."""
+    """Give where each host has a program, and the size of its file, which stands for its build."""
     found = ((about.host, about.probe.programs.get(program)) for about in hosts)
-    return {host: f"{item.size} bytes" for host, item in found if item and item.size is not None}
+    return {host: f"{item.path}, {item.size} bytes" for host, item in found if item and item.size is not None}
+
+
+def _elsewhere(hosts: Sequence[About]) -> Callable[[str, str], bool]:
+    """Say what fails: another place where mpirun starts the program, but no other build."""
+    mpi = any(about.wanted.mpi for about in hosts)
+    return lambda usual, other: mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
+
+
+def _mpirun(mpi: Mpi) -> str:
+    return f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}"
 
 
 def _types(hosts: Sequence[About]) -> Iterator[Check]:
