@@ -22,7 +22,7 @@ LAYERS: Mapping[str, set[str]] = {
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "inventory", "mpi", "launches", "hostlist", "compare", "pool", "standout", "notes", "gate", "rails"),
-        *("hosts", "instances", "check", "environments", "sizes"),
+        *("hosts", "instances", "check", "counters", "environments", "sizes"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes"),
