@@ -334,6 +334,13 @@ def test_nvshmem_that_receives_on_one_nic_of_four() -> None:
     assert "pull request 76" in finding.advice
 
 
+def test_acknowledgements_of_what_one_nic_received_are_no_imbalance_of_sending() -> None:
+    traffic = efas((0, 0), (GB, 40 * GB), (0, 0), (0, 0))
+    [finding] = found(traffic).values()
+    assert finding.code == "nic-imbalance-rx"
+    assert "even" not in finding.meaning
+
+
 def test_one_idle_nic_of_thirty_two_is_named() -> None:
     traffic = efas(*[(GB, GB)] * 31, (0, GB))
     [finding] = found(traffic).values()
@@ -497,6 +504,12 @@ def test_few_nics_are_shown_one_by_one() -> None:
     assert table.notes == ["a: tx max/mean 1.5, cv 0.5; rx max/mean 1, cv 0."]
     assert "rdmap1s1" in markdown.write(table)
     assert "rdmap1s1" in terminal.write([table])
+
+
+def test_the_operations_that_efa_counts_are_shown() -> None:
+    one = nic("rdmap0s1", GB, GB, rdma_write_bytes=GB, rdma_write_recv_bytes=GB, send_bytes=0, recv_bytes=64)
+    table = nics.table({"a": Traffic(seconds=1.0, nics=(one,))})
+    assert table.notes == ["a: EFA rdma-write 2 GB, send/recv 64 B."]
 
 
 def test_many_nics_are_shown_together() -> None:

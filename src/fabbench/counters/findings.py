@@ -168,12 +168,12 @@ def _idle(host: str, own: Traffic, asked: Asked) -> _Shown | None:
 
 
 def _imbalances(own: Mapping[str, Traffic], way: str) -> Iterator[_Shown]:
+    """Judge one way; not where it is little beside the other: acknowledgements follow the data."""
     for host, traffic in own.items():
-        counts = _counts(traffic, way)
-        if sentence := _imbalance(counts, way):
-            other = _counts(traffic, RX if way == TX else TX)
-            found = balance(list(other.values()))
-            even = found and not _imbalance(other, way)
+        counts, other = _counts(traffic, way), _counts(traffic, RX if way == TX else TX)
+        sums = sum(counts.values()), sum(other.values())
+        if sums[0] >= LOW * sums[1] and (sentence := _imbalance(counts, way)):
+            even = other and sums[1] >= LOW * sums[0] and not _imbalance(other, way)
             note = f", while {'receiving' if way == TX else 'sending'} is even" if even else ""
             line = ", ".join(f"{name} {way[:2]} {amount(count)}" for name, count in counts.items())
             yield _Shown(host, sentence + note, line)

@@ -87,6 +87,8 @@ def _notes(host: str, traffic: Traffic) -> Iterator[str]:
         for way, found in both
         if found
     ]
+    moved = [f"{family} {amount(count)}" for family, count in traffic.families().items() if count]
+    parts += [f"EFA {', '.join(moved)}"] if moved else []
     if parts:
         yield f"{host}: {'; '.join(parts)}."
     for nic in traffic.nics:
