@@ -1,5 +1,6 @@
 """Options that several commands have, each in one place."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,8 @@ import click
 from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
+    from fabbench.config import Config
     from fabbench.plan import Where
-
-TARGET_VARIABLE = "FABBENCH_TARGET"
 
 store = click.option(
     "--store",
@@ -31,7 +31,11 @@ fabric_of_logs = click.option(
 )
 
 where = (
-    click.option("--on", metavar="TARGET", help=f"Where to run: local, ssh. Else {TARGET_VARIABLE} says it."),
+    click.option(
+        "--on",
+        metavar="TARGET",
+        help="Where to run: a target of fabbench.yaml, or local, or ssh. Else FABBENCH_TARGET says it.",
+    ),
     click.option(
         "--host",
         "hosts",
@@ -80,17 +84,14 @@ where = (
     click.option(
         "--mpi-ssh",
         type=click.Choice(["ephemeral", "existing"]),
-        default="ephemeral",
-        show_default=True,
-        help="How mpirun reaches the other hosts: with a key made for this run, or as it is set up there.",
+        help="How mpirun reaches the other hosts: with a key made for this run (ephemeral, if not given), or "
+        "as it is set up there.",
     ),
     click.option(
         "--lost-after",
         type=click.FloatRange(1),
-        default=60.0,
-        show_default=True,
         metavar="SECONDS",
-        help="Give up a host that has not answered for so long, and end the run.",
+        help="Give up a host that has not answered for so long, and end the run. 60 if not given.",
     ),
 )
 """Options that say where to run; `resolved` reads them."""
@@ -103,17 +104,56 @@ WHERE = (
 _OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")
 
 
-def resolved(given: Mapping[str, Any], environment: Mapping[str, str]) -> "tuple[Where, str]":
-    """Say where to run, and why there. Raises RequestError that lists the places looked at."""
+def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> "Config | None":
+    """Read fabbench.yaml before the other options: its defaults are theirs."""
+    del parameter
+    from fabbench.cli.config import configuration, default_map
+
+    config = configuration(file, os.environ)
+    if config is not None:
+        defaults = default_map(config, ctx.info_name or "", ctx.command)
+        ctx.default_map = {**defaults, **({"store": str(config.store)} if config.store else {})}
+    return config
+
+
+config = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar="FABBENCH_CONFIG",
+    show_envvar=True,
+    is_eager=True,
+    callback=_read_config,
+    help="Read this file instead of the fabbench.yaml that is found.",
+)
+
+
+def resolved(
+    given: Mapping[str, Any], config: "Config | None", environment: Mapping[str, str]
+) -> "tuple[Where, str]":
+    """Say where to run, and why there: what the options say counts before what the target's settings say.
+
+    Raises RequestError that lists the places looked at.
+    """
+    from fabbench.config.resolve import resolve
+    from fabbench.hostlist import expand
+    from fabbench.launchers import launchers
     from fabbench.plan import Where
 
-    name = given["on"] or environment.get(TARGET_VARIABLE)
-    if not name:
-        raise RequestError(
-            f"Nothing says where to run: there is no --on, and {TARGET_VARIABLE} is not set.",
-            hint="--on local runs on this machine, --on ssh --host A --host B on others.",
-        )
-    why = "--on says so" if given["on"] else f"{TARGET_VARIABLE} says so"
-    settings = {key: given[key] for key in WHERE if key not in {"on", *_OF_ALL}}
-    where = Where(target=name, launcher=name, settings=settings, **{key: given[key] for key in _OF_ALL})
-    return where, why
+    place = resolve(
+        given["on"],
+        environment,
+        config,
+        launchers=launchers(),
+        inside_slurm="SLURM_JOB_ID" in environment,
+        kube_context=None,
+    )
+    settings = dict(place.target.settings) if place.target else {}
+    settings = {key.replace("-", "_"): value for key, value in settings.items()}
+    settings |= {key: given[key] for key in WHERE if key != "on" and given[key] not in {None, (), False}}
+    try:
+        settings["hosts"] = tuple(name for text in settings.get("hosts", ()) for name in expand(text))
+    except ValueError as error:
+        raise RequestError(f"{error}.", hint="Write --host NAME, or --host 'node[01-16]'.") from None
+    of_all = {key: settings.pop(key) for key in (*_OF_ALL, "env") if key in settings}
+    return Where(target=place.name, launcher=place.launcher, settings=settings, **of_all), place.why

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import options
 from fabbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from fabbench.config import Config
 
 _ARM_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 _FORMATS = ("markdown", "csv", "json", "terminal")
@@ -28,6 +31,7 @@ class RunCommand(click.Command):
 
 
 _OPTIONS = (
+    options.config,
     *options.where,
     click.option(
         "--fabric",
@@ -99,6 +103,7 @@ def shared_options(function: Callable[..., None]) -> Callable[..., None]:
 class Wanted:
     """The shared options, as given."""
 
+    config: "Config | None"
     fabrics: tuple[str, ...]
     repeats: int | None
     env: tuple[str, ...]

@@ -36,7 +36,7 @@ def start(wanted: Wanted, benchmark: str, work: "Work", given: Mapping[str, Any]
         raise RequestError(f"There is no metric {wanted.metric}.", hint=f"One of {', '.join(METRICS)}.")
     gates = [parse_gate(text) for text in wanted.gates]
     baseline = _baseline(wanted)
-    where, why = resolved(wanted.place, os.environ)
+    where, why = resolved(wanted.place, wanted.config, os.environ)
     request = Request(
         benchmark=benchmark,
         target=where.target,

@@ -1,0 +1,181 @@
+# What fabbench keeps on a host for the time of a run, and how it ends there. POSIX sh, with coreutils,
+# grep and util-linux's setsid.
+#
+#   sh agent MODE FOLDER TOKEN …
+#
+# Everything of a run lies in FOLDER, and every program of it has FABBENCH_JOB=TOKEN in its environment. `keep`
+# ends it all by itself when nobody has beaten for long: a laptop that dies leaves nothing on the cluster.
+set -u
+umask 077
+LC_ALL=C
+export LC_ALL
+mode=$1 folder=$2 token=$3
+shift 3
+keys=$HOME/.ssh/authorized_keys
+
+# What went wrong with the agent itself, apart from whatever status its program has.
+say() {
+    echo "fabbench-agent: $1" >&2
+    exit 120
+}
+
+marked() {
+    grep -lzxF "FABBENCH_JOB=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+}
+
+# SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
+end_programs() {
+    ended=
+    tries=0
+    while pids=$(marked) && [ -n "$pids" ] && [ "$tries" -lt 60 ]; do
+        case $tries in
+        0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
+        2[0-9] | [345]*) kill -KILL $pids; ended="$ended $pids" ;;
+        esac 2>/dev/null
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    for pid in $ended; do rm -f /dev/shm/"$pid":*; done
+    [ -z "$(marked)" ]
+}
+
+# The file is replaced whole: nothing of it is lost should the disk be full.
+drop_key() {
+    [ -e "$folder/key-added" ] || return 0
+    if grep -q " fabbench-$token\$" "$keys"; then
+        cp -p "$keys" "$keys.fabbench-$token" &&
+            { grep -v " fabbench-$token\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
+            mv -f "$keys.fabbench-$token" "$keys" ||
+            { rm -f "$keys.fabbench-$token"; return 1; }
+    fi
+    if [ -e "$folder/key-file-made" ] && [ ! -s "$keys" ]; then rm -f "$keys"; fi
+    if [ -e "$folder/key-folder-made" ]; then rmdir "$HOME/.ssh" 2>/dev/null; fi
+    return 0
+}
+
+clean() {
+    end_programs || echo "left processes $(marked | tr '\n' ' ')"
+    drop_key || echo "left key $keys"
+    rm -rf "$folder" || echo "left folder $folder"
+}
+
+case $mode in
+start) # LEASE NAME…: seconds without a beat after which everything ends; variables to look for
+    : >"$folder/beat"
+    : >"$folder/kept"
+    trap '' HUP
+    setsid sh "$folder/agent" keep "$folder" "$token" "$1" </dev/null >/dev/null 2>&1 &
+    echo "$!" >"$folder/keeper" || exit
+    echo "user $(id -un)"
+    echo "ssh ${SSH_CONNECTION:-}"
+    shift
+    for name; do
+        eval "[ -z \"\${$name+set}\" ]" || echo "has $name"
+    done
+    ;;
+
+keep) # LEASE
+    silent=0
+    while [ "$silent" -lt "$1" ]; do
+        sleep 1
+        [ -d "$folder" ] || exit 0
+        if [ "$folder/beat" -nt "$folder/kept" ]; then
+            : >"$folder/kept"
+            silent=0
+        else
+            silent=$((silent + 1))
+        fi
+    done
+    clean
+    ;;
+
+beat) # for each line of standard input
+    while read -r _; do : >"$folder/beat" && echo beat; done
+    ;;
+
+counters) fabbench_counters ;;
+
+put) # PATH: standard input becomes a file
+    mkdir -p "$(dirname "$1")" && cat >"$1"
+    ;;
+
+key) # the line on standard input, once
+    [ -d "$HOME/.ssh" ] || { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } || exit
+    [ -e "$keys" ] || { : >"$folder/key-file-made"; (umask 077; : >"$keys"); } || exit
+    grep -q " fabbench-$token\$" "$keys" && exit
+    : >"$folder/key-added" || exit
+    # A last line without an end would swallow ours.
+    [ -z "$(tail -c 1 "$keys")" ] || echo >>"$keys"
+    cat >>"$keys"
+    ;;
+
+run) # NAME COMMAND…: start a program that lives on without us, and print what it prints
+    name=$1
+    shift
+    { mkdir -p "$folder/steps" && cd "$folder/steps" && : >"out.$name"; } || say no-room
+    trap '' HUP
+    setsid "$@" >"out.$name" 2>&1 </dev/null &
+    program=$!
+    echo "$program" >"pid.$name"
+    # Once the program has ended, tail reads the rest, and ends too.
+    tail -n +1 -s 0.1 --pid="$program" -f "out.$name" 2>/dev/null &
+    wait "$program"
+    status=$?
+    echo "$status" >"status.$name"
+    wait
+    # What was printed may be cut where there was no room for it.
+    { echo . >"room.$name" && [ -s "room.$name" ]; } || say no-room
+    exit "$status"
+    ;;
+
+follow) # NAME LINE: print what the program has printed from a line on, and will print
+    { cd "$folder/steps" && program=$(cat "pid.$1"); } || say not-started
+    tail -n "+$2" -s 0.1 --pid="$program" -f "out.$1" 2>/dev/null
+    tries=0
+    while [ ! -s "status.$1" ] && [ "$tries" -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    { status=$(cat "status.$1") && [ -n "$status" ]; } || say no-status
+    exit "$status"
+    ;;
+
+listens) # NAME PORT (in hexadecimal digits): wait until the program listens there, or has ended
+    program=$(cat "$folder/steps/pid.$1")
+    while kill -0 "$program" 2>/dev/null; do
+        for socket in $(cat "/proc/$program/net/tcp" "/proc/$program/net/tcp6" 2>/dev/null |
+            awk -v port=":$2" '$4 == "0A" && substr($2, length($2) - 4) == port { print $10 }'); do
+            ls -l "/proc/$program/fd" 2>/dev/null | grep -qF "socket:[$socket]" && exit 0
+        done
+        sleep 0.05
+    done
+    exit 1
+    ;;
+
+watch) # PREFIX FROM: print the lines of files that begin so in a new folder; each line of input looks for new ones
+    { mkdir -p "$1" && cd "$1"; } || say no-room
+    sleep 100000 &
+    guard=$!
+    seen=
+    echo ready
+    while read -r word && [ "$word" != end ]; do
+        new=
+        for file in "$2"*; do
+            case " $seen " in
+            *" $file "*) ;;
+            *) [ ! -e "$file" ] || { new="$new $file"; seen="$seen $file"; } ;;
+            esac
+        done
+        [ -z "$new" ] || tail -q -n +1 -s 0.2 --pid="$guard" -f $new 2>/dev/null &
+    done
+    kill "$guard"
+    wait
+    ;;
+
+stop) # end the programs; the rest stays
+    end_programs || echo "left processes $(marked | tr '\n' ' ')"
+    ;;
+
+clean)
+    [ -d "$folder" ] || exit 0
+    kill "$(cat "$folder/keeper")" 2>/dev/null
+    clean
+    ;;
+esac

@@ -1,0 +1,181 @@
+"""A host with fabbench's agent on it (agent.sh), for the time of a run.
+
+The agent's folder holds everything of the run. A thread keeps up a conversation with it: a host that does not
+answer is connected to anew, and given up after a while. Programs on it run on meanwhile; should nobody come
+back, the agent ends them by itself.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from typing import TypeVar
+
+from fabbench.counters.snapshot import SNAPSHOT
+from fabbench.errors import MachineError
+from fabbench.remote.connection import Connection, Done, LostError, Pipe
+from fabbench.session import FORWARDED
+
+LEASE_S = 120
+"""After how many seconds without a word from fabbench a host ends and removes everything of a run."""
+BEAT_S = 2.0
+_UNANSWERED_S = 15.0
+"""After how many seconds without an answer a connection counts as broken, whatever TCP says."""
+_AGAIN_S = 1.0
+_SAID = "fabbench-agent: "
+_PUT = 'umask 077; mkdir "$1" && cat >"$1/agent"'
+_CLEANING_S = 30.0
+
+T = TypeVar("T")
+
+
+def agent_script() -> str:
+    """Give the text of the agent."""
+    return SNAPSHOT + (files("fabbench.remote") / "agent.sh").read_text("utf-8")
+
+
+class RemoteHost:
+    """One host of a run."""
+
+    def __init__(self, name: str, connection: Connection, *, token: str, lost_after_s: float) -> None:
+        self.name = name
+        self.connection = connection
+        self.token = token
+        self.folder = f"/tmp/fabbench-{token}"  # noqa: S108 - made by mkdir with a random name and mode 0700
+        self.user = ""
+        self.port = 22
+        self.has: frozenset[str] = frozenset()
+        """Those of the variables `FORWARDED` that are set there."""
+        self.lost: MachineError | None = None
+        """Why it was given up; None: it was not."""
+        self._lost_after_s = lost_after_s
+        self._heard = time.monotonic()
+        self._up = threading.Event()
+        self._closing = threading.Event()
+        self._begun = False
+
+    def start(self) -> None:
+        """Put the agent there, and begin the conversation. Raises MachineError."""
+        put = ("sh", "-c", _PUT, "fabbench", self.folder)
+        self._begun = True
+        self._done(self.connection.run(put, stdin=agent_script().encode()))
+        for line in self.run("start", str(LEASE_S), *FORWARDED).out:
+            word, _, rest = line.partition(" ")
+            if word == "user":
+                self.user = rest
+            elif word == "ssh" and rest:
+                self.port = int(rest.split()[3])
+            elif word == "has":
+                self.has |= {rest}
+        self._heard = time.monotonic()
+        self._up.set()
+        for work in (self._converse, self._watch):
+            threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
+
+    def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
+        """Let the agent do something that is soon done. Raises MachineError where it fails."""
+        return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
+
+    def open(self, mode: str, *words: str) -> Pipe:
+        """Let the agent do something that takes its time."""
+        return self.connection.open(self._agent(mode, *words))
+
+    def again(self, work: Callable[[], T]) -> T:
+        """Do something, and again whenever the connection broke and is there again.
+
+        Raises MachineError once the host is given up.
+        """
+        while True:
+            try:
+                return work()
+            except LostError:
+                self.wait()
+
+    def wait(self) -> None:
+        """Wait until the host answers again. Raises MachineError once it is given up."""
+        time.sleep(_AGAIN_S)  # the conversation notices a broken connection as soon as everybody else
+        while not self._up.wait(_AGAIN_S):
+            if self._closing.is_set():
+                raise LostError(f"{self.name} is let go.")
+            if self.lost is not None:
+                raise self.lost
+
+    def clean(self) -> Sequence[str]:
+        """End the conversation and remove everything. Gives sentences that say what is left, if anything."""
+        self._closing.set()
+        if not self._begun:
+            return ()
+        try:
+            if not self._up.is_set():
+                self.connection.connect()
+            left = self.connection.run(self._agent("clean"), timeout_s=_CLEANING_S).out
+        except MachineError as error:
+            late = f"What is left there ends and is removed {LEASE_S} s after it last heard of fabbench."
+            return (f"{self.name} could not be cleaned up ({error}) {late}",)
+        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
+
+    # -- the conversation
+
+    def _converse(self) -> None:
+        """Beat, and connect anew where the connection broke, until all is over or the host is given up."""
+        while not self._closing.is_set():
+            why: MachineError | None = None
+            try:
+                pipe = self.open("beat")
+                pipe.send(b"\n")
+                for _ in pipe.lines():
+                    self._heard = time.monotonic()
+                    self._up.set()
+                    if self._closing.wait(BEAT_S):
+                        return
+                    pipe.send(b"\n")
+            except MachineError as error:
+                why = error
+            self._up.clear()
+            while not self._closing.wait(_AGAIN_S):
+                silent_s = time.monotonic() - self._heard
+                if silent_s > self._lost_after_s:
+                    seen = f" ({why})" if why else ""
+                    self.lost = MachineError(
+                        f"{self.name} has not answered for {silent_s:.0f} s, and was given up{seen}.",
+                        hint="Is it up, and its network? What is left there ends by itself "
+                        f"{LEASE_S} s after it last heard of fabbench.",
+                    )
+                    return
+                try:
+                    self.connection.close()
+                    self.connection.connect()
+                except MachineError as error:
+                    why = error
+                    continue
+                break
+
+    def _watch(self) -> None:
+        """Break a connection that does not answer: whoever waits for it is then told."""
+        while not self._closing.wait(_AGAIN_S) and self.lost is None:
+            if self._up.is_set() and time.monotonic() - self._heard > min(_UNANSWERED_S, self._lost_after_s):
+                self._up.clear()
+                self.connection.close()
+
+    def _agent(self, mode: str, *words: str) -> tuple[str, ...]:
+        return ("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
+
+    def _done(self, done: Done) -> Done:
+        if done.status:
+            raise self.failure(done.err, f"with status {done.status}")
+        return done
+
+    def failure(self, said: Sequence[str], how: str) -> MachineError:
+        """Say what went wrong with the agent, from what it said on its standard error."""
+        words = " ".join(line.removeprefix(_SAID) for line in said[-3:])
+        if "no-room" in words or "No space left" in words:
+            return MachineError(
+                f"There is no room in {self.folder} on {self.name}, where the output of programs is kept.",
+                hint=f"Make room in /tmp on {self.name}.",
+            )
+        return MachineError(f"fabbench's agent on {self.name} ended {how}: {words or 'it said nothing'}.")
+
+    @staticmethod
+    def said(lines: Sequence[str]) -> bool:
+        """Whether it was the agent that failed, and not the program that it ran."""
+        return any(line.startswith(_SAID) for line in lines)

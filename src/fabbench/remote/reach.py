@@ -1,0 +1,71 @@
+"""Reaching the hosts that a user names, and asking them what they have."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from fabbench.errors import MachineError, RequestError
+from fabbench.hosts.found import Probe
+from fabbench.hosts.probe import probe_argv, read_probe
+from fabbench.inventory import folders, programs
+from fabbench.plan import Needs, Where
+from fabbench.remote.connection import Connection
+from fabbench.remote.pool import connect_all
+from fabbench.remote.settings import all_settings
+
+T = TypeVar("T")
+
+_PROBE_S = 60.0
+_SHOWN = 5
+
+
+@contextlib.contextmanager
+def connected(where: Where, names: Sequence[str]) -> Iterator[Mapping[str, Connection | MachineError]]:
+    """Connect to hosts; the connections are closed at the end."""
+    settings = where.settings
+    found = connect_all(
+        all_settings(
+            names,
+            config=settings.get("ssh_config"),
+            user=settings.get("user"),
+            port=settings.get("port"),
+            identity=settings.get("identity"),
+        ),
+        accept_new=bool(settings.get("accept_new_host_keys")),
+    )
+    try:
+        yield found
+    finally:
+        for connection in found.values():
+            if isinstance(connection, Connection):
+                connection.close()
+
+
+def probe(connection: Connection, where: Where, needs: Needs) -> Probe:
+    """Ask a host everything. Raises MachineError where it does not answer."""
+    done = connection.run(probe_argv(programs(needs), folders(where)), timeout_s=_PROBE_S)
+    return read_probe(done.out)
+
+
+def host_names(where: Where) -> tuple[str, ...]:
+    """Choose the hosts. Raises RequestError where none, or too few, or one twice is named."""
+    if not where.hosts:
+        raise RequestError(
+            "No host is named.", hint="Name each with --host, or a target of fabbench.yaml with --on."
+        )
+    twice = {name for name in where.hosts if where.hosts.count(name) > 1}
+    if twice:
+        raise RequestError(f"{', '.join(sorted(twice))} is named twice.", hint="Name every host once.")
+    if where.nodes is not None and where.nodes > len(where.hosts):
+        raise RequestError(f"{where.nodes} nodes are wanted, and {len(where.hosts)} hosts are named.")
+    return where.hosts[: where.nodes]
+
+
+def all_well(found: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Raise MachineError that says what every host that failed said."""
+    failed = [result for result in found.values() if isinstance(result, MachineError)]
+    if failed:
+        more = f" And {len(failed) - _SHOWN} more hosts." if len(failed) > _SHOWN else ""
+        said = " ".join(str(error) for error in failed[:_SHOWN])
+        raise MachineError(f"{said}{more}", hint=failed[0].hint)
+    return {name: result for name, result in found.items() if not isinstance(result, MachineError)}
