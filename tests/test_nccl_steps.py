@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -11,8 +12,10 @@ from fabbench.model import Proof, Shape
 from fabbench.parse import Session, logs
 from fabbench.plan import Host, Inventory, Request, plan
 from fabbench.sizes import Sweep, sweep
+from local_runs import fabbench, the_run
 
 LOGS = Path(__file__).parent / "logs/nccl"
+STANDIN = Path(__file__).parent / "standin"
 A = Host(name="a", interface="eth0", gpus=2)
 B = Host(name="b", interface="eth0", gpus=2)
 
@@ -146,3 +149,39 @@ def test_what_cannot_be_measured_is_refused(options: dict[str, object], complain
 def test_sizes_without_end_are_refused(first: str, last: str, factor: int, step: str | None) -> None:
     with pytest.raises(RequestError):
         sweep(first, last, factor, step)
+
+
+def measured(store: Path, *arguments: str, **faults: str) -> CompletedProcess[str]:
+    """Run the stand-in programs under the real mpirun, on two halves of this machine."""
+    where = ("--on", "local", "--virtual-nodes", "2", "--gpus", "4", "--bin-dir", str(STANDIN))
+    return fabbench(store, "run", "nccl", *where, "-e", "64K", *arguments, **faults)
+
+
+@pytest.mark.local
+def test_ranks_get_what_the_fabric_needs_and_each_arm_proves_its_network(tmp_path: Path) -> None:
+    inherited = {"NCCL_NET": "Socket", "FI_PROVIDER": "tcp", "NCCL_P2P_DISABLE": "1"}
+    fabrics = ("--fabric", "ofi-tcp", "--fabric", "tcp", "--fabric", "p2p", "--repeat", "1")
+    done = measured(tmp_path, *fabrics, "--format", "json", **inherited)
+    assert done.returncode == 0, done.stderr
+    arms = ("ofi-tcp", "tcp", "p2p")
+    carried = [log.facts["transport"] for arm in arms for log in the_run(tmp_path).logs(arm)]
+    assert carried == ["libfabric-tcp", "socket", "p2p"]
+
+
+@pytest.mark.local
+def test_a_program_that_hangs_is_a_timeout_and_its_rows_are_kept(tmp_path: Path) -> None:
+    done = measured(tmp_path, "--fabric", "tcp", "--silence", "2", STANDIN_HANG_AT="1K")
+    assert done.returncode == 4
+    assert "7 of 14 sizes, timeout: all_reduce was ended: nothing was printed for 2 s." in done.stderr
+
+
+@pytest.mark.local
+def test_wrong_words_end_it_before_anything_starts(tmp_path: Path) -> None:
+    for words, complaint in (
+        (("--fabric", "tcp", "stray"), "stray is no option."),
+        (("--fabric", "tcp", "--", "-e", "8"), "-e stands behind --"),
+        (("--fabric", "tcp", "--collective", "x"), "nccl-tests have no collective x."),
+    ):
+        done = measured(tmp_path, *words)
+        assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.iterdir())

@@ -75,9 +75,8 @@ class NcclReader:
         return self._run.shortcut(rank) if self._run is not None else None
 
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        """Begin another execution at each step."""
-        del marker
-        return self.close()
+        """Begin another execution at each step. How it ends is not known before the text does."""
+        return self.close() if marker.kind == "begin" else ()
 
     def close(self) -> Sequence[Reading]:
         """Give the execution that is still open, and those before it that never came to a table."""
