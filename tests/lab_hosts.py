@@ -1,14 +1,16 @@
 """Fixtures: labs of hosts, and the mpirun flavours to try on them."""
 
 import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab import Lab, Options, missing
+from lab import Host, Lab, Options, missing
 from lab.layout import ROOT
 
 
@@ -70,6 +72,22 @@ class Mpi:
         places = ",".join(f"{host}:{slots}" for host in hosts)
         return [str(self.mpirun), "--allow-run-as-root", "--bind-to", "none", "-H", places, "-np", total]
 
+    def run(self, lab: Lab, command: str) -> "subprocess.CompletedProcess[str]":
+        """Run a shell command with this mpirun in it on a lab's first host.
+
+        Seen about once in fifty launches: Open MPI 5.0.11's prterun, and its daemons, do not notice that
+        all ranks have ended, and stay for ever. They get a second chance.
+        """
+        for tries in range(3 if self.name == "openmpi5" else 1, 0, -1):
+            try:
+                return lab.ssh(lab[0], command, timeout=30)
+            except subprocess.TimeoutExpired:
+                if tries == 1:
+                    raise
+                for host in lab.hosts:
+                    host.sh(["pkill", "-9", "^prte"], check=False)
+        raise AssertionError
+
 
 FLAVOURS = {
     "openmpi4": Path("/usr/bin/mpirun"),
@@ -90,3 +108,21 @@ def mpi_flavour(name: str) -> Mpi:
     if not mpirun.exists():
         (pytest.fail if _required() else pytest.skip)(f"{mpirun} is missing: setup/prepare dev makes it")
     return Mpi(name=name, mpirun=mpirun)
+
+
+STANDIN = ROOT / "tests/standin"
+"""Folder of the stand-ins for nccl-tests: `all_reduce_perf` and the others."""
+
+
+@contextmanager
+def standin(*hosts: Host, **settings: object) -> Iterator[None]:
+    """Let the stand-ins on these hosts behave as STANDIN_… says: `standin(*lab.hosts, HANG_AT="1M")`."""
+    files = [host.path(f"/run/standin/{name}") for host in hosts for name in settings]
+    for file, value in zip(files, [*settings.values()] * len(hosts), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(str(value))
+    try:
+        yield
+    finally:
+        for file in files:
+            file.unlink(missing_ok=True)

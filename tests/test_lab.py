@@ -109,7 +109,8 @@ def test_hosts_behind_a_jump_host(lab: Labs) -> None:
 def test_mpirun_starts_ranks_on_all_hosts(lab: Labs, mpi: Mpi, count: int) -> None:
     hosts = lab(count, trust=True)
     names = [host.name for host in hosts.hosts]
-    done = hosts.ssh(hosts[0], " ".join([*mpi.argv(names), "hostname"]), check=True)
+    done = mpi.run(hosts, " ".join([*mpi.argv(names), "hostname"]))
+    assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == names
 
 

@@ -1,0 +1,268 @@
+"""The stand-in for nccl-tests behaves as the real programs do, by what its ranks really receive."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import Lab, processes
+from lab_hosts import STANDIN, Labs, Mpi, mpi_flavour, standin
+
+ALL_REDUCE = str(STANDIN / "all_reduce_perf")
+SWEEP = ("-b", "8", "-e", "64M", "-f", "4")
+EFA = {"NCCL_NET": "AWS Libfabric", "FI_PROVIDER": "efa"}
+SOCKET = {"NCCL_NET": "Socket"}
+
+
+def parse(text: str, *options: str, folder: Path) -> dict[str, Any]:
+    """What fabbench reads in an output."""
+    log = folder / "output.log"
+    log.write_text(text)
+    argv = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "--exit-zero", *options, str(log)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stderr, text)
+    (read,) = json.loads(done.stdout)["logs"]
+    assert isinstance(read, dict)
+    return read
+
+
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """This process's environment, with no variable of NCCL's or of a launcher but those given."""
+    foreign = ("NCCL_", "FI_", "OMPI_", "PMI", "SLURM_", "STANDIN_")
+    return {**{key: value for key, value in os.environ.items() if not key.startswith(foreign)}, **env}
+
+
+def alone(*arguments: str, program: str = ALL_REDUCE, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the stand-in without a launcher."""
+    argv = [program, *arguments]
+    return subprocess.run(argv, env=environment(env), capture_output=True, text=True, check=False, timeout=60)
+
+
+def started(mpi: Mpi, hosts: list[str], env: Mapping[str, str], *arguments: str, slots: int = 1) -> str:
+    """The shell command by which a user on the head node starts the stand-in."""
+    passed: list[str] = []
+    for key, value in {"NCCL_DEBUG": "INFO", **env}.items():
+        passed += ["-genv", key, value] if mpi.name == "mpich" else ["-x", f"{key}={value}"]
+    return shlex.join([*mpi.argv(hosts, slots=slots), *passed, ALL_REDUCE, *arguments])
+
+
+def on(lab: Lab, env: Mapping[str, str], *arguments: str, flavour: str = "openmpi4") -> str:
+    """The output of a run on all hosts of a lab."""
+    mpi = mpi_flavour(flavour)
+    done = mpi.run(lab, started(mpi, [host.name for host in lab.hosts], env, *arguments))
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(
+    ("env", "network", "trouble"),
+    [
+        ({}, "socket", False),
+        (SOCKET, "socket", False),
+        (EFA, "efa", False),
+        ({"NCCL_NET": "libfabric"}, "efa", False),
+        ({"FI_PROVIDER": "efa"}, "efa", False),
+        ({"FI_PROVIDER": "tcp"}, "libfabric-tcp", False),
+        ({"NCCL_NET": "IB"}, "ib", False),
+        ({"FI_PROVIDER": ""}, "socket", True),
+        ({"FI_PROVIDER": "efa", "STANDIN_NO_EFA": "1"}, "socket", True),
+    ],
+)
+def test_the_network_follows_from_the_environment(
+    env: dict[str, str], network: str, *, trouble: bool, tmp_path: Path
+) -> None:
+    done = alone(*SWEEP, **{"NCCL_DEBUG": "INFO", **env})
+    assert done.returncode == 0, done.stderr
+    read = parse(done.stdout, folder=tmp_path)
+    assert (read["outcome"], read["facts"]["network"]) == ("ok", network)
+    assert ("plugin-failed" in [finding["code"] for finding in read["findings"]]) == trouble
+    assert ("NCCL WARN NET/OFI Unable" in done.stdout) == trouble
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("env", [{**EFA, "STANDIN_NO_EFA": "1"}, {"NCCL_NET": "AWS"}, {"NCCL_NET": "gIB"}])
+def test_a_named_network_that_is_not_there_fails(env: dict[str, str], tmp_path: Path) -> None:
+    done = alone(*SWEEP, NCCL_DEBUG="INFO", **env)
+    assert done.returncode == 3
+    assert "NCCL WARN Failed to initialize any NET plugin" in done.stdout
+    assert parse(done.stdout, folder=tmp_path)["outcome"] == "failed"
+
+
+@pytest.mark.local
+def test_without_debugging_nothing_is_proven(tmp_path: Path) -> None:
+    done = alone(*SWEEP, **EFA)
+    assert "NCCL INFO" not in done.stdout
+    assert parse(done.stdout, "--fabric", "efa", folder=tmp_path)["outcome"] == "unproven"
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("program", sorted(path.name for path in STANDIN.glob("*_perf")))
+def test_every_collective_is_read(program: str, tmp_path: Path) -> None:
+    done = alone("-b", "1K", "-e", "1M", "-f", "8", "-g", "4", "-c", "0", program=str(STANDIN / program))
+    read = parse(done.stdout, folder=tmp_path)
+    assert (read["outcome"], read["case"]) == ("ok", program.removesuffix("_perf"))
+    assert read["damaged"] == []
+    assert read["facts"]["checked"] == "no"
+    assert len({sample["size"] for sample in read["samples"]}) == 4
+
+
+@pytest.mark.local
+def test_the_recorded_figures_are_given_back(tmp_path: Path) -> None:
+    recorded = (Path(__file__).parent / "logs/nccl/x-net-socket.txt").read_text()
+    env = {"NCCL_DEBUG": "INFO", **SOCKET}
+    first, second = (f"env NCCL_HOSTID={name} {ALL_REDUCE} -b 64M -e 64M" for name in "ab")
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "1", *first.split()]
+    argv += [":", "-np", "1", *second.split()]
+    done = subprocess.run(argv, env=environment(env), capture_output=True, text=True, check=True)
+    (row,) = re.findall(r"^ +67108864 .*", done.stdout, re.MULTILINE)
+    assert row.split()[5:9] == ["14118.4", "4.75", "4.75", "0"]
+    assert row in recorded
+    facts = parse(done.stdout, "--fabric", "tcp", folder=tmp_path)["facts"]
+    assert (facts["transport"], facts["nodes"]) == ("socket", 2)
+
+
+@pytest.mark.local
+def test_jitter_is_repeatable(tmp_path: Path) -> None:
+    outputs = [alone(*SWEEP, STANDIN_JITTER="0.05", STANDIN_SEED=seed).stdout for seed in ("1", "1", "2")]
+    tables = [parse(text, folder=tmp_path)["samples"] for text in outputs]
+    assert tables[0] == tables[1] != tables[2]
+    steady = [parse(alone(*SWEEP).stdout, folder=tmp_path)["samples"] for _ in range(2)]
+    assert steady[0] == steady[1]
+
+
+@pytest.mark.local
+def test_faults(tmp_path: Path) -> None:
+    wrong = alone(*SWEEP, STANDIN_WRONG="128K")
+    assert wrong.returncode == 1
+    assert parse(wrong.stdout, folder=tmp_path)["outcome"] == "corrupt"
+    assert alone(*SWEEP, STANDIN_EXIT_AT="128K:0:5").returncode == 5
+    assert alone(*SWEEP, STANDIN_EXIT_AT="128K:0:-9").returncode == -signal.SIGKILL
+    bad = alone("--bogus")
+    assert (bad.returncode, "USAGE: all_reduce_perf" in bad.stdout) == (0, True)
+    assert "unrecognized option '--bogus'" in bad.stderr
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(("prefix", "streams"), [((), False), (("stdbuf", "-oL"), True)])
+def test_rows_are_held_back_without_stdbuf(prefix: tuple[str, ...], *, streams: bool) -> None:
+    argv = [*prefix, ALL_REDUCE, "-b", "8", "-e", "64", "-f", "2"]
+    env = environment({"STANDIN_HANG_AT": "32"})
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as run:
+        assert run.stdout
+        os.set_blocking(run.stdout.fileno(), False)
+        seen = b""
+
+        def rows() -> int:
+            nonlocal seen
+            seen += (run.stdout.read() if run.stdout else None) or b""
+            return len(re.findall(rb"^ +\d+ .*\n", seen, re.MULTILINE))
+
+        if streams:
+            assert processes.eventually(lambda: rows() == 2)
+        else:
+            time.sleep(1)
+            assert (rows(), seen) == (0, b"")
+        run.kill()
+
+
+@pytest.mark.local
+def test_sigterm_can_be_ignored() -> None:
+    env = environment({"STANDIN_HANG_AT": "8", "STANDIN_IGNORE_TERM": "1"})
+    argv = ["stdbuf", "-oL", ALL_REDUCE, "-b", "8", "-e", "8"]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE) as run:
+        assert run.stdout
+        assert run.stdout.readline()
+        run.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            run.wait(0.5)
+        run.kill()
+
+
+Runs = Callable[..., str]
+
+
+@pytest.fixture
+def runs(lab: Labs, mpi: Mpi) -> Runs:
+    """Runs the stand-in on two hosts, by each mpirun in turn."""
+    return partial(on, lab(2, trust=True), flavour=mpi.name)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(("env", "fabric", "transport"), [(EFA, "efa", "efa"), (SOCKET, "tcp", "socket")])
+def test_fabbench_reads_what_carried_the_data(
+    env: dict[str, str], fabric: str, transport: str, runs: Runs, tmp_path: Path
+) -> None:
+    text = runs(env, *SWEEP)
+    read = parse(text, "--fabric", fabric, folder=tmp_path)
+    assert (read["outcome"], read["facts"]["transport"]) == ("ok", transport)
+    assert (read["facts"]["hosts"], read["facts"]["nodes"], read["facts"]["ranks"]) == (2, 2, 2)
+    assert read["facts"].get("nics") == (4 if fabric == "efa" else None)
+    other = "tcp" if fabric == "efa" else "efa"
+    assert parse(text, "--fabric", other, folder=tmp_path)["outcome"] == "off-fabric"
+
+
+@pytest.mark.lab
+def test_sockets_are_slower_than_efa_and_name_their_interface(lab: Labs, tmp_path: Path) -> None:
+    hosts = lab(4, trust=True)
+    fast = parse(on(hosts, EFA, *SWEEP), folder=tmp_path)
+    slow = parse(on(hosts, {**SOCKET, "NCCL_SOCKET_IFNAME": "fab1"}, *SWEEP), folder=tmp_path)
+    assert slow["facts"]["interface"] == "fab1"
+    best = [max(s["value"] for s in read["samples"] if s["metric"] == "busbw") for read in (fast, slow)]
+    assert best[0] > 4 * best[1]
+
+
+@pytest.mark.lab
+def test_one_host_can_lack_devices(lab: Labs, tmp_path: Path) -> None:
+    hosts = lab(2, trust=True)
+    with standin(hosts[1], NICS=2):
+        read = parse(on(hosts, EFA, *SWEEP), "--fabric", "efa", folder=tmp_path)
+        assert "nics-disagree" in [finding["code"] for finding in read["findings"]]
+    with standin(hosts[1], NO_EFA=1):
+        command = started(mpi_flavour("openmpi4"), ["node0", "node1"], EFA, *SWEEP)
+        done = hosts.ssh(hosts[0], command)
+    assert done.returncode == 3
+    assert "Failed to initialize any NET plugin" in done.stdout
+
+
+@pytest.mark.lab
+def test_debug_lines_go_to_files_of_their_own(lab: Labs, tmp_path: Path) -> None:
+    hosts = lab(2, trust=True)
+    text = on(hosts, {**EFA, "NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, *SWEEP)
+    assert "NCCL INFO" not in text
+    for host in hosts.hosts:
+        (file,) = host.path("/tmp").glob("nccl.*")
+        assert re.fullmatch(rf"nccl\.{host.name}\.\d+", file.name)
+        assert "Using network AWS Libfabric" in file.read_text()
+        file.unlink()
+
+
+@pytest.mark.lab
+def test_a_rank_that_ends_ends_the_run(lab: Labs) -> None:
+    hosts = lab(2, trust=True)
+    before = hosts.traces()
+    command = started(mpi_flavour("openmpi4"), ["node0", "node1"], SOCKET, *SWEEP)
+    with standin(*hosts.hosts, EXIT_AT="8K:1:5"):
+        done = hosts.ssh(hosts[0], command)
+    assert done.returncode == 5
+    assert " 2048 " in done.stdout
+    assert " 8192 " not in done.stdout
+    assert hosts.left_since(before) == []
+
+
+@pytest.mark.lab
+def test_without_mpi_every_rank_prints_a_table(lab: Labs) -> None:
+    hosts = lab(2, trust=True)
+    with standin(*hosts.hosts, NO_MPI=1):
+        text = on(hosts, SOCKET, *SWEEP)
+    assert text.count("# Collective test concluded: all_reduce_perf") == 2
