@@ -43,8 +43,15 @@ def start(
     store: Path, arguments: Sequence[str], *, before: Callable[[], None] | None = None
 ) -> "subprocess.Popen[str]":
     """Start a run that goes on until something happens to it; `before` is called in its process."""
+    return start_program(store, ("run", "pingpong", "--on", "local", *arguments), before=before)
+
+
+def start_program(
+    store: Path, arguments: Sequence[str], *, before: Callable[[], None] | None = None
+) -> "subprocess.Popen[str]":
+    """Start fabbench; `before` is called in its process."""
     return subprocess.Popen(
-        argv("run", "pingpong", "--on", "local", *arguments),
+        argv(*arguments),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -156,7 +156,8 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` by fabrics that are there."""
     if token not in {AB, AUTO}:
         return (token,)
-    there = [name for name in RDMA if all(not work.lacks(name, host) for host in inventory.hosts)]
+    network = not _inside(inventory, work)
+    there = [name for name in RDMA if network and all(not work.lacks(name, host) for host in inventory.hosts)]
     if token == AB:
         if not there:
             names = ", ".join(host.name for host in inventory.hosts)
@@ -172,6 +173,12 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
     carriers(fabric, benchmark)
+    if fabric not in INTRA_HOST and _inside(inventory, work):
+        raise RequestError(
+            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: "
+            "the ranks of one host use no network.",
+            hint="Name more hosts. On local, --virtual-nodes 2 makes two hosts of one machine's GPUs.",
+        )
     several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(
@@ -185,6 +192,11 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
                 f"{fabric} cannot be measured on {host.name}: {why} {_looked(inventory)}",
                 hint="Nothing was started. Name a fabric that was found, or another target with --on.",
             )
+
+
+def _inside(inventory: Inventory, work: Work) -> bool:
+    """Whether everything stays inside one host, where MPI's ranks never go by a network."""
+    return work.needs.mpi and len(inventory.hosts) == 1
 
 
 def _looked(inventory: Inventory) -> str:

@@ -30,7 +30,7 @@ end_programs() {
     while pids=$(marked) && [ -n "$pids" ] && [ "$tries" -lt 60 ]; do
         case $tries in
         0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
-        2[0-9] | [345]*) kill -KILL $pids; ended="$ended $pids" ;;
+        [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
         esac 2>/dev/null
         tries=$((tries + 1))
         sleep 0.1

@@ -1,0 +1,119 @@
+"""`fabbench run nccl` on this machine: real mpirun, and a stand-in for NCCL that plays recordings.
+
+The stand-in chooses what it plays from the environment that each rank really got.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fabbench.model import Outcome
+from lab_hosts import STANDIN
+from local_runs import argv, environment, eventually, fabbench, nothing_left, output, start_program, the_run
+
+pytestmark = pytest.mark.local
+
+FAST = ("-e", "1K", "--repeat", "1")
+
+
+def arguments(*more: str) -> tuple[str, ...]:
+    return ("run", "nccl", "--on", "local", "--gpus", "4", "--bin-dir", str(STANDIN), *more)
+
+
+def nccl(store: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return fabbench(store, *arguments(*more))
+
+
+def test_sockets_against_nvlink_on_one_machine(tmp_path: Path) -> None:
+    done = nccl(tmp_path, "--virtual-nodes", "2", "--fabric", "p2p", "--no-efa", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "p2p carried the data; tcp: socket carried the data" in done.stdout
+    run = the_run(tmp_path)
+    for arm, transport in (("p2p", "p2p"), ("tcp", "socket")):
+        (log,) = run.logs(arm)
+        assert log.facts["transport"] == transport
+        assert sorted({point.size for point in log.points}) == [8, 16, 32, 64, 128, 256, 512, 1024]
+    assert nothing_left(tmp_path)
+
+
+def test_one_machine_has_no_network_to_measure(tmp_path: Path) -> None:
+    done = nccl(tmp_path, "--no-efa", *FAST)
+    assert done.returncode == 2, done.stderr
+    assert "the ranks of one host use no network" in done.stderr
+    assert "--virtual-nodes 2" in done.stderr
+
+
+def test_a_run_off_its_fabric_is_ended_in_its_first_seconds(tmp_path: Path) -> None:
+    """Fewer NICs than were asked for: NCCL says so long before the first row, which takes 30 s here."""
+    more = ("--virtual-nodes", "2", "--fabric", "ofi-tcp", "--nics", "8", "--env", "STANDIN_ROW_S=30")
+    done = nccl(tmp_path, *more, *FAST)
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("ofi-tcp")
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert "fabbench ended it then" in (log.reason or "")
+    assert nothing_left(tmp_path)
+
+
+def test_a_silent_run_is_a_timeout(tmp_path: Path) -> None:
+    hang = ("--env", "STANDIN_HANG_AT=256", "--silence", "2")
+    done = nccl(tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", *hang, *FAST)
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert log.outcome is Outcome.TIMEOUT
+    assert "nothing was printed for 2 s" in (log.reason or "")
+    assert {point.size for point in log.points} == {8, 16, 32, 64, 128}
+    assert nothing_left(tmp_path)
+
+
+def test_rows_are_stored_while_they_come(tmp_path: Path) -> None:
+    more = ("--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_ROW_S=1", "-e", "1M")
+    run = start_program(tmp_path, arguments(*more))
+    try:
+        assert eventually(lambda: len(rows(tmp_path)) >= 3)
+        assert run.poll() is None
+    finally:
+        run.terminate()
+        run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert nothing_left(tmp_path)
+
+
+def rows(store: Path) -> list[str]:
+    lines = (line.rpartition("<stdout>:")[2].split() for line in output(store).splitlines())
+    return [words[0] for words in lines if len(words) > 8 and words[0].isdigit()]
+
+
+def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
+    done = nccl(
+        tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_EXIT_AT=128:3:9", *FAST
+    )
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert log.outcome is Outcome.FAILED
+    assert nothing_left(tmp_path)
+
+
+def test_a_missing_program_is_said_before_anything_starts(tmp_path: Path) -> None:
+    done = fabbench(
+        tmp_path, "run", "nccl", "--on", "local", "--gpus", "2", "--bin-dir", "/nowhere", "--no-efa"
+    )
+    assert done.returncode == 3
+    assert "all_reduce_perf cannot be found" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_environment_of_ranks_is_that_of_the_plan(tmp_path: Path) -> None:
+    """What the caller's shell has set must not decide: the baseline is chosen."""
+    foreign = {"FI_PROVIDER": "efa", "NCCL_NET": "AWS Libfabric", "NCCL_ALGO": "Ring"}
+    done = subprocess.run(
+        [*argv(*arguments("--virtual-nodes", "2", "--no-efa", *FAST))],
+        env={**environment(tmp_path), **foreign},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert (log.outcome, log.facts["transport"]) == (Outcome.OK, "socket")
