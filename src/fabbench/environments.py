@@ -120,9 +120,14 @@ def _verbs(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
     """Keep sockets off the RDMA NICs, and give RoCE the GID that all hosts agree on."""
     if fabric == "tcp" and any(host.linked("ib") or host.linked("roce") for host in hosts):
         return {"NCCL_IB_DISABLE": "1"}
+    return gid("NCCL_IB_GID_INDEX", fabric, hosts)
+
+
+def gid(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
+    """Name by a variable the index of RoCE's GID, where all devices of all hosts have the same."""
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
     if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
-        return {"NCCL_IB_GID_INDEX": str(index)}
+        return {variable: str(index)}
     return {}
 
 
@@ -205,3 +210,13 @@ def _command(argv: tuple[str, ...], given: Environment, part: str) -> Command:
 def program(name: str, host: Host) -> str:
     """Give a program's path on a host; its name where the path was not asked for."""
     return host.programs.get(name, name)
+
+
+def refuse_own(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
+    """Raise RequestError for a word among extra options that is an option of fabbench's command."""
+    for word in extra:
+        if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
+            raise RequestError(
+                f"{word} stands behind --, but fabbench has to know what it says.",
+                hint="Write it before the --: fabbench's own options have the same letters, see --help.",
+            )

@@ -72,7 +72,7 @@ class NcclWork:
         _one_of("collective", self.collectives, COLLECTIVES)
         _one_of("type", (self.dtype,), (*WIDTHS, ALL))
         _one_of("operation", (self.op,), OPS)
-        refuse_own(self.extra, _OWN, _OWN_LONG)
+        environments.refuse_own(self.extra, _OWN, _OWN_LONG)
 
     @property
     def needs(self) -> Needs:
@@ -131,16 +131,6 @@ def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise RequestError(f"nccl-tests have no {what} {name}.", hint=f"One of {', '.join(known)}.")
-
-
-def refuse_own(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
-    """Raise RequestError for a word among extra options that is an option of fabbench's command."""
-    for word in extra:
-        if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
-            raise RequestError(
-                f"{word} stands behind --, but fabbench has to know what it says.",
-                hint="Write it before the --: fabbench's own options have the same letters, see --help.",
-            )
 
 
 def _printed(sweep: Sweep, name: str, width: int, ranks: int) -> set[int]:

@@ -7,6 +7,7 @@ import click
 
 BENCHMARKS: Final = {
     "nccl": "fabbench.cli.run_nccl",
+    "nvshmem": "fabbench.cli.run_nvshmem",
     "pingpong": "fabbench.cli.run_pingpong",
 }
 """Benchmark → the module that has its command."""

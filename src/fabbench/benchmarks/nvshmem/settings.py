@@ -17,7 +17,8 @@ _VERBS = frozenset({"ibrc", "ibdevx", "ibgda"})
 def stated(said: Preface, hosts: int = 0) -> dict[str, str | int]:
     """Say what debug text and settings come to, as facts. Debug text counts more: a setting is only a wish.
 
-    With PEs on two or more hosts, the transport that NVSHMEM says it initialised is what carried the data.
+    With PEs on two or more hosts, the transport that NVSHMEM says it initialised is what carried the data;
+    on one host, with none at all, PEs reach each other's memory themselves.
     """
     told = _told(said)
     facts: dict[str, str | int] = {}
@@ -26,6 +27,8 @@ def stated(said: Preface, hosts: int = 0) -> dict[str, str | int]:
         if provider:
             facts["provider"] = provider
         facts["network"] = _libfabric(provider)
+    elif transport == "none":
+        return {"transport": "p2p"} if "transport" in said.shown and hosts == 1 else {}
     elif transport:
         facts["network"] = "ib" if transport in _VERBS else transport
     if "fabric" in said.shown and transport == "libfabric":

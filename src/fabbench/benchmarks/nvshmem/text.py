@@ -11,7 +11,7 @@ _LONGEST_QUOTE = 300
 
 _SIEVE = re.compile(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
-    r"|sage"
+    r"|sage|Selected provider"
 )
 _MYPE = re.compile(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
 _OPTION = re.compile(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
@@ -19,9 +19,13 @@ _VERSION = re.compile(r"\bNVSHMEM v(\d{1,4}\.\d{1,4}\.\d{1,4})\b")
 _SETTING = re.compile(
     r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)"
 )
-# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first once the transport works.
+# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first once the transport works. Transports
+# write without NVSHMEM's prefix, on standard error, what they have to say (transport_common.h).
 _INITIALISED = re.compile(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
-_SELECTED = re.compile(r"NVSHMEM INFO Selected provider (\S+), fabric (\S+), nic (\S+), hmem (?:yes|no)")
+_NONE = re.compile(r"NVSHMEM INFO \w+ transport skipped in favor of: none\b")
+_SELECTED = re.compile(
+    r"(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (\S+), fabric (\S+), nic (\S+), hmem (?:yes|no)"
+)
 _FATAL = re.compile(
     r"This test requires exactly two processes|.*nvshmem initialization failed, exiting"
     r"|.*\bNVSHMEM (?:ERROR|ABORT)\b"
@@ -157,7 +161,7 @@ def note(text: str, preface: Preface, *, inside: bool) -> bool:
         return inside
     for name, value in _SETTING.findall(text):
         preface.settings[name] = (value.lower(), text.strip()[:_LONGEST_QUOTE])
-    if " NVSHMEM INFO " in text:
+    if " NVSHMEM INFO " in text or " Selected provider " in text:
         return _debug(text, preface, inside=inside)
     return _said(text, preface, inside=inside)
 
@@ -166,6 +170,8 @@ def _debug(text: str, preface: Preface, *, inside: bool) -> bool:
     line = text.strip()[:_LONGEST_QUOTE]
     if (match := _INITIALISED.search(text)) is not None:
         preface.shown.setdefault("transport", (match[1].lower(), line))
+    elif _NONE.search(text):
+        preface.shown.setdefault("transport", ("none", line))
     elif (match := _SELECTED.search(text)) is not None:
         preface.shown.setdefault("provider", (match[1], line))
         preface.shown.setdefault("fabric", (match[2], line))
