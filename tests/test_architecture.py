@@ -27,7 +27,7 @@ LAYERS: Mapping[str, set[str]] = {
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes"),
         *("session", "together", "drive"),
-        *("launchers", "run"),
+        *("launchers", "remote", "run"),
     },
     "command line": {"cli", "__main__"},
 }

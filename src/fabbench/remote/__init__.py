@@ -1,0 +1,1 @@
+"""Connections to other machines over ssh, as OpenSSH itself would make them."""

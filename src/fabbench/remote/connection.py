@@ -1,0 +1,277 @@
+"""One ssh connection: made as the user's configuration says, the host's key checked, nobody asked."""
+
+import math
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fabbench.errors import MachineError
+from fabbench.remote import carriers
+from fabbench.remote.handshake import DroppedError, log_in
+from fabbench.remote.library import paramiko
+from fabbench.remote.pipe import LostError, Pipe, lost
+from fabbench.remote.settings import Settings
+from fabbench.remote.words import command_line
+
+if TYPE_CHECKING:
+    from paramiko import Channel, Transport
+
+__all__ = ["Connection", "Done", "LostError", "Pipe"]
+
+_OPEN_S = 20.0
+_ANSWER_S = 10.0
+_TRIES = 8
+_BACK_OFF_S = 0.15
+_MOST_BACK_OFF_S = 3.0
+_INPUT_POLL_S = 0.01
+_PIECE = 1 << 15
+_POLL_S = 0.2
+_LINGER_S = 1.0
+_NO_CHANNEL = "sshd's MaxSessions may be in the way (10 programs at once on one connection is its default)."
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A program that ran to its end."""
+
+    status: int
+    """Exit status; -1: ended by a signal."""
+    out: list[str]
+    err: list[str]
+    """The last lines, should there be very many."""
+
+
+class Connection:
+    """A connection to one host. Its methods may be called from any thread."""
+
+    def __init__(
+        self, settings: Settings, *, accept_new: bool = False, via: "Connection | None" = None
+    ) -> None:
+        """`via` is the connection to the last of the host's jumps; left out, each gets one of its own.
+
+        `accept_new` writes down the key of a host that is not known, instead of refusing it.
+        """
+        paramiko()
+        self.settings = settings
+        self._accept_new = accept_new
+        if via is None and settings.jumps:
+            via = Connection(settings.jumps[-1], accept_new=accept_new)
+        self._via = via
+        self._lock = threading.Lock()
+        self._carrier: carriers.Carrier | None = None
+        self._transport: Transport | None = None
+        self._host_key = ("", "")
+        self._closed = threading.Event()
+        self._users: set[Connection] = set()
+        self._attempts = 0
+        self._failure: MachineError | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection is there, as far as is known."""
+        return self._transport is not None and self._transport.is_authenticated()
+
+    @property
+    def host_key(self) -> tuple[str, str]:
+        """The type and the base64 of the key that the host showed, and that was checked."""
+        return self._host_key
+
+    def connect(self) -> None:
+        """Connect, unless that is done; anew, where the connection broke or was closed.
+
+        Raises MachineError that says what was seen. Threads that wait for one attempt all get its failure.
+        """
+        before = self._attempts
+        with self._lock:
+            if self.alive:
+                return
+            if self._attempts != before and self._failure is not None:
+                raise self._failure
+            self._attempts += 1
+            self._closed.clear()
+            self._failure = None
+            try:
+                self._connect()
+            except MachineError as error:
+                self._failure = error
+                raise
+
+    def close(self) -> None:
+        """Close the connection, and those to jump hosts that nobody else uses. Programs over there run on."""
+        self._closed.set()
+        self._drop()
+        if self._via is not None:
+            self._via.release(self)
+
+    def release(self, user: "Connection") -> None:
+        """Close a jump host's connection once nobody goes through it."""
+        self._users.discard(user)
+        if not self._users:
+            self.close()
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
+        """Run a program to its end. Raises LostError, and MachineError when it takes longer than `timeout_s`.
+
+        On both the program may still be running.
+        """
+        deadline = time.monotonic() + timeout_s
+        pipe = self.open(argv)
+        out: list[str] = []
+        try:
+            self._feed(pipe, stdin, out, deadline, argv)
+            ended = math.inf
+            while True:
+                out += pipe.read()
+                if pipe.has_status():
+                    ended = min(ended, time.monotonic())
+                # What a program left behind may hold its outputs open for ever.
+                if pipe.closed or time.monotonic() > ended + _LINGER_S:
+                    break
+                pipe.wait(_POLL_S)
+                self._in_time(deadline, argv)
+        finally:
+            pipe.close()
+        return Done(-1 if pipe.status is None else pipe.status, out, list(pipe.err))
+
+    def open(self, argv: Sequence[str]) -> Pipe:
+        """Start a program that runs on. Raises LostError, and MachineError where it cannot be started."""
+        library = paramiko()
+        line = command_line(argv)
+        transport = self._transport
+        if transport is None or not transport.is_active():
+            raise lost(self.settings, "it is closed")
+        try:
+            channel: Channel = transport.open_session(timeout=_OPEN_S)
+            channel.exec_command(line)
+        except library.ChannelException as error:
+            raise MachineError(
+                f"{self.settings} starts no program: {error.text}.", hint=_NO_CHANNEL
+            ) from error
+        except (library.SSHException, EOFError, OSError) as error:
+            if transport.is_active() and "imeout" not in str(error):
+                raise MachineError(
+                    f"{self.settings} did not start {argv[0]}: {error}.", hint=_NO_CHANNEL
+                ) from error
+            raise lost(self.settings, error) from error
+        return Pipe(channel, self.settings, self.answers)
+
+    def answers(self, timeout_s: float = _ANSWER_S) -> bool:
+        """Ask the host's sshd for a sign of life."""
+        transport = self._transport
+        if transport is None or not transport.is_active():
+            return False
+        answered = threading.Event()
+
+        def ask() -> None:
+            try:
+                transport.global_request("keepalive@openssh.com", wait=True)
+            except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+                return
+            if transport.is_active():
+                answered.set()
+
+        threading.Thread(target=ask, name="fabbench ssh keepalive", daemon=True).start()
+        return answered.wait(timeout_s)
+
+    def _connect(self) -> None:
+        """Connect, several times if sshd is busy."""
+        begun = time.monotonic()
+        for attempt in range(_TRIES):
+            try:
+                with self._carried() as carrier:
+                    self._host_key = log_in(
+                        carrier, self.settings, accept_new=self._accept_new, started=self._started
+                    )
+            except DroppedError as error:
+                why = error
+            else:
+                return
+            # A random time, so that those who were turned away together do not come back together.
+            back_off_s = min(_BACK_OFF_S * 2**attempt, _MOST_BACK_OFF_S)
+            self._closed.wait(back_off_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
+        took = time.monotonic() - begun
+        raise MachineError(
+            f"{self.settings} closed the connection before a login, {_TRIES} times in {took:.0f} s: {why}.",
+            hint="Is it sshd that listens there? Of many connections at once it drops some (MaxStartups).",
+        )
+
+    @contextmanager
+    def _carried(self) -> Iterator[carriers.Carrier]:
+        """Get to the host's sshd. What goes wrong from here on closes everything again."""
+        try:
+            self._carrier = carrier = self._reach()
+            self._unless_closed()
+            yield carrier
+        except BaseException:
+            self._drop()
+            if self._carrier is not None:
+                self._carrier.close()
+            raise
+
+    def _reach(self) -> carriers.Carrier:
+        if self._via is not None:
+            self._via.hold(self)
+            try:
+                self._via.connect()
+            except MachineError as error:
+                raise MachineError(
+                    f"{self.settings} is behind a jump host. {error}", hint=error.hint
+                ) from error
+            jump = self._via.transport()
+            return carriers.through(jump, self.settings, self._via.settings)
+        if self.settings.proxy_command is not None:
+            return carriers.by_command(self.settings, self.settings.proxy_command)
+        return carriers.over_tcp(self.settings, self._opened)
+
+    def hold(self, user: "Connection") -> None:
+        """Note that somebody goes through this jump host."""
+        self._users.add(user)
+
+    def transport(self) -> "Transport":
+        """Give paramiko's connection. Raises LostError where there is none."""
+        if self._transport is None:
+            raise lost(self.settings, "it is closed")
+        return self._transport
+
+    def _opened(self, carrier: carriers.Carrier) -> None:
+        self._carrier = carrier
+        self._unless_closed()
+
+    def _unless_closed(self) -> None:
+        if self._closed.is_set():
+            raise lost(self.settings, "it was closed while connecting")
+
+    def _started(self, transport: "Transport") -> None:
+        self._transport = transport
+
+    def _drop(self) -> None:
+        """End the connection from any thread. Who is in the middle of making it closes the socket."""
+        if self._carrier is not None:
+            carriers.shut(self._carrier)
+        if self._transport is not None:
+            self._transport.close()
+
+    def _feed(self, pipe: Pipe, stdin: bytes, out: list[str], deadline: float, argv: Sequence[str]) -> None:
+        """Write a program's input while reading what it prints."""
+        left = memoryview(stdin)
+        while left:
+            sent = pipe.send_some(bytes(left[:_PIECE]))
+            left = left[sent:]
+            out += pipe.read()
+            if pipe.closed:
+                return
+            if not sent:
+                pipe.wait(_INPUT_POLL_S)
+            self._in_time(deadline, argv)
+        pipe.end_input()
+
+    def _in_time(self, deadline: float, argv: Sequence[str]) -> None:
+        if time.monotonic() >= deadline:
+            raise MachineError(
+                f"{argv[0]} on {self.settings} took too long: it was given up.",
+                hint="The machine may be overloaded, or a file system there hangs.",
+            )

@@ -1,0 +1,217 @@
+"""Files of known hosts: which key a host showed before, and what to say when it shows another.
+
+The format is that of man sshd, SSH_KNOWN_HOSTS FILE FORMAT: names with wildcards and negation,
+``[name]:port``, hashed names, ``@revoked``. Host certificates (``@cert-authority``) are not supported.
+"""
+
+import base64
+import binascii
+import fcntl
+import functools
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import translate
+from pathlib import Path
+
+from fabbench.errors import MachineError
+from fabbench.remote.settings import SSH_PORT, Settings
+
+_HASHED = "|1|"
+_RSA = ("rsa-sha2-512", "rsa-sha2-256")
+_WRITING = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """One line of a file of known hosts."""
+
+    file: str
+    line: int
+    marker: str
+    """``@revoked``, ``@cert-authority`` or nothing."""
+    names: tuple[str, ...]
+    kind: str
+    """``ssh-ed25519`` and the like."""
+    key: str
+    """In base64."""
+
+    def concerns(self, name: str) -> bool:
+        """Whether the line is about a host."""
+        if any(pattern.startswith("!") and _matches(pattern[1:], name) for pattern in self.names):
+            return False
+        return any(_matches(pattern, name) for pattern in self.names)
+
+
+def names_of(settings: Settings) -> tuple[str, ...]:
+    """Give the names under which a host is looked for, the one to write down first."""
+    if settings.host_key_alias is not None:
+        return (settings.host_key_alias.lower(),)
+    name = settings.address.lower()
+    return (name,) if settings.port == SSH_PORT else (f"[{name}]:{settings.port}", name)
+
+
+def known_kinds(settings: Settings) -> tuple[str, ...]:
+    """Give the algorithms of the keys that are known of a host, so that it is asked for one of those."""
+    kinds = dict.fromkeys(known.kind for known in _about(settings) if not known.marker)
+    return tuple(name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,)))
+
+
+def fingerprint(key: str) -> str:
+    """Write a key's fingerprint as OpenSSH does: ``SHA256:...``."""
+    digest = hashlib.sha256(base64.b64decode(key)).digest()
+    return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def check(settings: Settings, kind: str, key: str, *, accept_new: bool) -> None:
+    """Check the key that a host showed. Raises MachineError for one that is revoked, unknown or another.
+
+    With `accept_new` the key of a host of which none is known is written into the user's first file.
+    """
+    about = list(_about(settings))
+    shown = f"{kind} {fingerprint(key)}"
+    for known in about:
+        if known.marker == "@revoked" and known.key == key:
+            raise MachineError(
+                f"{settings} shows the host key {shown}, which {known.file}, line {known.line}, revokes.",
+                hint="Whoever revoked it knows why; do not connect to this host.",
+            )
+    plain = [known for known in about if not known.marker]
+    if any((known.kind, known.key) == (kind, key) for known in plain):
+        return
+    exactly = [known for known in plain if known.concerns(names_of(settings)[0])]
+    if exactly:
+        raise _changed(settings, shown, exactly)
+    if not accept_new:
+        raise _unknown(settings, shown, [known for known in about if known.marker == "@cert-authority"])
+    _remember(settings, kind, key)
+
+
+def _changed(settings: Settings, shown: str, exactly: Sequence[Known]) -> MachineError:
+    kind = shown.partition(" ")[0]
+    old = next((known for known in exactly if known.kind == kind), exactly[0])
+    return MachineError(
+        f"The host key of {settings} is not the known one: it shows {shown}; {old.file}, line {old.line}, "
+        f"has {old.kind} {fingerprint(old.key)}.",
+        hint="Somebody may listen in; or the machine was set up anew. Where you know that it was: "
+        f"ssh-keygen -R '{names_of(settings)[0]}' -f '{old.file}'",
+    )
+
+
+def _unknown(settings: Settings, shown: str, authorities: Sequence[Known]) -> MachineError:
+    file = _first_file(settings)
+    aside = ""
+    if authorities:
+        where = f"{authorities[0].file}, line {authorities[0].line}"
+        aside = (
+            f" The certificate authority of {where}, does not help: fabbench does not read host certificates."
+        )
+    port = "" if settings.port == SSH_PORT else f"-p {settings.port} "
+    return MachineError(
+        f"{file} does not know {settings}, which shows the host key {shown}.{aside}",
+        hint=f"Connect once by hand and compare the fingerprint (ssh {settings.name}), or take the key "
+        f"unseen: ssh-keyscan {port}{settings.address} >>{file}, or --accept-new-host-keys.",
+    )
+
+
+def _first_file(settings: Settings) -> str:
+    return next(iter(settings.known_hosts), str(Path.home() / ".ssh/known_hosts"))
+
+
+def _about(settings: Settings) -> Iterator[Known]:
+    """Give the lines about a host; a key known under its name alone counts for each of its ports."""
+    names = names_of(settings)
+    for file in settings.known_hosts:
+        yield from (known for known in _lines(file) if any(known.concerns(name) for name in names))
+
+
+def _lines(file: str) -> Iterable[Known]:
+    try:
+        status = Path(file).stat()
+    except OSError:
+        return ()
+    return _read(file, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+@functools.lru_cache(maxsize=16)
+def _read(file: str, *_version: int) -> tuple[Known, ...]:
+    """Read a file. As with ssh, lines that make no sense, and files that cannot be read, know nobody."""
+    try:
+        lines = Path(file).read_text("utf-8", "replace").split("\n")
+    except OSError:
+        return ()
+    return tuple(known for number, line in enumerate(lines, 1) for known in _entry(file, number, line))
+
+
+def _entry(file: str, number: int, line: str) -> Iterator[Known]:
+    words = line.split()
+    if not words or words[0].startswith("#"):
+        return
+    marker = words.pop(0) if words[0].startswith("@") else ""
+    if len(words) < 3 or marker not in {"", "@revoked", "@cert-authority"}:
+        return
+    try:
+        base64.b64decode(words[2], validate=True)
+    except binascii.Error:
+        return
+    names = tuple(words[0].split(","))
+    yield Known(file=file, line=number, marker=marker, names=names, kind=words[1], key=words[2])
+
+
+def _matches(pattern: str, name: str) -> bool:
+    if pattern.startswith(_HASHED):
+        return _matches_hash(pattern, name)
+    return bool(_pattern(pattern.lower()).fullmatch(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern(pattern: str) -> re.Pattern[str]:
+    # Brackets belong to names with ports here; * and ? alone are wildcards.
+    return re.compile(translate(pattern.replace("[", "[[]")))
+
+
+def _matches_hash(pattern: str, name: str) -> bool:
+    salt, _, digest = pattern.removeprefix(_HASHED).partition("|")
+    try:
+        found = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
+        return hmac.compare_digest(found, base64.b64decode(digest))
+    except binascii.Error:
+        return False
+
+
+def _remember(settings: Settings, kind: str, key: str) -> None:
+    """Add a key to the user's first file, unless somebody did meanwhile."""
+    path = Path(_first_file(settings))
+    name = names_of(settings)[0]
+    if settings.hash_names:
+        salt = secrets.token_bytes(20)
+        digest = hmac.digest(salt, name.encode(), "sha1")
+        name = f"{_HASHED}{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with _WRITING:  # among threads; the file's lock is for other processes
+            opened = os.open(path, flags, 0o600)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX)
+                _read.cache_clear()
+                plain = [known for known in _about(settings) if not known.marker]
+                if not any((known.kind, known.key) == (kind, key) for known in plain):
+                    line = f"{name} {kind} {key}\n".encode()
+                    os.write(opened, line if _ends_with_newline(path) else b"\n" + line)
+            finally:
+                os.close(opened)
+    except OSError as error:
+        raise MachineError(
+            f"The host key of {settings} cannot be added to {path}: {error.strerror}.",
+            hint="Connect once by hand, or make the file writable.",
+        ) from error
+
+
+def _ends_with_newline(path: Path) -> bool:
+    return not path.is_file() or path.read_bytes()[-1:] in {b"", b"\n"}
