@@ -177,6 +177,21 @@ def test_rows_are_held_back_without_stdbuf(prefix: tuple[str, ...], *, streams: 
 
 
 @pytest.mark.local
+def test_a_run_that_is_ended_leaves_no_folder() -> None:
+    def folders() -> set[Path]:
+        return set(Path("/var/tmp").glob("standin-*-3"))
+
+    argv = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3", ALL_REDUCE, "-b", "8", "-e", "8"]
+    before = folders()
+    with subprocess.Popen(argv, env=environment({"STANDIN_HANG_AT": "8"}), stdout=subprocess.PIPE) as run:
+        assert processes.eventually(lambda: len(folders() - before) == 1)
+        (folder,) = folders() - before
+        assert processes.eventually((folder / "progress").exists)
+        run.terminate()
+    assert processes.eventually(lambda: not folder.exists())
+
+
+@pytest.mark.local
 def test_sigterm_can_be_ignored() -> None:
     env = environment({"STANDIN_HANG_AT": "8", "STANDIN_IGNORE_TERM": "1"})
     argv = ["stdbuf", "-oL", ALL_REDUCE, "-b", "8", "-e", "8"]

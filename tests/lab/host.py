@@ -146,7 +146,8 @@ class Host:
     def processes(self) -> dict[int, list[str]]:
         """Command lines of all that runs on the host, by process id as this program sees it."""
         found = {pid: processes.command(pid) for pid in self._pids() if pid != self.pid}
-        return {pid: line for pid, line in found.items() if line and line != ["sleep", "infinity"]}
+        ours = (["sleep", "infinity"], processes.command(self.pid))
+        return {pid: line for pid, line in found.items() if line and line not in ours}
 
     def files(self, folder: str) -> dict[str, str]:
         """All that is below a folder of the host: path → a sign of its content."""

@@ -54,6 +54,9 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     host = os.environ.get("NCCL_HOSTID") or place.host
     meeting = Meeting(place, f"{place.host} {place.pid} {place.local} {host}") if place.size > 1 else None
     told = [line.split() for line in meeting.told] if meeting else [[place.host, str(place.pid), "0", host]]
+    if meeting and not setting("IGNORE_TERM"):
+        meeting.leave_on(signal.SIGTERM)
+        meeting.leave_on(signal.SIGINT)
     gpus = int(options["g"]) * int(options["t"])
     if place.rank == 0:
         out.write(banner(program, options, told, gpus))
@@ -64,6 +67,9 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     for page in choice.pages:
         debug.page(page)
     if not choice.network:
+        # Rank 0 has seen all the others read what they need; they do not know of each other.
+        if meeting and place.rank == 0:
+            meeting.leave()
         return fail(place, out)
     debug.page("ready")
     connect(debug, place, where, choice)
@@ -166,6 +172,8 @@ def lead(table: Table, out: Writer, meeting: Meeting | None) -> None:
             meeting.say("progress", str(asked))
         if leaves(0, asked):
             out.flush()
+            if meeting:
+                meeting.leave()
             end()
         if (hang and asked >= size(hang)) or others_leave(asked):
             while True:
@@ -179,6 +187,7 @@ def follow(place: Place, meeting: Meeting) -> None:
     if fault(place.rank):
         while not meeting.over():
             if leaves(place.rank, int(meeting.read("progress") or 0)):
+                meeting.leave()
                 end()
             time.sleep(0.02)
     meeting.wait()

@@ -1,8 +1,10 @@
 """Which rank this process is, whom it runs with, and the settings that tests give it."""
 
+import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import time
 from pathlib import Path
@@ -79,8 +81,9 @@ class Meeting:
     def say(self, name: str, text: str) -> None:
         """Write something for the other ranks."""
         new = self.folder / f"{name}.{self.place.rank}.new"
-        new.write_text(text)
-        new.rename(self.folder / name)
+        with contextlib.suppress(FileNotFoundError):  # another rank was ended, and took the folder away
+            new.write_text(text)
+            new.rename(self.folder / name)
 
     def read(self, name: str) -> str:
         """Read what another rank wrote; empty if it has not."""
@@ -105,8 +108,18 @@ class Meeting:
     def wait(self) -> None:
         """Wait until rank 0 has ended."""
         fcntl.flock(self._lock, fcntl.LOCK_SH)
+        self.leave()
+
+    def leave_on(self, number: int) -> None:
+        """Leave no folder behind when a signal ends this rank."""
+
+        def end(number: int, _frame: object) -> None:
+            self.leave()
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+        signal.signal(number, end)
 
     def leave(self) -> None:
-        """End the meeting."""
+        """End the meeting: the folder goes, whoever comes first."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self._lock.close()
