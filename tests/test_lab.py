@@ -213,3 +213,13 @@ def test_many_hosts_are_up_in_seconds(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab", Options(hosts=32)) as hosts:
         assert time.monotonic() - begin < 60
         assert hosts.ssh(hosts[31], "hostname").stdout == "node31\n"
+
+
+def test_hosts_see_what_is_shared_and_follow_their_options(lab: Labs, tmp_path: Path) -> None:
+    folder = tmp_path / "with a blank"
+    folder.mkdir()
+    (folder / "mark").touch()
+    (host,) = lab(1, share=(folder,), tmp="4m", sshd=("Banner /etc/hosts",)).hosts
+    assert host.files(str(folder)).keys() == {f"{folder}/mark"}
+    assert "4.0M" in host.sh(["df", "-h", "/tmp"]).stdout
+    assert "198.18.1.10 node0" in host.lab.ssh(host, "true", check=True).stderr
