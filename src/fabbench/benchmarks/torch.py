@@ -18,6 +18,7 @@ from fabbench.units import format_size
 
 _FAILED = re.compile(
     r"(?:\[rank\d+\]: ?)?torch\.(?:distributed|multiprocessing)\.[\w.]*(?:Error|Exception)\b.*"
+    r"|ModuleNotFoundError: No module named 'torch'.*"
 )
 _FAILED_INSIDE = re.compile(
     r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload (?:of \w+ )?was measured !!!"
@@ -124,7 +125,7 @@ class TorchReader:
         if text.startswith("- software: ") and (versions := text_of.read_environment(text)) is not None:
             self._environment[stream] = versions
             return None
-        if "torch." in text and _FAILED.fullmatch(text):
+        if "torch" in text and _FAILED.fullmatch(text):
             return self._fail(line, self._reports.get(stream) or self._any())
         report = self._reports.get(stream)
         return self._inside(line, report) if report is not None else None

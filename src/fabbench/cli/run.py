@@ -9,6 +9,7 @@ BENCHMARKS: Final = {
     "nccl": "fabbench.cli.run_nccl",
     "nvshmem": "fabbench.cli.run_nvshmem",
     "pingpong": "fabbench.cli.run_pingpong",
+    "torch": "fabbench.cli.run_torch",
 }
 """Benchmark → the module that has its command."""
 
