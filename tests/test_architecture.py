@@ -27,7 +27,7 @@ LAYERS: Mapping[str, set[str]] = {
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes"),
         *("session", "together", "drive"),
-        *("launchers", "remote", "run", "programs"),
+        *("launchers", "remote", "run", "watch", "programs"),
     },
     "command line": {"cli", "__main__"},
 }

@@ -296,6 +296,7 @@ from fabbench.run import carry_out
 from fabbench.store import RunWriter
 
 class Screen:
+    nics = None
     def begin(self, trial, number): pass
     def end(self, trial, logs): pass
     def point(self, trial, point):

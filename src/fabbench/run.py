@@ -10,12 +10,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
+from fabbench.counters.around import judged
 from fabbench.errors import FabbenchError
 from fabbench.judge import refusal
 from fabbench.launchers import Place
 from fabbench.model import Ending, Log, Plan, Point, Trial
 from fabbench.parse import Result, Session
 from fabbench.store import ExecutionWriter, RunWriter, nothing_read
+from fabbench.watch import View, Watch
 
 _LOOK_S = 0.3
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
@@ -32,6 +34,10 @@ class Watcher(Protocol):
 
     def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
         """Take note that a trial has ended, and of how it is judged."""
+
+    @property
+    def nics(self) -> View | None:
+        """Who is told every few seconds what the NICs move; None: nobody."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,7 +64,7 @@ def carry_out(
             watcher.begin(trial, number)
             with writer.execution(trial) as execution:
                 running = _Execution(trial, execution, watcher, results, stops_off_fabric=not keep_going)
-                logs = running.run(plan.benchmark, place)
+                logs = running.run(plan.benchmark, place, Watch(place, trial, watcher.nics))
             results.logs[trial.arm.label] += logs
             watcher.end(trial, logs)
             if results.interrupted or results.failure is not None:
@@ -92,27 +98,43 @@ class _Execution:
         self._session = Session(str(self._output), proof=trial.proof)
         self._logs: list[Log] = []
 
-    def run(self, benchmark: str, place: Place) -> tuple[Log, ...]:
+    def run(self, benchmark: str, place: Place, nics: Watch) -> tuple[Log, ...]:
         """Run the trial, and judge it however it ends."""
-        trial, results = self._trial, self._results
-        try:
-            with closing(place.execute(trial)) as lines:
-                ending = self._follow(lines, benchmark)
-        except KeyboardInterrupt:
-            results.interrupted = True
-            ending = Ending(stopped=_INTERRUPTED, planned_sizes=trial.planned_sizes)
-        except FabbenchError as error:
-            results.failure = error
-            ending = Ending(stopped=f"fabbench could not go on: {error}", planned_sizes=trial.planned_sizes)
+        ending = self._executed(benchmark, place, nics)
+        self._counted(nics)
         self._take(self._session.close(ending))
-        logs = tuple(self._logs) or (nothing_read(benchmark, self._output, trial.proof, ending),)
+        logs = tuple(self._logs) or (nothing_read(benchmark, self._output, self._trial.proof, ending),)
+        logs = judged(logs, nics.around if nics.around.hosts else None)
         try:
             self._writer.finish(ending, logs)
         except FabbenchError as error:
-            results.failure = results.failure or error
+            self._results.failure = self._results.failure or error
         return logs
 
-    def _follow(self, lines: Generator[str, None, Ending], benchmark: str) -> Ending:
+    def _executed(self, benchmark: str, place: Place, nics: Watch) -> Ending:
+        """Run the trial, and say how it ended."""
+        trial, results = self._trial, self._results
+        try:
+            self._writer.counters(nics.begin())
+            with closing(place.execute(trial)) as lines:
+                return self._follow(lines, benchmark, nics)
+        except KeyboardInterrupt:
+            results.interrupted = True
+            return Ending(stopped=_INTERRUPTED, planned_sizes=trial.planned_sizes)
+        except FabbenchError as error:
+            results.failure = error
+            return Ending(stopped=f"fabbench could not go on: {error}", planned_sizes=trial.planned_sizes)
+
+    def _counted(self, nics: Watch) -> None:
+        """Store what the NICs moved."""
+        try:
+            self._writer.counters(nics.end())
+        except KeyboardInterrupt:
+            self._results.interrupted = True
+        except FabbenchError as error:
+            self._results.failure = self._results.failure or error
+
+    def _follow(self, lines: Generator[str, None, Ending], benchmark: str, nics: Watch) -> Ending:
         """Store each line, then read it. Closing `lines` early ends what runs."""
         while True:
             try:
@@ -122,6 +144,7 @@ class _Execution:
                 return ending
             self._writer.write(line)
             self._take(self._session.feed(line))
+            nics.look()
             if self._stops_off_fabric and (why := self._off_fabric(benchmark)):
                 return Ending(refused=why, planned_sizes=self._trial.planned_sizes)
 

@@ -1,9 +1,10 @@
 """Runs on disk. What a run measured survives its end at any moment, however it comes.
 
-``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule)
-and ``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written
-last, by rename). An execution without ``run.json`` was stopped; its ``output.log`` is read again all the
-same, by the code that read it live. Only environment that a plan declares is stored, and no secret.
+``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule),
+``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last,
+by rename), and ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins, and again at its end).
+An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the code that
+read it live. Only environment that a plan declares is stored, and no secret.
 """
 
 import json
@@ -19,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fabbench import __version__
+from fabbench.counters import around
 from fabbench.errors import MachineError, RequestError
 from fabbench.files import parse_file
 from fabbench.judge import judge
@@ -60,20 +62,22 @@ class RunWriter:
         }
         try:
             (self.path / "exec").mkdir(parents=True)
+            (self.path / "counters").mkdir()
             _write(self.path / "request.json", document)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
     def execution(self, trial: Trial) -> "ExecutionWriter":
         """Begin the directory of one execution."""
-        return ExecutionWriter(self.path / "exec" / trial.id, trial)
+        return ExecutionWriter(self.path / "exec" / trial.id, _counters(self.path, trial.id), trial)
 
 
 class ExecutionWriter:
     """One execution that is going on. A context manager, which closes its log."""
 
-    def __init__(self, path: Path, trial: Trial) -> None:
+    def __init__(self, path: Path, counters: Path, trial: Trial) -> None:
         self.path = path
+        self._counters = counters
         self._started = time.time()
         try:
             path.mkdir()
@@ -101,6 +105,14 @@ class ExecutionWriter:
         except OSError as error:
             raise _unwritable(self.path / "output.log", error) from error
 
+    def counters(self, counted: around.Around) -> None:
+        """Write the NIC counters, in place of those written before."""
+        try:
+            # Without indentation: what 64 hosts count is long, and json is then ten times as fast.
+            _write(self._counters, around.document(counted), indent=None)
+        except OSError as error:
+            raise _unwritable(self._counters, error) from error
+
     def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
         """Write how the execution ended: from now on it counts as finished."""
         document = {
@@ -117,9 +129,13 @@ class ExecutionWriter:
             raise _unwritable(self.path / "run.json", error) from error
 
 
-def _write(path: Path, document: Any) -> None:
+def _counters(run: Path, execution: str) -> Path:
+    return run / "counters" / f"{execution}.json"
+
+
+def _write(path: Path, document: Any, *, indent: int | None = 1) -> None:
     """Write a file so that it is there whole, or not at all."""
-    text = json.dumps(document, indent=1, ensure_ascii=False, default=_plain) + "\n"
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain) + "\n"
     unfinished = path.with_name(f".{path.name}.unfinished")
     with unfinished.open("w", encoding="utf-8") as file:
         file.write(text)
@@ -196,12 +212,23 @@ class StoredRun:
         """Give the judged logs of one arm, in order; executions that never began have none."""
         return tuple(log for trial in self.trials if trial.arm == arm for log in trial.logs)
 
+    def counters(self, execution: str) -> around.Around | None:
+        """Read the NIC counters of one execution; None: there are none. Raises MachineError if damaged."""
+        path = _counters(self.path, execution)
+        return around.from_document(_read(path)) if path.is_file() else None
+
     def _trial(self, name: str, labels: Sequence[str]) -> StoredTrial:
         path = self.path / "exec" / name
         arm = next((label for label in labels if re.fullmatch(rf"\d+-{re.escape(label)}-r\d+", name)), "")
         begun, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
-        logs = tuple(self._read_logs(path)) if begun else ()
+        logs = self._counted(name, tuple(self._read_logs(path))) if begun else ()
         return StoredTrial(id=name, path=path, arm=arm, begun=begun, finished=finished, logs=logs)
+
+    def _counted(self, name: str, logs: tuple[Log, ...]) -> tuple[Log, ...]:
+        try:
+            return around.judged(logs, self.counters(name))
+        except MachineError as error:
+            return around.unreadable(logs, error)
 
     def _read_logs(self, path: Path) -> Iterator[Log]:
         plan = _read(path / "plan.json")

@@ -2,21 +2,31 @@
 
 import statistics
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from fabbench.model import METRICS, Log, Outcome, Plan, Point, Trial
+from fabbench.report import nics
 from fabbench.run import Watcher
 from fabbench.units import format_size, scale
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.live import Live
+    from rich.table import Table as Grid
+
+    from fabbench.counters.traffic import Traffic
 
 _SHOWN = ("busbw", "latency", "bandwidth", "time")
+_GAP = 4
+_MOST, _LEAST = 16, 3
+"""Lines for NICs: however high the terminal is, and however low."""
+_AROUND = 5
+"""Lines of the table without its rows, and of what is below it."""
 
 
 @contextmanager
@@ -35,6 +45,9 @@ def watching(plan: Plan) -> Iterator[Watcher]:
 
 class Lines:
     """One short line for each trial."""
+
+    nics = None
+    """There is no room for what NICs move."""
 
     def __init__(self, plan: Plan) -> None:
         self._total = len(plan.trials)
@@ -63,43 +76,77 @@ class Table:
         self._done: list[str] = []
         self._metric = ""
         self._values: dict[tuple[int, str], list[float]] = {}
+        self._nics: Mapping[str, Traffic] = {}
+        self._lock = threading.Lock()  # NICs of other hosts are told in a thread
 
     def begin(self, trial: Trial, number: int) -> None:
         """Say what is being measured."""
-        self._doing = f"{number} of {len(self._plan.trials)}: {trial.arm.label}, repeat {trial.repeat} …"
-        self._show()
+        with self._lock:
+            self._doing = f"{number} of {len(self._plan.trials)}: {trial.arm.label}, repeat {trial.repeat} …"
+            self._show()
 
     def point(self, trial: Trial, point: Point) -> None:
         """Add a row's figure."""
-        self._metric = self._metric or next((name for name in _SHOWN if name in point.metrics), "")
-        if self._metric in point.metrics:
-            value = point.values[point.metrics.index(self._metric)]
-            self._values.setdefault((point.size, trial.arm.label), []).append(value)
+        with self._lock:
+            self._metric = self._metric or next((name for name in _SHOWN if name in point.metrics), "")
+            if self._metric in point.metrics:
+                value = point.values[point.metrics.index(self._metric)]
+                self._values.setdefault((point.size, trial.arm.label), []).append(value)
+                self._show()
+
+    def nics(self, hosts: "Mapping[str, Traffic]") -> None:
+        """Show what the NICs move now."""
+        with self._lock:
+            self._nics = hosts
             self._show()
 
     def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
         """Keep what went wrong in sight."""
-        if any(log.outcome is not Outcome.OK for log in logs):
-            self._done.append(_summary(trial, logs))
-        self._doing = ""
-        self._show()
+        with self._lock:
+            if any(log.outcome is not Outcome.OK for log in logs):
+                self._done.append(_summary(trial, logs))
+            self._doing = ""
+            self._nics = {}
+            self._show()
 
     def _show(self) -> None:
         self._live.update(self._drawn(), refresh=True)
 
     def _drawn(self) -> "Group":
         from rich.console import Group
-        from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self._metric or None, title_justify="left")
+        told = [Text(line) for line in [*self._done, self._doing] if line]
+        return Group(self._beside(self._table()) if self._nics else self._table(), *told)
+
+    def _beside(self, table: "Grid") -> "Group | Grid":
+        """Put the NICs beside the table, or below it where the terminal is narrow."""
+        from rich.console import Group
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        console = self._live.console
+        wide = console.measure(table).maximum + _GAP + nics.COLUMNS <= console.width
+        taken = len(self._done) + (0 if wide else table.row_count + _AROUND)
+        most = max(_LEAST, min(_MOST, console.height - taken - 2))
+        lines = Text("\n".join(nics.live(self._nics, most=most)), no_wrap=True, overflow="ellipsis")
+        if not wide:
+            return Group(table, lines)
+        grid = Grid.grid(padding=(0, _GAP))
+        grid.add_row(table, lines)
+        return grid
+
+    def _table(self) -> "Grid":
+        from rich.table import Table as Grid
+
+        table = Grid(title=self._metric or None, title_justify="left")
         table.add_column("size", justify="right")
         for arm in self._plan.arms:
             table.add_column(arm.label, justify="right")
         for size in sorted({size for size, _ in self._values}):
             cells = (self._values.get((size, arm.label)) for arm in self._plan.arms)
             table.add_row(format_size(size), *(self._cell(values) for values in cells))
-        return Group(table, *(Text(line) for line in [*self._done, self._doing] if line))
+        return table
 
     def _cell(self, values: list[float] | None) -> str:
         if not values:

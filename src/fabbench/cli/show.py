@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fabbench.cli import options
-from fabbench.errors import Exit
+from fabbench.errors import Exit, MachineError
 
 if TYPE_CHECKING:
+    from fabbench.counters.around import Around
+    from fabbench.report.table import Table
     from fabbench.store import StoredRun
 
 _FORMATS = ("markdown", "csv", "json", "terminal")
@@ -56,6 +58,8 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
         for line in _described(stored):
             click.echo(line)
         click.echo(f"\n{compared}" if compared else "\nNothing was measured.", nl=not compared)
+        for table in _nics(stored):
+            click.echo(f"\n{_written(table, form)}", nl=False)
     if not any(trial.logs for trial in stored.trials):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
 
@@ -91,6 +95,7 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
                 }
                 for log in trial.logs
             ],
+            "nics": list(_moved(run, trial.id)),
         }
 
 
@@ -108,7 +113,57 @@ def _described(run: "StoredRun") -> Iterator[str]:
     for execution in _executions(run):
         if not execution["begun"]:
             yield f"{execution['id']}: not begun"
+        told: set[str] = set()  # what the NICs show is in every log of an execution
         for log in execution["logs"]:
             reason = f": {log['reason']}" if log["reason"] else ""
             yield f"{execution['id']}: {log['outcome']}{reason} ({log['sizes']} sizes)"
-            yield from (f"  {finding}" for finding in log["findings"])
+            yield from (f"  {finding}" for finding in log["findings"] if finding not in told)
+            told.update(log["findings"])
+
+
+def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
+    """Give what each NIC of the fabric moved in an execution, in base units; null: not known."""
+    counted = _counted(run, execution)
+    for host, traffic in counted.own(counted.traffic()).items() if counted else ():
+        for nic in traffic.nics:
+            yield {
+                "host": host,
+                "nic": nic.name,
+                "kind": nic.kind,
+                "tx_bytes": nic.tx,
+                "rx_bytes": nic.rx,
+                "seconds": traffic.seconds,
+            }
+
+
+def _nics(run: "StoredRun") -> "Iterator[Table]":
+    """Lay out what the NICs moved in all executions of each arm; arms without counters have no table."""
+    from dataclasses import replace
+
+    from fabbench.counters.around import total
+    from fabbench.report import nics
+
+    for arm in run.arms:
+        found = [_counted(run, trial.id) for trial in run.trials if trial.arm == arm.label]
+        counted = [one for one in found if one]
+        moved, notes = total(counted)
+        if moved:
+            many = f", {len(counted)} executions" if len(counted) > 1 else ""
+            table = nics.table(moved, title=f"NICs: {arm.label}{many}")
+            yield replace(table, notes=[*table.notes, *notes])
+
+
+def _counted(run: "StoredRun", execution: str) -> "Around | None":
+    """Read the counters of an execution. Damaged ones are a finding of its logs, and none here."""
+    try:
+        return run.counters(execution)
+    except MachineError:
+        return None
+
+
+def _written(table: "Table", form: str) -> str:
+    from fabbench.report import markdown, terminal
+
+    return (
+        terminal.write([table], colour=sys.stdout.isatty()) if form == "terminal" else markdown.write(table)
+    )

@@ -11,8 +11,10 @@ from fabbench.units import RATE_UNITS, Scale, format_decimal, scale
 
 MOST_NICS = 8
 """NICs of one host that are shown one by one; of more than that only what they moved together."""
-_NAMES = 29
-"""Columns for names in the live view: with its numbers it has 60."""
+COLUMNS = 60
+"""How wide the live view is."""
+_NAMES = COLUMNS - 31
+"""Columns for names in it."""
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
