@@ -112,10 +112,12 @@ key) # the line on standard input, once
 run) # NAME COMMAND…: start a program that lives on without us, and print what it prints
     name=$1
     shift
-    { mkdir -p "$folder/steps" && cd "$folder/steps" && : >"out.$name"; } || say no-room
+    # In a folder that every host has: hydra's ranks start in the one of mpirun.
+    { cd "$folder" && mkdir -p steps && : >"steps/out.$name"; } || say no-room
     trap '' HUP
-    setsid "$@" >"out.$name" 2>&1 </dev/null &
+    setsid "$@" >"steps/out.$name" 2>&1 </dev/null &
     program=$!
+    cd steps || exit
     echo "$program" >"pid.$name"
     # Once the program has ended, tail reads the rest, and ends too.
     tail -n +1 -s 0.1 --pid="$program" -f "out.$name" 2>/dev/null &
@@ -138,6 +140,8 @@ follow) # NAME LINE: print what the program has printed from a line on, and will
     ;;
 
 listens) # NAME PORT (in hexadecimal digits): wait until the program listens there, or has ended
+    tries=0
+    while [ ! -s "$folder/steps/pid.$1" ] && [ "$tries" -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
     program=$(cat "$folder/steps/pid.$1")
     while kill -0 "$program" 2>/dev/null; do
         for socket in $(cat "/proc/$program/net/tcp" "/proc/$program/net/tcp6" 2>/dev/null |
@@ -149,13 +153,13 @@ listens) # NAME PORT (in hexadecimal digits): wait until the program listens the
     exit 1
     ;;
 
-watch) # PREFIX FROM: print the lines of files that begin so in a new folder; each line of input looks for new ones
+watch) # IN PREFIX: print the lines of files in a new folder; each line of input looks for new ones, `end` ends
     { mkdir -p "$1" && cd "$1"; } || say no-room
     sleep 100000 &
     guard=$!
     seen=
     echo ready
-    while read -r word && [ "$word" != end ]; do
+    while read -r word; do
         new=
         for file in "$2"*; do
             case " $seen " in
@@ -164,6 +168,7 @@ watch) # PREFIX FROM: print the lines of files that begin so in a new folder; ea
             esac
         done
         [ -z "$new" ] || tail -q -n +1 -s 0.2 --pid="$guard" -f $new 2>/dev/null &
+        [ "$word" != end ] || break
     done
     kill "$guard"
     wait

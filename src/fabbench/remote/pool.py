@@ -47,10 +47,10 @@ def connect_all(
 
 
 def each(
-    connections: Mapping[str, Connection], what: Callable[[Connection], T], workers: int = WORKERS
+    hosts: Mapping[str, U], what: Callable[[U], T], workers: int = WORKERS
 ) -> dict[str, T | MachineError]:
     """Do something on each host, and say for each name what came of it. Raises any error but MachineError."""
-    return _work(connections, what, workers)
+    return _work(hosts, what, workers)
 
 
 def _connection(settings: Settings, jumps: dict[Settings, Connection], *, accept_new: bool) -> Connection:

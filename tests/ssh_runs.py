@@ -1,0 +1,56 @@
+"""Runs of fabbench over ssh in a lab: from the laptop, on its hosts, and nothing is left anywhere."""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from fabbench.model import Log
+from fabbench.store import StoredRun, runs
+from lab import HOME, Lab
+from lab_hosts import STANDIN
+
+STORE = HOME / "runs"
+"""On the laptop."""
+
+
+def hosts(lab: Lab, count: int | None = None) -> list[str]:
+    return [word for host in lab.hosts[:count] for word in ("--host", host.name)]
+
+
+def argv(*words: str) -> list[str]:
+    return [sys.executable, "-m", "fabbench", *words, "--store", str(STORE)]
+
+
+def nccl(lab: Lab, *more: str, count: int | None = None) -> list[str]:
+    """The command line that runs the stand-in, one rank on each host unless `more` says otherwise."""
+    own = () if "--gpus" in more else ("--gpus", "1")
+    return argv("run", "nccl", "--on", "ssh", *hosts(lab, count), "--bin-dir", str(STANDIN), *own, *more)
+
+
+def pingpong(lab: Lab, *more: str) -> list[str]:
+    return argv("run", "pingpong", "--on", "ssh", *hosts(lab, 2), *more)
+
+
+def run(lab: Lab, words: list[str], env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return lab.run(words, env=env, timeout=180)
+
+
+@contextmanager
+def nothing_left(lab: Lab) -> Iterator[None]:
+    """Hold that what happens inside leaves nothing on any host, and nothing running on the laptop."""
+    before = lab.traces()
+    yield
+    left = [line for line in lab.left_since(before) if str(STORE) not in line]
+    assert left == []
+
+
+def the_run(lab: Lab) -> StoredRun:
+    """The newest run in the laptop's store."""
+    return StoredRun(next(runs(lab.path(STORE))))
+
+
+def the_log(lab: Lab, arm: str) -> Log:
+    (log,) = the_run(lab).logs(arm)
+    return log

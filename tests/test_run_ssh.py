@@ -1,0 +1,130 @@
+"""`fabbench run` over ssh: real sshd, real mpirun and fi_pingpong between namespaced hosts."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from fabbench.model import Outcome
+from lab_hosts import Labs, Mpi
+from ssh_runs import hosts, nccl, nothing_left, pingpong, run, the_log, the_run
+
+pytestmark = pytest.mark.lab
+
+FAST = ("-e", "1K", "--repeat", "1")
+
+
+@pytest.mark.parametrize("count", [2, 4, 8])
+def test_nccl_across_hosts(lab: Labs, count: int) -> None:
+    site = lab(count)
+    with nothing_left(site):
+        done = run(site, nccl(site, "--no-efa", *FAST))
+    assert done.returncode == 0, done.stderr
+    log = the_log(site, "tcp")
+    assert log.outcome is Outcome.OK
+    assert (log.facts["ranks"], log.facts["hosts"], log.facts["transport"]) == (count, count, "socket")
+    assert len({point.size for point in log.points}) == 8
+
+
+def test_each_kind_of_mpi(lab: Labs, mpi: Mpi) -> None:
+    """Open MPI 4 and 5 and hydra are told apart on the first host, and get what they want."""
+    site = lab(2)
+    with nothing_left(site):
+        done = run(site, nccl(site, "--gpus", "2", "--no-efa", "--mpirun", str(mpi.mpirun), *FAST))
+    assert done.returncode == 0, done.stderr + done.stdout
+    log = the_log(site, "tcp")
+    assert (log.outcome, log.facts["ranks"], log.facts["hosts"]) == (Outcome.OK, 4, 2)
+
+
+def test_the_users_own_arrangement(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    with nothing_left(site):
+        done = run(site, nccl(site, "--no-efa", "--mpi-ssh", "existing", *FAST))
+    assert done.returncode == 0, done.stderr
+    assert the_log(site, "tcp").outcome is Outcome.OK
+
+
+def test_hosts_with_homes_of_their_own(lab: Labs) -> None:
+    site = lab(3, homes="own")
+    with nothing_left(site):
+        done = run(site, nccl(site, "--no-efa", *FAST))
+    assert done.returncode == 0, done.stderr
+    assert the_log(site, "tcp").facts["hosts"] == 3
+
+
+def test_hosts_behind_a_host(lab: Labs) -> None:
+    """ProxyJump: the second host is reached through the first."""
+    site = lab(2, behind=(1,))
+    with nothing_left(site):
+        done = run(site, nccl(site, "--no-efa", *FAST))
+    assert done.returncode == 0, done.stderr
+    assert the_log(site, "tcp").facts["hosts"] == 2
+
+
+def test_slow_against_fast_network(lab: Labs) -> None:
+    """The shaped network is found, with its rate, by the interface that is asked for."""
+    site = lab(2)
+    figures = {}
+    for interface in ("fab0", "fab1"):
+        with nothing_left(site):
+            words = ("--fabric", "tcp", "--domain", interface, "--size", "1M", "--repeat", "3")
+            done = run(site, pingpong(site, *words, "--iterations", "10"))
+        assert done.returncode == 0, done.stderr
+        stored = the_run(site)
+        logs = stored.logs("tcp")
+        assert [log.facts["domain"] for log in logs] == [interface] * 3
+        figures[interface] = statistics.median(
+            point.values[point.metrics.index("bandwidth")]
+            for log in logs
+            for point in log.points
+            if point.labels.get("side") == "client"
+        )
+    # 200 Mbit/s are 25 MB/s; the tool adds what both directions carried, one after the other.
+    assert figures["fab1"] == pytest.approx(25e6, rel=0.15)
+    assert figures["fab0"] > 5 * figures["fab1"]
+
+
+def test_the_network_that_was_not_asked_for(lab: Labs) -> None:
+    """libfabric 1.17 ignores a domain that is not there, and measures another: that is refused."""
+    site = lab(2)
+    done = run(site, pingpong(site, "--fabric", "tcp", "--domain", "fab9", "--size", "64"))
+    assert done.returncode == 4, done.stderr
+    log = the_log(site, "tcp")
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert "fab9 was asked for" in (log.reason or "")
+
+
+def test_without_a_domain_the_hosts_own_network_is_measured(lab: Labs) -> None:
+    """The address of the server alone would let libfabric take whichever network it lists first."""
+    site = lab(2)
+    done = run(site, pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "100"))
+    assert done.returncode == 0, done.stderr
+    assert the_log(site, "tcp").facts["domain"] == "fab0"
+
+
+def test_the_interface_decides_for_nccl_too(lab: Labs) -> None:
+    site = lab(2)
+    done = run(site, nccl(site, "--no-efa", "--interface", "fab1", *FAST))
+    assert done.returncode == 0, done.stderr
+    plan = (the_run(site).path / "exec/000-tcp-r1/plan.json").read_text()
+    assert '"NCCL_SOCKET_IFNAME": "=fab1"' in plan
+
+
+def test_efa_where_there_is_none(lab: Labs) -> None:
+    site = lab(2)
+    with nothing_left(site):
+        done = run(site, nccl(site, "--efa", *FAST))
+    assert done.returncode == 3
+    assert "efa cannot be measured on node0" in done.stderr
+
+
+def test_a_target_of_the_configuration(lab: Labs, tmp_path: Path) -> None:
+    site = lab(2)
+    names = "[node0, node1]"
+    file = tmp_path / "fabbench.yaml"
+    file.write_text(f"targets:\n  prod: {{launcher: ssh, hosts: {names}, interface: fab0}}\ndefault: prod\n")
+    words = pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "100")
+    words = [word for word in words if word not in {"--on", "ssh", "--host", *hosts(site)}]
+    done = run(site, [*words, "--config", str(file)])
+    assert done.returncode == 0, done.stderr
+    assert "Target prod (node0, node1)" in done.stderr
