@@ -17,6 +17,7 @@ from fabbench.errors import Exit, FabbenchError
 
 COMMANDS: Mapping[str, str] = {
     "run": "Measure on real machines, and compare.",
+    "check": "Find out what is wrong with machines, and what to do about it.",
     "parse": "Read logs of benchmarks and print their results.",
     "explain": "Say what the logs prove about the network, and what to do about what they show.",
     "compare": "Compare runs and log files side by side, and gate on the result.",

@@ -5,14 +5,29 @@ A launcher ends in ``LAUNCHER: Launcher = …``. It does not know what runs: it 
 
 import importlib
 import pkgutil
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
+from fabbench.check import Around
 from fabbench.errors import RequestError
+from fabbench.hosts.found import Probe
 from fabbench.model import Ending, Trial
 from fabbench.plan import Inventory, Needs, Where
+
+Progress = Callable[[str, int, int], None]
+"""Told, by any thread, what is being done, for how many machines it is done, and for how many of all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """What was found out about machines, for `fabbench.check`."""
+
+    probes: Mapping[str, Probe]
+    """Machine → everything that it told of itself."""
+    around: Around
 
 
 class Place(Protocol):
@@ -43,6 +58,13 @@ class Launcher(Protocol):
         """Reach the machines, and find out what they have. Leaving the context leaves nothing behind there.
 
         Raises MachineError for a machine that cannot be reached, or lacks what is needed.
+        """
+
+    def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
+        """Find out everything that a check wants to know; what `needs` names is looked for.
+
+        `full` tries every connection between machines, not only the most important ones. A machine that
+        cannot be reached is a part of the answer.
         """
 
 

@@ -12,11 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from fabbench.check import Around, Clock
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.drive import drive
 from fabbench.errors import MachineError, RequestError
+from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_argv, read_probe
 from fabbench.inventory import folders, inventory, programs, split
+from fabbench.launchers import Examined, Progress
 from fabbench.model import Command, Ending, Step, Trial
 from fabbench.mpi import Spread
 from fabbench.pipes import Tail
@@ -141,6 +144,21 @@ class Local:
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[LocalPlace]:
         """Look what this machine has."""
+        found = inventory(where, {socket.gethostname(): self._probe(where, needs)}, needs)
+        parts = int(where.settings.get("virtual_nodes") or 1)
+        yield LocalPlace(replace(found, hosts=split(found.hosts[0], parts)) if parts > 1 else found)
+
+    def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
+        """Ask this machine. There are no connections to try, and its clock is the one to compare with."""
+        del full, progress
+        name, probe = socket.gethostname(), self._probe(where, needs)
+        (host,) = inventory(where, {name: probe}, Needs(programs=(), install="")).hosts
+        clock = Clock(offset_s=0, uncertainty_s=0)
+        return Examined(
+            probes={name: probe}, around=Around(addresses={name: host.address}, clocks={name: clock})
+        )
+
+    def _probe(self, where: Where, needs: Needs) -> Probe:
         if sys.platform != "linux":
             raise MachineError("The target local needs Linux: libfabric's programs are not made for others.")
         if where.hosts:
@@ -148,10 +166,7 @@ class Local:
                 f"{', '.join(where.hosts)} cannot be reached by the target local, which is this machine.",
                 hint="--on ssh reaches hosts.",
             )
-        probe = read_probe(_printed(probe_argv(programs(needs), folders(where))))
-        found = inventory(where, {socket.gethostname(): probe}, needs)
-        parts = int(where.settings.get("virtual_nodes") or 1)
-        yield LocalPlace(replace(found, hosts=split(found.hosts[0], parts)) if parts > 1 else found)
+        return read_probe(_printed(probe_argv(programs(needs), folders(where))))
 
 
 LAUNCHER = Local()

@@ -1,12 +1,12 @@
 """Reaching the hosts that a user names, and asking them what they have."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.found import Probe
-from fabbench.hosts.probe import probe_argv, read_probe
+from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.inventory import folders, programs
 from fabbench.plan import Needs, Where
 from fabbench.remote.connection import Connection
@@ -20,8 +20,10 @@ _SHOWN = 5
 
 
 @contextlib.contextmanager
-def connected(where: Where, names: Sequence[str]) -> Iterator[Mapping[str, Connection | MachineError]]:
-    """Connect to hosts; the connections are closed at the end."""
+def connected(
+    where: Where, names: Sequence[str], on_progress: Callable[[int], None] | None = None
+) -> Iterator[Mapping[str, Connection | MachineError]]:
+    """Connect to hosts; `on_progress` gets the number of those done. All are closed at the end."""
     settings = where.settings
     found = connect_all(
         all_settings(
@@ -32,6 +34,7 @@ def connected(where: Where, names: Sequence[str]) -> Iterator[Mapping[str, Conne
             identity=settings.get("identity"),
         ),
         accept_new=bool(settings.get("accept_new_host_keys")),
+        on_progress=on_progress,
     )
     try:
         yield found
@@ -43,7 +46,9 @@ def connected(where: Where, names: Sequence[str]) -> Iterator[Mapping[str, Conne
 
 def probe(connection: Connection, where: Where, needs: Needs) -> Probe:
     """Ask a host everything. Raises MachineError where it does not answer."""
-    done = connection.run(probe_argv(programs(needs), folders(where)), timeout_s=_PROBE_S)
+    # On standard input: the command line stays short, and any login shell can read it.
+    argv = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(where)))
+    done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
     return read_probe(done.out)
 
 

@@ -1,0 +1,168 @@
+"""``fabbench check``: what is wrong with machines, before anything is measured on them."""
+
+import importlib
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+from fabbench.cli import options
+from fabbench.errors import RequestError
+from fabbench.report.parsed import FORMATS
+
+if TYPE_CHECKING:
+    from fabbench.check import Wanted
+    from fabbench.launchers import Progress
+    from fabbench.plan import Needs, Where
+
+_DEFAULT = "nccl"
+_NAMED = 8
+"""Hosts from which on they are counted in place of named."""
+
+
+class _Benchmark(NamedTuple):
+    """Where the benchmark's work is, whose needs count, and whether it is for GPUs."""
+
+    module: str
+    work: str
+    gpus: bool = True
+    given: Mapping[str, Any] = {}
+
+
+_BENCHMARKS: Final = {
+    "nccl": _Benchmark("fabbench.benchmarks.nccl_steps", "NcclWork"),
+    "nvshmem": _Benchmark("fabbench.benchmarks.nvshmem.steps", "NvshmemWork"),
+    "pingpong": _Benchmark(
+        "fabbench.benchmarks.pingpong.steps", "PingpongWork", gpus=False, given={"sizes": ()}
+    ),
+    "torch": _Benchmark("fabbench.benchmarks.torch_steps", "TorchWork", given={"program": ""}),
+}
+
+
+def _with_options(function: Any) -> Any:
+    for option in reversed((options.config, *options.where)):
+        function = option(function)
+    return function
+
+
+@click.command(name="check", short_help="Find out what is wrong with machines, and what to do about it.")
+@_with_options
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    type=click.Choice(tuple(_BENCHMARKS)),
+    multiple=True,
+    help="What is to be run: the machines need its programs. Can be given several times. "
+    f"{_DEFAULT} if not given.",
+)
+@click.option(
+    "--fabric",
+    "fabrics",
+    multiple=True,
+    metavar="NAME",
+    help="The fabric that must be there: efa, ib, roce, tcp. Whatever there is if not given.",
+)
+@click.option("--efa", is_flag=True, help="The same as --fabric efa.")
+@click.option(
+    "--full",
+    is_flag=True,
+    help="Try a connection from every host to every other one, not only from the first.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="table",
+    show_default=True,
+    help="How to write what was found.",
+)
+def command(**given: Any) -> None:
+    """Find out what is wrong with machines, and what to do about it.
+
+    All machines are asked at the same time: whether they answer, what they have (libfabric, EFA, GPUs,
+    programs, limits), how far their clocks are off, what differs between them, and whether they reach each
+    other, by real connections on ports that no firewall knows. Nothing is written there.
+
+    Skip says that nothing was found out; it is not pass. The exit status is 3 if anything failed, 2 if the
+    request makes no sense, else 0.
+
+    Example: fabbench check --efa --on ssh --host node-1 --host node-2
+    """
+    from fabbench.check import check_hosts, worst
+    from fabbench.launchers import launcher_named
+    from fabbench.report.checked import render
+
+    where, why = options.resolved(given, given["config"], os.environ)
+    needs = _needs(given["benchmarks"])
+    wanted = _wanted(needs, given["benchmarks"], (*given["fabrics"], *(("efa",) if given["efa"] else ())))
+    click.echo(f"Target {where.target}{_hosts(where)}: {why}.", err=True)
+    with _progress() as progress:
+        found = launcher_named(where.launcher).examine(where, needs, full=given["full"], progress=progress)
+    checks = check_hosts(found.probes, wanted=wanted, around=found.around)
+    terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if terminal else None
+    click.echo(render(checks, given["form"], colour=terminal, width=width), nl=False)
+    click.get_current_context().exit(worst(checks))
+
+
+def _needs(benchmarks: Sequence[str]) -> "Needs":
+    """Put together what benchmarks need."""
+    from fabbench.plan import Needs, Work
+
+    found: list[Needs] = []
+    for name in benchmarks or (_DEFAULT,):
+        entry = _BENCHMARKS[name]
+        work: Work = getattr(importlib.import_module(entry.module), entry.work)(**entry.given)
+        found.append(work.needs)
+    return Needs(
+        programs=tuple(dict.fromkeys(program for needs in found for program in needs.programs)),
+        install="; ".join(dict.fromkeys(needs.install for needs in found)),
+        mpi=any(needs.mpi for needs in found),
+    )
+
+
+def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -> "Wanted":
+    """Say what to check for. Raises RequestError for several RDMA fabrics: a host has one."""
+    from fabbench.check import Wanted
+    from fabbench.check.values import RDMA_FABRICS
+
+    rdma = [name for name in dict.fromkeys(fabrics) if name in RDMA_FABRICS]
+    if len(rdma) > 1:
+        raise RequestError(
+            f"Hosts are checked for one RDMA fabric at a time, not for {' and '.join(rdma)}.",
+            hint="Name one of them with --fabric.",
+        )
+    return Wanted(
+        programs=needs.programs,
+        install=needs.install,
+        mpi=needs.mpi,
+        gpus=any(_BENCHMARKS[name].gpus for name in benchmarks),
+        fabric=next(iter((*rdma, *fabrics)), ""),
+    )
+
+
+def _hosts(where: "Where") -> str:
+    """Say which hosts are meant, or how many."""
+    names = where.hosts[: where.nodes]
+    if not names:
+        return ""
+    return f" ({', '.join(names)})" if len(names) <= _NAMED else f" ({len(names)} hosts)"
+
+
+@contextmanager
+def _progress() -> Iterator["Progress"]:
+    """Show what is being done, on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None  # noqa: ARG005 - nobody looks
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("connecting", total=None)
+        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
