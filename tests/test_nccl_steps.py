@@ -136,6 +136,13 @@ def test_what_cannot_be_measured_is_refused(options: dict[str, object], complain
         NcclWork(**options)  # type: ignore[arg-type]
 
 
+def test_a_hypercube_has_corners_for_a_power_of_two() -> None:
+    work = NcclWork(collectives=("hypercube",))
+    assert work.steps("t", "tcp", (A, B))
+    with pytest.raises(RequestError, match="there are 6 GPUs"):
+        work.steps("t", "tcp", (A, B, A))
+
+
 @pytest.mark.parametrize(
     ("first", "last", "factor", "step"),
     [
@@ -173,6 +180,13 @@ def test_a_program_that_hangs_is_a_timeout_and_its_rows_are_kept(tmp_path: Path)
     done = measured(tmp_path, "--fabric", "tcp", "--silence", "2", STANDIN_HANG_AT="1K")
     assert done.returncode == 4
     assert "7 of 14 sizes, timeout: all_reduce was ended: nothing was printed for 2 s." in done.stderr
+
+
+@pytest.mark.local
+def test_sizes_that_sockets_may_never_finish_are_pointed_out(tmp_path: Path) -> None:
+    where = ("run", "nccl", "--on", "local", "--gpus", "0", "-e", "8G")
+    assert "-e 4G leaves them out" in fabbench(tmp_path, *where, "--fabric", "tcp").stderr
+    assert "-e 4G" not in fabbench(tmp_path, *where, "--fabric", "p2p").stderr
 
 
 @pytest.mark.local

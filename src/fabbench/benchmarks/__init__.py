@@ -59,11 +59,17 @@ class Benchmark(Protocol):
         """Give a fresh reader."""
 
 
+_STEPS = "_steps"
+"""What the names of modules end in that start a benchmark: whoever reads logs has no need of them."""
+
+
 @cache
 def benchmarks() -> Mapping[str, Benchmark]:
     """Every benchmark found in this package, by name."""
     found: dict[str, Benchmark] = {}
     for module in pkgutil.iter_modules(__path__):
+        if module.name.endswith(_STEPS):
+            continue
         benchmark = getattr(importlib.import_module(f"{__name__}.{module.name}"), "BENCHMARK", None)
         if benchmark is not None:
             found[benchmark.name] = benchmark

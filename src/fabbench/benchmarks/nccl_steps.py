@@ -106,6 +106,11 @@ class NcclWork:
     def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
         given = environments.environment(fabric, hosts, debug=self.debug)
         each = environments.gpus_each(hosts)
+        if name == "hypercube" and (each * len(hosts)).bit_count() != 1:
+            raise RequestError(
+                f"hypercube takes 2, 4, 8, … ranks, and there are {each * len(hosts)} GPUs.",
+                hint="Choose fewer by --gpus or --nodes.",
+            )
         return Step(
             id=identity,
             label=name,
