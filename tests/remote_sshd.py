@@ -1,6 +1,5 @@
 """A real sshd on this machine for the tests of connections, and keys for it."""
 
-import base64
 import contextlib
 import os
 import signal
@@ -66,22 +65,33 @@ class Sshd:
         return replace(usual, **changes)  # type: ignore[arg-type]
 
     def children(self) -> list[int]:
-        """The processes of sshd for connections."""
-        done = subprocess.run(
-            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False
-        )
-        return [int(pid) for pid in done.stdout.split()]
+        """The processes that serve connections, and what they started."""
+        found: list[int] = []
+        wanted = [self.process.pid]
+        while wanted:
+            argv = ["ps", "-o", "pid=", "--ppid", ",".join(map(str, wanted))]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            wanted = [int(pid) for pid in done.stdout.split()]
+            found += wanted
+        return found
 
     def end_connections(self) -> None:
         """Kill what serves the connections there are, as when the machine goes down."""
+        self._signal(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop everything for a while, as a machine that hangs."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         for pid in self.children():
-            for child in subprocess.run(
-                ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
-            ).stdout.split():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(child), signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
 
 
 def free_port() -> int:
@@ -156,7 +166,3 @@ def running_agent(folder: Path, *keys: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
-
-
-def decoded(key: str) -> bytes:
-    return base64.b64decode(key)

@@ -39,6 +39,10 @@ Carrier: TypeAlias = Union["socket.socket", "Channel", ProxySocket]
 """What carries a connection."""
 
 
+class DroppedError(Exception):
+    """The connection was closed early. Another attempt may help: a busy sshd drops some (MaxStartups)."""
+
+
 def over_tcp(settings: Settings, opened: Callable[[socket.socket], None]) -> socket.socket:
     """Connect to a machine, whichever of its addresses answers. Each socket is shown to `opened` first."""
     try:
@@ -78,7 +82,7 @@ def unreachable(settings: Settings, error: OSError | None) -> MachineError:
 
 
 def through(jump: "Transport", settings: Settings, jump_settings: Settings) -> "Channel":
-    """Connect to a machine through a jump host. Raises MachineError where that one does not get through."""
+    """Connect to a machine through a jump host. Raises MachineError where that one gets nowhere."""
     library = paramiko()
     begun = time.monotonic()
     try:
@@ -86,10 +90,7 @@ def through(jump: "Transport", settings: Settings, jump_settings: Settings) -> "
         return jump.open_channel("direct-tcpip", there, ("127.0.0.1", 0), timeout=CONNECT_S)
     except (library.SSHException, EOFError, OSError) as error:
         if not jump.is_active():
-            raise MachineError(
-                f"{settings} is not reached: the connection to its jump host {jump_settings} broke.",
-                hint="Look whether the jump host is up, and why it closed the connection.",
-            ) from error
+            raise DroppedError(f"the connection to its jump host {jump_settings} broke") from error
         late = time.monotonic() - begun >= CONNECT_S
         why = f"no answer within {CONNECT_S:g} s" if late else str(getattr(error, "text", error)).rstrip(".")
         forbidden = getattr(error, "code", None) == 1

@@ -13,6 +13,7 @@ from fabbench.remote.library import paramiko
 _FOLDER = "~/.ssh"
 _SYSTEM = "/etc/ssh"
 _MOST_DEPTH = 16
+_PROBE = "fabbenchprobe"
 _DEFAULTS: Mapping[str, Sequence[str]] = {
     "identityfile": tuple(f"{_FOLDER}/id_{kind}" for kind in ("rsa", "ecdsa", "ed25519")),
     "userknownhostsfile": (f"{_FOLDER}/known_hosts {_FOLDER}/known_hosts2",),
@@ -36,13 +37,15 @@ class Question:
 def read_config(question: Question) -> dict[str, list[str]]:
     """Give the options of a host, in the form in which ``ssh -G`` prints them. Raises RequestError."""
     name, _, host = question.name.rpartition("@")
-    user = question.user or name or None
     own = question.config or f"{_FOLDER}/config"
     files = [own] if question.config is not None else [own, f"{_SYSTEM}/ssh_config"]
+    given = (("User", question.user or name or None), ("Port", question.port))
+    first = ["Host *", *(f"{key} {value}" for key, value in given if value is not None)]
     try:
-        lines = [line for file in files for line in _lines(_path(file), needed=question.config is not None)]
-        config = paramiko().SSHConfig.from_text("\n".join(lines))
-        found = config.lookup(host)
+        lines = first[:]
+        for file in files:
+            lines += _lines(_path(file), _Reader(host, first), needed=question.config is not None)
+        found = paramiko().SSHConfig.from_text("\n".join(lines)).lookup(host)
     except (paramiko().SSHException, ImportError) as error:
         raise RequestError(
             f"{own} cannot be read without ssh's help: {error}.",
@@ -52,33 +55,43 @@ def read_config(question: Question) -> dict[str, list[str]]:
     for key, values in _DEFAULTS.items():
         options.setdefault(key, list(values))
     options.setdefault("hostname", [host])
-    for key, value in (("user", user), ("port", question.port)):
-        if value is not None:
-            options[key] = [str(value)]
-    if question.identity is not None:
-        options["identityfile"].insert(0, question.identity)
     return options
 
 
-def _lines(path: Path, *, needed: bool, depth: int = 0) -> Iterator[str]:
-    """Give a file's lines, those that it includes in their place, and then its own Host or Match again."""
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """For whom the files are read."""
+
+    host: str
+    first: list[str]
+    """What counts before everything else."""
+
+    def concerns(self, block: str) -> bool:
+        """Whether a Host or Match line is about the host."""
+        text = "\n".join((*self.first, block, f"{_PROBE} yes"))
+        return _PROBE in paramiko().SSHConfig.from_text(text).lookup(self.host)
+
+
+def _lines(path: Path, reader: _Reader, *, needed: bool, depth: int = 0) -> Iterator[str]:
+    """Give a file's lines: those that it includes in their place, and then its own Host or Match again."""
     try:
         text = path.read_text("utf-8", "replace")
     except OSError as error:
         if needed:
             raise RequestError(f"{path} cannot be read: {error.strerror}.") from error
         return
-    block = "Host *" if depth == 0 else ""
+    block = "Host *"
+    yield block
     for line in text.split("\n"):
         match = _LINE.fullmatch(line)
         keyword = match[1].lower() if match is not None else ""
         if match is None or keyword != "include":
             block = line if keyword in {"host", "match"} else block
             yield line
-        elif depth < _MOST_DEPTH:
+        elif depth < _MOST_DEPTH and reader.concerns(block):
             for included in _included(match[2]):
-                yield from _lines(included, needed=False, depth=depth + 1)
-                yield block
+                yield from _lines(included, reader, needed=False, depth=depth + 1)
+            yield block
 
 
 def _included(text: str) -> Iterator[Path]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from fabbench.errors import MachineError
 from fabbench.remote import carriers
-from fabbench.remote.handshake import DroppedError, log_in
+from fabbench.remote.carriers import DroppedError
+from fabbench.remote.handshake import log_in
 from fabbench.remote.library import paramiko
 from fabbench.remote.pipe import LostError, Pipe, lost
 from fabbench.remote.settings import Settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.errors import MachineError
 from fabbench.remote import hostkeys
-from fabbench.remote.carriers import Carrier
+from fabbench.remote.carriers import Carrier, DroppedError
 from fabbench.remote.identities import authenticate
 from fabbench.remote.library import paramiko
 from fabbench.remote.pipe import lost
@@ -21,10 +21,6 @@ _HANDSHAKE_S = 20.0
 _AUTH_S = 30.0
 _KEEPALIVE_S = 15
 _CLOSED = re.compile(r"[Cc]onnection (?:closed|reset) by")
-
-
-class DroppedError(Exception):
-    """sshd closed the connection before it said who it is: with too many at once, it does (MaxStartups)."""
 
 
 def log_in(

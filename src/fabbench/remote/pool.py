@@ -13,7 +13,7 @@ from fabbench.remote.settings import Settings
 WORKERS = 32
 """How many hosts are worked on at the same time."""
 
-_STOPPING_S = 3.0
+_STOPPING_S = 1.0
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,10 +47,10 @@ def connect_all(
 
 
 def each(
-    hosts: Mapping[str, U], what: Callable[[U], T], workers: int = WORKERS
+    items: Mapping[str, U], what: Callable[[U], T], workers: int = WORKERS
 ) -> dict[str, T | MachineError]:
-    """Do something on each host, and say for each name what came of it. Raises any error but MachineError."""
-    return _work(hosts, what, workers)
+    """Do something with each host: for each name, what came of it. Raises any error but MachineError."""
+    return _work(items, what, workers)
 
 
 def _connection(settings: Settings, jumps: dict[Settings, Connection], *, accept_new: bool) -> Connection:
@@ -98,7 +98,7 @@ class _Crew(Generic[T, U]):
         self._stopped.set()
 
     def join(self) -> None:
-        """Wait for the threads to end, a few seconds."""
+        """Wait for the threads to end, a moment: one may hang in a look-up of a name."""
         deadline = time.monotonic() + _STOPPING_S
         for thread in self._threads:
             if thread.ident is not None:
@@ -137,5 +137,6 @@ def _work(
         crew.stop()
         stop()
         crew.join()
+        stop()  # for one that began just before
         raise
     return {name: found[name] for name in items}

@@ -19,7 +19,6 @@ from fabbench.remote.config_file import Question, read_config
 
 SSH_PORT = 22
 
-_MOST_JUMPS = 8
 _PROGRAMS = 4
 _BEGIN = "fabbench: begin"
 _END = "fabbench: end"
@@ -36,6 +35,7 @@ done
 _JUMP = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?:\[(?P<bare>[^]\s]+)\]|(?P<name>[^:\s]+))(?::(?P<port>[0-9]{1,5}))?/?"
 )
+_WORDS = re.compile(r'"([^"]+)"|([^" ]+)')
 _TOKEN = re.compile(r"%(.)|\$\{([^}]+)\}")
 
 
@@ -96,21 +96,16 @@ def all_settings(
     `config` is another file than ``~/.ssh/config``; `user`, `port` and `identity` count more than any file
     and, as with ssh, not for jump hosts. Raises RequestError for what ssh cannot make sense of.
     """
+    if not all(names):
+        raise RequestError("A host has no name.", hint="Name it as you would for ssh.")
     asked = [Question(name=name, config=config, user=user, port=port, identity=identity) for name in names]
     known: dict[Question, Mapping[str, Sequence[str]]] = {}
     wanted = list(dict.fromkeys(asked))
-    for _ in range(_MOST_JUMPS + 1):
-        if not wanted:
-            break
+    while wanted:
         known.update(_answers(wanted))
         jumps = [jump for question in wanted for jump in _jumps(question, known[question])]
         wanted = [jump for jump in dict.fromkeys(jumps) if jump not in known]
-    else:
-        raise RequestError(
-            f"{names[0]} is behind more than {_MOST_JUMPS} jump hosts in a row.",
-            hint="Look for ProxyJump entries in your ssh configuration that lead in a circle.",
-        )
-    return tuple(_settings(question, known, ()) for question in asked)
+    return tuple(_settings(question, known, (), (question.name,)) for question in asked)
 
 
 def _answers(questions: Sequence[Question]) -> dict[Question, Mapping[str, Sequence[str]]]:
@@ -180,14 +175,25 @@ def _jumps(question: Question, options: Mapping[str, Sequence[str]]) -> list[Que
 
 
 def _settings(
-    question: Question, known: Mapping[Question, Mapping[str, Sequence[str]]], before: tuple[Settings, ...]
+    question: Question,
+    known: Mapping[Question, Mapping[str, Sequence[str]]],
+    before: tuple[Settings, ...],
+    trail: tuple[str, ...],
 ) -> Settings:
-    """Put together what ssh said of a host; `before`: the hops which a ProxyJump puts before it."""
+    """Put together what ssh said of a host.
+
+    `before`: the hops which a ProxyJump puts before it; `trail`: the hosts for whose sake it is looked at.
+    """
     options = known[question]
     jumps = before
     if not before:
         for hop in _jumps(question, options):
-            jump = _settings(hop, known, jumps)
+            if hop.name in trail:
+                raise RequestError(
+                    f"ProxyJump leads in a circle: {' → '.join((*trail, hop.name))}.",
+                    hint=f"Give {hop.name} a ProxyJump none of its own, before the other entry.",
+                )
+            jump = _settings(hop, known, jumps, (*trail, hop.name))
             jumps = (*jump.jumps, jump)
     bare = Settings(
         name=question.name,
@@ -204,11 +210,12 @@ def _settings(
         hash_names=_one(options, "hashknownhosts") == "yes",
     )
     command = _one(options, "proxycommand")
-    files = (os.path.expanduser(_filled(path, bare, "$")) for path in options.get("identityfile", ()))  # noqa: PTH111
+    given = () if question.identity is None else (question.identity,)  # ssh forgets one that is not there
+    files = (_filled(path, bare, "$") for path in (*given, *options.get("identityfile", ())))
     return replace(
         bare,
         proxy_command=None if command is None or jumps else _filled(command, bare),
-        identities=tuple(dict.fromkeys(path for path in files if path != "none")),
+        identities=tuple(dict.fromkeys(_expanded(path) for path in files if path != "none")),
     )
 
 
@@ -221,12 +228,16 @@ def _one(options: Mapping[str, Sequence[str]], key: str) -> str | None:
 def _paths(options: Mapping[str, Sequence[str]], key: str) -> tuple[str, ...]:
     """Give an option's files. They are absolute: what does not begin like one belongs to the one before."""
     found: list[str] = []
-    for word in (_one(options, key) or "").split(" "):
-        if not found or word.startswith(("/", "~")):
-            found.append(word)
+    for quoted, word in _WORDS.findall(_one(options, key) or ""):
+        if quoted or not found or word.startswith(("/", "~")):
+            found.append(quoted or word)
         else:
             found[-1] += f" {word}"
-    return tuple(os.path.expanduser(path) for path in found if path)  # noqa: PTH111
+    return tuple(_expanded(path) for path in found)
+
+
+def _expanded(path: str) -> str:
+    return str(Path(path).expanduser())
 
 
 def _filled(text: str, settings: Settings, variables: str = "") -> str:
