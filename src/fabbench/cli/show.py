@@ -104,10 +104,9 @@ def _described(run: "StoredRun") -> Iterator[str]:
     hosts = ", ".join(str(host.get("name")) for host in run.document.get("hosts", ()))
     yield f"Run {run.id}: {run.benchmark} on {run.request.get('target')} ({hosts}), {run.created}"
     yield f"Arms: {', '.join(arm.label for arm in run.arms)}"
-    options = {
-        name: value for name, value in run.request.get("options", {}).items() if value not in {None, ""}
-    }
-    yield f"Options: {', '.join(f'{name} {value}' for name, value in options.items()) or 'none'}"
+    given = run.request.get("options", {}).items()
+    options = [f"{name} {_word(value)}" for name, value in given if value not in (None, "", [])]
+    yield f"Options: {', '.join(options) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
     for execution in _executions(run):
@@ -119,6 +118,10 @@ def _described(run: "StoredRun") -> Iterator[str]:
             yield f"{execution['id']}: {log['outcome']}{reason} ({log['sizes']} sizes)"
             yield from (f"  {finding}" for finding in log["findings"] if finding not in told)
             told.update(log["findings"])
+
+
+def _word(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ The document of an execution (`fabbench.counters.stored`) has two more names: ``
 are judged by, null where nothing is to be judged, and ``"failures"`` why snapshots are missing.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,7 +68,7 @@ def whose(trial: Trial, hosts: Sequence[Host]) -> tuple[Asked, tuple[str, ...]]:
     """Say which NICs a trial was to use, and which hosts exchange data in it.
 
     A domain that was chosen names the NIC, and for sockets the interface of each host. A pair uses one NIC
-    of each side. Of ranks the proof says how many NICs each has.
+    of each side. Of ranks the proof says how many NICs each has, and fewer ranks than GPUs have their part.
     """
     fabric = trial.proof.fabric
     interfaces = [host.interface for host in hosts]
@@ -77,7 +78,7 @@ def whose(trial: Trial, hosts: Sequence[Host]) -> tuple[Asked, tuple[str, ...]]:
     elif fabric == "tcp" and all(interfaces):
         chosen = tuple(dict.fromkeys(interfaces))
     pairs = [step for step in trial.steps if step.shape is Shape.PAIR]
-    expected = trial.proof.nics
+    expected = _expected(trial, hosts)
     among = tuple(host.name for host in hosts)
     if pairs:
         expected = len(pairs) if trial.together else 1
@@ -85,6 +86,18 @@ def whose(trial: Trial, hosts: Sequence[Host]) -> tuple[Asked, tuple[str, ...]]:
         among = tuple(host.name for index, host in enumerate(hosts) if index in sides)
     one = len(hosts) == 1 or any(host.virtual for host in hosts)
     return Asked(fabric=fabric, chosen=chosen, expected=expected), () if one else among
+
+
+def _expected(trial: Trial, hosts: Sequence[Host]) -> int | None:
+    """Give the number of NICs that the ranks of each host are to use; None: not known."""
+    ranks = max((sum(command.ranks for command in step.commands) for step in trial.steps), default=0)
+    gpus = sum(host.gpus for host in hosts)
+    devices = max(len(host.linked(trial.proof.fabric)) for host in hosts)
+    wanted = trial.proof.nics
+    if not devices or not 0 < ranks < gpus:
+        return wanted
+    part = math.ceil(devices * ranks / gpus)
+    return min(part, wanted or part)
 
 
 def judged(logs: Iterable[Log], around: Around | None) -> tuple[Log, ...]:

@@ -1,0 +1,375 @@
+"""NIC counters of runs: before, after and during each execution, stored, judged and shown."""
+
+import io
+import json
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+from rich.live import Live
+
+from counter_trees import efas
+from fabbench import watch
+from fabbench.benchmarks.nvshmem.steps import NvshmemWork
+from fabbench.benchmarks.pingpong.steps import PingpongWork
+from fabbench.cli import cli
+from fabbench.cli.live import Table
+from fabbench.counters.around import Around, document, from_document, total, whose
+from fabbench.counters.findings import Asked
+from fabbench.counters.stored import Pair
+from fabbench.counters.traffic import Traffic
+from fabbench.errors import MachineError
+from fabbench.launchers import launchers
+from fabbench.model import Finding, Log, Outcome, Plan, Point, Trial
+from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.run import Results, carry_out
+from fabbench.sizes import Sweep
+from fabbench.store import RunWriter, StoredRun, open_run
+from fabbench.watch import View
+from local_runs import QUICK, fabbench, pingpong, the_run
+from playing import GB, NVSHMEM, Playing, PlayingLauncher
+
+UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
+"""What NVSHMEM 3.6.5 does with several NICs for each PE."""
+
+
+class Eyes:
+    """Sees everything, and shows nothing."""
+
+    def __init__(self, nics: View | None = None) -> None:
+        self.nics = nics
+
+    def begin(self, trial: Trial, number: int) -> None:
+        pass
+
+    def point(self, trial: Trial, point: Point) -> None:
+        pass
+
+    def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
+        pass
+
+
+def planned(place: Playing, *, repeats: int = 1) -> tuple[Request, Plan]:
+    asked = Request(benchmark="nvshmem", target="playing", fabrics=("efa",), repeats=repeats)
+    work = NvshmemWork(tests=("alltoall_latency",), sweep=Sweep(first=8, last=8))
+    return asked, plan(asked, place.inventory, work)
+
+
+def played(place: Playing, store: Path, *, nics: View | None = None, repeats: int = 1) -> Results:
+    asked, wanted = planned(place, repeats=repeats)
+    writer = RunWriter(store, asked, place.inventory, wanted)
+    return carry_out(wanted, place, writer, Eyes(nics))
+
+
+def playing(tmp_path: Path, **options: object) -> Playing:
+    place = Playing(folder=tmp_path / "hosts", lines=NVSHMEM, moves=UNEVEN)
+    for name, value in options.items():
+        setattr(place, name, value)
+    return place
+
+
+def nic_findings(log: Log) -> dict[str, Finding]:
+    return {finding.code: finding for finding in log.findings if finding.code.startswith("nic-")}
+
+
+# ---------------------------------------------------------------- a real run
+
+
+@pytest.mark.local
+def test_a_real_run_has_counters_from_before_and_after(tmp_path: Path) -> None:
+    done = pingpong(tmp_path, "--fabric", "tcp", "--fabric", "shm", "--repeat", "1", "--size", "64", *QUICK)
+    assert done.returncode == 0, done.stderr
+    run = the_run(tmp_path)
+    for trial in run.trials:
+        counted = run.counters(trial.id)
+        assert counted
+        (pair,) = counted.hosts.values()
+        assert pair.before
+        assert pair.after
+        assert (pair.before.time or 0) <= (pair.after.time or 0)
+        assert [nic.name for nic in pair.before.nics] == [nic.name for nic in pair.after.nics]
+        earlier = {nic.name: nic.counters for nic in pair.before.nics}
+        for nic in pair.after.nics:
+            assert all(count >= earlier[nic.name][name] for name, count in nic.counters.items())
+        assert [nic_findings(log) for log in trial.logs] == [{}]  # everything went through the loopback
+    assert fabbench(tmp_path, "show").returncode == 0
+
+
+# ---------------------------------------------------------------- findings
+
+
+def command(place: Playing, store: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    known = launchers()
+    assert isinstance(known, dict)
+    monkeypatch.setitem(known, "playing", PlayingLauncher(place))
+    return CliRunner().invoke(cli, [*arguments, "--store", str(store)])
+
+
+def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = playing(tmp_path)
+    words = ("run", "nvshmem", "--on", "playing", "--efa", "--test", "alltoall_latency", "-e", "8")
+    ran = command(place, tmp_path / "store", monkeypatch, *words)
+    told = "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while sending is even"
+    assert ran.exit_code == 0, ran.output
+    assert f"- efa: {told}; the same on b." in ran.stdout
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert log.outcome is Outcome.OK
+    assert nic_findings(log).keys() == {"nic-imbalance-rx"}
+    shown = command(place, tmp_path / "store", monkeypatch, "show")
+    assert f"  warning: {told}; the same on b." in shown.stdout.splitlines()
+    cells = [
+        line.split("|")[1:-1] for line in shown.stdout.splitlines() if "rdmap1s1" in line and "|" in line
+    ]
+    expected = ["rdmap1s1", "10 GB", "40 GB", "1 GB/s (4 %)", "4 GB/s (16 %)", "200 Gb/s"]
+    assert [[cell.strip() for cell in row] for row in cells] == [["a", *expected], ["b", *expected]]
+    assert "- b: tx max/mean 1, cv 0; rx max/mean 4, cv 1.73." in shown.stdout.splitlines()
+    document = json.loads(command(place, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout)
+    (execution,) = document["executions"]
+    assert [(nic["host"], nic["rx_bytes"]) for nic in execution["nics"] if nic["rx_bytes"]] == [
+        ("a", 40 * GB),
+        ("b", 40 * GB),
+    ]
+
+
+def test_what_is_stored_is_judged_as_it_was(tmp_path: Path) -> None:
+    place = playing(tmp_path)
+    results = played(place, tmp_path / "store", repeats=2)
+    stored = open_run("last", tmp_path / "store")
+    assert stored.logs("efa") == tuple(results.logs["efa"])
+    assert [nic_findings(log).keys() for log in stored.logs("efa")] == [{"nic-imbalance-rx"}] * 2
+
+
+def test_idle_nics_change_no_outcome(tmp_path: Path) -> None:
+    place = playing(tmp_path, moves=[(0, 0)] * 4)
+    played(place, tmp_path / "store")
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert (log.outcome, set(nic_findings(log))) == (Outcome.OK, {"nic-idle"})
+
+
+def test_without_rows_nothing_is_said_of_where_bytes_went(tmp_path: Path) -> None:
+    place = playing(tmp_path, moves=[(0, 0)] * 4, lines=NVSHMEM[:-1])
+    played(place, tmp_path / "store")
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert (log.points, nic_findings(log)) == ([], {})
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_a_host_that_does_not_answer_is_a_note(tmp_path: Path) -> None:
+    place = playing(tmp_path, silent=frozenset({"b"}))
+    results = played(place, tmp_path / "store")
+    assert results.failure is None
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    found = nic_findings(log)
+    assert found["nic-counters"].meaning == "There are no NIC counters of b from after this execution."
+    assert found["nic-imbalance-rx"].meaning.startswith("a: rdmap1s1")
+
+
+class Broken(Playing):
+    """Its counters cannot be read at all."""
+
+    def counters(self) -> Mapping[str, list[str]]:
+        raise MachineError("There is no program grep on this machine.")
+
+
+def test_counters_that_cannot_be_read_do_not_fail_the_run(tmp_path: Path) -> None:
+    place = Broken(folder=tmp_path / "hosts", lines=NVSHMEM)
+    results = played(place, tmp_path / "store")
+    assert results.failure is None
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert log.outcome is Outcome.OK
+    notes = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
+    missing = (
+        "There are no NIC counters of a, b from {} this execution. There is no program grep on this machine."
+    )
+    assert notes == [missing.format("before"), missing.format("after")]
+
+
+def test_an_interrupted_execution_has_its_counters(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    results = played(playing(tmp_path, meanwhile=interrupt), tmp_path / "store", repeats=2)
+    assert results.interrupted
+    stored = open_run("last", tmp_path / "store")
+    first, second = stored.trials
+    counted = stored.counters(first.id)
+    assert counted
+    assert counted.traffic().keys() == {"a", "b"}
+    assert nic_findings(first.logs[0]).keys() == {"nic-imbalance-rx"}
+    assert (second.begun, stored.counters(second.id)) == (False, None)
+
+
+def test_an_interrupt_while_counters_are_read_ends_the_run(tmp_path: Path) -> None:
+    class Slow(Playing):
+        def counters(self) -> Mapping[str, list[str]]:
+            raise KeyboardInterrupt
+
+    place = Slow(folder=tmp_path / "hosts", lines=NVSHMEM)
+    results = played(place, tmp_path / "store", repeats=2)
+    assert (results.interrupted, place.executed) == (True, 0)
+    first, second = open_run("last", tmp_path / "store").trials
+    assert (first.finished, second.begun) == (True, False)
+    assert first.logs[0].outcome is Outcome.TRUNCATED
+
+
+def test_a_crash_leaves_what_was_counted_before(tmp_path: Path) -> None:
+    class CrashError(BaseException):
+        pass
+
+    def crash() -> None:
+        raise CrashError
+
+    with pytest.raises(CrashError):
+        played(playing(tmp_path, meanwhile=crash), tmp_path / "store")
+    stored = open_run("last", tmp_path / "store")
+    (trial,) = stored.trials
+    counted = stored.counters(trial.id)
+    assert counted
+    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [
+        (False, True)
+    ] * 2
+    (log,) = trial.logs
+    assert log.outcome is Outcome.TRUNCATED
+    assert "NIC counters of a, b from after" in nic_findings(log)["nic-counters"].meaning
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 9, "hosts": {}}', '{"format": 1, "hosts": {}}'])
+def test_damaged_counters_are_a_note(tmp_path: Path, text: str) -> None:
+    played(playing(tmp_path), tmp_path / "store")
+    path = open_run("last", tmp_path / "store").path
+    (path / "counters" / "000-efa-r1.json").write_text(text)
+    (log,) = StoredRun(path).logs("efa")
+    assert log.outcome is Outcome.OK
+    assert nic_findings(log)["nic-counters"].meaning
+    shown = CliRunner().invoke(cli, ["show", str(path)])
+    assert shown.exit_code == 0
+    assert "rdmap" not in shown.stdout
+
+
+def test_runs_without_counters_are_read_as_before(tmp_path: Path) -> None:
+    played(playing(tmp_path), tmp_path / "store")
+    path = open_run("last", tmp_path / "store").path
+    (path / "counters" / "000-efa-r1.json").unlink()
+    (path / "counters").rmdir()
+    (log,) = StoredRun(path).logs("efa")
+    assert nic_findings(log) == {}
+    assert "NICs" not in CliRunner().invoke(cli, ["show", str(path)]).stdout
+
+
+# ---------------------------------------------------------------- whose NICs
+
+
+HOST = Host(name="a", interface="eth0", gpus=8, devices={f"rdmap{number}s1": "efa" for number in range(32)})
+HOSTS = tuple(replace(HOST, name=name, interface=f"eth{name}") for name in "012")
+
+
+def trial_of(work: PingpongWork | NvshmemWork, fabric: str, hosts: tuple[Host, ...]) -> Trial:
+    providers = {"tcp": frozenset({"msg"}), "efa": frozenset({"rdm"})}
+    there = tuple(replace(host, providers=providers) for host in hosts)
+    benchmark = "pingpong" if isinstance(work, PingpongWork) else "nvshmem"
+    asked = Request(benchmark=benchmark, target="t", fabrics=(fabric,))
+    return plan(asked, Inventory(target="t", hosts=there), work).trials[0]
+
+
+def test_a_pair_uses_one_nic_of_the_first_and_of_the_last_host() -> None:
+    asked, among = whose(trial_of(PingpongWork(sizes=(64,)), "efa", HOSTS), HOSTS)
+    assert (asked.expected, asked.chosen, among) == (1, (), ("0", "2"))
+
+
+def test_a_domain_names_the_nic_and_sockets_the_interfaces() -> None:
+    work = PingpongWork(sizes=(64,), domain="rdmap3s1-rdm")
+    assert whose(trial_of(work, "efa", HOSTS), HOSTS)[0].chosen == ("rdmap3s1-rdm",)
+    asked, _ = whose(trial_of(PingpongWork(sizes=(64,)), "tcp", HOSTS), HOSTS)
+    assert asked.chosen == ("eth0", "eth1", "eth2")
+
+
+def test_one_pe_of_eight_gpus_has_its_part_of_the_nics() -> None:
+    pair, everyone = (NvshmemWork(tests=(name,)) for name in ("shmem_put_bw", "alltoall_latency"))
+    assert whose(trial_of(pair, "efa", HOSTS[:2]), HOSTS[:2])[0].expected == 4
+    assert whose(trial_of(everyone, "efa", HOSTS[:2]), HOSTS[:2])[0].expected is None
+
+
+def test_one_host_is_not_judged() -> None:
+    assert whose(trial_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1])[1] == ()
+    parts = tuple(replace(host, virtual=True) for host in HOSTS[:2])
+    assert whose(trial_of(PingpongWork(sizes=(64,)), "tcp", parts), parts)[1] == ()
+
+
+def test_executions_add_up() -> None:
+    place_pairs = {"a": Pair(None, None)}
+    around = Around(asked=Asked(fabric="efa", chosen=["x"], expected=3), among=("a", "b"), hosts=place_pairs)
+    stored = from_document(json.loads(json.dumps(document(around))))
+    assert document(stored) == document(around)
+    assert total([around, stored]) == ({}, [])
+
+
+def test_repeats_are_shown_together(tmp_path: Path) -> None:
+    played(playing(tmp_path), tmp_path / "store", repeats=3)
+    shown = CliRunner().invoke(cli, ["show", "--store", str(tmp_path / "store")]).stdout
+    assert "### NICs: efa, 3 executions" in shown.splitlines()
+    assert "| a    | rdmap1s1 | 30 GB | 120 GB | 1 GB/s (4 %) |" in shown
+
+
+# ---------------------------------------------------------------- live
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_while_a_trial_runs_the_nics_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, remote: bool
+) -> None:
+    """In a thread where looking takes a round trip, else by the main one: it starts programs."""
+    monkeypatch.setattr(watch, "EVERY_S", 0.01)
+    told: list[tuple[bool, Mapping[str, Traffic]]] = []
+    seen = threading.Event()
+
+    def nics(hosts: Mapping[str, Traffic]) -> None:
+        told.append((threading.current_thread() is threading.main_thread(), hosts))
+        if any(traffic.total for traffic in hosts.values()):
+            seen.set()
+
+    def meanwhile() -> None:
+        if remote:
+            assert seen.wait(30)
+        else:
+            time.sleep(0.5)
+
+    results = played(playing(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics)
+    number = len(told)
+    assert results.failure is None
+    assert seen.is_set()
+    assert {main_thread for main_thread, _ in told} == {not remote}
+    moved = [hosts["a"] for _, hosts in told if hosts["a"].total]
+    assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
+    assert moved[0].seconds == 10
+    time.sleep(0.1)
+    assert len(told) == number
+
+
+@pytest.mark.parametrize(("width", "beside"), [(200, True), (70, False)])
+def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, beside: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=30, force_terminal=False)
+    _, wanted = planned(playing(tmp_path))
+    trial = wanted.trials[0]
+    with Live(console=console, auto_refresh=False) as live:
+        table = Table(wanted, live)
+        table.begin(trial, 1)
+        table.point(trial, Point(8, {}, ("latency",), (5e-6,)))
+        table.nics({"a": efas(*UNEVEN), "b": efas(*UNEVEN)})
+        live.console.print(table._drawn())  # Live itself writes its last state only
+        table.end(trial, ())
+        live.console.print(table._drawn())
+    shown, after = out.getvalue().split("1 of 1: efa, repeat 1 …")[:2]
+    assert ("latency" in next(line for line in shown.splitlines() if "tx GB/s" in line)) == beside
+    assert shown.count("rdmap1s1") == 2
+    assert "rdmap1s1" not in after
+    assert all(len(line) <= width for line in shown.splitlines())
