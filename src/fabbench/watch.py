@@ -2,8 +2,8 @@
 
 Nothing of this fails a run: what cannot be read is a note of the execution.
 
-A place whose attribute `remote` is true is looked at in a thread, which nothing waits for. Elsewhere looking
-starts a program, which is to be done without threads (see process.py): the main thread looks between lines.
+Other machines are looked at in a thread, which nothing waits for. Looking at this one starts a program, which
+is to be done without threads (see process.py): the main thread does it between lines.
 """
 
 import threading
@@ -35,7 +35,7 @@ class Watch:
     def __init__(self, place: Place, trial: Trial, view: View | None) -> None:
         self._place = place
         self._view = view
-        self._remote = bool(getattr(place, "remote", False))
+        self._remote = place.remote
         hosts = place.inventory.hosts
         asked, among = whose(trial, hosts)
         self.around = Around(asked=asked, among=among, hosts={})

@@ -37,6 +37,13 @@ class Place(Protocol):
     def inventory(self) -> Inventory:
         """What is there."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether counters come from other machines, and `counters` may be called in any thread.
+
+        Where it may not, it starts a program, which is to be done without threads (see process.py).
+        """
+
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial: give the lines of its log as they come, markers included, and how it ended.
 

@@ -127,6 +127,11 @@ class LocalPlace:
 
     inventory: Inventory
 
+    @property
+    def remote(self) -> bool:
+        """False: it is this machine."""
+        return False
+
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial with programs of this machine."""
         return drive(lambda step: LocalSession(step, self.inventory.hosts[0]), trial)

@@ -28,6 +28,11 @@ class SshPlace:
     inventory: Inventory
     allocation: Allocation
 
+    @property
+    def remote(self) -> bool:
+        """True: channels of one connection do not wait for each other."""
+        return True
+
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial over the hosts."""
         return drive(lambda step: RemoteSession(self.allocation, step), trial)
