@@ -11,7 +11,7 @@ from functools import partial
 
 from fabbench.errors import Exit, RequestError
 from fabbench.model import METRICS, Finding, Log, Metric, Outcome, Point
-from fabbench.pool import FIELDS, REFUSED, UNUSABLE, Column, Figure, Key, Reading, figures, read
+from fabbench.pool import FIELDS, RAIL, REFUSED, UNUSABLE, Column, Figure, Key, Reading, figures, read
 from fabbench.units import Scale, scale
 
 __all__ = ["PLACEMENTS", "Column", "Comparison", "Figure", "Row", "Section", "Summary", "compare"]
@@ -232,7 +232,8 @@ def _split(columns: Sequence[Summary], allowed: Collection[str]) -> tuple[str, .
     differing = {
         name
         for name in FIELDS
-        if name not in allowed and len({value for column in columns for value in column.fields[name]}) > 1
+        if name not in {*allowed, RAIL}
+        and len({value for column in columns for value in column.fields[name]}) > 1
     }
     return tuple(name for name in FIELDS if name in several | differing)
 

@@ -41,6 +41,8 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.FAILED, f"The benchmark ended with exit status {ending.status}."
     if truncated := _truncation(record, ending):
         yield Outcome.TRUNCATED, truncated
+    if record.off_fabric:
+        yield Outcome.OFF_FABRIC, record.off_fabric
     if proof:
         yield from _fabric_verdicts(record, proof)
 

@@ -29,6 +29,22 @@ class Marker(NamedTuple):
         """The trial that the step belongs to."""
         return self.step.partition("/")[0]
 
+    @property
+    def name(self) -> str:
+        """The step, without its trial."""
+        return self.step.partition("/")[2] or self.step
+
+    def other(self, fact: str, used: str, side: str = "") -> str:
+        """Say in a sentence that a side used something else than the marker says; empty if it did not.
+
+        What the server is to use is in ``server_FACT`` where it is not the same.
+        """
+        wanted = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
+        if not wanted or used == wanted:
+            return ""
+        who = f"the {side} used" if side else "it was"
+        return f"Step {self.name} was asked for on {fact} {wanted}, but {who} {used}."
+
 
 def begin(step: str, facts: Mapping[str, str | int]) -> str:
     """Write the marker line before a step."""

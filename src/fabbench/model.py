@@ -132,6 +132,8 @@ class Record:
     """A sentence, when the benchmark's or the launcher's own time limit ended it."""
     wrong: int = 0
     """Failed data checks; any at all is `corrupt`."""
+    off_fabric: str = ""
+    """A sentence, when a step used another device or domain than its begin marker says."""
     evidence: dict[str, str] = field(default_factory=dict)
     """Fact → the line that stated it, for some facts."""
     finished: bool | None = False

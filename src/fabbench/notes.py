@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.compare import Comparison, Summary
 from fabbench.model import Outcome, Severity
-from fabbench.pool import FIELDS, REFUSED
+from fabbench.pool import FIELDS, RAIL, REFUSED
 from fabbench.units import format_size, format_sizes
 
 SPREAD = 0.1
@@ -21,7 +21,7 @@ _EVIDENCE = frozenset({"network", "transport", "provider", "nics", "gdr", "domai
 """Facts that say what carried the data: they differ on purpose."""
 _NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
 """Values by which a benchmark says that it has no such thing."""
-_QUIET = _EVIDENCE | {"complete", *FIELDS}
+_QUIET = (_EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
 
 def notes(comparison: Comparison) -> tuple[str, ...]:

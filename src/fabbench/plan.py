@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Protocol
 
 from fabbench.errors import MachineError, RequestError
@@ -168,7 +169,7 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
         return there[0], "tcp"
     local = ("p2p", "shm") if len(inventory.hosts) == 1 else ()
     others = (name for name in (*local, "tcp") if all(not work.lacks(name, host) for host in inventory.hosts))
-    return (next(iter([*there, *others]), "tcp"),)
+    return (next(chain(there, others), "tcp"),)
 
 
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:

@@ -22,7 +22,10 @@ REFUSED = (
 )
 """Fields in which columns may not differ, unless that is allowed."""
 
-FIELDS = (*REFUSED, "root", "scope", "name")
+RAIL = "device"
+"""The network device of a row: rows of several devices are no repeats of each other."""
+
+FIELDS = (*REFUSED, "root", "scope", "name", RAIL)
 """All fields by which rows of one size are told apart."""
 
 UNUSABLE = frozenset({Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.SKIPPED})
@@ -149,6 +152,8 @@ def _key(log: Log, labels: Labels) -> Key:
         "benchmark": log.benchmark,
         "case": log.case,
         **labels,
+        # As a fact it says which devices a whole log used, and as a label whose a row is.
+        RAIL: labels.get(RAIL),
     }
     values = (known.get(name) for name in FIELDS)
     return tuple("" if value in {None, "unknown"} else str(value) for value in values)

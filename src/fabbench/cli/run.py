@@ -8,6 +8,8 @@ import click
 BENCHMARKS: Final = {
     "nccl": "fabbench.cli.run_nccl",
     "nvshmem": "fabbench.cli.run_nvshmem",
+    "perftest": "fabbench.cli.run_perftest",
+    "fabtests": "fabbench.cli.run_fabtests",
     "pingpong": "fabbench.cli.run_pingpong",
     "torch": "fabbench.cli.run_torch",
 }

@@ -28,6 +28,11 @@ from fabbench.cli.run_start import start
     help="Messages for each size. As many as make connection set-up less than 1 % of the time if not given.",
 )
 @click.option("--domain", metavar="NAME", help="Measure over this domain (interface), and prove it.")
+@click.option(
+    "--all-domains",
+    is_flag=True,
+    help="Measure over each RDMA device's domain, one after another; a table for each.",
+)
 @click.option("--check", is_flag=True, help="Compare the data of each message.")
 @click.option(
     "--timeout",
@@ -59,6 +64,7 @@ def pingpong(**options: Any) -> None:
         iterations=given["iterations"],
         timeout_s=given["timeout_s"],
         domain=given["domain"],
+        all_domains=given["all_domains"],
         check=given["check"],
     )
     start(Wanted.of(options), "pingpong", work, {**given, "sizes": ",".join(map(str, work.sizes))})

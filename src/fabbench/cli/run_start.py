@@ -151,8 +151,10 @@ def _show(
     comparison = compare(compared, metric=wanted.metric, allow=allow, only_ok=True)
     verdict = check(gates, arms[0], base, allow=allow) if gates and not results.interrupted else None
     width = _width()
+    rails = {arm.label: arm.logs for arm in arms}
     click.echo(
-        render(comparison, wanted.form, verdict=verdict, colour=width is not None, width=width), nl=False
+        render(comparison, wanted.form, verdict=verdict, arms=rails, colour=width is not None, width=width),
+        nl=False,
     )
     for breach in verdict.breaches if verdict else ():
         click.echo(f"Gate breached: {breach}", err=True)

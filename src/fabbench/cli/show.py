@@ -75,7 +75,8 @@ def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
     if not columns:
         return ""
     comparison = compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
-    return render(comparison, form, colour=sys.stdout.isatty())
+    arms = {column.label: column.logs for column in columns}
+    return render(comparison, form, arms=arms, colour=sys.stdout.isatty())
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:

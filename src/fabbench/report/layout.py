@@ -1,18 +1,25 @@
 """A comparison → tables of text, in the layout of the published EFA table."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fabbench.compare import Comparison, Row, Section
 from fabbench.gate import Verdict
 from fabbench.notes import notes
+from fabbench.pool import RAIL
 from fabbench.report.table import Table
 from fabbench.standout import Remark, stands_out
 from fabbench.units import format_ratio, format_size
 
 
 def tables(comparison: Comparison, verdict: Verdict | None = None) -> list[Table]:
-    """Lay out one table for each section, what is to be said under them, and what stands out."""
-    found = [_section(comparison, section) for section in comparison.sections]
+    """Lay out one table for each section, what is to be said under them, and what stands out.
+
+    Sections that only the device tells apart are one table.
+    """
+    groups: dict[str, list[Section]] = {}
+    for section in comparison.sections:
+        groups.setdefault(_title(section, (RAIL,)), []).append(section)
+    found = [_group(comparison, title, sections) for title, sections in groups.items()]
     under = [*notes(comparison), *(verdict.notes if verdict else ())]
     found.append(Table(header=(), rows=(), notes=under))
     found += _stands_out(comparison)
@@ -21,20 +28,30 @@ def tables(comparison: Comparison, verdict: Verdict | None = None) -> list[Table
     return found
 
 
-def _section(comparison: Comparison, section: Section) -> Table:
+def _group(comparison: Comparison, title: str, sections: Sequence[Section]) -> Table:
     metric, unit, columns = comparison.metric, comparison.scale.unit, comparison.columns
     figures = [f"{metric.name} {column.label} ({unit})" for column in columns]
     others = columns[:-1]
     ratios = ["Speed-up"] if len(others) == 1 else [f"Speed-up {column.label}" for column in others]
+    rails = ["Device"] if any(RAIL in section.key for section in sections) else []
     return Table(
-        title=_title(section),
-        header=["Message Size", *figures, *ratios],
-        rows=[_row(comparison, section, row) for row in section.rows] or [_outcomes(comparison, section)],
+        title=title,
+        header=[*rails, "Message Size", *figures, *ratios],
+        rows=[
+            [*(section.key.get(RAIL) or "-" for _ in rails), *row]
+            for section in sections
+            for row in _rows(comparison, section)
+        ],
     )
 
 
-def _title(section: Section) -> str:
-    return ", ".join(f"{name} {value or 'unknown'}" for name, value in section.key.items())
+def _title(section: Section, without: Collection[str] = ()) -> str:
+    told = ((name, value) for name, value in section.key.items() if name not in without)
+    return ", ".join(f"{name} {value or 'unknown'}" for name, value in told)
+
+
+def _rows(comparison: Comparison, section: Section) -> list[list[str]]:
+    return [_row(comparison, section, row) for row in section.rows] or [_outcomes(comparison, section)]
 
 
 def _row(comparison: Comparison, section: Section, row: Row) -> list[str]:

@@ -3,6 +3,7 @@
 import re
 
 from fabbench.benchmarks.libfabric.commands import Asked, Syntax
+from fabbench.markers import Marker
 
 PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
@@ -37,6 +38,21 @@ def read_arguments(text: str) -> Asked | None:
     if match is None or not (text.startswith("--- # ") or text.rstrip().endswith(" :")):
         return None
     return _SYNTAX.arguments(match["program"], match["rest"].rstrip().removesuffix(" :").split())
+
+
+def of_step(step: Marker, side: str) -> Asked | None:
+    """Say what fabbench started on one side of a step; None: the marker does not say which program."""
+    program = step.facts.get("program")
+    if not program:
+        return None
+    size, iterations = (step.facts.get(name, "") for name in ("size", "iterations"))
+    return Asked(
+        program=program,
+        side=side,
+        endpoint=step.facts.get("endpoint", ""),
+        size=int(size) if size.isdecimal() else None,
+        iterations=int(iterations) if iterations.isdecimal() else None,
+    )
 
 
 def endpoint(asked: Asked) -> str:

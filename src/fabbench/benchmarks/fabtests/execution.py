@@ -4,12 +4,13 @@ import re
 from dataclasses import dataclass, field
 from functools import cache
 
-from fabbench.benchmarks.fabtests import commands, rows
+from fabbench.benchmarks.fabtests import commands, library, rows
 from fabbench.benchmarks.fabtests.rows import Layout, Row
 from fabbench.benchmarks.libfabric.commands import Asked
 from fabbench.benchmarks.libfabric.info import InfoBlock
 from fabbench.benchmarks.libfabric.printed import printed_count
 from fabbench.benchmarks.libfabric.told import Told, said, truncated_size
+from fabbench.markers import Marker
 from fabbench.model import UNTOLD, Damaged, Finding, Labels, Line, Point, Record, Severity, Stream
 from fabbench.units import format_size
 
@@ -42,7 +43,10 @@ class Process:
 class Execution:
     """Grows line by line; `finish` gives its record."""
 
+    trial: str = ""
     record: Record = field(default_factory=lambda: Record(benchmark="fabtests", finished=None))
+    _step: Marker | None = None
+    _stepped: bool = False
     _processes: list[Process] = field(default_factory=list)
     _current: dict[Stream, Process] = field(default_factory=dict)
     _told: Told = field(default_factory=Told)
@@ -50,11 +54,41 @@ class Execution:
     """Of each row; None: the print does not tell."""
     _consequences: list[str] = field(default_factory=list)
     _misfit: bool = False
+    _domains: bool = False
+    """Whether steps say which domain they are to use."""
 
-    # ------------------------------------------------------------ processes
+    # ------------------------------------------------------------ steps and processes
+
+    def begin(self, marker: Marker) -> None:
+        """Begin a step: the next size or device of the same trial."""
+        self._close_step(seen=False)
+        self._step, self._stepped = marker, True
+        self.record.case = self.record.case or marker.facts.get("program")
+        if together := marker.facts.get("together"):
+            self.record.facts["together"] = together
+
+    def end(self, marker: Marker) -> None:
+        """End a step, with the exit status that its processes ended with."""
+        self._close_step(seen=marker.status is not None)
+        if marker.status:
+            program = self.record.case or "The program"
+            self._consequences.append(
+                f"{program} ended with exit status {marker.status} in step {marker.name}."
+            )
+
+    def _close_step(self, *, seen: bool) -> None:
+        if self._step is not None and not seen:
+            self.record.finished = False
+        self._step = None
+        for process in self._processes:
+            self._drop_piece(process)
+        self._processes.clear()
+        self._current.clear()
 
     def takes(self, process: Process) -> bool:
         """Whether a process that begins now belongs to this execution."""
+        if self._stepped:
+            return self._step is not None
         program = process.asked.program if process.asked else None
         if program and self.record.case and program != self.record.case:
             return False
@@ -67,6 +101,8 @@ class Execution:
         """Take a process in."""
         self._processes.append(process)
         self._current[process.stream] = process
+        if self._step is not None:
+            process.asked = process.asked or commands.of_step(self._step, process.side)
         if process.asked is not None:
             self.ask(process, process.asked)
 
@@ -152,13 +188,15 @@ class Execution:
             self.record.findings.append(truncated_size(row.size, size.value))
         self._note(row, size.value, asked.iterations if asked else None)
         values = rows.measured(row)
-        labels = _labels(
-            process.stream.side or process.side,
-            process.stream.rank,
-            self._told.first("endpoint"),
-            "one-way" if program is not None and "pingpong" in program else "",
-            "" if _NO_NAME.fullmatch(row.name) else row.name,
-        )
+        told = {
+            "side": process.stream.side or process.side,
+            "rank": process.stream.rank,
+            "endpoint": self._told.first("endpoint"),
+            "way": "one-way" if program is not None and "pingpong" in program else "",
+            "name": "" if _NO_NAME.fullmatch(row.name) else row.name,
+            "device": self._step.facts.get("device", "") if self._step is not None else "",
+        }
+        labels = _labels(tuple(told.items()))
         return Point(size.value, labels, tuple(values), tuple(values.values()))
 
     def _note(self, row: Row, size: int, asked: int | None) -> None:
@@ -199,7 +237,20 @@ class Execution:
 
     def tell(self, fact: str, value: str, stream: Stream) -> None:
         """Note what a process says of itself."""
-        self._told.add(fact, value, self._side(stream))
+        side = self._side(stream)
+        self._told.add(fact, value, side)
+        if fact == "domain" and self._step is not None:
+            self.record.off_fabric = self.record.off_fabric or self._step.other("domain", value, side)
+            self._domains = self._domains or "domain" in self._step.facts
+
+    def library(self, text: str, stream: Stream) -> bool:
+        """Read a line of libfabric's own log; whether it was one."""
+        if not text.startswith("libfabric:"):
+            return False
+        wanted = self._step.facts.get("provider", "") if self._step is not None else ""
+        for fact, value in library.used(text, wanted):
+            self.tell(fact, value, stream)
+        return True
 
     def fail(self, text: str, stream: Stream) -> None:
         """Note an error text as a sentence. What only mirrors the other side's error goes last."""
@@ -216,12 +267,17 @@ class Execution:
         """End the execution: facts and findings that need all of it."""
         for process in self._processes:
             self._drop_piece(process)
+        if self._step is not None:
+            self.record.finished = False
         self.record.failures += self._consequences
         self.record.facts.update(self._told.facts())
         iterations = next(iter(self._iterations)) if len(self._iterations) == 1 else None
         if iterations is not None:
             self.record.facts["iterations"] = iterations
-        self.record.findings += self._told.findings()
+        # Where each step has a domain of its own, several are no surprise.
+        self.record.findings += self._told.findings(
+            ("provider",) if self._domains else ("provider", "domain")
+        )
         return self.record
 
     def _side(self, stream: Stream) -> str:
@@ -235,7 +291,6 @@ class Execution:
 
 
 @cache
-def _labels(side: str, rank: str, endpoint: str, way: str, name: str) -> Labels:
+def _labels(told: tuple[tuple[str, str], ...]) -> Labels:
     """Give the labels of a row: one mapping for all rows that share them."""
-    told = {"side": side, "rank": rank, "endpoint": endpoint, "way": way, "name": name}
-    return {key: value for key, value in told.items() if value}
+    return {name: value for name, value in told if value}

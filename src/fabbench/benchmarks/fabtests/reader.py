@@ -60,9 +60,18 @@ class FabtestsReader:
         return None
 
     def mark(self, marker: Marker) -> Sequence[Point | Record]:
-        """Begin another execution at each step."""
-        del marker
-        return self.close()
+        """Begin or end a step. Steps of one trial are one execution."""
+        if marker.kind == "begin":
+            ours = marker.facts.get("benchmark") == "fabtests"
+            execution = self._execution
+            if execution is not None and not (ours and execution.trial == marker.trial):
+                self._finish()
+            if ours:
+                self._execution = self._execution or Execution(marker.trial)
+                self._execution.begin(marker)
+        elif self._execution is not None and self._execution.trial == marker.trial:
+            self._execution.end(marker)
+        return self._given()
 
     def close(self) -> Sequence[Point | Record]:
         """End the execution that is open."""
@@ -76,7 +85,7 @@ class FabtestsReader:
         """Read one line; whether it is ours."""
         text, stream = line.text, line.stream
         execution = self._execution
-        if execution is not None and execution.info(text, stream):
+        if execution is not None and (execution.info(text, stream) or execution.library(text, stream)):
             return True
         layout = rows.read_header(text)
         if layout is not None:

@@ -1,6 +1,6 @@
 """What the processes of one execution say of themselves, and whether they agree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fabbench.model import Finding, Severity
@@ -37,9 +37,9 @@ class Told:
         if providers:
             yield "transport", "mixed" if len(providers) > 1 else self.first("provider")
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self, facts: Iterable[str] = ("provider", "domain")) -> Iterator[Finding]:
         """Say where the processes differ: then it is not one fabric that was measured."""
-        for fact in ("provider", "domain"):
+        for fact in facts:
             values = self._values.get(fact, {})
             if len(values) > 1:
                 who = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())

@@ -12,14 +12,16 @@ from fabbench.benchmarks.perftest.table import Table
 from fabbench.benchmarks.perftest.tables import Layout
 from fabbench.benchmarks.perftest.text import Stage, Statement
 from fabbench.benchmarks.perftest.written import Written
+from fabbench.markers import Marker
 from fabbench.model import Damaged, Line, Point, Stream
 
 
 class Block:
     """Grows line by line. Two processes that share a terminal without a tag may print into one."""
 
-    def __init__(self, stream: Stream, *, side: str = "") -> None:
+    def __init__(self, stream: Stream, *, side: str = "", step: Marker | None = None) -> None:
         self.stream = stream
+        self._step = step
         self.stage = Stage.START
         self.case: str | None = None
         self.titled = False
@@ -29,6 +31,8 @@ class Block:
         """How many processes print into this block, as far as their titles and headers tell."""
         self.told_sides = [side] if side else []
         """What command line, banner and headings say of the side."""
+        self.off_fabric = ""
+        """A sentence, if the device is not the one of the step."""
         self._setup: list[str] = []
         self._both = False
         self._cycles = False
@@ -141,7 +145,8 @@ class Block:
             other = {"server": "client", "client": "server"}
             side = side if self._share == "local" else other.get(side, "")
             side = side or self._share
-        return Kind(way_of_case(self.case), direction, side, self.stream.rank)
+        device = self._step.facts.get("device", "") if self._step is not None else ""
+        return Kind(way_of_case(self.case), direction, side, self.stream.rank, device)
 
     # ------------------------------------------------------------ JSON
 
@@ -241,6 +246,8 @@ class Block:
     def _setup_line(self, statement: Statement, line: Line) -> None:
         del line
         self._setup += statement.facts
+        if self._step is not None and (device := statement.facts.get("Device")):
+            self.off_fabric = self.off_fabric or self._step.other("device", device, self.stream.side)
         self.found.tell(statement.facts)
 
     def _address(self, statement: Statement, line: Line) -> None:

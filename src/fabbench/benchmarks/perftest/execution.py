@@ -20,22 +20,24 @@ class Execution:
     def __init__(self, trial: str = "") -> None:
         self.trial = trial
         self.blocks: list[Block] = []
-        self._step: Marker | None = None
+        self.step: Marker | None = None
+        """The step that is open."""
         self._cut = False
+        self._together = ""
         self._statuses: list[str] = []
 
     def begin(self, marker: Marker) -> None:
         """Begin a step of a trial that fabbench runs."""
-        self._cut = self._cut or self._step is not None
-        self._step = marker
+        self._cut = self._cut or self.step is not None
+        self.step = marker
+        self._together = self._together or marker.facts.get("together", "")
 
     def end(self, marker: Marker) -> None:
         """End a step, with the exit status that its processes ended with."""
-        self._step = None
+        self.step = None
         self._cut = self._cut or marker.status is None
         if marker.status:
-            name = marker.step.partition("/")[2] or marker.step
-            self._statuses.append(f"perftest ended with exit status {marker.status} in step {name}.")
+            self._statuses.append(f"perftest ended with exit status {marker.status} in step {marker.name}.")
 
     def finish(self) -> Record:
         """Give the record."""
@@ -50,7 +52,10 @@ class Execution:
         record.failures = [*dict.fromkeys(sentence for _, sentence in failures), *self._statuses]
         record.findings = list({finding: None for each in found for finding in each.findings})
         record.wrong = sum(each.wrong for each in found)
+        record.off_fabric = next((block.off_fabric for block in self.blocks if block.off_fabric), "")
         record.facts = dict(self._facts())
+        if self._together:
+            record.facts["together"] = self._together
         if record.facts.get("transport") == "RawEth" and record.case:
             record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
         return record
@@ -59,7 +64,7 @@ class Execution:
         return next((block.case for block in self.blocks if block.case), None)
 
     def _finished(self) -> bool | None:
-        if self._cut or self._step is not None:
+        if self._cut or self.step is not None:
             return False
         told = {block.finished for block in self.blocks if block.found.points}
         return False if False in told else True if True in told else None

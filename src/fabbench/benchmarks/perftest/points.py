@@ -25,6 +25,8 @@ class Kind(NamedTuple):
     direction: str = ""
     side: str = ""
     rank: str = ""
+    device: str = ""
+    """Of a step that fabbench started."""
 
 
 def way_of_case(case: str | None) -> str:
@@ -74,6 +76,7 @@ def _labels(kind: Kind, family: str, stat: str, name: str) -> Labels:
         "direction": kind.direction if family == "bandwidth" else "",
         "side": kind.side,
         "rank": kind.rank,
+        "device": kind.device,
         "name": name,
         "stat": stat,
     }

@@ -159,7 +159,8 @@ class PerftestReader:
             return block
         if block is not None and block.announced_only and not new:
             return block
-        fresh = Block(stream, side=stream.side or self._side_title)
+        step = self._step.step if self._step is not None else None
+        fresh = Block(stream, side=stream.side or self._side_title, step=step)
         self._side_title = ""
         home = self._home(stream, first=block is None)
         if self._version:

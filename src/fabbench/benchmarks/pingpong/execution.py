@@ -57,6 +57,8 @@ class Execution:
     """Sizes whose figure holds the connection's set-up."""
     _iterations: set[int] = field(default_factory=set)
     _consequences: list[str] = field(default_factory=list)
+    _domains: bool = False
+    """Whether steps say which domain they are to use."""
 
     # ------------------------------------------------------------ steps and processes
 
@@ -71,8 +73,8 @@ class Execution:
         """End a step, with the exit status that its processes ended with."""
         self._close_step(seen=marker.status is not None)
         if marker.status:
-            name = marker.step.partition("/")[2] or marker.step
-            self._consequences.append(f"fi_pingpong ended with exit status {marker.status} in step {name}.")
+            told = f"fi_pingpong ended with exit status {marker.status} in step {marker.name}."
+            self._consequences.append(told)
 
     def _close_step(self, *, seen: bool) -> None:
         if self._step is not None and not seen:
@@ -187,7 +189,10 @@ class Execution:
         measured = {name: value for name, value in values.items() if value is not None}
         self._note_setup(row, process, size.value, measured.get("latency"), sent)
         labels = _labels(
-            process.stream.side or process.side, process.stream.rank, self._told.first("endpoint")
+            process.stream.side or process.side,
+            process.stream.rank,
+            self._told.first("endpoint"),
+            self._step.facts.get("device", "") if self._step is not None else "",
         )
         return Point(size.value, labels, tuple(measured), tuple(measured.values()))
 
@@ -236,7 +241,11 @@ class Execution:
 
     def tell(self, fact: str, value: str, stream: Stream) -> None:
         """Note what a process says of itself."""
-        self._told.add(fact, value, self._side(stream))
+        side = self._side(stream)
+        self._told.add(fact, value, side)
+        if fact == "domain" and self._step is not None:
+            self.record.off_fabric = self.record.off_fabric or self._step.other("domain", value, side)
+            self._domains = self._domains or "domain" in self._step.facts
 
     def fail(self, text: str, stream: Stream) -> None:
         """Note an error text as a sentence. What only mirrors the other side's error goes last."""
@@ -258,7 +267,9 @@ class Execution:
         self.record.facts.update(self._told.facts())
         if len(self._iterations) == 1:
             self.record.facts["iterations"] = next(iter(self._iterations))
-        self.record.findings += [*self._told.findings(), *findings.setup(self._setup)]
+        # Where each step has a domain of its own, several are no surprise.
+        differing = self._told.findings(("provider",) if self._domains else ("provider", "domain"))
+        self.record.findings += [*differing, *findings.setup(self._setup)]
         return self.record
 
     # ------------------------------------------------------------ streams
@@ -281,9 +292,9 @@ class Execution:
 
 
 @cache
-def _labels(side: str, rank: str, endpoint: str) -> Labels:
+def _labels(side: str, rank: str, endpoint: str, device: str) -> Labels:
     """Give the labels of a row: one mapping for all rows that share them."""
-    told = {"side": side, "rank": rank, "endpoint": endpoint}
+    told = {"side": side, "rank": rank, "endpoint": endpoint, "device": device}
     return {name: value for name, value in told.items() if value}
 
 

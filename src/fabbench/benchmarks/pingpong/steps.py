@@ -4,18 +4,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fabbench import rails
+from fabbench.benchmarks.libfabric import starting
+from fabbench.benchmarks.libfabric.starting import PORT
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.errors import RequestError
 from fabbench.fabrics import provider
-from fabbench.model import Command, Proof, Shape, Step
+from fabbench.model import Proof, Shape, Step
 from fabbench.plan import Host, Needs
 from fabbench.sizes import size
 from fabbench.units import format_size
 
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
-PORT, SERVER = "{port}", "{server}"
-"""Words of a command that are known only when it runs: a free port, and the server's address."""
 
 TIMEOUT_S = 60.0
 _LONG_ENOUGH_S = 0.15
@@ -35,13 +36,6 @@ _SPEED: Mapping[str, tuple[float, float]] = {
 _USUAL_SPEED = (10e-6, 2e9)
 # Providers of connected endpoints, which connect before the clock starts.
 _CONNECTED = frozenset({"tcp", "verbs", "sockets", "net"})
-# libfabric 1.17 ignores -d for these; the variable works in every version.
-_INTERFACE = {
-    "tcp": "FI_TCP_IFACE",
-    "udp": "FI_UDP_IFACE",
-    "sockets": "FI_SOCKETS_IFACE",
-    "net": "FI_NET_IFACE",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,25 +49,28 @@ class PingpongWork:
     """None: as many as each size needs."""
     timeout_s: float = TIMEOUT_S
     domain: str | None = None
+    """The only one to measure."""
+    all_domains: bool = False
+    """Whether each domain of RDMA devices is measured, one after another."""
     check: bool = False
     """Whether each message's data are compared."""
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for one domain and all of them."""
+        if self.domain and self.all_domains:
+            raise RequestError("One domain and all domains exclude each other.", hint="Leave one out.")
 
     needs = Needs(programs=(PROGRAM,), install=INSTALL)
     together = False
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Say why `fabric` cannot be measured on `host`."""
-        name, endpoint = provider(fabric), self._endpoint(fabric)
-        types = {
-            kind
-            for full, kinds in host.providers.items()
-            if full in {name, f"{name};ofi_rxm", f"{name};ofi_rxd"}
-            for kind in kinds
-        }
-        if not types:
-            return f"libfabric has no provider {name} there."
-        if endpoint not in types:
-            return f"its provider {name} has no endpoint of type {endpoint}, but {', '.join(sorted(types))}."
+        endpoint = self._endpoint(fabric)
+        if why := starting.lacks(fabric, endpoint, host):
+            return why
+        several = self.all_domains and starting.names_domains(fabric)
+        if several and not starting.domains(fabric, endpoint, host):
+            return f"libfabric lists no domain of its provider {provider(fabric)} there."
         return ""
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -82,66 +79,76 @@ class PingpongWork:
         return self.sizes
 
     def steps(self, trial: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Give one step for each size: the server on the first host, the client on the last."""
-        return tuple(self._step(trial, fabric, hosts, size) for size in self.sizes)
+        """Give one step for each domain and size: the server on the first host, the client on the last."""
+        return tuple(
+            self._step(trial, fabric, hosts, size, rail)
+            for rail in self._rails(fabric, hosts)
+            for size in self.sizes
+        )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Say what the log must show: the provider, and the domain where one was chosen."""
-        chosen = {self._domain(fabric, host, hosts) for host in (hosts[0], hosts[-1])}
+        """Say what the log must show: the provider, and the domain where one was chosen.
+
+        Where each step has its own, the log's markers say which.
+        """
+        chosen = {domain for rail in self._rails(fabric, hosts) for domain in rail}
         return Proof(fabric=fabric, domain=chosen.pop() if len(chosen) == 1 else None)
+
+    def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[tuple[str | None, str | None]]:
+        """Give the domains of server and client, for each execution over all sizes."""
+        first, last = hosts[0], hosts[-1]
+        if self.all_domains and starting.names_domains(fabric):
+            endpoint = self._endpoint(fabric)
+            names = [starting.domains(fabric, endpoint, host) for host in (first, last)]
+            return rails.pairs(names[0], names[1], (first.name, last.name))
+        return ((self._domain(fabric, first, hosts), self._domain(fabric, last, hosts)),)
 
     def _domain(self, fabric: str, host: Host, hosts: Sequence[Host]) -> str | None:
         """Choose the domain: the one asked for; else, between hosts, the interface that leads there.
 
         libfabric would take whichever it lists first, and not the one that has the server's address.
         """
-        across = len(hosts) > 1 and provider(fabric) in _INTERFACE
+        across = len(hosts) > 1 and provider(fabric) in starting.INTERFACE
         return self.domain or (host.interface if across and host.interface else None)
 
     def _endpoint(self, fabric: str) -> str:
         return self.endpoint or ("msg" if provider(fabric) in _CONNECTED else "rdm")
 
-    def _step(self, trial: str, fabric: str, hosts: Sequence[Host], size: int) -> Step:
+    def _step(
+        self,
+        trial: str,
+        fabric: str,
+        hosts: Sequence[Host],
+        size: int,
+        rail: tuple[str | None, str | None],
+    ) -> Step:
         name, endpoint = provider(fabric), self._endpoint(fabric)
         iterations = self.iterations or enough_iterations(name, endpoint, size)
         words = (PROGRAM, "-v", "-p", name, "-e", endpoint, "-S", str(size), "-I", str(iterations))
         common = (*words, "-c") if self.check else words
+        server, client = (starting.Side(name, domain) for domain in rail)
         last = len(hosts) - 1
-        server = self._command(fabric, hosts, 0, (*common, "-B", PORT), role="server")
-        client = self._command(fabric, hosts, last, (*common, "-P", PORT), role="client", last=(SERVER,))
         facts: dict[str, str | int] = {
             "benchmark": "pingpong",
             "size": size,
             "iterations": iterations,
             "endpoint": endpoint,
         }
+        own = ""
+        if self.all_domains and rail[0] and rail[1] and starting.names_domains(fabric):
+            own = starting.device(rail[1])
+            facts |= starting.told(own, rail[0], rail[1])
         return Step(
-            id=f"{trial}/{size}",
-            label=format_size(size),
+            id=f"{trial}/{own}{'-' if own else ''}{size}",
+            label=f"{own} {format_size(size)}".strip(),
             shape=Shape.PAIR,
-            commands=(server, client),
+            commands=(
+                server.command((*common, "-B", PORT), role="server", host=0),
+                client.command((*common, "-P", PORT), role="client", host=last),
+            ),
             timeout_s=self.timeout_s,
             facts=facts,
         )
-
-    def _command(  # noqa: PLR0913 - one side of a pair
-        self,
-        fabric: str,
-        hosts: Sequence[Host],
-        index: int,
-        words: tuple[str, ...],
-        *,
-        role: str,
-        last: tuple[str, ...] = (),
-    ) -> Command:
-        """Make one side's command, with its host's domain."""
-        name, domain = provider(fabric), self._domain(fabric, hosts[index], hosts)
-        by_variable = domain is not None and name in _INTERFACE
-        env = {_INTERFACE[name]: domain} if domain and by_variable else {}
-        named = ("-d", domain) if domain and not by_variable else ()
-        # FI_PROVIDER would hide providers from the program, and images for clusters set it.
-        unset = ("FI_PROVIDER",)
-        return Command(argv=(*words, *named, *last), role=role, host=index, env=env, unset=unset)
 
 
 def enough_iterations(name: str, endpoint: str, size: int) -> int:
