@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 import threading
 import time
 from collections.abc import Mapping
@@ -31,8 +33,12 @@ from fabbench.run import Results, carry_out
 from fabbench.sizes import Sweep
 from fabbench.store import RunWriter, StoredRun, open_run
 from fabbench.watch import View
+from lab_hosts import Labs
 from local_runs import QUICK, fabbench, pingpong, the_run
 from playing import GB, NVSHMEM, Playing, PlayingLauncher
+from ssh_runs import nothing_left, run
+from ssh_runs import pingpong as pingpong_over_ssh
+from ssh_runs import the_run as run_of_laptop
 
 UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
 """What NVSHMEM 3.6.5 does with several NICs for each PE."""
@@ -373,3 +379,27 @@ def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, be
     assert shown.count("rdmap1s1") == 2
     assert "rdmap1s1" not in after
     assert all(len(line) <= width for line in shown.splitlines())
+
+
+# ---------------------------------------------------------------- real hosts
+
+
+@pytest.mark.lab
+def test_between_hosts_the_interface_that_was_asked_for_moves_the_bytes(lab: Labs) -> None:
+    """On a terminal, so that counters are read meanwhile too; and seen there."""
+    site = lab(2)
+    words = pingpong_over_ssh(site, "--fabric", "tcp", "--domain", "fab1", "--size", "1M")
+    with nothing_left(site):
+        done = run(site, ["script", "-qec", shlex.join([*words, "--iterations", "150"]), "/dev/null"])
+    assert done.returncode == 0, done.stdout
+    stored = run_of_laptop(site)
+    (trial,) = stored.trials
+    counted = stored.counters(trial.id)
+    assert counted
+    moved = counted.own(counted.traffic())
+    assert {host: [nic.name for nic in traffic.nics] for host, traffic in moved.items()} == {
+        host.name: ["fab1"] for host in site.hosts
+    }
+    assert all(150 << 20 < traffic.total < 3 * 150 << 20 for traffic in moved.values())
+    assert [nic_findings(log) for log in trial.logs] == [{}]
+    assert re.search(r"fab1 +\d+\.\d\d", done.stdout)
