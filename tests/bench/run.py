@@ -1,4 +1,4 @@
-"""Measures fabbench itself: start-up, parser speed and memory, each against a peer in the same run.
+"""Measures fabbench itself: start-up, parsers, checks of hosts, each against a peer in the same run.
 
 `make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures belong to
 the machine that they were measured on.
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+from hosts import check
 
 from logs import debug_log, rows_log, write
 
@@ -109,6 +111,7 @@ def main() -> None:
         parser("the same, a tenth of it", path, write(path, debug_log(large // 10, ranks=512)), 1)
         path.unlink()
         many_small(folder, 100 if quick else 1000)
+    check(16 if quick else 64, times)
 
 
 if __name__ == "__main__":

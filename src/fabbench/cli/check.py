@@ -102,7 +102,11 @@ def command(**given: Any) -> None:
     click.echo(f"Target {where.target}{_hosts(where)}: {why}.", err=True)
     with _progress() as progress:
         found = launcher_named(where.launcher).examine(where, needs, full=given["full"], progress=progress)
-    checks = check_hosts(found.probes, wanted=wanted, around=found.around)
+    position = {name: number for number, name in enumerate(where.hosts)}
+    checks = sorted(
+        check_hosts(found.probes, wanted=wanted, around=found.around),
+        key=lambda check: position.get(check.host, 0),
+    )
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
     click.echo(render(checks, given["form"], colour=terminal, width=width), nl=False)

@@ -1,5 +1,6 @@
 """Asking hosts everything that a check needs, all at once: probes, clocks, connections between them."""
 
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ _CLOCK = "fabbench clock "
 _ASK_CLOCK = f'printf "{_CLOCK}%s\\n" "$(date +%s.%N)"\n'
 _TRIPS, _QUICK_S = 3, 0.1
 """How often a clock is asked, unless the answer is quick."""
+_TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _CLOCK_S, _PROBE_S = 20.0, 60.0
 _LAST = "end\t"
 _NO_NEEDS = Needs(programs=(), install="")
@@ -70,11 +72,11 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
     """
     clocks = []
     for sent, said, arrived in trips:
-        seconds, _, fraction = said.partition(".")
-        if not seconds.isdecimal():
+        match = _TIME.match(said)
+        if match is None:
             continue
-        whole = not fraction.isdecimal()
-        told = int(seconds) + 0.5 if whole else float(said)
+        whole = match[1] is None
+        told = float(match[0]) + (0.5 if whole else 0)
         uncertainty = (arrived - sent) / 2 + (0.5 if whole else 0)
         clocks.append(Clock(offset_s=told - (sent + arrived) / 2, uncertainty_s=uncertainty))
     return min(clocks, key=lambda clock: clock.uncertainty_s, default=None)
@@ -118,7 +120,7 @@ def _between(
 ) -> dict[tuple[str, str], Connection]:
     """Try connections between the hosts that have an address; say of the others that they have none."""
     parties = [
-        Party(name=name, shell=one.shell, address=address, python=one.probe.tools.get("python3", ""))
+        Party(name=name, sh=one.shell, address=address, python=one.probe.tools.get("python3", ""))
         for name, one in told.items()
         if isinstance(address := addresses[name], str) and address
     ]
@@ -127,15 +129,14 @@ def _between(
         why = _said(address) if isinstance(address, MachineError) else f"{name} did not tell its address"
         contact = Contact.FAILED if isinstance(address, MachineError) else Contact.UNTRIED
         if address == "" or isinstance(address, MachineError):
-            for other in told:
-                found |= {
-                    pair: Connection(contact=contact, why=why) for pair in ((name, other), (other, name))
-                }
+            others = [other for other in told if other != name]
+            both = [pair for other in others for pair in ((name, other), (other, name))]
+            found |= dict.fromkeys(both, Connection(contact=contact, why=why))
     return found
 
 
 def _said(error: MachineError) -> str:
-    return f"{error} {error.hint}" if error.hint else str(error)
+    return f"{str(error).rstrip('.')} ({error.hint.rstrip('.')})" if error.hint else str(error)
 
 
 class _Count:

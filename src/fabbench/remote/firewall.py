@@ -32,7 +32,7 @@ class Party:
     """One host that takes part."""
 
     name: str
-    shell: Shell
+    sh: Shell
     address: str
     """Where the others reach it."""
     python: str
@@ -95,8 +95,8 @@ def _listen(party: Party, word: str) -> _Listening:
     script, perl = _programs()
     words = {"python": party.python, "script": script, "perl": perl}
     quoted = {key: shlex.quote(text) for key, text in words.items()}
-    party.shell.send(_EXEC_SCRIPT.format(**quoted, arguments=shlex.join((party.address, word))))
-    for line in party.shell.until("", _START_S):
+    party.sh.send(_EXEC_SCRIPT.format(**quoted, arguments=shlex.join((party.address, word))))
+    for line in party.sh.until("", _START_S):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
             return _Listening(port=rest)
@@ -109,8 +109,8 @@ def _listen(party: Party, word: str) -> _Listening:
 
 def _attempt(party: Party, to: Sequence[str], calls: str) -> dict[str, Connection]:
     """Let one host connect to its targets."""
-    party.shell.send(calls)
-    return dict(_read(to, party.shell.until("tried ", _TRY_S, count=len(to))))
+    party.sh.send(calls)
+    return dict(_read(to, party.sh.until("tried ", _TRY_S, count=len(to))))
 
 
 def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, Connection]]:
