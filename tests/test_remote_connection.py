@@ -1,7 +1,9 @@
 """Connections to a real sshd on this machine."""
 
 import contextlib
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -144,6 +146,20 @@ def test_a_name_without_an_address_is_told(sshd: Sshd) -> None:
     assert "no address is known for no-such-host.invalid" in str(error)
 
 
+def test_an_address_that_does_not_answer_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fabbench.remote.carriers.CONNECT_S", 0.5)
+    monkeypatch.setattr("fabbench.remote.carriers._LEAST_S", 0.5)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # more than wait to be taken: the kernel drops what comes then
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        error = failure(sshd.settings(port=server.getsockname()[1]))
+    assert "did not answer within 0.5 s" in str(error)
+    assert "firewall" in str(error.hint)
+
+
 def test_who_takes_connections_and_says_nothing_is_given_up(
     sshd: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +238,7 @@ def test_a_proxy_command_carries_the_connection_and_leaves_no_process(sshd: Sshd
     )
     connection = Connection(sshd.settings(proxy_command=f'python3 -c "{relay}"'))
     connection.connect()
+    os.kill(int(mark.read_text()), signal.SIGINT)  # Ctrl-C must leave a connection to clean up with
     assert connection.run(["echo", "through"]).out == ["through"]
     connection.close()
     wait_for(lambda: not Path(f"/proc/{mark.read_text()}").exists())
@@ -333,6 +350,16 @@ def test_a_machine_that_no_longer_answers_is_lost(
     pipe = connection.open(["sh", "-c", "echo begun; sleep 20"])
     with sshd.frozen(), pytest.raises(LostError, match="does not answer"):
         list(pipe.lines())
+    assert not connection.alive
+
+
+def test_more_programs_at_once_than_sshd_takes_are_refused_with_its_name(connection: Connection) -> None:
+    for _ in range(10):
+        connection.open(["sleep", "20"])
+    with pytest.raises(MachineError) as caught:
+        connection.open(["sleep", "20"])
+    assert "starts no program" in str(caught.value)
+    assert "MaxSessions" in str(caught.value.hint)
 
 
 def test_nothing_is_written_to_the_terminal(sshd: Sshd, capfd: pytest.CaptureFixture[str]) -> None:

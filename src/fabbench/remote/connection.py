@@ -120,7 +120,7 @@ class Connection:
         On both the program may still be running.
         """
         deadline = time.monotonic() + timeout_s
-        pipe = self.open(argv)
+        pipe = self._open(argv, min(timeout_s, _OPEN_S))
         out: list[str] = []
         try:
             self._feed(pipe, stdin, out, deadline, argv)
@@ -140,13 +140,16 @@ class Connection:
 
     def open(self, argv: Sequence[str]) -> Pipe:
         """Start a program that runs on. Raises LostError, and MachineError where it cannot be started."""
+        return self._open(argv, _OPEN_S)
+
+    def _open(self, argv: Sequence[str], timeout_s: float) -> Pipe:
         library = paramiko()
         line = command_line(argv)
         transport = self._transport
         if transport is None or not transport.is_active():
             raise lost(self.settings, "it is closed")
         try:
-            channel: Channel = transport.open_session(timeout=_OPEN_S)
+            channel: Channel = transport.open_session(timeout=timeout_s)
             channel.exec_command(line)
         except library.ChannelException as error:
             raise MachineError(
@@ -161,7 +164,7 @@ class Connection:
         return Pipe(channel, self.settings, self.answers)
 
     def answers(self, timeout_s: float = _ANSWER_S) -> bool:
-        """Ask the host's sshd for a sign of life."""
+        """Ask the host's sshd for a sign of life. Where none comes the connection is closed: it is broken."""
         transport = self._transport
         if transport is None or not transport.is_active():
             return False
@@ -176,7 +179,9 @@ class Connection:
                 answered.set()
 
         threading.Thread(target=ask, name="fabbench ssh keepalive", daemon=True).start()
-        return answered.wait(timeout_s)
+        if not answered.wait(timeout_s):
+            self._drop()
+        return answered.is_set()
 
     def _connect(self) -> None:
         """Connect, several times if sshd is busy."""

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
@@ -125,17 +125,18 @@ def _first_file(settings: Settings) -> str:
 
 def _about(settings: Settings) -> Iterator[Known]:
     """Give the lines about a host; a key known under its name alone counts for each of its ports."""
-    names = names_of(settings)
     for file in settings.known_hosts:
-        yield from (known for known in _lines(file) if any(known.concerns(name) for name in names))
+        try:
+            status = Path(file).stat()
+        except OSError:
+            continue
+        yield from _lines(names_of(settings), file, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-def _lines(file: str) -> Iterable[Known]:
-    try:
-        status = Path(file).stat()
-    except OSError:
-        return ()
-    return _read(file, status.st_mtime_ns, status.st_size, status.st_ino)
+@functools.lru_cache(maxsize=1024)
+def _lines(names: Sequence[str], file: str, *version: int) -> tuple[Known, ...]:
+    """Give the lines of one version of a file that are about a host; hashed names take a while to compare."""
+    return tuple(known for known in _read(file, *version) if any(known.concerns(name) for name in names))
 
 
 @functools.lru_cache(maxsize=16)
@@ -199,7 +200,6 @@ def _remember(settings: Settings, kind: str, key: str) -> None:
             opened = os.open(path, flags, 0o600)
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX)
-                _read.cache_clear()
                 plain = [known for known in _about(settings) if not known.marker]
                 if not any((known.kind, known.key) == (kind, key) for known in plain):
                     line = f"{name} {kind} {key}\n".encode()

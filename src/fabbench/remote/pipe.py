@@ -121,8 +121,11 @@ class Pipe:
 
     def ask(self) -> None:
         """Ask the machine whether it still answers. Raises LostError."""
-        if not self._answers():
-            raise self._lost() or lost(self._settings, "it does not answer")
+        broken = self._lost()
+        if broken is None and not self._answers():
+            broken = lost(self._settings, "it does not answer")
+        if broken is not None:
+            raise broken
         self._heard = time.monotonic()
 
     def has_status(self) -> bool:

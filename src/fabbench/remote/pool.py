@@ -1,5 +1,6 @@
 """The same work on many hosts at once, by a few threads."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ WORKERS = 32
 """How many hosts are worked on at the same time."""
 
 _STOPPING_S = 1.0
+_WAKE_S = 0.25
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -88,7 +90,11 @@ class _Crew(Generic[T, U]):
 
     def result(self) -> tuple[str, T | MachineError]:
         """Wait for the next result. Raises any error but MachineError."""
-        name, result = self._done.get()
+        while True:
+            # Not one long wait: a Ctrl-C just before it would be seen after it.
+            with contextlib.suppress(queue.Empty):
+                name, result = self._done.get(timeout=_WAKE_S)
+                break
         if isinstance(result, Exception) and not isinstance(result, MachineError):
             raise result
         return name, result

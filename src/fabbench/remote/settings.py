@@ -9,17 +9,20 @@ import os
 import re
 import shutil
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fabbench.errors import RequestError
+from fabbench.errors import MachineError, RequestError
 from fabbench.process import Processes
 from fabbench.remote.config_file import Question, read_config
+from fabbench.session import TimedOutError
 
 SSH_PORT = 22
 
 _PROGRAMS = 4
+_ASKING_S = 60.0
 _BEGIN = "fabbench: begin"
 _END = "fabbench: end"
 _ASK = f"""
@@ -94,7 +97,8 @@ def all_settings(
     """Find the settings of hosts and of their jump hosts, in the order of `names`.
 
     `config` is another file than ``~/.ssh/config``; `user`, `port` and `identity` count more than any file
-    and, as with ssh, not for jump hosts. Raises RequestError for what ssh cannot make sense of.
+    and, as with ssh, not for jump hosts. Raises RequestError for what ssh cannot make sense of, and
+    MachineError where it hangs.
     """
     if not all(names):
         raise RequestError("A host has no name.", hint="Name it as you would for ssh.")
@@ -124,10 +128,16 @@ def _answers(questions: Sequence[Question]) -> dict[Question, Mapping[str, Seque
                 part = group[start::_PROGRAMS]
                 argv = ("sh", "-c", _ASK, "sh", *options, *(question.name for question in part))
                 parts[processes.start(argv, name="ssh -G")] = (part, list[str]())
-        for process, text in processes.lines():
-            for mine, (_, lines) in parts.items():
-                if mine is process and text is not None:
-                    lines.append(text)
+        try:
+            for process, text in processes.lines(deadline=time.monotonic() + _ASKING_S):
+                for mine, (_, lines) in parts.items():
+                    if mine is process and text is not None:
+                        lines.append(text)
+        except TimedOutError as late:
+            raise MachineError(
+                f"ssh -G did not say within {_ASKING_S:g} s what your ssh configuration comes to.",
+                hint="Match exec, or CanonicalizeHostname with a slow name server, may hang there.",
+            ) from late
     for part, lines in parts.values():
         found.update(zip(part, _blocks(part, lines), strict=True))
     return found
