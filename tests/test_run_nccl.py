@@ -94,15 +94,6 @@ def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert nothing_left(tmp_path)
 
 
-def test_a_missing_program_is_said_before_anything_starts(tmp_path: Path) -> None:
-    done = fabbench(
-        tmp_path, "run", "nccl", "--on", "local", "--gpus", "2", "--bin-dir", "/nowhere", "--no-efa"
-    )
-    assert done.returncode == 3
-    assert "all_reduce_perf cannot be found" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_environment_of_ranks_is_that_of_the_plan(tmp_path: Path) -> None:
     """What the caller's shell has set must not decide: the baseline is chosen."""
     foreign = {"FI_PROVIDER": "efa", "NCCL_NET": "AWS Libfabric", "NCCL_ALGO": "Ring"}

@@ -142,6 +142,6 @@ def _looked(name: str, probe: Probe) -> Iterator[str]:
     providers: Sequence[str] = sorted(probe.providers)
     program = probe.fi_info_path or "fi_info, which is not there"
     listed = ", ".join(providers) or "none"
-    yield f"On {name}: looked for libfabric providers with {program}: found {listed}."
+    yield f"Looked for libfabric providers on {name} with {program}: found {listed}."
     devices = ", ".join(device.name for device in probe.devices) or "none"
     yield f"Looked for RDMA devices in /sys/class/infiniband: found {devices}."

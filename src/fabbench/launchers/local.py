@@ -138,7 +138,7 @@ class LocalPlace:
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the counters of this machine's NICs."""
-        return {self.inventory.hosts[0].name: _printed(("sh", "-c", f"{SNAPSHOT}\nfabbench_counters"))}
+        return {self.inventory.hosts[0].name: _printed(("/bin/sh", "-c", f"{SNAPSHOT}\nfabbench_counters"))}
 
 
 class Local:
