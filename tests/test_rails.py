@@ -147,6 +147,19 @@ def test_single_devices_of_other_names_are_compared_all_the_same() -> None:
     assert section.rows[0].ratios == (2.0, None)
 
 
+def test_an_arm_without_rails_stands_beside_each_of_them() -> None:
+    tcp = replace(log_of({}), points=[Point(65536, {"side": "client"}, ("bandwidth",), (2e9,))])
+    columns = [
+        Column(label=label, logs=(log,), source="x")
+        for label, log in (("ib", log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]})), ("tcp", tcp))
+    ]
+    sections = compare(columns).sections
+    assert [(section.key["device"], section.rows[0].ratios) for section in sections] == [
+        ("mlx5_0", (5.0, None)),
+        ("mlx5_1", (2.5, None)),
+    ]
+
+
 # ---------------------------------------------------------------- pingpong over all domains
 
 EFA = {"efa": frozenset({"rdm", "dgram"}), "tcp": frozenset({"msg"})}

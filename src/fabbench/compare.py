@@ -11,7 +11,19 @@ from functools import partial
 
 from fabbench.errors import Exit, RequestError
 from fabbench.model import METRICS, Finding, Log, Metric, Outcome, Point
-from fabbench.pool import FIELDS, RAIL, REFUSED, UNUSABLE, Column, Figure, Key, Reading, figures, read
+from fabbench.pool import (
+    FIELDS,
+    RAIL,
+    REFUSED,
+    UNUSABLE,
+    Column,
+    Figure,
+    Key,
+    Reading,
+    beside_rails,
+    figures,
+    read,
+)
 from fabbench.units import Scale, scale
 
 __all__ = ["PLACEMENTS", "Column", "Comparison", "Figure", "Row", "Section", "Summary", "compare"]
@@ -248,6 +260,8 @@ def _cells(
         for key, points in reading.points.items():
             short = tuple(key[index] for index in indices)
             pooled.setdefault(short, [[] for _ in readings])[column].extend(points)
+    if RAIL in split:
+        beside_rails(pooled, split.index(RAIL))
     if not pooled:
         pooled[tuple("" for _ in split)] = [[] for _ in readings]
     benchmarks = [next(iter(reading.known("benchmark")), "") for reading in readings]

@@ -240,7 +240,7 @@ class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
     In argv and env, ``{folder}`` stands for a folder on each host that is there for this step alone. In the
-    argv of a pair, the words ``{port}`` and ``{server}`` stand for a free port and the server's address.
+    argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
     """
 
     id: str

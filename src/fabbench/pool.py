@@ -126,6 +126,22 @@ def figures(points: Iterable[Point], metric: Metric, benchmark: str) -> dict[int
     }
 
 
+def beside_rails(pooled: dict[Key, list[list[Point]]], at: int) -> None:
+    """Put the points of a column that has no rails beside each of the rails that others have.
+
+    `pooled` has the points of each column by key, of which element `at` is the rail.
+    """
+    for bare in [key for key in pooled if not key[at]]:
+        rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
+        for column, points in enumerate(pooled[bare]):
+            if points and rails and not any(pooled[rail][column] for rail in rails):
+                for rail in rails:
+                    pooled[rail][column] = points
+                pooled[bare][column] = []
+        if not any(pooled[bare]):
+            del pooled[bare]
+
+
 def _rows(log: Log, placement: str, reading: Reading) -> Iterator[tuple[Key, str, Point]]:
     # Labels are shared between points, so a log has few of them however many rows it has.
     keys: dict[int, Key | None] = {}
