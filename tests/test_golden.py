@@ -11,9 +11,27 @@ from fabbench.model import Log, Point, Proof
 from reading import LOGS, printed, read, read_live
 
 FACTS: dict[str, Any] = json.loads((LOGS / "facts.json").read_text())
+"""File → what its log must be read as; a list where it holds several, None where it holds none."""
 KNOWN = sorted(name for name, facts in FACTS.items() if facts is not None)
+EACH = [
+    (name, index)
+    for name in KNOWN
+    for index in range(len(FACTS[name]) if isinstance(FACTS[name], list) else 1)
+]
+"""Files and the logs in them, counted from 0."""
 UNKNOWN = sorted(name for name, facts in FACTS.items() if facts is None)
 ONE_ERA = ["time", "algbw", "busbw", "wrong"]
+
+
+def expected(name: str) -> list[dict[str, Any]]:
+    facts = FACTS[name]
+    return facts if isinstance(facts, list) else [facts]
+
+
+def log_of(name: str, index: int) -> Log:
+    logs = list(parse_file(LOGS / name))
+    assert len(logs) == len(expected(name))
+    return logs[index]
 
 
 def only_log(path: Path, fabric: str | None = None) -> Log:
@@ -24,17 +42,17 @@ def only_log(path: Path, fabric: str | None = None) -> Log:
 def test_every_recorded_log_has_its_facts() -> None:
     there = {
         str(path.relative_to(LOGS))
-        for folder in ("nccl", "launchers")
+        for folder in ("nccl", "launchers", "runs")
         for path in (LOGS / folder).iterdir()
         if path.name != "README.md"
     }
     assert there == set(FACTS)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_recorded_log_has_the_outcome_facts_and_findings_that_a_reader_sees(name: str) -> None:
-    facts = FACTS[name]
-    log = only_log(LOGS / name)
+@pytest.mark.parametrize(("name", "index"), EACH)
+def test_a_recorded_log_has_the_outcome_facts_and_findings_that_a_reader_sees(name: str, index: int) -> None:
+    facts = expected(name)[index]
+    log = log_of(name, index)
     assert log.benchmark == facts["benchmark"]
     assert log.case == facts["case"]
     assert log.outcome == facts["outcome"], log.reason
@@ -46,10 +64,12 @@ def test_a_recorded_log_has_the_outcome_facts_and_findings_that_a_reader_sees(na
     assert log.damaged == ()
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if "largest" in FACTS[name]])
-def test_the_figures_at_the_largest_size_are_those_that_were_printed(name: str) -> None:
-    largest = FACTS[name]["largest"]
-    log = only_log(LOGS / name)
+@pytest.mark.parametrize(
+    ("name", "index"), [(name, index) for name, index in EACH if "largest" in expected(name)[index]]
+)
+def test_the_figures_at_the_largest_size_are_those_that_were_printed(name: str, index: int) -> None:
+    largest = expected(name)[index]["largest"]
+    log = log_of(name, index)
     assert max(point.size for point in log.points) == largest["size"]
     for side in ("out-of-place", "in-place"):
         *_, point = (
@@ -60,8 +80,31 @@ def test_the_figures_at_the_largest_size_are_those_that_were_printed(name: str) 
             and "stat" not in point.labels
         )
         cells = dict(zip(ONE_ERA, largest[side], strict=True))
-        expected = {metric: printed(cell, metric) for metric, cell in cells.items() if cell != "N/A"}
-        assert dict(zip(point.metrics, point.values, strict=True)) == expected
+        figures = {metric: printed(cell, metric) for metric, cell in cells.items() if cell != "N/A"}
+        assert dict(zip(point.metrics, point.values, strict=True)) == figures
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "size", "labels", "figures"),
+    [
+        ("torch-p2p", 0, 4_000_000_000, {}, {"algbw": 346.179e9, "busbw": 346.179e9}),
+        ("torch-tcp", 0, 4_000_000_000, {}, {"algbw": 3.469e9, "busbw": 3.469e9}),
+        (
+            "nvshmem-p2p",
+            0,
+            1 << 20,
+            {"dtype": "64-bit", "scope": "block"},
+            {"latency": 53.992162e-6, "algbw": 19.421e9, "busbw": 9.710e9},
+        ),
+        ("nvshmem-p2p", 1, 1 << 20, {"direction": "uni"}, {"bandwidth": 245.922928e9}),
+    ],
+)
+def test_a_run_of_torch_or_nvshmem_has_the_figures_that_were_printed(
+    name: str, index: int, size: int, labels: dict[str, str], figures: dict[str, float]
+) -> None:
+    log = log_of(f"runs/{name}.txt", index)
+    (point,) = (each for each in log.points if each.size == size and each.labels == labels)
+    assert dict(zip(point.metrics, point.values, strict=True)) == pytest.approx(figures)
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -108,6 +151,16 @@ def test_all_types_and_operations_of_one_size_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("name", "fabric", "outcome"),
     [
+        ("../runs/nccl-tcp.txt", "tcp", "ok"),
+        ("../runs/nccl-tcp.txt", "efa", "off-fabric"),
+        ("../runs/nccl-tcp.txt", "shm", "off-fabric"),
+        ("../runs/nccl-p2p.txt", "p2p", "ok"),
+        ("../runs/nccl-p2p.txt", "tcp", "off-fabric"),
+        ("../runs/nccl-shm.txt", "shm", "ok"),
+        ("../runs/nccl-shm.txt", "p2p", "off-fabric"),
+        ("../runs/torch-p2p.txt", "p2p", "ok"),
+        ("../runs/torch-tcp.txt", "tcp", "ok"),
+        ("../runs/torch-tcp.txt", "efa", "off-fabric"),
         ("x-ofi-efa-missing.txt", "efa", "off-fabric"),
         ("x-ofi-efa-missing.txt", "tcp", "ok"),
         ("x-ofi-empty.txt", "efa", "off-fabric"),

@@ -169,6 +169,26 @@ def test_a_p5_is_read() -> None:
     assert found.settings == {"FI_EFA_FORK_SAFE": "1", "OMPI_MCA_pml": "^ucx"}
 
 
+def test_two_h200_without_rdma_and_without_ip_are_read() -> None:
+    found = probe("two-h200")
+    assert (found.hostname, found.os, found.cpus) == ("vm", "Ubuntu 24.04.3 LTS", 32)
+    assert [(gpu.index, gpu.name, gpu.memory_mib, gpu.bus, gpu.fabric) for gpu in found.gpus] == [
+        (0, "NVIDIA H200", 143771, "00000000:00:06.0", "Completed"),
+        (1, "NVIDIA H200", 143771, "00000000:00:07.0", "Completed"),
+    ]
+    assert (found.nvidia_driver, found.gpu_processes) == ("580.159.04", 0)
+    assert found.nccl == ("2.28.3",)
+    assert found.mpi is not None
+    assert (found.mpi.kind, found.mpi.version) == (MpiKind.OPEN_MPI_5, "5.0.11")
+    assert (found.devices, found.verbs, found.verbs_there) == ((), 0, 0)
+    assert (found.fi_info.status, found.domains) == (127, ())
+    eth0 = next(item for item in found.interfaces if item.name == "eth0")
+    assert (eth0.address, eth0.prefix, eth0.driver, found.default_interface) == (
+        "192.0.2.2", 24, "virtio_net", "eth0",
+    )  # fmt: skip
+    assert found.settings["NCCL_NVLS_ENABLE"] == "0"
+
+
 def test_interfaces_have_addresses_and_drivers() -> None:
     assert Interface(
         name="eno1", address="10.0.3.17", prefix=16, up=True, speed_gbps=25, driver="bnxt_en"
