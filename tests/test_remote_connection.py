@@ -16,7 +16,7 @@ import pytest
 
 from fabbench.errors import MachineError
 from fabbench.remote.connection import Connection, LostError
-from remote_sshd import Sshd, free_port, make_key, public, running_agent, running_sshd
+from remote_sshd import USER, Sshd, free_port, make_key, public, running_agent, running_sshd
 
 pytestmark = pytest.mark.local
 
@@ -92,6 +92,16 @@ def test_other_kinds_of_keys_open_the_door(sshd: Sshd, tmp_path: Path, kind: str
     connection = Connection(sshd.settings(identities=(str(key),)))
     connection.connect()
     connection.close()
+
+
+def test_a_certificate_beside_the_key_opens_the_door(tmp_path: Path) -> None:
+    authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "key")
+    signing = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", USER, f"{key}.pub"]
+    subprocess.run(signing, check=True)
+    with running_sshd(tmp_path / "s", f"TrustedUserCAKeys {authority}.pub") as sshd:
+        connection = Connection(sshd.settings(identities=(str(key),)))
+        connection.connect()
+        connection.close()
 
 
 def test_a_wrong_key_is_named_with_its_fingerprint(sshd: Sshd, tmp_path: Path) -> None:
