@@ -205,8 +205,33 @@ def test_what_a_login_prints_is_told(lab: Labs) -> None:
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("stage", ["connecting", "trying connections"])
-def test_interrupted_it_leaves_nothing(lab: Labs, stage: str) -> None:
+def test_a_login_without_a_shell(lab: Labs) -> None:
+    hosts = lab(2, fresh=True)
+    accounts = hosts[1].path("/run/passwd")
+    others = hosts[1].path("/etc/passwd").read_text().splitlines(keepends=True)[1:]
+    accounts.write_text("".join([f"root:x:0:0:root:{HOME}:/usr/sbin/nologin\n", *others]))
+    hosts[1].sh(["mount", "--bind", "/run/passwd", "/etc/passwd"])
+    found = check(hosts, status=3)
+    assert statuses(found, "reachable") == ["pass", "fail"]
+    assert "This account is currently not available" in found["reachable"]["node1"]["seen"]
+
+
+@pytest.mark.lab
+def test_hosts_behind_a_jump_host(lab: Labs) -> None:
+    found = check(lab(3, behind=(1, 2)), status=0)
+    assert statuses(found, "connections") == ["pass"] * 3
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize(
+    ("stage", "number", "status"),
+    [
+        ("connecting", signal.SIGINT, 130),
+        ("trying connections", signal.SIGINT, 130),
+        ("trying connections", signal.SIGKILL, -signal.SIGKILL),
+    ],
+)
+def test_interrupted_it_leaves_nothing(lab: Labs, stage: str, number: signal.Signals, status: int) -> None:
     hosts = lab(3, fresh=True)
     before = hosts.traces()
     if stage == "connecting":
@@ -217,8 +242,8 @@ def test_interrupted_it_leaves_nothing(lab: Labs, stage: str) -> None:
     reached, on = ("sshd: root", hosts.hosts[:2]) if stage == "connecting" else ("_LIVES_S", hosts.hosts)
     with hosts.popen(argv(hosts)) as run:
         assert processes.eventually(lambda: all(reached in str(host.processes()) for host in on))
-        run.send_signal(signal.SIGINT)
-        assert run.wait(20) == 130
+        run.send_signal(number)
+        assert run.wait(20) == status
     hosts[2].thaw()
     assert hosts.left_since(before) == []
 

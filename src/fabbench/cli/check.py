@@ -167,6 +167,10 @@ def _progress() -> Iterator["Progress"]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    # No refresh thread: programs are started meanwhile, which is safest without threads (see process.py).
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
         task = progress.add_task("connecting", total=None)
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
+        yield lambda what, done, total: progress.update(
+            task, description=what, completed=done, total=total, refresh=True
+        )

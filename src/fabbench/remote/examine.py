@@ -93,12 +93,28 @@ def _ask(connection: ssh.Connection, arguments: Sequence[str]) -> _Told:
         took = time.monotonic() - begun
         noise += [line for line in lines if not line.startswith(_CLOCK)]
         trips += [(sent, line[len(_CLOCK) :], sent + took) for line in lines if line.startswith(_CLOCK)]
-        if took < _QUICK_S or not trips:
+        if not trips:
+            raise _no_shell(connection, noise, took)
+        if took < _QUICK_S:
             break
     shell.send(script())
     # What a login prints by itself is no part of the answer, and a thing to know.
     probe = read_probe([*noise, *shell.until(_LAST, _PROBE_S)])
     return _Told(probe, read_clock(trips), shell)
+
+
+def _no_shell(connection: ssh.Connection, said: Sequence[str], took_s: float) -> MachineError:
+    """Say that a login did not lead to a shell."""
+    if took_s >= _CLOCK_S:
+        return MachineError(
+            f"{connection.settings} let fabbench log in, and then no shell answered for {took_s:.0f} s.",
+            hint="The host may hang, or its home folder, or what its shell does at every login.",
+        )
+    words = " ".join(said[-2:]) or "it said nothing"
+    return MachineError(
+        f"{connection.settings} let fabbench log in, but there is no shell to use: {words}",
+        hint="The user needs a login shell, and the host sh in its PATH.",
+    )
 
 
 def _addresses(where: Where, probes: Mapping[str, Probe]) -> dict[str, str | MachineError]:
