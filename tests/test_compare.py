@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.compare import Comparison, compare
+from fabbench.compare import Column, Comparison, compare
 from fabbench.errors import Exit, RequestError
 from fabbench.model import METRICS, Outcome, Point
 from fabbench.notes import notes
@@ -195,7 +195,53 @@ def test_default_metric(benchmark: str, case: str, metrics: tuple[str, ...], wan
     made = log([], labels={}, benchmark=benchmark, case=case)
     points = [Point(8, {}, metrics, tuple(1.0 for _ in metrics))]
     made = replace(made, points=points)
-    assert compare([column("a", made)]).metric.name == wanted
+    assert compare([column("a", made)]).metrics == (METRICS[wanted],)
+
+
+def two_kinds(label: str, factor: float) -> Column:
+    """Make a column with a collective's busbw and a pair's bandwidth."""
+    gathered = log(
+        [(KB, 2e9 * factor), (MB, 4e9 * factor)], labels={}, benchmark="nvshmem", case="alltoall_latency"
+    )
+    put = log(
+        [(KB, 20e6 * factor), (MB, 0.2e9 * factor)],
+        metric="bandwidth",
+        labels={},
+        benchmark="nvshmem",
+        case="shmem_put_bw",
+    )
+    return column(label, gathered, put)
+
+
+def test_each_section_has_the_metric_that_was_measured_there() -> None:
+    comparison = compare([two_kinds("a", 3), two_kinds("b", 1)])
+    first, second, *_ = tables(comparison)
+    assert [metric.name for metric in comparison.metrics] == ["busbw", "bandwidth"]
+    assert (first.title, list(first.header)[1]) == ("case alltoall_latency", "busbw a (GB/s)")
+    assert (second.title, list(second.header)[1]) == ("case shmem_put_bw", "bandwidth a (MB/s)")
+    assert list(second.rows[1]) == ["1 MB", "600", "200", "3 x"]
+    assert "has no" not in told(comparison)
+
+
+def test_a_metric_that_is_named_counts_for_every_section() -> None:
+    comparison = compare([two_kinds("a", 1)], metric="bandwidth")
+    assert [metric.name for metric in comparison.metrics] == ["bandwidth"]
+    assert [[list(row) for row in table.rows] for table in tables(comparison)[:2]] == [
+        [["-", "-"]],
+        [["1 KB", "20"], ["1 MB", "200"]],
+    ]
+
+
+def test_what_a_section_lacks_is_said_by_its_own_metric() -> None:
+    less = two_kinds("a", 1)
+    less = replace(less, logs=(less.logs[0], replace(less.logs[1], points=less.logs[1].points[:1])))
+    comparison = compare([less, two_kinds("b", 1)])
+    assert "a has no bandwidth at 1 MB." in told(comparison)
+
+
+def test_what_is_no_usual_metric_is_shown_where_there_is_nothing_else() -> None:
+    made = log([(KB, 5.0)], metric="message_rate", labels={}, benchmark="perftest", case="ib_write_bw")
+    assert compare([column("a", made)]).metrics == (METRICS["message_rate"],)
 
 
 def test_a_metric_that_no_row_has() -> None:

@@ -590,7 +590,7 @@ def test_three_tables_without_a_title_compare_as_one_table() -> None:
     ]
     comparison = compare(columns)
     (section,) = comparison.sections
-    assert comparison.metric.name == "busbw"
+    assert [metric.name for metric in comparison.metrics] == ["busbw"]
     assert [row.size for row in section.rows] == powers
     assert {row.ratios[:2] for row in section.rows if row.size >= 1 << 20} == {(1.0, 1.0)}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.compare import compare
+from fabbench.compare import Column, compare
 from fabbench.errors import RequestError
 from fabbench.gate import check, parse_gate
 from fabbench.model import Outcome
@@ -102,6 +102,26 @@ def test_json_says_everything() -> None:
     assert made["rows"][-2]["ranks"] == 16
     assert [remark["trend"] for remark in made["stands_out"]] == ["same", "ahead", "ahead", "ahead"]
     assert made["stands_out"][0]["from"] == 8
+
+
+def test_json_of_several_metrics_says_each_where_it_belongs() -> None:
+    def pair(label: str, time: float) -> Column:
+        late = log([(KB, time)], metric="latency", labels={}, benchmark="perftest", case="ib_write_lat")
+        wide = log([(KB, 1e9)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw")
+        return column(label, late, wide)
+
+    made = [pair("a", 2e-6), pair("b", 4e-6)]
+    document = json.loads(render(compare(made), "json"))
+    assert [document[name] for name in ("metric", "unit", "lower_is_better")] == [None, None, None]
+    assert [(row["case"], row["metric"], row["unit"]) for row in document["rows"]][::2] == [
+        ("ib_write_lat", "latency", "s"),
+        ("ib_write_bw", "bandwidth", "B/s"),
+    ]
+    assert [(each["metric"], each["trend"]) for each in document["stands_out"]] == [
+        ("latency", "ahead"),
+        ("bandwidth", "same"),
+    ]
+    assert "Best figures: a 2 us at 1 KB against b 4 us at 1 KB." in document["stands_out"][0]["text"]
 
 
 def test_repeats_are_in_the_data() -> None:

@@ -2,29 +2,17 @@
 
 Columns are arms of a run, or files; the last one is the base. Rows are told apart by their size and by
 `pool.FIELDS`. A field of which every column has one value at most separates nothing; the others split the
-comparison into sections, one table each.
+comparison into sections, one table each, and each with a metric that suits it.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fabbench.errors import Exit, RequestError
-from fabbench.model import METRICS, Finding, Log, Metric, Outcome, Point
-from fabbench.pool import (
-    FIELDS,
-    RAIL,
-    REFUSED,
-    UNUSABLE,
-    Column,
-    Figure,
-    Key,
-    Reading,
-    beside_rails,
-    figures,
-    read,
-)
-from fabbench.units import Scale, scale
+from fabbench.grouping import Group, groups, require, scales, split
+from fabbench.model import METRICS, Finding, Log, Metric, Outcome
+from fabbench.pool import FIELDS, REFUSED, UNUSABLE, Column, Figure, Reading, read
+from fabbench.units import Scale
 
 __all__ = ["PLACEMENTS", "Column", "Comparison", "Figure", "Row", "Section", "Summary", "compare"]
 
@@ -67,10 +55,13 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """The rows of one key set: what becomes one table."""
+    """The rows of one key set: what becomes one table. Values are in the metric's base unit."""
 
     key: Mapping[str, str]
     """The fields that tell it from the comparison's other sections."""
+    metric: Metric
+    scale: Scale
+    """How to write its values: the same for all sections of one metric."""
     outcomes: tuple[Outcome, ...]
     """For each column, the worst outcome of the logs that belong here."""
     shown: tuple[bool, ...]
@@ -80,10 +71,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Columns side by side. Values are in the metric's base unit; `scale` says how to write them."""
+    """Columns side by side."""
 
-    metric: Metric
-    scale: Scale
     placement: str
     """Empty: the rows have none."""
     columns: tuple[Summary, ...]
@@ -94,6 +83,11 @@ class Comparison:
     def base(self) -> Summary:
         """The column with which the others are compared."""
         return self.columns[-1]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of the sections, each once: benchmarks of several kinds have several."""
+        return tuple(dict.fromkeys(section.metric for section in self.sections))
 
 
 def compare(
@@ -106,7 +100,7 @@ def compare(
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen from the benchmark unless named. `allow` names fields that may differ. With
+    `metric` is chosen for each section unless named. `allow` names fields that may differ. With
     `only_ok` a column that is not ok shows its outcome, also where it is only truncated or unproven.
     Raises RequestError for columns that differ in what matters, and for a request that makes no sense.
     """
@@ -115,20 +109,18 @@ def compare(
     readings = [read(column, placement=placement, unusable=unusable) for column in columns]
     summaries = tuple(_summary(column, reading) for column, reading in zip(columns, readings, strict=True))
     _refuse(summaries, allowed)
-    chosen = METRICS[metric] if metric else _default_metric(readings)
-    _require(chosen, readings, placement)
-    split = _split(summaries, allowed)
-    cells = _cells(readings, split, chosen)
-    written = _scale(cells, summaries, chosen)
-    ratio = partial(_ratio, metric=chosen, written=written)
+    require(metric, readings, placement)
+    found = groups(readings, split([column.fields for column in summaries], allowed), metric)
+    coarse = any({"nccl", "torch"} & set(column.fields["benchmark"]) for column in summaries)
+    written = scales(found, coarse=coarse)
     sections = tuple(
-        _section(key, found, [_here(column.logs, key) for column in columns], unusable, ratio)
-        for key, found in cells.items()
+        _section(
+            group, written[group.metric.name], [_here(column.logs, group.key) for column in columns], unusable
+        )
+        for group in found
     )
     trusted = not any(reading.hidden for reading in readings)
     return Comparison(
-        metric=chosen,
-        scale=written,
         placement=placement if any(placement in reading.placements for reading in readings) else "",
         columns=summaries,
         sections=sections,
@@ -209,80 +201,6 @@ def _worst(logs: Sequence[Log]) -> Outcome:
     return min((log.outcome for log in logs), key=order.index, default=Outcome.OK)
 
 
-def _default_metric(readings: Sequence[Reading]) -> Metric:
-    """Choose by benchmark and case, among the metrics that every column with rows has."""
-    filled = [reading for reading in readings if reading.points]
-    benchmark = next((name for reading in readings for name in reading.known("benchmark")), "")
-    case = next((name for reading in readings for name in reading.known("case")), "")
-    between_two = case.startswith("shmem_") and "latency" in case
-    wanted: tuple[str, ...] = ("busbw", "bandwidth", "latency", "time")
-    if benchmark == "pingpong" or case.endswith(("_lat", "pingpong")) or between_two:
-        wanted = ("latency", "bandwidth")
-    elif case.endswith("_bw"):
-        wanted = ("bandwidth", "busbw")
-    found = [reading.metrics() for reading in filled]
-    shared = (name for name in wanted if all(name in metrics for metrics in found))
-    partly = (name for name in wanted if any(name in metrics for metrics in found))
-    return METRICS[next(shared, next(partly, wanted[0]))]
-
-
-def _require(metric: Metric, readings: Sequence[Reading], placement: str) -> None:
-    """Raise RequestError if rows were read and none of them has the metric."""
-    found = {name for reading in readings for name in reading.metrics()}
-    placements = {name for reading in readings for name in reading.placements}
-    if found and metric.name not in found:
-        raise RequestError(f"No row has {metric.name}.", hint=f"The rows have {', '.join(sorted(found))}.")
-    if not found and placements - {placement}:
-        raise RequestError(
-            f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
-        )
-
-
-def _split(columns: Sequence[Summary], allowed: Collection[str]) -> tuple[str, ...]:
-    """Name the fields that make sections."""
-    several = {name for name in FIELDS if any(len(column.fields[name]) > 1 for column in columns)}
-    differing = {
-        name
-        for name in FIELDS
-        if name not in {*allowed, RAIL}
-        and len({value for column in columns for value in column.fields[name]}) > 1
-    }
-    return tuple(name for name in FIELDS if name in several | differing)
-
-
-def _cells(
-    readings: Sequence[Reading], split: Sequence[str], metric: Metric
-) -> Mapping[tuple[tuple[str, str], ...], Sequence[Mapping[int, Figure]]]:
-    """Sections by their key: for each column, its figures by size."""
-    indices = [FIELDS.index(name) for name in split]
-    pooled: dict[Key, list[list[Point]]] = {}
-    for column, reading in enumerate(readings):
-        for key, points in reading.points.items():
-            short = tuple(key[index] for index in indices)
-            pooled.setdefault(short, [[] for _ in readings])[column].extend(points)
-    if RAIL in split:
-        beside_rails(pooled, split.index(RAIL))
-    if not pooled:
-        pooled[tuple("" for _ in split)] = [[] for _ in readings]
-    benchmarks = [next(iter(reading.known("benchmark")), "") for reading in readings]
-    return {
-        tuple(zip(split, key, strict=True)): [
-            figures(points, metric, benchmark) for points, benchmark in zip(columns, benchmarks, strict=True)
-        ]
-        for key, columns in pooled.items()
-    }
-
-
-def _scale(
-    cells: Mapping[tuple[tuple[str, str], ...], Sequence[Mapping[int, Figure]]],
-    columns: Sequence[Summary],
-    metric: Metric,
-) -> Scale:
-    found = (figure.value for row in cells.values() for column in row for figure in column.values())
-    coarse = any({"nccl", "torch"} & set(column.fields["benchmark"]) for column in columns)
-    return scale(metric.unit, max(found, default=0.0), coarse=coarse)
-
-
 def _here(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
     """Choose the logs that belong to a section; those of which nothing is known belong to every one."""
     wanted = dict(key)
@@ -295,22 +213,25 @@ def _here(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
 
 
 def _section(
-    key: Sequence[tuple[str, str]],
-    columns: Sequence[Mapping[int, Figure]],
-    logs: Sequence[Sequence[Log]],
-    unusable: Collection[Outcome],
-    ratio: Callable[[Figure | None, Figure | None], float | None],
+    group: Group, written: Scale, logs: Sequence[Sequence[Log]], unusable: Collection[Outcome]
 ) -> Section:
     outcomes = tuple(_worst(own) for own in logs)
     shown = tuple(outcome not in unusable for outcome in outcomes)
     rows = []
-    for size in sorted({size for column in columns for size in column}):
+    for size in sorted({size for column in group.cells for size in column}):
         cells = tuple(
-            column.get(size) if visible else None for column, visible in zip(columns, shown, strict=True)
+            column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True)
         )
-        ratios = (*(ratio(cell, cells[-1]) for cell in cells[:-1]), None)
+        ratios = (*(_ratio(cell, cells[-1], group.metric, written) for cell in cells[:-1]), None)
         rows.append(Row(size=size, figures=cells, ratios=ratios))
-    return Section(key=dict(key), outcomes=outcomes, shown=shown, rows=tuple(rows))
+    return Section(
+        key=dict(group.key),
+        metric=group.metric,
+        scale=written,
+        outcomes=outcomes,
+        shown=shown,
+        rows=tuple(rows),
+    )
 
 
 def _ratio(new: Figure | None, base: Figure | None, metric: Metric, written: Scale) -> float | None:

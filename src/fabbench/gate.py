@@ -18,6 +18,7 @@ from fabbench.standout import within_step
 from fabbench.units import (
     RATE_UNITS,
     TIME_UNITS,
+    Scale,
     format_decimal,
     format_size,
     format_sizes,
@@ -230,27 +231,28 @@ def _rows(gate: Gate, comparison: Comparison, section: Section) -> Iterator[_Sai
         new = row.figures[0]
         base = row.figures[1] if len(row.figures) > 1 else None
         if new is None:
-            had = comparison.scale.quantity(base.value) if base else "nothing"
+            had = section.scale.quantity(base.value) if base else "nothing"
             told = f"{at} has vanished: {comparison.columns[0].label} has none, and {had} is in the base."
             yield _Said(breach=True, compared=False, text=told)
         elif gate.kind is not Kind.TOLERANCE:
-            yield _limit(gate, comparison, at, new)
+            yield _limit(gate, comparison, section.scale, at, new)
         elif base is None:
             skipped.setdefault("the base has no figure there", []).append(row.size)
         elif base.value == 0 and gate.relative:
             skipped.setdefault("the base has 0 there", []).append(row.size)
         else:
-            yield _tolerance(gate, comparison, at, new, base)
+            yield _tolerance(gate, comparison, section.scale, at, new, base)
     for why, sizes in skipped.items():
         told = f"{gate.text}: {gate.metric.name}{where} was not compared at {format_sizes(sizes)}: {why}."
         yield _Said(breach=False, compared=False, text=told)
 
 
-def _tolerance(gate: Gate, comparison: Comparison, at: str, new: Figure, base: Figure) -> _Said:
+def _tolerance(  # noqa: PLR0913, PLR0917 - what is said of one row
+    gate: Gate, comparison: Comparison, written: Scale, at: str, new: Figure, base: Figure
+) -> _Said:
     loss = new.value - base.value if gate.metric.lower_is_better else base.value - new.value
     if loss <= gate.bound * (base.value if gate.relative else 1) * (1 + 1e-9):
         return _Said(breach=False, compared=True)
-    written = comparison.scale
     by, allowed = (
         (f"{format_decimal(100 * loss / base.value, 1)} %", f"{format_decimal(100 * gate.bound, 2)} %")
         if gate.relative
@@ -269,12 +271,11 @@ def _tolerance(gate: Gate, comparison: Comparison, at: str, new: Figure, base: F
     return _Said(breach=True, compared=True, text=f"{told}; {allowed} is allowed.")
 
 
-def _limit(gate: Gate, comparison: Comparison, at: str, new: Figure) -> _Said:
+def _limit(gate: Gate, comparison: Comparison, written: Scale, at: str, new: Figure) -> _Said:
     least = gate.kind is Kind.AT_LEAST
     beyond = gate.bound - new.value if least else new.value - gate.bound
     if beyond <= 1e-9 * gate.bound:
         return _Said(breach=False, compared=True)
-    written = comparison.scale
     return _Said(
         breach=True,
         compared=True,

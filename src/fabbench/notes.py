@@ -187,7 +187,7 @@ def _repeats(comparison: Comparison) -> str:
 def _spread(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
         wide = [
-            (row.size, cell)
+            (row.size, cell, section.scale)
             for section in comparison.sections
             for row in section.rows
             if (cell := row.figures[index]) is not None
@@ -195,25 +195,25 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             and cell.high - cell.low > cell.step * (1 + 1e-6)
         ]
         if wide:
-            size, cell = max(wide, key=lambda pair: (pair[1].high - pair[1].low) / (pair[1].value or 1.0))
-            written = comparison.scale
+            size, cell, written = max(
+                wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
+            )
             yield (
                 f"The repeats of {column.label} lie more than {SPREAD:.0%} of their median apart at "
-                f"{format_sizes([each for each, _ in wide])}; furthest at {format_size(size)}: "
+                f"{format_sizes([each for each, *_ in wide])}; furthest at {format_size(size)}: "
                 f"{written.text(cell.low)} to {written.quantity(cell.high)}."
             )
 
 
 def _gaps(comparison: Comparison) -> Iterator[str]:
     for index, column in enumerate(comparison.columns):
-        missing = [
-            row.size
-            for section in comparison.sections
-            for row in section.rows
-            if section.shown[index] and row.figures[index] is None
-        ]
-        if missing:
-            yield f"{column.label} has no {comparison.metric.name} at {format_sizes(missing)}."
+        missing: dict[str, list[int]] = {}
+        for section in comparison.sections:
+            for row in section.rows:
+                if section.shown[index] and row.figures[index] is None:
+                    missing.setdefault(section.metric.name, []).append(row.size)
+        for metric, sizes in missing.items():
+            yield f"{column.label} has no {metric} at {format_sizes(sizes)}."
 
 
 def _empty(columns: Sequence[Summary]) -> Iterator[str]:

@@ -93,7 +93,7 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Remark]:
         new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
         if new is None or base is None:
             continue
-        trend = _trend(new, base, ratio, comparison.scale)
+        trend = _trend(new, base, ratio, section.scale)
         single = _Range(trend, [row], [] if ratio is None else [ratio])
         if ranges and single.takes(ranges[0]):
             ranges[0] = single.with_next(ranges[0])
@@ -146,7 +146,7 @@ def _remark(comparison: Comparison, index: int, column: int, found: _Range) -> R
         worst=min(found.ratios, default=None),
         best=max(found.ratios, default=None),
         span=_span(comparison.sections[index], found.rows),
-        text=_text(comparison, column, found),
+        text=_text(comparison, index, column, found),
     )
 
 
@@ -162,11 +162,12 @@ def _span(section: Section, rows: Sequence[Row]) -> str:
     return f"{low} – {high}"
 
 
-def _text(comparison: Comparison, column: int, found: _Range) -> str:
-    label = comparison.columns[column].label
+def _text(comparison: Comparison, index: int, column: int, found: _Range) -> str:
+    section, label = comparison.sections[index], comparison.columns[column].label
     ratios = _ratios(found.ratios)
     best = " against ".join(
-        _best(comparison, found.rows, index) for index in (column, len(comparison.columns) - 1)
+        _best(section, found.rows, each, comparison.columns[each].label)
+        for each in (column, len(comparison.columns) - 1)
     )
     apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in found.ratios)
     # Medians that lie apart are called the same where repeats overlap, or the print is no finer.
@@ -196,10 +197,9 @@ def _ratios(ratios: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _best(comparison: Comparison, rows: Sequence[Row], column: int) -> str:
-    choose = min if comparison.metric.lower_is_better else max
+def _best(section: Section, rows: Sequence[Row], column: int, label: str) -> str:
+    choose = min if section.metric.lower_is_better else max
     found = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
-    label = comparison.columns[column].label
     value, _ = choose(found, key=lambda pair: pair[0])
     size = max(size for each, size in found if each == value)
-    return f"{label} {comparison.scale.quantity(value)} at {format_size(size)}"
+    return f"{label} {section.scale.quantity(value)} at {format_size(size)}"

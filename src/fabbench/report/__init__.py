@@ -26,15 +26,15 @@ def render(  # noqa: PLR0913 - what is written, and how
     `arms` adds mean and sum of the rails of those arms (label → logs) that have several; not in CSV.
     `colour` and `width` are for `terminal` alone: neither, and it is plain text. Ends with a newline.
     """
-    metric = comparison.metric.name
+    metrics = [metric.name for metric in comparison.metrics]
     if form in {"markdown", "terminal"}:
-        tables = [*layout.tables(comparison, verdict), *rails.tables(arms or {}, metric)]
+        tables = [*layout.tables(comparison, verdict), *rails.tables(arms or {}, metrics)]
         if form == "markdown":
             return "\n".join(map(markdown.write, tables))
         return terminal.write(tables, colour=colour, width=width)
     if form == "csv":
         return delimited.write_records(records.rows(comparison), records.HEADER)
     if form == "json":
-        document = {**records.document(comparison, verdict), "rails": rails.records(arms or {}, metric)}
+        document = {**records.document(comparison, verdict), "rails": rails.records(arms or {}, metrics)}
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
     raise RequestError(f"There is no format {form}.", hint=f"One of {', '.join(FORMATS)}.")

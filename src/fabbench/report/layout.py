@@ -16,10 +16,10 @@ def tables(comparison: Comparison, verdict: Verdict | None = None) -> list[Table
 
     Sections that only the device tells apart are one table.
     """
-    groups: dict[str, list[Section]] = {}
+    groups: dict[tuple[str, str], list[Section]] = {}
     for section in comparison.sections:
-        groups.setdefault(_title(section, (RAIL,)), []).append(section)
-    found = [_group(comparison, title, sections) for title, sections in groups.items()]
+        groups.setdefault((_title(section, (RAIL,)), section.metric.name), []).append(section)
+    found = [_group(comparison, title, sections) for (title, _), sections in groups.items()]
     under = [*notes(comparison), *(verdict.notes if verdict else ())]
     found.append(Table(header=(), rows=(), notes=under))
     found += _stands_out(comparison)
@@ -29,7 +29,7 @@ def tables(comparison: Comparison, verdict: Verdict | None = None) -> list[Table
 
 
 def _group(comparison: Comparison, title: str, sections: Sequence[Section]) -> Table:
-    metric, unit, columns = comparison.metric, comparison.scale.unit, comparison.columns
+    metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     figures = [f"{metric.name} {column.label} ({unit})" for column in columns]
     others = columns[:-1]
     ratios = ["Speed-up"] if len(others) == 1 else [f"Speed-up {column.label}" for column in others]
@@ -51,12 +51,12 @@ def _title(section: Section, without: Collection[str] = ()) -> str:
 
 
 def _rows(comparison: Comparison, section: Section) -> list[list[str]]:
-    return [_row(comparison, section, row) for row in section.rows] or [_outcomes(comparison, section)]
+    return [_row(section, row) for row in section.rows] or [_outcomes(comparison, section)]
 
 
-def _row(comparison: Comparison, section: Section, row: Row) -> list[str]:
+def _row(section: Section, row: Row) -> list[str]:
     cells = [
-        (comparison.scale.text(figure.value) if figure else "-") if shown else outcome.value
+        (section.scale.text(figure.value) if figure else "-") if shown else outcome.value
         for figure, shown, outcome in zip(row.figures, section.shown, section.outcomes, strict=True)
     ]
     return [format_size(row.size), *cells, *(format_ratio(ratio) for ratio in row.ratios[:-1])]

@@ -8,24 +8,26 @@ from fabbench.report.table import Table
 from fabbench.units import Scale, format_decimal, format_size, scale
 
 
-def tables(columns: Mapping[str, Sequence[Log]], metric: str) -> list[Table]:
-    """Lay out mean and sum of the rails of each arm that has several."""
-    found = (table(label, logs, metric) for label, logs in columns.items())
+def tables(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> list[Table]:
+    """Lay out mean and sum of the rails of each arm that has several, by each metric."""
+    found = (table(label, logs, metric) for metric in metrics for label, logs in columns.items())
     return [each for each in found if each is not None]
 
 
-def records(columns: Mapping[str, Sequence[Log]], metric: str) -> list[dict[str, object]]:
+def records(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> list[dict[str, object]]:
     """Give the same as plain data, in base units: one record for each arm and size."""
     return [
         {
             "column": label,
             "size": spread.size,
+            "metric": metric,
             "together": together(logs),
             "mean": spread.mean,
             "sum": spread.total,
             "slowest": spread.slowest,
             "devices": dict(spread.figures),
         }
+        for metric in metrics
         for label, logs in columns.items()
         for spread in spreads(logs, metric)
     ]

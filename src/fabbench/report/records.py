@@ -23,12 +23,14 @@ VERSIONS = ("nccl", "nvshmem", "nccl_tests", "libfabric", "plugin", "torch", "pe
 
 def document(comparison: Comparison, verdict: Verdict | None = None) -> Mapping[str, object]:
     """Give everything that `fabbench compare --format json` says."""
-    metric = comparison.metric
+    several = len(comparison.metrics) > 1
+    metric = comparison.metrics[0]
     return {
         "format": FORMAT,
-        "metric": metric.name,
-        "unit": metric.unit,
-        "lower_is_better": metric.lower_is_better,
+        # Sections of several metrics have no common one: `rows` and `stands_out` say each its own.
+        "metric": None if several else metric.name,
+        "unit": None if several else metric.unit,
+        "lower_is_better": None if several else metric.lower_is_better,
         "placement": comparison.placement or None,
         "base": comparison.base.label,
         "columns": [_column(column) for column in comparison.columns],
@@ -38,6 +40,7 @@ def document(comparison: Comparison, verdict: Verdict | None = None) -> Mapping[
                 "column": remark.label,
                 "base": remark.base,
                 **comparison.sections[remark.section].key,
+                "metric": comparison.sections[remark.section].metric.name,
                 "from": remark.low,
                 "to": remark.high,
                 "trend": remark.trend.value,
@@ -68,8 +71,8 @@ def _record(comparison: Comparison, section: Section, row: Row, index: int) -> d
     return {
         "size": row.size,
         "column": column.label,
-        "metric": comparison.metric.name,
-        "unit": comparison.metric.unit,
+        "metric": section.metric.name,
+        "unit": section.metric.unit,
         "value": figure.value if figure else None,
         "n": figure.n if figure else 0,
         "min": figure.low if figure else None,
