@@ -17,7 +17,8 @@ RAILS = [f"mlx5_{number}" for number in range(12)]
 
 @pytest.mark.parametrize("together", [True, False])
 def test_devices_of_two_hosts(lab: Labs, together: bool) -> None:
-    site = lab(2)
+    # As sshd comes: with all rails at once there are more programs than one connection may have.
+    site = lab(2, sshd=("MaxSessions 10",))
     words = [word for rail in RAILS for word in ("--device", rail)]
     more = ["--together"] if together else []
     line = argv("run", "perftest", "--on", "ssh", *hosts(site), "--fabric", "ib", *words, *more)

@@ -70,6 +70,9 @@ class Connection:
         self._users: set[Connection] = set()
         self._attempts = 0
         self._failure: MachineError | None = None
+        self._has_started = False
+        self._next: Connection | None = None
+        """Takes the programs for which sshd allows no further channel on this connection."""
 
     @property
     def alive(self) -> bool:
@@ -105,6 +108,8 @@ class Connection:
         """Close the connection, and those to jump hosts that nobody else uses. Programs over there run on."""
         self._closed.set()
         self._drop()
+        if self._next is not None:
+            self._next.close()
         if self._via is not None:
             self._via.release(self)
 
@@ -152,16 +157,31 @@ class Connection:
             channel: Channel = transport.open_session(timeout=timeout_s)
             channel.exec_command(line)
         except library.ChannelException as error:
+            # MaxSessions, 10 as sshd comes, counts for each connection.
+            if self._has_started:
+                return self._another().open(argv)
             raise MachineError(
                 f"{self.settings} starts no program: {error.text}.", hint=_NO_CHANNEL
             ) from error
         except (library.SSHException, EOFError, OSError) as error:
+            # What paramiko says instead to the one of two threads whose refusal the other one was told.
+            if "Unable to open channel" in str(error) and transport.is_active() and self._has_started:
+                return self._another().open(argv)
             if transport.is_active() and "imeout" not in str(error):
                 raise MachineError(
                     f"{self.settings} did not start {argv[0]}: {error}.", hint=_NO_CHANNEL
                 ) from error
             raise lost(self.settings, error) from error
+        self._has_started = True
         return Pipe(channel, self.settings, self.answers)
+
+    def _another(self) -> "Connection":
+        """Give the connection that is used when this one takes no more programs."""
+        with self._lock:
+            if self._next is None:
+                self._next = Connection(self.settings, accept_new=self._accept_new, via=self._via)
+        self._next.connect()
+        return self._next
 
     def answers(self, timeout_s: float = _ANSWER_S) -> bool:
         """Ask the host's sshd for a sign of life. Where none comes the connection is closed: it is broken."""
