@@ -158,6 +158,38 @@ def test_sockets_over_a_virtual_interface_are_a_finding() -> None:
     assert not log_with([lines[0].replace("docker0", "ens5"), lines[1]], hosts=2).findings
 
 
+HOST_ID = "NCCL_HOSTID set by environment to part"
+
+
+@pytest.mark.parametrize(
+    ("origins", "codes"),
+    [
+        (["vm:1:1", "vm:2:2"], []),
+        (["vm:1:1", "other:2:2"], ["wrong-interface"]),
+        (["vm:1:1", "vm:1:1"], ["wrong-interface"]),
+    ],
+)
+def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(
+    origins: list[str], codes: list[str]
+) -> None:
+    said = ["NET/Socket : Using [0]lo:127.0.0.1<0>", "Using network Socket", HOST_ID]
+    said.append("comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0")
+    lines = [f"{origin} [0] NCCL INFO {message}" for origin in origins for message in said]
+    end = ["The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 2 ranks):"]
+    (log,) = read(
+        "\n".join([*lines, *end, " algbw: 3.469 GBps (27.7 Gbps)", " busbw: 3.469 GBps (27.7 Gbps)"])
+    )
+    assert (log.benchmark, log.facts["nodes"]) == ("torch", 2)
+    assert [found.code for found in log.findings] == codes
+
+
+@pytest.mark.parametrize("name", ["torch-tcp", "nccl-tcp"])
+def test_a_real_run_over_the_loopback_of_one_machine_has_no_finding(name: str) -> None:
+    (log,) = read((LOGS / f"runs/{name}.txt").read_text())
+    assert log.facts["interface"] == "lo"
+    assert log.findings == ()
+
+
 SEEN = {
     "peer-unreachable": "NET/OFI completion error: Unreachable remote - never received a response",
     "libfabric-too-old": "NET/OFI EFA provider requires at least libfabric version 1.22.0.",

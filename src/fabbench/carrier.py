@@ -164,7 +164,8 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
 def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
     """Sockets over an interface that no other node can be behind."""
     wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
-    if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and hosts > 1:
+    several = hosts > 1 and not _one_machine(evidence)
+    if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
         yield Finding(
             code="wrong-interface",
             severity=Severity.WARNING,
@@ -172,3 +173,9 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
             line=evidence.lines.get("interface", "")[:LONGEST_QUOTE],
             advice="Set NCCL_SOCKET_IFNAME to the nodes' own interface, or to ^docker,lo,veth.",
         )
+
+
+def _one_machine(evidence: Evidence) -> bool:
+    """Whether all NCCL hosts are parts of one machine: its processes were given hosts by NCCL_HOSTID."""
+    machines = {process.partition(":")[0] for process in evidence.named_hosts}
+    return len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)

@@ -53,6 +53,8 @@ class Evidence:
     ib_devices: int = 0
     interfaces: dict[str, None] = field(default_factory=dict)
     """Interfaces of NCCL's sockets."""
+    named_hosts: dict[str, None] = field(default_factory=dict)
+    """Processes (`host:pid`) that were told by NCCL_HOSTID which host they are on."""
     trouble: list[str] = field(default_factory=list)
     """Lines of a plugin that failed, or of one protocol that it tried."""
     missing: str = ""
@@ -169,6 +171,10 @@ class Evidence:
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
 
+    def _host_id(self, message: str, origin: str) -> None:
+        if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MOST:
+            self.named_hosts[_process(origin)] = None
+
     def _connected(self, message: str, origin: str) -> None:
         del origin
         if match := _PXN.search(message):
@@ -200,6 +206,7 @@ HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
     "NET/Sock": Evidence._builtin,  # noqa: SLF001
     "NET/Plug": Evidence._builtin,  # noqa: SLF001
     "ncclComm": Evidence._comm,  # noqa: SLF001
+    "NCCL_HOS": Evidence._host_id,  # noqa: SLF001
     "NCCL ver": Evidence._version,  # noqa: SLF001
     "Connecte": Evidence._connected,  # noqa: SLF001
     "Failed t": Evidence._failed,  # noqa: SLF001
