@@ -158,6 +158,16 @@ def test_sockets_over_a_virtual_interface_are_a_finding() -> None:
     assert not log_with([lines[0].replace("docker0", "ens5"), lines[1]], hosts=2).findings
 
 
+def test_equal_warnings_are_one_finding_that_says_how_often() -> None:
+    said = [*(f"Call to 0x{number:x} took {number} us" for number in (10, 11, 11)), "Something else"]
+    lines = [f"node0:101:{tid} [0] NCCL WARN {text}" for tid, text in enumerate(said, start=201)]
+    (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=1)]))
+    assert [(found.code, found.meaning, found.line) for found in log.findings] == [
+        ("nccl-warning", "NCCL warned 3 times.", "Call to 0xa took 10 us"),
+        ("nccl-warning", "NCCL warned.", "Something else"),
+    ]
+
+
 HOST_ID = "NCCL_HOSTID set by environment to part"
 
 

@@ -12,7 +12,7 @@ import nvshmem_text as written
 from fabbench.compare import compare
 from fabbench.fabrics import carriers
 from fabbench.files import parse_file
-from fabbench.model import Log, Point, Proof
+from fabbench.model import Log, Point, Proof, Severity
 from fabbench.pool import Column
 from nvshmem_text import LAYOUTS, Expected, Table, alltoall, dump, present, put_bw, start
 from reading import LOGS, read
@@ -625,6 +625,23 @@ def test_an_error_that_rows_follow_is_a_warning() -> None:
     assert (log.outcome, codes(log)[-1]) == ("truncated", "nvshmem-warning")
     log = one([*start(2), *put_bw(VALUES[:1]), error])
     assert (log.outcome, log.reason) == ("failed", f"NVSHMEM reported: {error}")
+
+
+def test_equal_warnings_are_one_finding_that_says_how_often() -> None:
+    said = [f"vm:1:{number} [0] x.cpp:7 NVSHMEM WARN queue {number} is full" for number in range(3)]
+    log = one([*start(2), *said, "vm:1:1 [0] x.cpp:9 NVSHMEM WARN something else", *put_bw(VALUES)])
+    assert [(found.meaning, found.line) for found in log.findings if found.code == "nvshmem-warning"] == [
+        ("NVSHMEM warned 3 times, and rows came all the same.", "NVSHMEM WARN queue 0 is full"),
+        ("NVSHMEM warned, and rows came all the same.", "NVSHMEM WARN something else"),
+    ]
+
+
+def test_going_without_nvlink_sharp_is_a_note() -> None:
+    for log in read((LOGS / "runs/nvshmem-p2p.txt").read_text()):
+        (found,) = (each for each in log.findings if each.code == "nvshmem-warning")
+        assert found.severity is Severity.NOTE
+        assert found.meaning.startswith("NVSHMEM warned 12 times that it goes without NVLink SHARP")
+        assert found.line == "NVSHMEM WARN Skipping NVLINK SHARP resource initialized for team ID: 0"
 
 
 def test_usage_instead_of_a_table() -> None:

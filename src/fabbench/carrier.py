@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 from fabbench.evidence import Evidence
 from fabbench.model import Finding, Severity
-from fabbench.symptoms import LONGEST_QUOTE, PLUGIN_FAILED, symptoms
+from fabbench.symptoms import LONGEST_QUOTE, PLUGIN_FAILED, alike, often, symptoms
 
 _VIRTUAL = re.compile(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
 _NAMED_PROCESSES = 3
+_MOST_WARNINGS = 5
 
 
 def stated(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
@@ -95,12 +96,16 @@ def findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
         # Sockets never have GPUDirect: the line is about a network that was not used.
         if code != "gdr-disabled" or not {"efa", "ib"}.isdisjoint(_network(evidence).split("+")):
             yield found
-    known = [text for text in evidence.warnings if not PLUGIN_FAILED.search(text) and not any(symptoms(text))]
-    for text in known[:5]:
+    others = (
+        (text, times)
+        for text, times in evidence.warnings.items()
+        if not PLUGIN_FAILED.search(text) and not any(symptoms(text))
+    )
+    for text, times in alike(others)[:_MOST_WARNINGS]:
         yield Finding(
             code="nccl-warning",
             severity=Severity.WARNING,
-            meaning="NCCL warned.",
+            meaning=f"NCCL warned{often(times)}.",
             line=text[:LONGEST_QUOTE],
             advice="Search NCCL's issues for this text.",
         )

@@ -59,7 +59,8 @@ class Evidence:
     """Lines of a plugin that failed, or of one protocol that it tried."""
     missing: str = ""
     """The line that says that there is no plugin."""
-    warnings: dict[str, None] = field(default_factory=dict)
+    warnings: dict[str, int] = field(default_factory=dict)
+    """Text → how often it was said."""
     symptoms: dict[str, Finding] = field(default_factory=dict)
     _channels: set[str] = field(default_factory=set)
 
@@ -76,8 +77,8 @@ class Evidence:
             handler(self, message, origin)
         if warning:
             self._complaint(message)
-            if len(self.warnings) < 100 and not HARMLESS.search(message):
-                self.warnings[message] = None
+            if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(message):
+                self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def other(self, text: str) -> None:
         """Read a line that nobody else knows: it may show a symptom."""

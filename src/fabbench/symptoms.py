@@ -4,7 +4,7 @@ The texts were read in the sources of NCCL, aws-ofi-nccl and libfabric; docs/for
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fabbench.model import Finding, Severity
@@ -162,6 +162,8 @@ HARMLESS = re.compile(
 )
 """Warnings of healthy runs."""
 
+_NUMBER = re.compile(r"0x[\da-fA-F]+|\d+")
+
 _QUICK = re.compile("|".join(f"(?:{symptom.pattern.pattern})" for symptom in SYMPTOMS))
 
 
@@ -169,3 +171,21 @@ def symptoms(text: str) -> Iterator[Symptom]:
     """Find what a line shows; usually nothing."""
     if _QUICK.search(text):
         yield from (symptom for symptom in SYMPTOMS if symptom.pattern.search(text))
+
+
+def alike(said: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Put texts together that only differ in numbers: the first of each, and how often it was said.
+
+    `said` has texts, and how often each was said.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for text, times in said:
+        kind = _NUMBER.sub("0", text)
+        first, before = found.get(kind, (text, 0))
+        found[kind] = first, before + times
+    return list(found.values())
+
+
+def often(times: int) -> str:
+    """Say how often, for behind a verb; nothing where it was once."""
+    return "" if times == 1 else f" {times} times"

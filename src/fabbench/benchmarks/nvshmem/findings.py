@@ -1,5 +1,6 @@
 """What a perftest's log shows about its figures: units, sizes and rows to beware of. Pure."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -7,9 +8,12 @@ from fabbench.benchmarks.nvshmem import jobs, meaning, settings
 from fabbench.benchmarks.nvshmem.layouts import V33, Eras, Row
 from fabbench.benchmarks.nvshmem.text import Preface
 from fabbench.model import Finding, Record, Severity
+from fabbench.symptoms import alike, often
 from fabbench.units import format_size, format_sizes
 
 _USUAL_BLOCKS = 32
+_MOST_WARNINGS = 5
+_WITHOUT_SHARP = "Skipping NVLINK SHARP resource initialized"
 _SETTLE = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
 
 
@@ -51,15 +55,25 @@ def findings(read: Read) -> Iterator[Finding]:
             meaning=f"{read.empty} table{'s have' if read.empty > 1 else ' has'} no row.",
             advice="Collectives of one thread or warp run small sizes only: ask for smaller sizes (-b).",
         )
-    for warning in list(dict.fromkeys(read.said.warnings))[:5]:
-        yield _warned(warning)
+    for warning, times in alike(Counter(read.said.warnings).items())[:_MOST_WARNINGS]:
+        yield _warned(warning, times)
 
 
-def _warned(line: str) -> Finding:
+def _warned(said: str, times: int) -> Finding:
+    # What stands before it is long: a process, and a file of the sources.
+    line = said[max(said.find("NVSHMEM WARN"), 0) :]
+    if _WITHOUT_SHARP in line:
+        return Finding(
+            code="nvshmem-warning",
+            severity=Severity.NOTE,
+            meaning=f"NVSHMEM warned{often(times)} that it goes without NVLink SHARP, which is switched off "
+            "or not there: collectives use NVLink without it.",
+            line=line,
+        )
     return Finding(
         code="nvshmem-warning",
         severity=Severity.WARNING,
-        meaning="NVSHMEM warned, and rows came all the same.",
+        meaning=f"NVSHMEM warned{often(times)}, and rows came all the same.",
         line=line,
         advice="Look whether it is of the transport that should have been used.",
     )
