@@ -17,6 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hosts import check
+from overhead import overhead
 
 from logs import debug_log, rows_log, write
 
@@ -112,6 +113,7 @@ def main() -> None:
         path.unlink()
         many_small(folder, 100 if quick else 1000)
     check(16 if quick else 64, times)
+    overhead(times)
 
 
 if __name__ == "__main__":

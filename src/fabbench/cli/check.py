@@ -34,8 +34,10 @@ class _Benchmark(NamedTuple):
 
 
 _BENCHMARKS: Final = {
+    "fabtests": _Benchmark("fabbench.benchmarks.fabtests.steps", "FabtestsWork", gpus=False),
     "nccl": _Benchmark("fabbench.benchmarks.nccl_steps", "NcclWork"),
     "nvshmem": _Benchmark("fabbench.benchmarks.nvshmem.steps", "NvshmemWork"),
+    "perftest": _Benchmark("fabbench.benchmarks.perftest.steps", "PerftestWork", gpus=False),
     "pingpong": _Benchmark(
         "fabbench.benchmarks.pingpong.steps", "PingpongWork", gpus=False, given={"sizes": ()}
     ),
