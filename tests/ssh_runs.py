@@ -4,11 +4,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 from fabbench.model import Log
 from fabbench.store import StoredRun, runs
-from lab import HOME, Lab
+from lab import HOME, Lab, processes
 from lab_hosts import STANDIN
 
 STORE = HOME / "runs"
@@ -38,11 +37,13 @@ def run(lab: Lab, words: list[str], env: Mapping[str, str] | None = None) -> sub
 
 
 @contextmanager
-def nothing_left(lab: Lab) -> Iterator[None]:
+def nothing_left(lab: Lab, within_s: float = 10) -> Iterator[None]:
     """Hold that what happens inside leaves nothing on any host, and nothing running on the laptop."""
     before = lab.traces()
     yield
-    left = [line for line in lab.left_since(before) if str(STORE) not in line]
+    dead = tuple(f"{host.name} " for host in lab.hosts if not processes.alive(host.pid))
+    before = [line for line in before if not line.startswith(dead)]
+    left = [line for line in lab.left_since(before, within_s) if str(STORE) not in line]
     assert left == []
 
 

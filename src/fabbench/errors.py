@@ -1,7 +1,6 @@
 """What can go wrong, in words and as an exit status. `cli` translates them, once."""
 
 from enum import IntEnum
-from typing import ClassVar
 
 
 class Exit(IntEnum):
@@ -29,7 +28,7 @@ def worst(*statuses: Exit) -> Exit:
 class FabbenchError(Exception):
     """Says what was seen and what was wanted; `hint` says what to do next."""
 
-    exit: ClassVar[Exit] = Exit.REFUSED
+    exit: Exit = Exit.REFUSED
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -56,6 +56,7 @@ def start(wanted: Wanted, benchmark: str, work: "Work", given: Mapping[str, Any]
         click.echo("Interrupted: what was measured until then is kept.", err=True)
         raise click.exceptions.Exit(Exit.INTERRUPTED)
     if results.failure is not None:
+        results.failure.exit = worst(results.failure.exit, status)
         raise results.failure
     raise click.exceptions.Exit(status)
 

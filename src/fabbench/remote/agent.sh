@@ -12,6 +12,8 @@ export LC_ALL
 mode=$1 folder=$2 token=$3
 shift 3
 keys=$HOME/.ssh/authorized_keys
+# A link stays one.
+keys=$(readlink -f "$keys" 2>/dev/null || echo "$keys")
 
 # What went wrong with the agent itself, apart from whatever status its program has.
 say() {
@@ -39,25 +41,56 @@ end_programs() {
     [ -z "$(marked)" ]
 }
 
-# The file is replaced whole: nothing of it is lost should the disk be full.
+# The agent's other programs: those that lost sight of fabbench would wait for it for ever.
+end_agents() {
+    # shellcheck disable=SC2046 # words
+    kill $(grep -lzxF "FABBENCH_AGENT=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | grep -vx "$$")
+} 2>/dev/null
+
+# One agent at a time, of all hosts that share a home. A lock that stays is left over, and taken over.
+lock_keys() {
+    tries=0
+    until mkdir "$keys.fabbench-lock" 2>/dev/null || [ ! -d "$keys.fabbench-lock" ] || [ "$tries" -ge 50 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+}
+
+unlock_keys() {
+    rmdir "$keys.fabbench-lock" 2>/dev/null
+}
+
+# The line is cut off where it is the last one, which needs no room. Else the file is replaced whole.
 drop_key() {
-    [ -e "$folder/key-added" ] || return 0
-    if grep -q " fabbench-$token\$" "$keys"; then
-        cp -p "$keys" "$keys.fabbench-$token" &&
-            { grep -v " fabbench-$token\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
-            mv -f "$keys.fabbench-$token" "$keys" ||
-            { rm -f "$keys.fabbench-$token"; return 1; }
-    fi
+    result=0
+    if grep -q " fabbench-$token+\{0,1\}\$" "$keys" 2>/dev/null; then
+        lock_keys
+        last=$(tail -n 1 "$keys")
+        case $last in
+        *" fabbench-$token") truncate -s "-$((${#last} + 1))" "$keys" ;;
+        *" fabbench-$token+") truncate -s "-$((${#last} + 2))" "$keys" ;;
+        *)
+            cp -p "$keys" "$keys.fabbench-$token" &&
+                { grep -v " fabbench-$token+\{0,1\}\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
+                mv -f "$keys.fabbench-$token" "$keys"
+            ;;
+        esac || { rm -f "$keys.fabbench-$token"; result=1; }
+        unlock_keys
+    fi 2>/dev/null
     if [ -e "$folder/key-file-made" ] && [ ! -s "$keys" ]; then rm -f "$keys"; fi
     if [ -e "$folder/key-folder-made" ]; then rmdir "$HOME/.ssh" 2>/dev/null; fi
-    return 0
+    return "$result"
 }
 
 clean() {
     end_programs || echo "left processes $(marked | tr '\n' ' ')"
+    end_agents
     drop_key || echo "left key $keys"
     rm -rf "$folder" || echo "left folder $folder"
 }
+
+# What was printed before, a login shell said of itself.
+echo "fabbench-agent: here"
 
 case $mode in
 start) # LEASE NAME…: seconds without a beat after which everything ends; variables to look for
@@ -99,14 +132,21 @@ put) # PATH: standard input becomes a file
     mkdir -p "$(dirname "$1")" && cat >"$1"
     ;;
 
-key) # the line on standard input, once
-    [ -d "$HOME/.ssh" ] || { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } || exit
-    [ -e "$keys" ] || { : >"$folder/key-file-made"; (umask 077; : >"$keys"); } || exit
-    grep -q " fabbench-$token\$" "$keys" && exit
-    : >"$folder/key-added" || exit
-    # A last line without an end would swallow ours.
-    [ -z "$(tail -c 1 "$keys")" ] || echo >>"$keys"
-    cat >>"$keys"
+key) # the line on standard input, once: it ends in the token. Nothing of the file is lost, whatever happens.
+    [ -d "$HOME/.ssh" ] || { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } || say no-key
+    lock_keys
+    trap unlock_keys EXIT
+    [ -e "$keys" ] || { : >"$folder/key-file-made"; : >"$keys"; } || say no-key
+    grep -q " fabbench-$token+\{0,1\}\$" "$keys" && exit
+    line=$(cat)
+    size=$(wc -c <"$keys") || say no-key
+    # A last line without an end would swallow ours. The mark says whose the end is.
+    if [ -z "$(tail -c 1 "$keys")" ]; then added="$line
+"; else added="
+$line+
+"; fi
+    printf %s "$added" >>"$keys" && [ "$(wc -c <"$keys")" -eq $((size + ${#added})) ] ||
+        { truncate -s "$size" "$keys"; say no-key; }
     ;;
 
 run) # NAME COMMAND…: start a program that lives on without us, and print what it prints
@@ -120,7 +160,7 @@ run) # NAME COMMAND…: start a program that lives on without us, and print what
     cd steps || exit
     echo "$program" >"pid.$name"
     # Once the program has ended, tail reads the rest, and ends too.
-    tail -n +1 -s 0.1 --pid="$program" -f "out.$name" 2>/dev/null &
+    tail -n +1 -s 0.05 --pid="$program" -f "out.$name" 2>/dev/null &
     wait "$program"
     status=$?
     echo "$status" >"status.$name"
@@ -132,7 +172,7 @@ run) # NAME COMMAND…: start a program that lives on without us, and print what
 
 follow) # NAME LINE: print what the program has printed from a line on, and will print
     { cd "$folder/steps" && program=$(cat "pid.$1"); } || say not-started
-    tail -n "+$2" -s 0.1 --pid="$program" -f "out.$1" 2>/dev/null
+    tail -n "+$2" -s 0.05 --pid="$program" -f "out.$1" 2>/dev/null
     tries=0
     while [ ! -s "status.$1" ] && [ "$tries" -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
     { status=$(cat "status.$1") && [ -n "$status" ]; } || say no-status
@@ -167,7 +207,7 @@ watch) # IN PREFIX: print the lines of files in a new folder; each line of input
             *) [ ! -e "$file" ] || { new="$new $file"; seen="$seen $file"; } ;;
             esac
         done
-        [ -z "$new" ] || tail -q -n +1 -s 0.2 --pid="$guard" -f $new 2>/dev/null &
+        [ -z "$new" ] || tail -q -n +1 -s 0.05 --pid="$guard" -f $new 2>/dev/null &
         [ "$word" != end ] || break
     done
     kill "$guard"

@@ -5,9 +5,12 @@ answer is connected to anew, and given up after a while. Programs on it run on m
 back, the agent ends them by itself.
 """
 
+import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import TypeVar
 
@@ -16,14 +19,22 @@ from fabbench.errors import MachineError
 from fabbench.remote.connection import Connection, Done, LostError, Pipe
 from fabbench.session import FORWARDED
 
-LEASE_S = 120
-"""After how many seconds without a word from fabbench a host ends and removes everything of a run."""
-BEAT_S = 2.0
+_LEASES = 2
+"""How many times as long as fabbench waits for a host the host waits for fabbench."""
+_LEAST_LEASE_S = 6
+_BEAT_S = 2.0
 _UNANSWERED_S = 15.0
 """After how many seconds without an answer a connection counts as broken, whatever TCP says."""
-_AGAIN_S = 1.0
+_AGAIN_S = 0.5
 _SAID = "fabbench-agent: "
-_PUT = 'umask 077; mkdir "$1" && cat >"$1/agent"'
+_HERE = f"{_SAID}here"
+"""The agent's first line; what stands before it a login shell said of itself."""
+# An agent that did not come whole, or cannot start, leaves no folder: nobody would ever remove it.
+_PUT = (
+    'umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && sh "$1/agent" start "$@" || '
+    '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
+)
+_STARTING_S = 30.0
 _CLEANING_S = 30.0
 
 T = TypeVar("T")
@@ -48,18 +59,30 @@ class RemoteHost:
         """Those of the variables `FORWARDED` that are set there."""
         self.lost: MachineError | None = None
         """Why it was given up; None: it was not."""
+        self.lease_s = max(math.ceil(_LEASES * lost_after_s), _LEAST_LEASE_S)
+        """After how many seconds without a word from fabbench it ends and removes everything by itself."""
         self._lost_after_s = lost_after_s
+        self._beat_s = min(_BEAT_S, lost_after_s / 4)
         self._heard = time.monotonic()
+        self._why: MachineError | None = None
+        """Why it could not be connected to anew."""
         self._up = threading.Event()
         self._closing = threading.Event()
         self._begun = False
+        self._starting = threading.Lock()
+        """Held while the agent is put there: what is half there could not be removed."""
 
     def start(self) -> None:
         """Put the agent there, and begin the conversation. Raises MachineError."""
-        put = ("sh", "-c", _PUT, "fabbench", self.folder)
-        self._begun = True
-        self._done(self.connection.run(put, stdin=agent_script().encode()))
-        for line in self.run("start", str(LEASE_S), *FORWARDED).out:
+        with self._starting:
+            if self._closing.is_set():
+                return
+            self._begun = True
+            words = ("sh", "-c", _PUT, "sh", self.folder, self.token, str(self.lease_s), *FORWARDED)
+            put = self.connection.run(
+                self._marked(words), stdin=agent_script().encode(), timeout_s=_STARTING_S
+            )
+        for line in self._done(put).out:
             word, _, rest = line.partition(" ")
             if word == "user":
                 self.user = rest
@@ -79,6 +102,15 @@ class RemoteHost:
     def open(self, mode: str, *words: str) -> Pipe:
         """Let the agent do something that takes its time."""
         return self.connection.open(self._agent(mode, *words))
+
+    @staticmethod
+    def lines(pipe: Pipe) -> Iterator[str]:
+        """Give the lines that the agent, or its program, prints as they come. Raises LostError."""
+        lines = pipe.lines()
+        for line in lines:
+            if line.endswith(_HERE):
+                break
+        yield from lines
 
     def again(self, work: Callable[[], T]) -> T:
         """Do something, and again whenever the connection broke and is there again.
@@ -103,71 +135,90 @@ class RemoteHost:
     def clean(self) -> Sequence[str]:
         """End the conversation and remove everything. Gives sentences that say what is left, if anything."""
         self._closing.set()
-        if not self._begun:
-            return ()
+        with self._starting:
+            if not self._begun:
+                return ()
         try:
+            if self.lost is not None:
+                raise self.lost
             if not self._up.is_set():
                 self.connection.connect()
-            left = self.connection.run(self._agent("clean"), timeout_s=_CLEANING_S).out
+            left = self.run("clean", timeout_s=_CLEANING_S).out
         except MachineError as error:
-            late = f"What is left there ends and is removed {LEASE_S} s after it last heard of fabbench."
-            return (f"{self.name} could not be cleaned up ({error}) {late}",)
+            late = f"What is left there ends and is removed {self.lease_s} s after it last heard of fabbench."
+            return (f"{self.name} could not be cleaned up. {error} {late}",)
         return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
 
     # -- the conversation
 
     def _converse(self) -> None:
         """Beat, and connect anew where the connection broke, until all is over or the host is given up."""
-        while not self._closing.is_set():
-            why: MachineError | None = None
-            try:
-                pipe = self.open("beat")
-                pipe.send(b"\n")
-                for _ in pipe.lines():
-                    self._heard = time.monotonic()
-                    self._up.set()
-                    if self._closing.wait(BEAT_S):
-                        return
-                    pipe.send(b"\n")
-            except MachineError as error:
-                why = error
+        while not self._over():
+            with contextlib.suppress(MachineError):
+                self._beat()
             self._up.clear()
-            while not self._closing.wait(_AGAIN_S):
-                silent_s = time.monotonic() - self._heard
-                if silent_s > self._lost_after_s:
-                    seen = f" ({why})" if why else ""
-                    self.lost = MachineError(
-                        f"{self.name} has not answered for {silent_s:.0f} s, and was given up{seen}.",
-                        hint="Is it up, and its network? What is left there ends by itself "
-                        f"{LEASE_S} s after it last heard of fabbench.",
-                    )
-                    return
+            while not self._closing.wait(_AGAIN_S) and self.lost is None:
                 try:
                     self.connection.close()
                     self.connection.connect()
                 except MachineError as error:
-                    why = error
+                    self._why = error
                     continue
                 break
 
+    def _beat(self) -> None:
+        """Beat, and hear the answers."""
+        pipe = self.open("beat")
+        pipe.send(b"\n")
+        for _ in self.lines(pipe):
+            self._heard = time.monotonic()
+            self._why = None
+            self._up.set()
+            if self._closing.wait(self._beat_s):
+                return
+            pipe.send(b"\n")
+
     def _watch(self) -> None:
-        """Break a connection that does not answer: whoever waits for it is then told."""
-        while not self._closing.wait(_AGAIN_S) and self.lost is None:
-            if self._up.is_set() and time.monotonic() - self._heard > min(_UNANSWERED_S, self._lost_after_s):
+        """Break a connection that does not answer: whoever waits for it is then told. Give up the host."""
+        while not self._closing.wait(self._beat_s / 2):
+            silent_s = time.monotonic() - self._heard
+            if silent_s > self._lost_after_s:
+                seen = f" {self._why}" if self._why else ""
+                self.lost = MachineError(
+                    f"{self.name} has not answered for {silent_s:.0f} s, and was given up.{seen}",
+                    hint="Is it up, and its network? What is left there ends by itself "
+                    f"{self.lease_s} s after it last heard of fabbench.",
+                )
+                self._up.clear()
+                self.connection.close()
+                return
+            if self._up.is_set() and silent_s > min(_UNANSWERED_S, self._lost_after_s / 2):
                 self._up.clear()
                 self.connection.close()
 
+    def _over(self) -> bool:
+        return self._closing.is_set() or self.lost is not None
+
     def _agent(self, mode: str, *words: str) -> tuple[str, ...]:
-        return ("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words)
+        return self._marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
+
+    def _marked(self, words: Sequence[str]) -> tuple[str, ...]:
+        return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:
         if done.status:
             raise self.failure(done.err, f"with status {done.status}")
-        return done
+        first = next((number for number, line in enumerate(done.out) if line.endswith(_HERE)), -1)
+        return replace(done, out=done.out[first + 1 :])
 
     def failure(self, said: Sequence[str], how: str) -> MachineError:
         """Say what went wrong with the agent, from what it said on its standard error."""
         words = " ".join(line.removeprefix(_SAID) for line in said[-3:])
+        if "no-key" in words:
+            return MachineError(
+                f"No key could be added to ~/.ssh/authorized_keys on {self.name}: {words}.",
+                hint="Let mpirun reach the other hosts as it is set up there: --mpi-ssh existing.",
+            )
         if "no-room" in words or "No space left" in words:
             return MachineError(
                 f"There is no room in {self.folder} on {self.name}, where the output of programs is kept.",

@@ -1,7 +1,8 @@
 """A program on a remote host: started by the agent, it runs on whatever becomes of the connection."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from fabbench.errors import MachineError
@@ -48,7 +49,7 @@ class RemoteProgram:
             try:
                 if pipe is None:
                     pipe = self.host.open("follow", self.number, str(self._read + 1))
-                for line in pipe.lines():
+                for line in self.host.lines(pipe):
                     self._read += 1
                     self._queue.put(Output(self, line))
                 break
@@ -68,21 +69,17 @@ class Watched:
         self._words = (folder, prefix)
         self._queue = queue
         self._pipe: Pipe | None = None
-        self._ready = threading.Event()
         self._ending = False
         self.over = threading.Event()
         """Set when all lines have been passed on."""
 
     def start(self) -> None:
         """Make the folder, and follow its files in a thread. Raises MachineError."""
-        self._pipe = self._host.open("watch", *self._words)
-        lines = self._pipe.lines()
-        if next(lines, "") != "ready":
-            raise self._host.failure(self._pipe.err, "early")
+        lines = self._open()
 
         def pass_on() -> None:
             try:
-                self._pass_on(self._pipe)
+                self._pass_on(lines)
             finally:
                 self.over.set()
 
@@ -97,26 +94,28 @@ class Watched:
         self._ending = True
         self._send(b"end\n")
 
-    def _send(self, word: bytes) -> None:
-        pipe = self._pipe
-        if pipe is not None:
-            try:
-                pipe.send(word)
-            except LostError:
-                self._pipe = None
+    def _open(self) -> Iterator[str]:
+        self._pipe = self._host.open("watch", *self._words)
+        lines = self._host.lines(self._pipe)
+        if next(lines, "") != "ready":
+            raise self._host.failure(self._pipe.err, "early")
+        return lines
 
-    def _pass_on(self, pipe: Pipe | None) -> None:
-        while pipe is not None:
+    def _send(self, word: bytes) -> None:
+        if self._pipe is not None:
+            with contextlib.suppress(LostError):  # who reads its lines notices that too
+                self._pipe.send(word)
+
+    def _pass_on(self, lines: Iterator[str]) -> None:
+        while True:
             try:
-                for line in pipe.lines():
-                    if line != "ready":
-                        self._queue.put(Output(None, line))
+                for line in lines:
+                    self._queue.put(Output(None, line))
             except LostError:
-                if self._ending:
-                    return
-                # Its lines come again from the start: what they state is the same.
                 self._host.wait()
-                pipe = self._pipe = self._host.again(lambda: self._host.open("watch", *self._words))
+                # Its lines come again from the start: what they state is the same.
+                lines = self._host.again(self._open)
+                self._send(b"end\n" if self._ending else b"\n")
             else:
                 return
 
