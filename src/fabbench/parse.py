@@ -37,6 +37,11 @@ class _Group:
     failures: list[str] = field(default_factory=list)
     timed_out: str = ""
 
+    @property
+    def name(self) -> str | None:
+        """The benchmark that is read for now."""
+        return next((name for name, reader in self.readers.items() if reader is self.current), None)
+
     def fail(self, sentence: str) -> None:
         """Take note of an error text, once."""
         if len(self.failures) < _MOST_FAILURES and sentence not in self.failures:
@@ -221,11 +226,13 @@ class Session:
 
     def _close_group(self, group: _Group, ending: Ending | None) -> list[Result]:
         readings = list(group.current.close()) if group.current is not None else []
+        if not any(isinstance(reading, Record) for reading in readings):
+            if group.current is not None and ending is not None:
+                # A step that began and said nothing: how it all ended is its end, not that of the one before.
+                readings.append(Record(benchmark=group.name))
+            elif group.failures or group.timed_out or group.evidence.seen:
+                readings.append(Record(benchmark=None))
         group.current = None
-        if not any(isinstance(reading, Record) for reading in readings) and (
-            group.failures or group.timed_out or group.evidence.seen
-        ):
-            readings.append(Record(benchmark=None))
         return self._judged(group, readings, ending)
 
     def _judged(
