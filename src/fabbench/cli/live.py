@@ -3,7 +3,7 @@
 import statistics
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -158,5 +158,13 @@ class Table:
 def _summary(trial: Trial, logs: tuple[Log, ...]) -> str:
     what = f"{trial.arm.label}, repeat {trial.repeat}"
     told = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
-    sizes = len({point.size for log in logs for point in log.points})
-    return f"{what}: {sizes} of {len(trial.planned_sizes)} sizes, {'; '.join(told)}"
+    return f"{what}: {_sizes(trial.planned_sizes, logs)}, {'; '.join(told)}"
+
+
+def _sizes(planned: Sequence[int], logs: Sequence[Log]) -> str:
+    """Say how many of the planned sizes every log has: of several programs each has its own besides."""
+    measured = [{point.size for point in log.points} for log in logs]
+    if not planned:
+        number = len(set().union(*measured))
+        return f"{number} size{'' if number == 1 else 's'}"
+    return f"{len(set(planned).intersection(*measured)) if measured else 0} of {len(planned)} sizes"
