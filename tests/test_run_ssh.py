@@ -1,13 +1,15 @@
 """`fabbench run` over ssh: real sshd, real mpirun and fi_pingpong between namespaced hosts."""
 
+import math
+import re
 import statistics
 from pathlib import Path
 
 import pytest
 
-from fabbench.model import Outcome
+from fabbench.model import Log, Outcome
 from lab_hosts import Labs, Mpi
-from ssh_runs import hosts, nccl, nothing_left, pingpong, run, the_log, the_run
+from ssh_runs import argv, hosts, nccl, nothing_left, pingpong, run, the_log, the_run
 
 pytestmark = pytest.mark.lab
 
@@ -61,11 +63,14 @@ def test_hosts_behind_a_host(lab: Labs) -> None:
     assert the_log(site, "tcp").facts["hosts"] == 2
 
 
-def test_slow_against_fast_network(lab: Labs) -> None:
-    """The shaped network is found, with its rate, by the interface that is asked for."""
-    site = lab(2)
-    figures = {}
-    for interface in ("fab0", "fab1"):
+def test_two_networks_with_a_known_ratio(lab: Labs) -> None:
+    """Each is found by the interface that is asked for, with its rate, and the comparison finds the ratio."""
+    site = lab(2, fresh=True)
+    for host in site.hosts:
+        host.rate("200mbit", "fab0")
+        host.rate("50mbit", "fab1")
+    found, spreads = [], []
+    for interface, rate in (("fab0", 25e6), ("fab1", 6.25e6)):
         with nothing_left(site):
             words = ("--fabric", "tcp", "--domain", interface, "--size", "1M", "--repeat", "3")
             done = run(site, pingpong(site, *words, "--iterations", "10"))
@@ -73,15 +78,24 @@ def test_slow_against_fast_network(lab: Labs) -> None:
         stored = the_run(site)
         logs = stored.logs("tcp")
         assert [log.facts["domain"] for log in logs] == [interface] * 3
-        figures[interface] = statistics.median(
-            point.values[point.metrics.index("bandwidth")]
-            for log in logs
-            for point in log.points
-            if point.labels.get("side") == "client"
-        )
-    # 200 Mbit/s are 25 MB/s; the tool adds what both directions carried, one after the other.
-    assert figures["fab1"] == pytest.approx(25e6, rel=0.15)
-    assert figures["fab0"] > 5 * figures["fab1"]
+        figures = [_bandwidth(log) for log in logs]
+        assert statistics.median(figures) == pytest.approx(rate, rel=0.15)
+        spreads.append(max(figures) / min(figures))
+        found.append(stored.path.name)
+    done = run(site, argv("compare", *found, "--metric", "bandwidth"))
+    assert done.returncode == 0, done.stderr
+    (ratio,) = (float(text) for text in re.findall(r"^\| 1 MB .* ([\d.]+) x +\|$", done.stdout, re.MULTILINE))
+    assert 4 / math.prod(spreads) * 0.9 <= ratio <= 4 * math.prod(spreads) * 1.1
+
+
+def _bandwidth(log: Log) -> float:
+    """What the client of a ping-pong measured, in B/s."""
+    (value,) = (
+        point.values[point.metrics.index("bandwidth")]
+        for point in log.points
+        if point.labels.get("side") == "client"
+    )
+    return value
 
 
 def test_the_network_that_was_not_asked_for(lab: Labs) -> None:
