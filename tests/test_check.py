@@ -208,6 +208,14 @@ CASES = [
 ]
 
 
+def test_each_check_says_how_to_install_its_own_thing() -> None:
+    bare = replace(P5, fi_info=GONE, programs={}, missing=("all_reduce_perf", "mpirun"), mpi=None)
+    advice = {check.name: check.advice for check in check_host("a", bare, wanted=NCCL)}
+    assert [name for name, text in advice.items() if NCCL.install in text] == ["programs"]
+    assert "libfabric-bin" in advice["libfabric"]
+    assert "openmpi-bin" in advice["mpirun"]
+
+
 @pytest.mark.parametrize(
     ("name", "found", "wanted", "status", "seen"),
     CASES,

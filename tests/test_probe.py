@@ -111,6 +111,13 @@ def test_nothing_is_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_providers_are_told_although_a_variable_hides_them(tmp_path: Path) -> None:
+    fake(tmp_path, "fi_info", 'echo "provider: tcp"; echo "    domain: ${FI_PROVIDER-all}"')
+    told = ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "FI_PROVIDER": "efa"})
+    assert [domain.name for domain in read_probe(told).domains] == ["all"]
+    assert read_probe(told).settings["FI_PROVIDER"] == "efa"
+
+
 def test_programs_that_hang_are_stopped_and_the_rest_is_told(tmp_path: Path) -> None:
     fake(tmp_path, "timeout", 'shift 3; exec /usr/bin/timeout 0.2 "$@"')
     fake(tmp_path, "nvidia-smi", "exec sleep 60")

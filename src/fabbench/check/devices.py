@@ -20,7 +20,10 @@ def libfabric(about: About) -> Check:
         return about.untold(name)
     if status == _MISSING:
         seen = "There is no fi_info, neither in PATH nor in the usual folders."
-        advice = about.wanted.install or "Install libfabric's programs, with the EFA installer where EFA is."
+        advice = (
+            "Install libfabric's programs: sudo apt-get install libfabric-bin (Debian, Ubuntu); on AWS the "
+            "EFA installer has them (/opt/amazon/efa/bin)."
+        )
         needed = about.has_rdma or about.wanted.fabric
         return about.warn(name, seen, advice) if needed else about.skip(name, seen, advice)
     if status in _TIMED_OUT:
@@ -31,7 +34,7 @@ def libfabric(about: About) -> Check:
         return about.passed(name, f"libfabric {probe.libfabric or 'of unknown version'} offers {offered}.")
     said = " ".join(probe.fi_info.said[:1]) or f"It ended with status {status}."
     seen = f"fi_info offers no provider at all: {said}"
-    advice = "Unset FI_PROVIDER if the host sets it; where EFA is, use the EFA installer's libfabric."
+    advice = "Where EFA is, use the EFA installer's libfabric (/opt/amazon/efa); elsewhere install it anew."
     return about.fail(name, f"{seen} ({probe.fi_info_path})", advice)
 
 
@@ -68,7 +71,7 @@ def _no_efa(about: About, seen: str, there: int) -> Check:
     if there:
         advice = (
             "libfabric does not see the devices. Use the EFA installer's (/opt/amazon/efa), and see that "
-            "/dev/infiniband/uverbs* can be opened and that FI_PROVIDER is not set to something else."
+            "/dev/infiniband/uverbs* can be opened."
         )
         return about.fail("efa", seen, advice)
     if about.wanted.fabric == "efa":

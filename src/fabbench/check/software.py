@@ -69,7 +69,10 @@ def mpirun(about: About) -> Check:
         return about.skip(name, "No mpirun was asked for.", "Nothing to do, unless ranks are to be started.")
     if "mpirun" not in probe.missing:
         return about.untold(name)
-    advice = "Install Open MPI on every host (the EFA installer has it), or name its folder with --bin-dir."
+    advice = (
+        "Install Open MPI on every host: sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS the EFA "
+        "installer has it (/opt/amazon/openmpi). Or name its folder with --bin-dir."
+    )
     return about.fail(name, "There is no mpirun, neither in PATH nor in the usual folders.", advice)
 
 

@@ -252,7 +252,11 @@ size_of() {
 fabric() {
     if look fi_info; then
         printf 'fi_info.path\t%s\n' "$found"
-        tell fi_info limited "$found"
+        # What it offers is asked, not what this shell's variable leaves of it; settings() tells of that.
+        (
+            unset FI_PROVIDER
+            tell fi_info limited "$found"
+        )
     else
         printf 'fi_info.status\t127\n'
     fi
