@@ -5,9 +5,11 @@ import time
 import pytest
 
 from fabbench.model import Outcome
-from lab_hosts import Labs
-from ssh_faults import SIZES, sizes, slowly, tcp
-from ssh_runs import nothing_left
+from lab import HOME
+from lab_hosts import Labs, standin
+from ssh_faults import SIZES, SLOW, sizes, slowly, tcp
+from ssh_runs import nccl, nothing_left
+from ssh_runs import run as ssh_run
 
 pytestmark = pytest.mark.lab
 
@@ -50,3 +52,80 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     # mpirun notices by itself that a host is dead; of one that hangs it would wait for ever.
     assert log.outcome in {Outcome.TRUNCATED, Outcome.FAILED if fault == "killed" else Outcome.TRUNCATED}
     assert 1 <= len(sizes(log)) < 8
+
+
+def test_fabbench_killed(lab: Labs) -> None:
+    """Nobody is left to clean up: the hosts do it, and another run is not disturbed meanwhile."""
+    site = lab(2, homes="own")
+    with nothing_left(site, within_s=20), standin(*site.hosts, ROW_S=1):
+        with slowly(site, "--lost-after", "4", row_s=1) as run:
+            run.process.kill()
+            run.process.wait()
+            assert any("all_reduce_perf" in line for line in site.traces())
+        done = ssh_run(site, nccl(site, *SLOW))
+        assert done.returncode == 0, done.stderr
+        assert sizes(tcp(site)) == SIZES
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "limits", "outcome", "reason"),
+    [
+        ({"EXIT_AT": "64:1:-9"}, (), Outcome.FAILED, "signal 9"),
+        ({"EXIT_AT": "64:1:3"}, (), Outcome.FAILED, "exit"),
+        ({"HANG_AT": "64", "IGNORE_TERM": "1"}, ("--timeout", "8"), Outcome.TIMEOUT, "time was up"),
+        ({"HANG_AT": "64"}, ("--silence", "3"), Outcome.TIMEOUT, "nothing was printed for 3 s"),
+    ],
+)
+def test_ranks_that_fail(
+    lab: Labs, behaviour: dict[str, str], limits: tuple[str, ...], outcome: Outcome, reason: str
+) -> None:
+    site = lab(2)
+    with nothing_left(site), standin(*site.hosts, **behaviour):
+        done = ssh_run(site, nccl(site, *SLOW, *limits))
+    assert done.returncode == 4, done.stderr
+    log = tcp(site)
+    assert log.outcome is outcome
+    assert reason in (log.reason or "")
+    assert sizes(log) == [8, 16, 32]
+
+
+def test_a_disk_that_fills(lab: Labs) -> None:
+    """What a program printed and nobody could keep is not a short table."""
+    site = lab(2, homes="own")
+    with nothing_left(site), slowly(site, "-i", "8", row_s=0.05) as run:
+        site[0].fill_disk()
+        assert run.ends() == 4, run.err
+        site[0].free_disk()
+    assert "There is no room in /tmp/fabbench-" in run.err
+    assert "on node0" in run.err
+    log = tcp(site)
+    assert log.outcome is Outcome.TRUNCATED
+    assert 2 <= len(sizes(log)) < 128
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_full_disk_before_the_start(lab: Labs, number: int) -> None:
+    site = lab(2, homes="own")
+    with nothing_left(site):
+        site[number].fill_disk()
+        done = ssh_run(site, nccl(site, *SLOW))
+        site[number].free_disk()
+    assert done.returncode == 3
+    assert "There is no room in /tmp/fabbench-" in done.stderr
+    assert f"on node{number}" in done.stderr
+
+
+def test_a_full_home(lab: Labs) -> None:
+    """Where no key can be added, the keys that are there stay, and a way out is told."""
+    site = lab(2, homes="own")
+    keys = site[1].home / ".ssh/authorized_keys"
+    content = keys.read_bytes().ljust(4000, b"#")
+    # One page: our line begins to be written, and does not fit.
+    site[1].sh(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", f"{HOME}/.ssh"])
+    keys.write_bytes(content)
+    with nothing_left(site):
+        done = ssh_run(site, nccl(site, *SLOW))
+    site[1].sh(["umount", f"{HOME}/.ssh"])
+    assert done.returncode == 3
+    assert "No key could be added to ~/.ssh/authorized_keys on node1" in done.stderr
+    assert "--mpi-ssh existing" in done.stderr

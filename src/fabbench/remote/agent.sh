@@ -89,6 +89,15 @@ clean() {
     rm -rf "$folder" || echo "left folder $folder"
 }
 
+# What programs print while there is no room is lost. `keep` looks for that all the time.
+room() {
+    { echo . >"$folder/room" && [ -s "$folder/room" ]; } 2>/dev/null
+}
+
+there_was_room() {
+    { room && [ ! -e "$folder/full" ]; } || say no-room
+}
+
 # What was printed before, a login shell said of itself.
 echo "fabbench-agent: here"
 
@@ -112,6 +121,7 @@ keep) # LEASE
     while [ "$silent" -lt "$1" ]; do
         sleep 1
         [ -d "$folder" ] || exit 0
+        room || : >"$folder/full"
         if [ "$folder/beat" -nt "$folder/kept" ]; then
             : >"$folder/kept"
             silent=0
@@ -165,8 +175,7 @@ run) # NAME COMMAND…: start a program that lives on without us, and print what
     status=$?
     echo "$status" >"status.$name"
     wait
-    # What was printed may be cut where there was no room for it.
-    { echo . >"room.$name" && [ -s "room.$name" ]; } || say no-room
+    there_was_room
     exit "$status"
     ;;
 
@@ -175,6 +184,7 @@ follow) # NAME LINE: print what the program has printed from a line on, and will
     tail -n "+$2" -s 0.05 --pid="$program" -f "out.$1" 2>/dev/null
     tries=0
     while [ ! -s "status.$1" ] && [ "$tries" -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+    there_was_room
     { status=$(cat "status.$1") && [ -n "$status" ]; } || say no-status
     exit "$status"
     ;;

@@ -9,7 +9,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from typing import TypeVar
@@ -211,9 +211,9 @@ class RemoteHost:
         first = next((number for number, line in enumerate(done.out) if line.endswith(_HERE)), -1)
         return replace(done, out=done.out[first + 1 :])
 
-    def failure(self, said: Sequence[str], how: str) -> MachineError:
+    def failure(self, said: Iterable[str], how: str) -> MachineError:
         """Say what went wrong with the agent, from what it said on its standard error."""
-        words = " ".join(line.removeprefix(_SAID) for line in said[-3:])
+        words = " ".join(line.removeprefix(_SAID) for line in [*said][-3:])
         if "no-key" in words:
             return MachineError(
                 f"No key could be added to ~/.ssh/authorized_keys on {self.name}: {words}.",
@@ -227,6 +227,6 @@ class RemoteHost:
         return MachineError(f"fabbench's agent on {self.name} ended {how}: {words or 'it said nothing'}.")
 
     @staticmethod
-    def said(lines: Sequence[str]) -> bool:
+    def said(lines: Iterable[str]) -> bool:
         """Whether it was the agent that failed, and not the program that it ran."""
         return any(line.startswith(_SAID) for line in lines)

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from fabbench.errors import MachineError
 from fabbench.remote.connection import LostError, Pipe
 from fabbench.remote.host import RemoteHost
 from fabbench.session import Output
@@ -13,7 +12,7 @@ from fabbench.session import Output
 if TYPE_CHECKING:
     from queue import SimpleQueue
 
-Queue: TypeAlias = "SimpleQueue[Output | Ended | MachineError]"
+Queue: TypeAlias = "SimpleQueue[Output | Ended | Exception]"
 """What the threads that follow programs and files tell the one that asks for lines."""
 
 
@@ -126,7 +125,7 @@ def follow(work: Callable[[], None], queue: Queue) -> None:
     def guarded() -> None:
         try:
             work()
-        except MachineError as error:
+        except Exception as error:  # noqa: BLE001 - raised in the thread that asks for lines
             queue.put(error)
 
     threading.Thread(target=guarded, daemon=True, name="fabbench follows").start()

@@ -183,7 +183,7 @@ class RemoteSession:
             told = self._queue.get(timeout=wait_s)
             while True:
                 self._heard = time.monotonic()
-                if isinstance(told, MachineError):
+                if isinstance(told, Exception):
                     raise told
                 if isinstance(told, Ended):
                     told.program.status = told.status
