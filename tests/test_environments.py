@@ -173,7 +173,7 @@ def test_parts_of_one_machine_are_hosts_of_their_own_for_networks_alone() -> Non
         ("efa", Host(name="a", providers={"efa": frozenset({"rdm"})}), ""),
         ("ib", Host(name="a", devices={"mlx5_0": "roce"}), "there is no InfiniBand device."),
         ("roce", Host(name="a", devices={"mlx5_0": "roce"}), ""),
-        ("p2p", Host(name="a", gpus=1), "it takes two GPUs of one host, and 1 were found."),
+        ("p2p", Host(name="a", gpus=1), "it takes two GPUs of one host, and 1 was found."),
         ("shm", Host(name="a", gpus=1, virtual=True), ""),
         ("ofi-tcp", Host(name="a", providers={"tcp;ofi_rxm": frozenset({"rdm"})}), ""),
         ("cxi", Host(name="a"), "libfabric has no provider cxi there."),

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.benchmarks.nccl_steps import NcclWork
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.benchmarks.pingpong.steps import PingpongWork, enough_iterations, size_range
-from fabbench.errors import MachineError, RequestError
+from fabbench.errors import FabbenchError, MachineError, RequestError
 from fabbench.model import Plan
 from fabbench.plan import AB, Host, Inventory, Request, plan
 
@@ -87,6 +88,61 @@ def test_the_best_fabric_that_every_host_has(
 def test_refused(fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], told: str) -> None:
     with pytest.raises(kind, match=told):
         planned(*fabrics, hosts=hosts)
+
+
+EFA_HOST = Host(name="box", gpus=2, devices={"rdmap0s6": "efa"})
+
+
+@pytest.mark.parametrize(
+    ("fabrics", "host", "arms"),
+    [
+        ((), Host(name="box", gpus=2), ["p2p"]),
+        ((), EFA_HOST, ["p2p"]),
+        (("shm",), Host(name="box", gpus=2), ["shm"]),
+    ],
+)
+def test_ranks_of_one_host_are_measured_inside_it(
+    fabrics: tuple[str, ...], host: Host, arms: list[str]
+) -> None:
+    request = Request(benchmark="nccl", target="local", fabrics=fabrics)
+    made = plan(request, Inventory(target="local", hosts=(host,)), NcclWork())
+    assert [arm.label for arm in made.arms] == arms
+
+
+@pytest.mark.parametrize(
+    ("fabrics", "host", "kind", "told", "hint"),
+    [
+        (
+            (),
+            Host(name="box", gpus=1),
+            MachineError,
+            "it takes two GPUs of one host, and 1 was found",
+            "--gpus N",
+        ),
+        (
+            (),
+            Host(name="box"),
+            MachineError,
+            "Nothing can be measured on box alone: .* 0 were found",
+            "--host A",
+        ),
+        (
+            (AB,),
+            EFA_HOST,
+            RequestError,
+            "An RDMA fabric and tcp cannot be .* on box alone",
+            "--virtual-nodes 2",
+        ),
+        (("tcp",), EFA_HOST, RequestError, "tcp cannot be measured on box alone", "--virtual-nodes 2"),
+    ],
+)
+def test_what_one_host_cannot_measure_says_what_to_do(
+    fabrics: tuple[str, ...], host: Host, kind: type[FabbenchError], told: str, hint: str
+) -> None:
+    request = Request(benchmark="nccl", target="local", fabrics=fabrics)
+    with pytest.raises(kind, match=told) as refused:
+        plan(request, Inventory(target="local", hosts=(host,)), NcclWork())
+    assert hint in (refused.value.hint or "")
 
 
 def test_both_sides_of_a_pair_agree() -> None:

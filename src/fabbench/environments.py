@@ -135,7 +135,8 @@ def lacks(fabric: str, host: Host) -> str:
     """Say in a sentence why programs on NCCL cannot use `fabric` on `host`; empty if they can."""
     if fabric in INTRA_HOST:
         few = host.gpus < 2 and not host.virtual
-        return f"it takes two GPUs of one host, and {host.gpus} were found." if few else ""
+        found = "1 was" if host.gpus == 1 else f"{host.gpus} were"
+        return f"it takes two GPUs of one host, and {found} found." if few else ""
     if fabric == "tcp":
         return ""
     if fabric in {"ib", "roce"}:

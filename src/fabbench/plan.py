@@ -14,6 +14,8 @@ AB = "ab"
 """Stands for two arms: the best RDMA fabric that every host has, then tcp."""
 AUTO = "auto"
 """Stands for the best fabric that every host has."""
+_INSIDE = ("p2p", "shm")
+"""Fabrics inside one host, the best first."""
 REPEATS = 3
 """Repeats of each arm, where there are several arms."""
 
@@ -157,8 +159,9 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
     """Replace `AB` and `AUTO` by fabrics that are there."""
     if token not in {AB, AUTO}:
         return (token,)
-    network = not _inside(inventory, work)
-    there = [name for name in RDMA if network and all(not work.lacks(name, host) for host in inventory.hosts)]
+    if _inside(inventory, work):
+        return (_best_inside(token, inventory.hosts[0], work),)
+    there = [name for name in RDMA if all(not work.lacks(name, host) for host in inventory.hosts)]
     if token == AB:
         if not there:
             names = ", ".join(host.name for host in inventory.hosts)
@@ -167,19 +170,36 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
                 hint="Name the fabrics: --fabric shm --fabric tcp works on any one host.",
             )
         return there[0], "tcp"
-    local = ("p2p", "shm") if len(inventory.hosts) == 1 else ()
+    local = _INSIDE if len(inventory.hosts) == 1 else ()
     others = (name for name in (*local, "tcp") if all(not work.lacks(name, host) for host in inventory.hosts))
     return (next(chain(there, others), "tcp"),)
+
+
+def _best_inside(token: str, host: Host, work: Work) -> str:
+    """Name the best fabric for ranks that all are on one host."""
+    if token == AB:
+        raise _no_network("An RDMA fabric and tcp", host)
+    found = next((name for name in _INSIDE if not work.lacks(name, host)), "")
+    if not found:
+        raise MachineError(
+            f"Nothing can be measured on {host.name} alone: {work.lacks(_INSIDE[0], host)}",
+            hint="Name more hosts (--on ssh --host A --host B). If there are more GPUs than were found, "
+            "--gpus N says how many.",
+        )
+    return found
+
+
+def _no_network(what: str, host: Host) -> RequestError:
+    return RequestError(
+        f"{what} cannot be measured on {host.name} alone: the ranks of one host use no network.",
+        hint="Name more hosts. On local, --virtual-nodes 2 makes two hosts of one machine's GPUs.",
+    )
 
 
 def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
     carriers(fabric, benchmark)
     if fabric not in INTRA_HOST and _inside(inventory, work):
-        raise RequestError(
-            f"{fabric} cannot be measured on {inventory.hosts[0].name} alone: "
-            "the ranks of one host use no network.",
-            hint="Name more hosts. On local, --virtual-nodes 2 makes two hosts of one machine's GPUs.",
-        )
+        raise _no_network(fabric, inventory.hosts[0])
     several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
     if fabric in INTRA_HOST and several:
         raise RequestError(
