@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -178,6 +179,21 @@ def test_colour_for_a_terminal_unless_it_is_forbidden(monkeypatch: pytest.Monkey
     assert "\x1b[1m" in terminal.write([TABLE], colour=True, width=60)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"\x1b\[[0-9;]*3\dm", terminal.write([TABLE], colour=True, width=60))
+
+
+def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> None:
+    note = "Every column: nccl, all_reduce, 4 ranks, 1 host, dtype float."
+    lines = terminal.write([Table(header=(), rows=(), notes=[note])], width=30).splitlines()
+    assert lines == ["- Every column: nccl,", "  all_reduce, 4 ranks, 1 host,", "  dtype float."]
+
+
+def test_one_blank_line_is_between_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    tables = [replace(TABLE, title="", notes=()), Table(header=(), rows=(), notes=["So."]), TABLE]
+    text = "\n".join(terminal.write(tables, colour=True, width=60).splitlines())
+    plain = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()]
+    # The title of the last is followed by one, and so are its cells.
+    assert [index for index, line in enumerate(plain) if not line] == [3, 5, 7, 11]
 
 
 def test_plain_text_is_never_cut() -> None:

@@ -20,9 +20,12 @@ def write(tables: Iterable[Table], *, colour: bool = False, width: int | None = 
     console = Console(
         file=out, force_terminal=colour, width=width or 10_000, highlight=False, emoji=False, markup=False
     )
+    apart = True
     for index, table in enumerate(tables):
-        if index:
+        if index and apart:
             console.print()
+        # The box for a terminal has a blank line below it.
+        apart = not (colour and table.header and not table.notes)
         if table.title:
             console.print(Text(table.title, style="bold"), soft_wrap=width is None)
         if table.header:
@@ -33,5 +36,6 @@ def write(tables: Iterable[Table], *, colour: bool = False, width: int | None = 
                 grid.add_row(*(Text(text) for text in row))
             console.print(grid)
         for note in table.notes:
-            console.print(Text(f"- {note}", style="dim"), soft_wrap=width is None)
+            lines = Text(note, style="dim").wrap(console, width - 2) if width else [Text(note, style="dim")]
+            console.print(Text("- ", style="dim") + Text("\n  ").join(lines), soft_wrap=width is None)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
