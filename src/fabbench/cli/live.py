@@ -67,7 +67,7 @@ class Lines:
 
 
 class Table:
-    """A table on a terminal: sizes, and the latest figures of each arm."""
+    """A table on a terminal: sizes, and the latest figures of each arm, by the metric measured now."""
 
     def __init__(self, plan: Plan, live: "Live") -> None:
         self._plan = plan
@@ -75,7 +75,8 @@ class Table:
         self._doing = ""
         self._done: list[str] = []
         self._metric = ""
-        self._values: dict[tuple[int, str], list[float]] = {}
+        self._values: dict[tuple[str, int, str], list[float]] = {}
+        """Figures by metric, size and arm."""
         self._nics: Mapping[str, Traffic] = {}
         self._lock = threading.Lock()  # NICs of other hosts are told in a thread
 
@@ -88,10 +89,11 @@ class Table:
     def point(self, trial: Trial, point: Point) -> None:
         """Add a row's figure."""
         with self._lock:
-            self._metric = self._metric or next((name for name in _SHOWN if name in point.metrics), "")
-            if self._metric in point.metrics:
-                value = point.values[point.metrics.index(self._metric)]
-                self._values.setdefault((point.size, trial.arm.label), []).append(value)
+            metric = next((name for name in _SHOWN if name in point.metrics), "")
+            if metric:
+                self._metric = metric
+                value = point.values[point.metrics.index(metric)]
+                self._values.setdefault((metric, point.size, trial.arm.label), []).append(value)
                 self._show()
 
     def nics(self, hosts: "Mapping[str, Traffic]") -> None:
@@ -110,9 +112,10 @@ class Table:
             self._show()
 
     def _show(self) -> None:
-        self._live.update(self._drawn(), refresh=True)
+        self._live.update(self.drawn(), refresh=True)
 
-    def _drawn(self) -> "Group":
+    def drawn(self) -> "Group":
+        """Give what is shown now."""
         from rich.console import Group
         from rich.text import Text
 
@@ -143,8 +146,8 @@ class Table:
         table.add_column("size", justify="right")
         for arm in self._plan.arms:
             table.add_column(arm.label, justify="right")
-        for size in sorted({size for size, _ in self._values}):
-            cells = (self._values.get((size, arm.label)) for arm in self._plan.arms)
+        for size in sorted({size for metric, size, _ in self._values if metric == self._metric}):
+            cells = (self._values.get((self._metric, size, arm.label)) for arm in self._plan.arms)
             table.add_row(format_size(size), *(self._cell(values) for values in cells))
         return table
 
