@@ -44,7 +44,7 @@ def nothing_left(lab: Lab, within_s: float = 10) -> Iterator[None]:
     dead = tuple(f"{host.name} " for host in lab.hosts if not processes.alive(host.pid))
     before = [line for line in before if not line.startswith(dead)]
     left = [line for line in lab.left_since(before, within_s) if str(STORE) not in line]
-    assert left == [], left
+    assert left == [], left[:20]
 
 
 def the_run(lab: Lab) -> StoredRun:

@@ -26,8 +26,8 @@ def inventory(where: Where, probes: Mapping[str, Probe], needs: Needs) -> Invent
     if needs.mpi:
         _one_place(probes, needs)
     hosts = tuple(_host(name, probe, where) for name, probe in probes.items())
-    if needs.mpi and hosts[0].mpi is None:
-        raise _no_mpi(hosts[0].name, next(iter(probes.values())))
+    if needs.mpi:
+        _has_mpi(hosts[0].name, next(iter(probes.values())), where.mpirun)
     return Inventory(target=where.target, hosts=hosts)
 
 
@@ -73,14 +73,21 @@ def _one_place(probes: Mapping[str, Probe], needs: Needs) -> None:
             )
 
 
-def _no_mpi(name: str, probe: Probe) -> MachineError:
-    if MPIRUN in probe.programs:
+def _has_mpi(name: str, probe: Probe, wanted: str | None) -> None:
+    """Raise MachineError where there is no mpirun, or not the one that is wanted."""
+    found = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
+    if wanted is not None and found != wanted:
+        seen = f", but {found}" if found else ""
+        raise MachineError(f"There is no program {wanted} on {name}{seen}.", hint="Name another by --mpirun.")
+    if probe.mpi is not None:
+        return
+    if found:
         said = " ".join(probe.mpi_said.said[:1])
-        return MachineError(
-            f"{probe.programs[MPIRUN].path} on {name} is no mpirun that fabbench knows. It says: {said}",
+        raise MachineError(
+            f"{found} on {name} is no mpirun that fabbench knows. It says: {said}",
             hint="Name one of Open MPI, MPICH or Intel MPI with --mpirun.",
         )
-    return MachineError(f"mpirun cannot be found on {name}.", hint=f"Install it: {INSTALL_MPI}")
+    raise MachineError(f"mpirun cannot be found on {name}.", hint=f"Install it: {INSTALL_MPI}")
 
 
 def _host(name: str, probe: Probe, where: Where) -> Host:

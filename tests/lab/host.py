@@ -161,7 +161,7 @@ class Host:
     def traces(self) -> list[str]:
         """A line for every process, and every file in the temporary folders and in ~/.ssh."""
         found: dict[str, str] = {}
-        for folder in (*traces.WHERE, f"{HOME}/.ssh", f"{HOME}/.cache", f"{HOME}/.fabbench"):
+        for folder in (*traces.WHERE, f"{HOME}/.ssh", f"{HOME}/.cache/fabbench", f"{HOME}/.fabbench"):
             found |= self.files(folder)
         lines = [f"{self.name} file {path} {sign[:12]}" for path, sign in found.items()]
         lines = [line for line in lines if not any(name in line for name in _OURS)]

@@ -62,8 +62,10 @@ class Commands(click.Group):
             click.echo(f"Error: {error}", err=True)
             if error.hint:
                 click.echo(f"Hint: {error.hint}", err=True)
+            tell_notes(error)
             ctx.exit(error.exit)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
+            tell_notes(interrupt)
             click.echo("Interrupted.", err=True)
             ctx.exit(Exit.INTERRUPTED)
         except OSError as error:
@@ -72,6 +74,12 @@ class Commands(click.Group):
                 where = error.filename or "the output"
                 click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
             ctx.exit(Exit.REFUSED)
+
+
+def tell_notes(error: BaseException) -> None:
+    """Say what else went wrong while an error was dealt with, such as what is left on hosts."""
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)
 
 
 def _close_output() -> None:

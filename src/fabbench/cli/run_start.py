@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from fabbench.cli import tell_notes
 from fabbench.cli.options import resolved
 from fabbench.cli.run_options import Wanted, environment
 from fabbench.errors import Exit, FabbenchError, RequestError, worst
@@ -82,7 +83,14 @@ def _held(wanted: Wanted, request: "Request", work: "Work", checks: _Checks) -> 
     except FabbenchError as error:
         if measured is None:
             raise
+        if measured[1].failure is not None or measured[1].interrupted:
+            click.echo(f"Error: {error}", err=True)
         measured[1].failure = measured[1].failure or error
+    except KeyboardInterrupt as interrupt:
+        if measured is None:
+            raise
+        tell_notes(interrupt)
+        measured[1].interrupted = True
     return measured
 
 

@@ -91,7 +91,16 @@ def _agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
 
 
 def _cleaned(remotes: Sequence[RemoteHost]) -> list[str]:
-    """Remove everything from all hosts. Gives sentences that say what is left, if anything."""
+    """Remove everything from all hosts, interrupted or not. Gives sentences that say what is left."""
+    try:
+        return _removed(remotes)
+    except KeyboardInterrupt as interrupt:
+        for sentence in _removed(remotes):
+            interrupt.add_note(sentence)
+        raise
+
+
+def _removed(remotes: Sequence[RemoteHost]) -> list[str]:
     # The first one first: where hosts share a home, the key is then gone for all.
     left = list(remotes[0].clean())
     cleaned = each({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)

@@ -69,12 +69,12 @@ class RemoteHost:
         self._up = threading.Event()
         self._closing = threading.Event()
         self._begun = False
-        self._starting = threading.Lock()
-        """Held while the agent is put there: what is half there could not be removed."""
+        self._working = threading.Lock()
+        """Held while the agent is put there or removed: what is half there could not be removed."""
 
     def start(self) -> None:
         """Put the agent there, and begin the conversation. Raises MachineError."""
-        with self._starting:
+        with self._working:
             if self._closing.is_set():
                 return
             self._begun = True
@@ -135,9 +135,13 @@ class RemoteHost:
     def clean(self) -> Sequence[str]:
         """End the conversation and remove everything. Gives sentences that say what is left, if anything."""
         self._closing.set()
-        with self._starting:
+        with self._working:
             if not self._begun:
                 return ()
+            self._begun = False
+            return self._clean()
+
+    def _clean(self) -> Sequence[str]:
         try:
             if self.lost is not None:
                 raise self.lost

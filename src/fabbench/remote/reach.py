@@ -67,10 +67,14 @@ def host_names(where: Where) -> tuple[str, ...]:
 
 
 def all_well(found: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Raise MachineError that says what every host that failed said."""
-    failed = [result for result in found.values() if isinstance(result, MachineError)]
+    """Raise MachineError that says what every host that failed said, and what to do about each."""
+    failed = {name: result for name, result in found.items() if isinstance(result, MachineError)}
     if failed:
+        shown = list(failed.items())[:_SHOWN]
         more = f" And {len(failed) - _SHOWN} more hosts." if len(failed) > _SHOWN else ""
-        said = " ".join(str(error) for error in failed[:_SHOWN])
-        raise MachineError(f"{said}{more}", hint=failed[0].hint)
+        hints = {name: error.hint for name, error in shown if error.hint}
+        if len(set(hints.values())) > 1:
+            hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
+        hint = " ".join(dict.fromkeys(hints.values()))
+        raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
     return {name: result for name, result in found.items() if not isinstance(result, MachineError)}
