@@ -21,7 +21,8 @@ LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
-        *("plan", "inventory", "mpi", "launches", "hostlist", "compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
+        *("plan", "inventory", "mpi", "launches", "hostlist"),
+        *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         *("hosts", "instances", "check", "counters", "environments", "sizes"),
     },
     "edge": {
