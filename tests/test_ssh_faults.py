@@ -5,7 +5,6 @@ import time
 import pytest
 
 from fabbench.model import Outcome
-from lab import HOME
 from lab_hosts import Labs, standin
 from ssh_faults import SIZES, SLOW, sizes, slowly, tcp
 from ssh_runs import nccl, nothing_left
@@ -101,31 +100,3 @@ def test_a_disk_that_fills(lab: Labs) -> None:
     log = tcp(site)
     assert log.outcome is Outcome.TRUNCATED
     assert 2 <= len(sizes(log)) < 128
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_full_disk_before_the_start(lab: Labs, number: int) -> None:
-    site = lab(2, homes="own")
-    with nothing_left(site):
-        site[number].fill_disk()
-        done = ssh_run(site, nccl(site, *SLOW))
-        site[number].free_disk()
-    assert done.returncode == 3
-    assert "There is no room in /tmp/fabbench-" in done.stderr
-    assert f"on node{number}" in done.stderr
-
-
-def test_a_full_home(lab: Labs) -> None:
-    """Where no key can be added, the keys that are there stay, and a way out is told."""
-    site = lab(2, homes="own")
-    keys = site[1].home / ".ssh/authorized_keys"
-    content = keys.read_bytes().ljust(4000, b"#")
-    # One page: our line begins to be written, and does not fit.
-    site[1].sh(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", f"{HOME}/.ssh"])
-    keys.write_bytes(content)
-    with nothing_left(site):
-        done = ssh_run(site, nccl(site, *SLOW))
-    site[1].sh(["umount", f"{HOME}/.ssh"])
-    assert done.returncode == 3
-    assert "No key could be added to ~/.ssh/authorized_keys on node1" in done.stderr
-    assert "--mpi-ssh existing" in done.stderr
