@@ -23,10 +23,10 @@ LAYERS: Mapping[str, set[str]] = {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
-        *("hosts", "instances", "check", "counters", "environments", "sizes"),
+        *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
     },
     "edge": {
-        *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes"),
+        *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),
         *("session", "together", "drive"),
         *("launchers", "remote", "run", "watch", "programs"),
     },
