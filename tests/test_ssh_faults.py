@@ -1,13 +1,17 @@
 """What happens to a run over ssh when hosts, links and programs fail while it goes on."""
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from fabbench.model import Outcome
+from lab import Host, Lab, processes
 from lab_hosts import Labs, standin
-from ssh_faults import SIZES, SLOW, sizes, slowly, tcp
-from ssh_runs import nccl, nothing_left
+from ssh_faults import SIZES, SLOW, Going, going, sizes, slowly, tcp
+from ssh_runs import nccl, nothing_left, pingpong
 from ssh_runs import run as ssh_run
 
 pytestmark = pytest.mark.lab
@@ -100,3 +104,66 @@ def test_a_disk_that_fills(lab: Labs) -> None:
     log = tcp(site)
     assert log.outcome is Outcome.TRUNCATED
     assert 2 <= len(sizes(log)) < 128
+
+
+PAIR = ("--fabric", "tcp", "--size", "64", "--iterations", "10000000", "--repeat", "1")
+"""A pair that goes on for longer than any test."""
+
+
+@contextmanager
+def paired(lab: Lab, *more: str) -> Iterator[Going]:
+    """Start fi_pingpong's two sides, and wait until they are at it."""
+    with going(lab, pingpong(lab, *PAIR, *more)) as run:
+        assert processes.eventually(lambda: all(programs(host) for host in lab.hosts), 30)
+        time.sleep(0.5)
+        yield run
+
+
+def programs(host: Host) -> list[int]:
+    return [pid for pid, line in host.processes().items() if line[0].endswith("fi_pingpong")]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_side_that_is_killed(lab: Labs, number: int) -> None:
+    """The other side waits in vain, and not for long."""
+    site = lab(2)
+    with nothing_left(site), paired(site, "--timeout", "60") as run:
+        for pid in programs(site[number]):
+            processes.send(signal.SIGKILL, pid)
+        assert run.ends(30) == 4, run.err
+    print(run.err)
+    assert tcp(site).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_side_whose_host_hangs(lab: Labs, number: int) -> None:
+    site = lab(2, homes="own", sshd=NOTICES)
+    with nothing_left(site, within_s=20):
+        with paired(site, "--timeout", "60", "--lost-after", "4") as run:
+            site[number].freeze()
+            assert run.ends(30) == 4, run.err
+        site[number].thaw()
+    assert f"node{number} has not answered for" in run.err
+    assert tcp(site).outcome is Outcome.TRUNCATED
+
+
+def test_a_side_that_hangs(lab: Labs) -> None:
+    site = lab(2)
+    with nothing_left(site), paired(site, "--timeout", "6") as run:
+        for pid in programs(site[0]):
+            processes.send(signal.SIGSTOP, pid)
+        assert run.ends(30) == 4, run.err
+    log = tcp(site)
+    assert log.outcome is Outcome.TIMEOUT
+    assert "ended after 6 s" in (log.reason or "")
+
+
+def test_a_side_whose_connection_breaks(lab: Labs) -> None:
+    site = lab(2)
+    words = pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "20000", "--repeat", "1")
+    with nothing_left(site), going(site, words) as run:
+        assert processes.eventually(lambda: all(programs(host) for host in site.hosts), 30)
+        site[1].kill_sshd()
+        site[1].start_sshd()
+        assert run.ends() == 0, run.err
+    assert tcp(site).outcome is Outcome.OK
