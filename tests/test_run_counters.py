@@ -371,9 +371,9 @@ def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, be
         table.begin(trial, 1)
         table.point(trial, Point(8, {}, ("latency",), (5e-6,)))
         table.nics({"a": efas(*UNEVEN), "b": efas(*UNEVEN)})
-        live.console.print(table._drawn())  # Live itself writes its last state only
+        live.console.print(table.drawn())  # Live itself writes its last state only
         table.end(trial, ())
-        live.console.print(table._drawn())
+        live.console.print(table.drawn())
     shown, after = out.getvalue().split("1 of 1: efa, repeat 1 …")[:2]
     assert ("latency" in next(line for line in shown.splitlines() if "tx GB/s" in line)) == beside
     assert shown.count("rdmap1s1") == 2
