@@ -1,0 +1,80 @@
+"""The rights that the example grants are the rights that fabbench needs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.client import ApiClient
+
+from fabbench.pods.rights import RIGHTS, Right
+
+RBAC = Path(__file__).parent.parent / "examples" / "rbac.yaml"
+GROUP = "rbac.authorization.k8s.io/v1"
+MODELS = {
+    ("v1", "ServiceAccount"): "V1ServiceAccount",
+    (GROUP, "Role"): "V1Role",
+    (GROUP, "ClusterRole"): "V1ClusterRole",
+    (GROUP, "RoleBinding"): "V1RoleBinding",
+    (GROUP, "ClusterRoleBinding"): "V1ClusterRoleBinding",
+}
+
+
+def documents() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(RBAC.read_text("utf-8")))
+
+
+def granted(kind: str) -> list[tuple[str, str, str]]:
+    return [
+        (verb, group, resource)
+        for document in documents()
+        if document["kind"] == kind
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
+
+
+def needed(*, namespaced: bool) -> list[tuple[str, str, str]]:
+    return [(each.verb, each.group, each.full_resource) for each in RIGHTS if each.namespaced == namespaced]
+
+
+@pytest.mark.parametrize(("kind", "namespaced"), [("Role", True), ("ClusterRole", False)])
+def test_the_example_grants_what_is_needed_and_no_more(kind: str, namespaced: bool) -> None:
+    assert sorted(granted(kind)) == sorted(needed(namespaced=namespaced))
+
+
+def test_nothing_is_granted_wholesale() -> None:
+    # Anchors, aliases and quotes apart, a star stands nowhere in what the API server would read.
+    assert "*" not in json.dumps([each for each in documents() if "rules" in each])
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda each: each["kind"])
+def test_the_client_library_reads_every_field(document: dict[str, Any]) -> None:
+    # The public method wants an answer of a server, in another form from release to release.
+    client: Any = ApiClient()
+    model = client._ApiClient__deserialize(document, MODELS[document["apiVersion"], document["kind"]])
+    assert client.sanitize_for_serialization(model) == document
+
+
+def test_the_bindings_name_roles_and_accounts_that_exist() -> None:
+    there = {
+        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")) for each in documents()
+    }
+    for binding in (each for each in documents() if each["kind"].endswith("Binding")):
+        home = binding["metadata"].get("namespace") if binding["roleRef"]["kind"] == "Role" else None
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"], home) in there
+        accounts = [each for each in binding["subjects"] if each["kind"] == "ServiceAccount"]
+        assert accounts
+        assert all(("ServiceAccount", each["name"], each["namespace"]) in there for each in accounts)
+
+
+def test_a_right_names_itself_as_kubectl_does() -> None:
+    assert str(Right(verb="create", resource="jobs", group="batch", why="")) == "create jobs.batch"
+    assert str(Right(verb="get", resource="pods", subresource="log", why="")) == "get pods/log"
+
+
+def test_no_right_is_listed_twice() -> None:
+    assert len({(str(each), each.namespaced) for each in RIGHTS}) == len(RIGHTS)
