@@ -2,17 +2,18 @@
 # SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs reference bench score clean
+.PHONY: help demo test test-cluster lint docs reference bench score clean
 
 help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
 	@echo 'make test   run the tests'
+	@echo 'make test-cluster  run the tests on a Kubernetes cluster of this machine (first compiles it: minutes)'
 	@echo 'make lint   ruff and mypy'
 	@echo 'make docs   check the documentation against the program'
 	@echo 'make reference  write docs/cli.md anew from the program'
 	@echo 'make bench  measure fabbench itself: start-up and parser speed'
 	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
-	@echo 'make clean  remove .venv, .lab and what tools cached; keeps fabbench-runs/'
+	@echo 'make clean  remove .venv, .lab, .cluster and what tools cached; keeps fabbench-runs/'
 
 demo:
 	@setup/prepare run
@@ -24,6 +25,11 @@ demo:
 test:
 	@setup/prepare dev
 	.venv/bin/python -m pytest $(ARGS)
+
+test-cluster:
+	@setup/prepare dev
+	@setup/cluster kwok
+	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m cluster $(ARGS)
 
 lint:
 	@setup/prepare dev
@@ -48,5 +54,5 @@ score:
 	.venv/bin/python tests/score.py $(LOGS)
 
 clean:
-	rm -rf .venv .lab .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .lab .cluster .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""The images that the cluster's nodes have. There is no registry: any other name is a failed pull."""
+
+from pathlib import Path
+
+from cluster import archive
+from cluster.archive import Image
+from cluster.settings import CACHE, ROOT
+
+CPU = "localhost/cpu:test"
+"""docker/cpu: sshd, Open MPI, libfabric; no nccl-tests."""
+NCCL = "localhost/nccl-tests:test"
+"""That, and stand-ins for nccl-tests where public.ecr.aws/hpc-cloud/nccl-tests has the real ones."""
+NO_SSHD = "localhost/no-sshd:test"
+NO_MPI = "localhost/no-mpi:test"
+PAUSE = "localhost/pause:test"
+
+_STANDIN = ROOT / "tests/standin"
+_PLACE = "/opt/nccl-tests/build"
+_SSHD = ("usr/sbin/sshd", "usr/bin/ssh-keygen")
+_MPI = ("usr/bin/mpirun", "usr/bin/mpiexec", "usr/bin/orterun", "usr/bin/orted")
+
+
+def build(folder: Path) -> Path:
+    """Write the archive of all images; the stand-ins are those of the working tree."""
+    root = CACHE / "image/root.tar"
+    standin = archive.layer(folder / "standin.tar", {_PLACE: _STANDIN})
+    no_sshd = archive.layer(folder / "no-sshd.tar", dict.fromkeys(_SSHD))
+    no_mpi = archive.layer(folder / "no-mpi.tar", dict.fromkeys(_MPI))
+    pause = archive.layer(folder / "pause.tar", {"pause": CACHE / "kubernetes/pause"})
+    images = [
+        Image(name=PAUSE, layers=[pause], command=["/pause"]),
+        Image(name=CPU, layers=[root], command=["sleep", "infinity"]),
+        Image(name=NCCL, layers=[root, standin], command=["sleep", "infinity"]),
+        Image(name=NO_SSHD, layers=[root, standin, no_sshd], command=["sleep", "infinity"]),
+        Image(name=NO_MPI, layers=[root, standin, no_mpi], command=["sleep", "infinity"]),
+    ]
+    archive.write(folder / "images.tar", images)
+    return folder / "images.tar"
