@@ -1,7 +1,7 @@
 """Runs over ssh to which something happens while they go on."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,10 +40,14 @@ class Going:
         """The sizes of the rows in its logs, found without fabbench's parser."""
         return [int(size) for size in ROW.findall(self.text())]
 
+    def until(self, ready: Callable[[], object], seconds: float = 60) -> None:
+        """Wait until something is so, while it goes on."""
+        assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
+        assert self.process.poll() is None, self.process.communicate()
+
     def until_rows(self, count: int = 2) -> None:
         """Wait until it has so many rows."""
-        assert processes.eventually(lambda: len(self.rows()) >= count or self.process.poll() is not None, 60)
-        assert self.process.poll() is None, self.process.communicate()
+        self.until(lambda: len(self.rows()) >= count)
 
     def ends(self, seconds: float = _ENDS_S) -> int:
         """Wait until it ends, and give its exit status."""

@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -114,7 +115,7 @@ PAIR = ("--fabric", "tcp", "--size", "64", "--iterations", "10000000", "--repeat
 def paired(lab: Lab, *more: str) -> Iterator[Going]:
     """Start fi_pingpong's two sides, and wait until they are at it."""
     with going(lab, pingpong(lab, *PAIR, *more)) as run:
-        assert processes.eventually(lambda: all(programs(host) for host in lab.hosts), 30)
+        run.until(lambda: all(programs(host) for host in lab.hosts))
         time.sleep(0.5)
         yield run
 
@@ -162,8 +163,28 @@ def test_a_side_whose_connection_breaks(lab: Labs) -> None:
     site = lab(2)
     words = pingpong(site, "--fabric", "tcp", "--size", "64", "--iterations", "20000", "--repeat", "1")
     with nothing_left(site), going(site, words) as run:
-        assert processes.eventually(lambda: all(programs(host) for host in site.hosts), 30)
+        run.until(lambda: all(programs(host) for host in site.hosts))
         site[1].kill_sshd()
         site[1].start_sshd()
         assert run.ends() == 0, run.err
     assert tcp(site).outcome is Outcome.OK
+
+
+def test_an_mpirun_that_does_not_end(lab: Labs, tmp_path: Path) -> None:
+    """Open MPI 5 does that now and then, when all ranks have ended: a whole table is worth no less for it."""
+    site = lab(2, share=(tmp_path,))
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\n/usr/bin/mpirun "$@"\n[ "$1" = --version ] || exec sleep 1000\n')
+    mpirun.chmod(0o755)
+    with nothing_left(site):
+        done = ssh_run(site, nccl(site, "--mpirun", str(mpirun), *SLOW))
+    assert done.returncode == 0, done.stderr
+    assert (tcp(site).outcome, sizes(tcp(site))) == (Outcome.OK, SIZES)
+
+
+def test_silent_ranks_are_not_taken_for_ended_ones(lab: Labs) -> None:
+    site = lab(2)
+    with nothing_left(site), standin(*site.hosts, ROW_S=13):
+        done = ssh_run(site, nccl(site, "--no-efa", "-e", "8", "--repeat", "1"))
+    assert done.returncode == 0, done.stderr
+    assert sizes(tcp(site)) == [8]

@@ -33,8 +33,7 @@ def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
 
 def interrupted(run: Going, ready: Callable[[], object]) -> None:
     """Interrupt a run once something is so; it ends soon."""
-    assert processes.eventually(lambda: ready() or run.process.poll() is not None, 30)
-    assert run.process.poll() is None, run.process.communicate()
+    run.until(ready)
     run.process.send_signal(signal.SIGINT)
     began = time.monotonic()
     assert run.ends(30) == 130, run.err

@@ -224,6 +224,10 @@ watch) # IN PREFIX: print the lines of files in a new folder; each line of input
     wait
     ;;
 
+ranks) # how many there are
+    grep -lzxF "FABBENCH_RANK=$token" /proc/[0-9]*/environ 2>/dev/null | wc -l
+    ;;
+
 stop) # end the programs; the rest stays
     end_programs || echo "left processes $(marked | tr '\n' ' ')"
     ;;

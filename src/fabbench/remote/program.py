@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from fabbench.remote.connection import LostError, Pipe
+from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
+from fabbench.remote.way import Told
 from fabbench.session import Output
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class RemoteProgram:
         self.status: int | None = None
         self.host = host
         self.number = number
+        self.lingers = False
+        """Whether it has done its work, and is to be ended only because it does not end by itself."""
         self._queue = queue
         self._read = 0
         """Lines read so far."""
@@ -41,9 +44,9 @@ class RemoteProgram:
         pipe = self.host.open("run", self.number, *words)
         follow(lambda: self._follow(pipe), self._queue)
 
-    def _follow(self, first: Pipe) -> None:
+    def _follow(self, first: Told) -> None:
         """Pass on its lines; where the connection broke, from the next line on."""
-        pipe: Pipe | None = first
+        pipe: Told | None = first
         while True:
             try:
                 if pipe is None:
@@ -57,7 +60,8 @@ class RemoteProgram:
                 self.host.wait()
         if self.host.said(pipe.err):
             raise self.host.failure(pipe.err, "early")
-        self._queue.put(Ended(self, -1 if pipe.status is None else pipe.status))
+        status = -1 if pipe.status is None else pipe.status
+        self._queue.put(Ended(self, 0 if self.lingers else status))
 
 
 class Watched:
@@ -67,7 +71,7 @@ class Watched:
         self._host = host
         self._words = (folder, prefix)
         self._queue = queue
-        self._pipe: Pipe | None = None
+        self._pipe: Told | None = None
         self._ending = False
         self.over = threading.Event()
         """Set when all lines have been passed on."""

@@ -18,6 +18,7 @@ from fabbench.plan import Host
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.pool import each
 from fabbench.remote.program import Ended, Queue, RemoteProgram, Watched, follow
+from fabbench.remote.ranks import LINGERS, RANK, Ranks
 from fabbench.session import DEBUG, Output, Program, TimedOutError
 
 MARK = "FABBENCH_JOB"
@@ -57,6 +58,7 @@ class RemoteSession:
         self._listening: dict[tuple[RemoteProgram, int], threading.Event] = {}
         self._left = threading.Event()
         self._heard = time.monotonic()
+        self._ranks = Ranks(allocation.remotes)
         self.folder = f"{allocation.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
@@ -91,7 +93,7 @@ class RemoteSession:
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
             forward=tuple(sorted(remotes[0].has, reverse=True)),
             programs=hosts[0].programs,
-            env={MARK: remotes[0].token},
+            env={MARK: remotes[0].token, RANK: remotes[0].token},
         )
 
     def address(self, host: int) -> str:
@@ -189,6 +191,7 @@ class RemoteSession:
                     told.program.status = told.status
                     yield Output(told.program, None)
                 else:
+                    self._ranks.heard(told.text)
                     yield told
                 told = self._queue.get_nowait()
 
@@ -213,11 +216,16 @@ class RemoteSession:
             remote.again(lambda path=path, text=text: remote.run("put", path, stdin=text.encode()))  # type: ignore[misc]
 
     def _tick(self) -> None:
-        """Let new debug files be looked for: often while ranks start, seldom later."""
+        """Let new debug files be looked for, often while ranks start; and see whether mpirun lingers."""
         begun = time.monotonic()
         while not self._left.wait(_OFTEN_S if time.monotonic() - begun < _YOUNG_S else _SELDOM_S):
             for watched in self._watched:
                 watched.tick()
+            if self._ranks.gone():
+                for program in self._programs:
+                    program.lingers = True
+                    self._queue.put(Output(program, LINGERS))
+                self._end_programs()
 
     def _end_programs(self) -> None:
         """End what runs: first where fabbench started it, so that mpirun ends its ranks; then everywhere."""
