@@ -102,11 +102,10 @@ def _cleaned(remotes: Sequence[RemoteHost]) -> list[str]:
 
 def _removed(remotes: Sequence[RemoteHost]) -> list[str]:
     # The first one first: where hosts share a home, the key is then gone for all.
-    left = list(remotes[0].clean())
-    cleaned = each({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)
-    return left + [
-        text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts
-    ]
+    # In threads, which go on with it when this one is interrupted.
+    cleaned = each({remote.name: remote for remote in remotes[:1]}, RemoteHost.clean)
+    cleaned |= each({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)
+    return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]
 
 
 def _mpi_ssh(where: Where, found: Inventory, remotes: Sequence[RemoteHost]) -> tuple[str, ...]:

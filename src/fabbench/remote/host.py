@@ -69,6 +69,7 @@ class RemoteHost:
         self._up = threading.Event()
         self._closing = threading.Event()
         self._begun = False
+        self._left: Sequence[str] | None = None
         self._working = threading.Lock()
         """Held while the agent is put there or removed: what is half there could not be removed."""
 
@@ -133,13 +134,12 @@ class RemoteHost:
                 raise self.lost
 
     def clean(self) -> Sequence[str]:
-        """End the conversation and remove everything. Gives sentences that say what is left, if anything."""
+        """End the conversation and remove everything, once. Gives sentences that say what is left."""
         self._closing.set()
         with self._working:
-            if not self._begun:
-                return ()
-            self._begun = False
-            return self._clean()
+            if self._left is None:
+                self._left = self._clean() if self._begun else ()
+            return self._left
 
     def _clean(self) -> Sequence[str]:
         try:
