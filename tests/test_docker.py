@@ -1,4 +1,4 @@
-"""The benchmark image is built elsewhere, with a registry; here is told what can be told without building it."""
+"""The benchmark image is built where a registry is. Here is told what can be told without building it."""
 
 import http.server
 import re
