@@ -24,6 +24,7 @@ LAYERS: Mapping[str, set[str]] = {
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
+        *("filling", "script", "split", "offline"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),

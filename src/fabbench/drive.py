@@ -7,10 +7,11 @@ from typing import Protocol
 
 from fabbench import markers
 from fabbench.errors import RequestError
+from fabbench.filling import filled
 from fabbench.model import Ending, Shape, Step, Trial
 from fabbench.mpi import mpirun
 from fabbench.session import TimedOutError
-from fabbench.together import PARTNER_S, OpenSession, Pairs, filled
+from fabbench.together import PARTNER_S, OpenSession, Pairs
 
 __all__ = ["PARTNER_S", "OpenSession", "drive"]
 

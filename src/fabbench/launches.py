@@ -1,6 +1,7 @@
 """What launchers say when a program could not be started, or was ended. Pure.
 
-The wordings of Open MPI 4 and 5, Slurm, ssh, Cray PALS and the shell; each was seen in a real log.
+The wordings of Open MPI 4 and 5, Slurm, ssh, Cray PALS and the shell, each of which was seen in a real log;
+and those of fabbench's own scripts.
 """
 
 import re
@@ -16,15 +17,17 @@ _FAILURES = re.compile(
     r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"
     r"|^(?:bash|sh|/bin/sh|-bash): .*(?:command not found|No such file or directory|not found)$"
     r"|=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
+    r"|^fabbench: The script was stopped by "
 )
 _TIMEOUT = re.compile(
     r"The user-provided time limit for job execution has been reached"
     r"|CANCELLED AT \S+ DUE TO TIME LIMIT"
+    r"|^fabbench: .+ was ended(?: after \d+ s)?: "
 )
 _STATUS = re.compile(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
 _SIGNS = re.compile(
     r"slots|mpirun|prterun|orterun|mpiexec|ORTE|daemon|error|failed on|denied|verification|ssh|not found"
-    r"|No such file|BAD TERM|time limit|TIME LIMIT|exit status"
+    r"|No such file|BAD TERM|time limit|TIME LIMIT|exit status|^fabbench: "
 )
 
 

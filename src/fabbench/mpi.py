@@ -1,4 +1,4 @@
-"""Step + hosts → the command line of mpirun: Open MPI 4 and 5, and hydra (MPICH, Intel MPI). Pure.
+"""Step + hosts → the command line of mpirun (Open MPI 4 and 5, hydra of MPICH and Intel MPI) or srun. Pure.
 
 Each rank is started as ``env -u … NAME=VALUE … stdbuf -oL PROGRAM …``: so it gets what the plan says, blanks
 and all, and what is to be unset is really unset, whatever mpirun, ssh or an image would pass on. ``stdbuf``,
@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fabbench.errors import RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.model import Command, Step
 
@@ -45,14 +46,42 @@ class Spread:
 def mpirun(step: Step, spread: Spread) -> Command:
     """Give the command that starts all ranks of a step."""
     hydra = spread.mpi.kind is MpiKind.HYDRA
-    options = _hydra(step, spread) if hydra else _open_mpi(step, spread)
-    contexts: list[str] = []
-    for command in step.commands:
-        contexts += [":"] if contexts else []
-        contexts += ["-np", str(command.ranks), *_rank(command, spread)]
     return Command(
-        argv=(spread.mpi.program, *options, *contexts),
+        argv=(spread.mpi.program, *options(step, spread), *contexts(step, spread)),
         env=_agent_of_hydra(spread) if hydra else {},
+    )
+
+
+def options(step: Step, spread: Spread) -> tuple[str, ...]:
+    """Give the options of mpirun, which stand before its contexts."""
+    hydra = spread.mpi.kind is MpiKind.HYDRA
+    return tuple(_hydra(step, spread) if hydra else _open_mpi(step, spread))
+
+
+def contexts(step: Step, spread: Spread) -> tuple[str, ...]:
+    """Give what each rank is started as, for each command of a step: the same for every mpirun."""
+    words: list[str] = []
+    for command in step.commands:
+        words += [":"] if words else []
+        words += ["-np", str(command.ranks), *_rank(command, spread)]
+    return tuple(words)
+
+
+def srun(step: Step, spread: Spread) -> tuple[str, ...]:
+    """Give the srun that starts all ranks of a step, in an allocation of Slurm's.
+
+    The hosts are those of the allocation: of `spread` only their number counts. Raises RequestError for a
+    step of several commands.
+    """
+    if len(step.commands) > 1:
+        raise RequestError(
+            f"srun starts one program, and {step.label} has {len(step.commands)}.", hint="Use mpirun."
+        )
+    number, ranks = len(spread.hosts), step.commands[0].ranks
+    return (
+        *("srun", "--mpi=pmix", f"--nodes={number}", f"--ntasks={ranks}"),
+        *(f"--ntasks-per-node={_each(step, spread)}", "--cpu-bind=none", "--kill-on-bad-exit=1"),
+        *_rank(step.commands[0], spread),
     )
 
 

@@ -12,7 +12,8 @@ from typing import TypeAlias
 
 from fabbench import markers
 from fabbench.errors import MachineError
-from fabbench.model import Command, Step
+from fabbench.filling import filled
+from fabbench.model import Step
 from fabbench.session import Output, Program, Session, TimedOutError
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
@@ -24,20 +25,6 @@ _PORTS_TRIED = 5
 _PORT_TAKEN = "Address already in use"
 _NAMED = 3
 """Steps that are named one by one."""
-
-
-def filled(command: Command, known: Mapping[str, str], folder: str) -> Command:
-    """Fill in what is known only now: `known` replaces its keys, wherever they stand in argv."""
-    values = {**known, "{folder}": folder}
-    argv = tuple(_replaced(word, values) for word in command.argv)
-    env = {name: value.replace("{folder}", folder) for name, value in command.env.items()}
-    return replace(command, argv=argv, env=env)
-
-
-def _replaced(word: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        word = word.replace(name, value)
-    return word
 
 
 class _Pair:

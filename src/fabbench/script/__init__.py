@@ -1,0 +1,104 @@
+"""Plan → one bash script that runs all of it, on hosts that are known only when it runs. Pure.
+
+The script's own part is here and in steps.py; what is the same in every script is library.sh. It prints what
+`fabbench.drive` gives: the same markers, tags and lines; so its output is read like any other log.
+"""
+
+import shlex
+from collections.abc import Iterator
+from importlib.resources import files
+
+from fabbench import __version__
+from fabbench.model import Plan
+from fabbench.script.quoting import comment, line, quote
+from fabbench.script.steps import Steps
+from fabbench.script.way import Ranks, Reach, Way
+
+__all__ = ["Ranks", "Reach", "Way", "script"]
+
+
+def script(plan: Plan, way: Way) -> str:
+    """Write the script. Its exit status is 0 if every step ended with 0; 4 if one did not.
+
+    Raises RequestError for what cannot be run by a script.
+    """
+    steps = Steps(plan, way)
+    parts = (
+        "#!/usr/bin/env bash\n",
+        comment(_headline(plan)),
+        comment(f"FABRIC={plan.arms[0].label} runs that arm alone. fabbench parse reads what this prints."),
+        "# shellcheck disable=SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
+        "set -u\n\n",
+        (files(__name__) / "library.sh").read_text("utf-8"),
+        "\n# ---------------------------------------------------------------- this plan\n\n",
+        *_hosts(plan, way),
+        _reach(plan, way),
+        *steps.texts(),
+        _toggle(plan),
+        _BEGIN,
+        *(_trial(plan, index, steps.functions[index]) for index in range(len(plan.trials))),
+        'heed\n[ -n "$all_well" ] || exit 4\n',
+    )
+    return "".join(parts)
+
+
+_BEGIN = """
+umask 077
+if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi
+trap finish EXIT
+trap 'signal=TERM number_of_signal=15' TERM
+trap 'signal=INT number_of_signal=2' INT
+trap 'signal=HUP number_of_signal=1' HUP
+
+"""
+
+
+def _headline(plan: Plan) -> str:
+    """Say in words what the script is for."""
+    arms = " and ".join(arm.label for arm in plan.arms)
+    repeats = max((trial.repeat for trial in plan.trials), default=1)
+    each = f", {repeats} repeats" if repeats > 1 else ""
+    hosts = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}"
+    return f"Made by fabbench {__version__}: {plan.benchmark} on {arms}{each}, {hosts}."
+
+
+def _hosts(plan: Plan, way: Way) -> Iterator[str]:
+    if plan.hosts == 1 and way.here:
+        yield "hosts=(localhost)\n\n"
+        return
+    yield "hosts=()\n"
+    yield "while read -r host _; do\n"
+    yield "    case $host in '' | '#'*) ;; *) hosts+=(\"$host\") ;; esac\n"
+    yield f"done < <({way.hosts})\n"
+    yield (
+        f'[ "${{#hosts[@]}}" -ge {plan.hosts} ] || '
+        f'stop 3 "This needs {plan.hosts} hosts, and there are ${{#hosts[@]}}: ${{hosts[*]:-none}}."\n'
+    )
+    yield f'hosts=("${{hosts[@]:0:{plan.hosts}}}")\n\n'
+
+
+def _reach(plan: Plan, way: Way) -> str:
+    """Write the function `reach`, which starts a program on a host."""
+    here = '    if [ "$number" = 0 ]; then\n        "$@"\n        return\n    fi\n' if way.here else ""
+    there = {
+        Reach.SSH: line(("ssh", *way.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
+        Reach.SRUN: line(("srun", *_SRUN, *way.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
+        Reach.MPIRUN: '    mpirun_on "${hosts[number]}" "$@"\n',
+    }
+    body = there[way.reach] if plan.hosts > 1 or not way.here else ""
+    return f"reach() {{\n    local number=$1\n    shift\n{here}{body}}}\n\n"
+
+
+_SRUN = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
+
+
+def _toggle(plan: Plan) -> str:
+    """Write the check of FABRIC."""
+    pattern = " | ".join(map(quote, ("all", *(arm.label for arm in plan.arms))))
+    told = shlex.quote(f", and this script has {' and '.join(arm.label for arm in plan.arms)}.")
+    return f'case ${{FABRIC:-all}} in {pattern}) ;; *) stop 2 "FABRIC is $FABRIC"{told} ;; esac\n'
+
+
+def _trial(plan: Plan, index: int, function: str) -> str:
+    trial = plan.trials[index]
+    return line(("trial", trial.id, trial.arm.label, function), indent="") + "\n"

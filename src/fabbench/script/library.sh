@@ -1,0 +1,369 @@
+# ---------------------------------------------------------------- the same in every script of fabbench's
+
+say() { printf 'fabbench: %s\n' "$*"; }
+
+stop() { # STATUS TEXT
+    say "$2" >&2
+    exit "$1"
+}
+
+# Words for a shell: between single quotes everything stays as it is.
+quoted() {
+    local word quote="'\\''"
+    for word; do printf "'%s' " "${word//\'/$quote}"; done
+}
+
+# ---------------------------------------------------------------- hosts
+
+# Whatever is measured has this in its environment, on every host: what is left of it is found by it.
+token=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
+# Here, and under the same name on other hosts where a step needs it.
+base=/tmp/fabbench-$token
+folder=$base
+touched=
+
+# Runs a program that is to be ended with the step: on NUMBER WORD…
+on() {
+    local number=$1
+    shift
+    reach "$number" env FABBENCH_JOB="$token" "$@"
+}
+
+# Runs a program on all hosts at once, and prints what it printed, host after host.
+everywhere() {
+    local number failed=0 started=()
+    for number in "${!hosts[@]}"; do
+        reach "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
+        started+=("$!")
+    done
+    for number in "${!hosts[@]}"; do
+        await "${started[number]}" || failed=1
+        cat "$base/host.$number"
+    done
+    return "$failed"
+}
+
+# Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…
+prepare() {
+    touched=yes
+    everywhere sh -c 'umask 077; mkdir -p "$1" && cd "$1" || exit
+        shift
+        while [ "$#" -gt 0 ]; do printf %s "$2" >"$1" || exit; shift 2; done' sh "$folder" "$@"
+}
+
+# Prints what the ranks wrote into files of their own, and removes the step's folder.
+collect() {
+    everywhere sh -c 'cd "$1" 2>/dev/null || exit 0
+        grep -ah "" debug.* 2>/dev/null
+        cd / && rm -rf "$1"' sh "$folder"
+}
+
+# SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
+end_programs() {
+    [ -z "$touched" ] || everywhere sh -c 'ended=
+        tries=0
+        while [ "$tries" -lt 60 ]; do
+            pids=$(grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
+            [ -n "$pids" ] || break
+            case $tries in
+            0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
+            [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
+            esac 2>/dev/null
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        for pid in $ended; do rm -f /dev/shm/"$pid":*; done' sh "$token"
+}
+
+finish() {
+    local status=$? number
+    trap - EXIT
+    trap '' TERM INT HUP
+    exec 3<&-
+    end_programs
+    if [ -n "$touched" ]; then
+        for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
+        wait
+    fi
+    rm -rf "$base"
+    exit "$status"
+}
+
+# A signal is only taken note of, and heeded where nothing else goes on: bash 5.2 crashes where it is within read.
+heed() {
+    [ -n "$signal" ] || return 0
+    trap '' TERM INT HUP
+    if [ -n "$begun" ]; then
+        give
+        say "The script was stopped by SIG$signal in step ${begun#*/}."
+        end '?'
+    else
+        say "The script was stopped by SIG$signal."
+    fi
+    exit "$((128 + number_of_signal))"
+}
+signal=
+number_of_signal=0
+
+await() { # PROCESS: also when a signal comes in between
+    local status
+    while :; do
+        wait "$1"
+        status=$?
+        if [ "$status" -le 128 ] || ! kill -0 "$1" 2>/dev/null; then return "$status"; fi
+    done
+}
+
+# ---------------------------------------------------------------- steps
+
+begun=
+ids=() labels=() facts=() ports=() files=()
+limit=0
+turn=0
+failed=0
+
+step() { # ID LABEL SECONDS FACTS
+    heed
+    ids+=("$1") labels+=("$2") facts+=("$4")
+    limit=$3
+    count=$((count + 1))
+    folder=$base/$count
+}
+count=0
+
+begin() {
+    begun=${ids[turn]}
+    printf '#@fabbench begin %s\n' "$begun${facts[turn]:+ ${facts[turn]}}"
+}
+
+end() { # STATUS
+    printf '#@fabbench end %s %s\n' "$begun" "$1"
+    begun=
+    [ "$1" = 0 ] || failed=1
+}
+
+# Forgets the steps that are over. Fails where one of them did.
+over() {
+    ids=() labels=() facts=() ports=()
+    turn=0
+    [ "$failed" = 0 ]
+}
+
+trial() { # ID ARM STEPS
+    case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
+    if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
+    heed
+    failed=0
+    if "$3" "$1"; then
+        [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
+    else
+        all_well=
+    fi
+}
+all_well=yes
+
+# ---------------------------------------------------------------- ranks on all hosts
+
+# Runs a program, and ends it when it is silent or takes too long: ranks SILENCE WORD…
+ranks() {
+    local silence=$1 program status='' why='' line='' part='' heard deadline
+    shift
+    begin
+    if ! prepare "${files[@]+"${files[@]}"}"; then
+        say "The folder $folder cannot be made on every host."
+        end 1
+        over
+        return
+    fi
+    (
+        export FABBENCH_JOB="$token" TMPDIR="$base"
+        "$@"
+    ) </dev/null >"$base/out" 2>&1 &
+    program=$!
+    exec 3<"$base/out"
+    heard=$SECONDS deadline=$((SECONDS + limit))
+    while :; do
+        if IFS= read -r -t 0.5 -u 3 line; then
+            printf '%s\n' "$part$line"
+            part='' heard=$SECONDS
+        elif [ "$?" -le 128 ]; then
+            break
+        elif [ -n "$line" ]; then
+            part+=$line heard=$SECONDS
+            line=
+        elif ! kill -0 "$program" 2>/dev/null; then
+            break
+        fi
+        heed
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            why='it had not ended when its time was up'
+        elif [ "$silence" -gt 0 ] && [ "$((SECONDS - heard))" -ge "$silence" ]; then
+            why="nothing was printed for $silence s"
+        fi
+        if [ -n "$why" ]; then
+            end_programs
+            while IFS= read -r -t 1 -u 3 line; do
+                printf '%s\n' "$part$line"
+                part=
+            done
+            break
+        fi
+    done
+    [ -z "$part$line" ] || printf '%s\n' "$part$line"
+    await "$program"
+    status=$?
+    exec 3<&-
+    [ "$status" = 0 ] || end_programs
+    collect
+    if [ -n "$why" ]; then
+        say "${labels[0]} was ended: $why."
+        status='?'
+    fi
+    end "$status"
+    over
+}
+
+# ---------------------------------------------------------------- pairs of a server and a client
+
+status_of() { # NUMBER ROLE: nothing as long as it runs
+    cat "$base/$1.$2.status" 2>/dev/null
+}
+
+side() { # NUMBER ROLE: starts the function ROLE_NUMBER
+    # shellcheck disable=SC2034 # the function's words name it
+    local port=${ports[$1]}
+    {
+        "$2_$1" </dev/null >"$base/$1.$2" 2>&1
+        echo "$?" >"$base/$1.$2.status"
+    } &
+}
+
+# A port that is free, as it seems; should it be taken, the server says so.
+give_port() { # NUMBER
+    local other
+    ports[$1]=$((32768 + (RANDOM * 32768 + RANDOM) % 28000))
+    for other in "${!ports[@]}"; do
+        [ "$other" = "$1" ] || [ "${ports[other]}" != "${ports[$1]}" ] || give_port "$1"
+    done
+}
+
+start_server() { # NUMBER
+    give_port "$1"
+    rm -f "$base/$1".*
+    side "$1" server
+    # Nothing is connected to: fi_pingpong takes the first connection for its client.
+    on 0 sh -c 'port=$(printf ":%04X" "$1") tries=0
+        while [ "$tries" -lt "$2" ]; do
+            cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        exit 1' sh "${ports[$1]}" "$((limit * 10))" </dev/null >/dev/null 2>&1 && : >"$base/$1.ready" &
+}
+
+# Waits until every server listens, or one of them has ended.
+until_ready() {
+    local number deadline=$((SECONDS + limit)) missing
+    while [ "$SECONDS" -lt "$deadline" ]; do
+        heed
+        missing=
+        for number in "${!ids[@]}"; do
+            [ -z "$(status_of "$number" server)" ] || return
+            [ -e "$base/$number.ready" ] || missing=yes
+        done
+        [ -n "$missing" ] || return
+        sleep 0.1
+    done
+    why='the server was not ready'
+}
+
+port_taken() {
+    local number
+    for number in "${!ids[@]}"; do
+        if [ "$(status_of "$number" server)" ] && grep -q 'Address already in use' "$base/$number.server"; then
+            return
+        fi
+    done
+    return 1
+}
+
+# Follows both sides of every pair to their ends. A side that is left alone gets five seconds.
+until_over() {
+    local number one other running deadline=$((SECONDS + limit)) since=()
+    while :; do
+        heed
+        running=
+        for number in "${!ids[@]}"; do
+            one=$(status_of "$number" server) other=$(status_of "$number" client)
+            [ "${one:-0}" = 0 ] || statuses[number]=${statuses[number]:-$one}
+            [ "${other:-0}" = 0 ] || statuses[number]=${statuses[number]:-$other}
+            if [ -n "$one" ] && [ -n "$other" ]; then
+                statuses[number]=${statuses[number]:-0}
+                [ "${statuses[number]}" = 0 ] || return
+                continue
+            fi
+            running=yes
+            if [ -n "$one$other" ]; then
+                since[number]=${since[number]:-$SECONDS}
+                [ "$((SECONDS - since[number]))" -lt 5 ] || deadline=0
+            fi
+        done
+        [ -n "$running" ] || return
+        [ "$SECONDS" -lt "$deadline" ] || break
+        sleep 0.1
+    done
+    why='it had not ended when its time was up'
+}
+
+# Prints what the pair whose turn it is has printed.
+give() {
+    local role
+    for role in server client; do
+        if [ -e "$base/$turn.$role" ]; then
+            sed "s/^/[fabbench:$role] /" "$base/$turn.$role"
+            # What ends without a newline would swallow the next marker.
+            [ -z "$(tail -c 1 "$base/$turn.$role")" ] || echo
+        fi
+    done
+}
+
+# Runs the pairs of all steps since the last time, and prints them one after another.
+pairs() {
+    local number tries early why='' statuses=()
+    touched=yes
+    begin
+    for tries in 1 2 3 4 5; do
+        for number in "${!ids[@]}"; do start_server "$number"; done
+        until_ready
+        port_taken || break
+        end_programs
+        wait
+    done
+    for number in "${!ids[@]}"; do
+        early=$(status_of "$number" server)
+        # Before its client comes a server has no reason to end.
+        [ -z "$early" ] || statuses[number]=$((early ? early : 1))
+    done
+    if [ -z "$why" ] && [ "${#statuses[@]}" = 0 ]; then
+        for number in "${!ids[@]}"; do side "$number" client; done
+        until_over
+    fi
+    for number in "${!ids[@]}"; do
+        if [ -z "$(status_of "$number" server)" ] || [ -z "$(status_of "$number" client)" ]; then
+            end_programs
+            break
+        fi
+    done
+    wait
+    for number in "${!ids[@]}"; do
+        turn=$number
+        [ -n "$begun" ] || begin
+        give
+        if [ -n "$why" ] && [ -z "${statuses[number]:-}" ]; then
+            say "Step ${labels[number]} was ended after $limit s: $why."
+        fi
+        end "${statuses[number]:-?}"
+    done
+    rm -f "$base"/[0-9]*.*
+    over
+}

@@ -1,0 +1,184 @@
+"""The steps of a plan as functions of a script."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fabbench import markers
+from fabbench.errors import RequestError
+from fabbench.filling import filled
+from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.model import Command, Plan, Shape, Step, Trial
+from fabbench.mpi import Spread, contexts, options, srun
+from fabbench.script.quoting import line, quote, variable, wrapped
+from fabbench.script.way import Ranks, Reach, Way
+
+_LONGEST_FILE = 100_000
+"""Characters; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
+_DETECT = """\
+said=$("$mpirun" --version 2>&1)
+if [[ $said =~ \\(Open(\\ MPI|RTE)\\)\\ ([0-9]+)\\. ]]; then
+    mpi='Open MPI 4'
+    [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
+elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
+    mpi=hydra
+else
+    stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\\n'*}"
+fi
+case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
+*) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
+
+"""
+_MPIRUN_ON = """\
+mpirun_on() { # HOST WORD…
+    local host=$1
+    shift
+    case $mpi in
+    hydra) "$mpirun" -hosts "$host" -np 1 "$@" ;;
+    *) "$mpirun" --allow-run-as-root --bind-to none -H "$host:1" -np 1 "$@" ;;
+    esac
+}
+
+"""
+
+
+class Steps:
+    """Functions of a script: one for all trials that do the same."""
+
+    def __init__(self, plan: Plan, way: Way) -> None:
+        self._way = way
+        self._hosts = plan.hosts
+        self._files: dict[str, str] = {}
+        """Text → the variable that has it."""
+        self._launches: dict[str, str] = {}
+        """Body → the function that starts mpirun."""
+        bodies: dict[str, str] = {}
+        self.functions: list[str] = []
+        """For each trial its function."""
+        comments: dict[str, str] = {}
+        for trial in plan.trials:
+            body = self._body(trial)
+            name = bodies.setdefault(body, f"steps_{len(bodies) + 1}")
+            comments.setdefault(name, trial.arm.label)
+            self.functions.append(name)
+        self._bodies = [f"{name}() {{ # {comments[name]}\n{body}}}\n\n" for body, name in bodies.items()]
+
+    def texts(self) -> Iterator[str]:
+        """Give the script's text: what the steps need, then themselves."""
+        if self._launches or self._way.reach is Reach.MPIRUN:
+            yield f"mpirun={quote(self._way.mpirun)}\n{_DETECT}"
+        if self._way.reach is Reach.MPIRUN:
+            yield _MPIRUN_ON
+        yield from (f"{name}() {{\n{body}}}\n\n" for body, name in self._launches.items())
+        yield from (f"{name}={quote(text)}\n\n" for text, name in self._files.items())
+        yield from self._bodies
+
+    # ------------------------------------------------------------ one trial
+
+    def _body(self, trial: Trial) -> str:
+        shapes = {step.shape for step in trial.steps}
+        if trial.together and shapes != {Shape.PAIR}:
+            raise RequestError(f"Steps of shape {' and '.join(shapes)} cannot run at the same time.")
+        if trial.together:
+            pairs = (self._pair(step, number) for number, step in enumerate(trial.steps))
+            return "".join(pairs) + _RUN_PAIRS
+        return "".join(self._step(step) for step in trial.steps)
+
+    def _step(self, step: Step) -> str:
+        if step.shape is Shape.PAIR:
+            return self._pair(step, 0) + _RUN_PAIRS
+        if step.shape is Shape.MPI:
+            return self._ranks(step)
+        raise RequestError(f"A step of shape {step.shape} cannot be run by a script.")
+
+    def _begin(self, step: Step) -> str:
+        """Write the call that begins a step; its trial is the function's first argument."""
+        name = step.id.partition("/")[2]
+        facts = markers.begin(step.id, step.facts).removeprefix(markers.begin(step.id, {})).strip()
+        identity = f'"$1"/{quote(name)}'
+        limit = str(max(1, round(step.timeout_s + 0.499)))
+        return wrapped(["step", identity, quote(step.label), limit, quote(facts)]) + "\n"
+
+    # ------------------------------------------------------------ pairs
+
+    def _pair(self, step: Step, number: int) -> str:
+        if step.files:
+            raise RequestError(f"Files of a pair ({step.label}) cannot be brought along by a script.")
+        sides = (self._side(step, command, number) for command in step.commands)
+        return self._begin(step) + "".join(sides)
+
+    def _side(self, step: Step, command: Command, number: int) -> str:
+        server = next(each.host for each in step.commands if each.role == "server")
+        if server and command.role == "server":
+            raise RequestError(
+                f"The server of {step.label} is to run on the host {server}, and not the first."
+            )
+        known = {"{port}": variable("port"), "{server}": self._address()}
+        ready = filled(command, known, variable("folder"))
+        unset = [word for name in ready.unset for word in ("-u", name)]
+        settings = [f"{name}={value}" for name, value in {**self._way.env, **ready.env}.items()]
+        program = self._way.programs.get(ready.argv[0], ready.argv[0])
+        words = ["on", str(command.host), "env", *unset, *settings, program, *ready.argv[1:]]
+        return f"    {command.role}_{number}() {{\n{line(words, indent='        ')}\n    }}\n"
+
+    def _address(self) -> str:
+        alone = self._hosts == 1 and self._way.here
+        return "127.0.0.1" if alone else variable("hosts[0]")
+
+    # ------------------------------------------------------------ ranks
+
+    def _ranks(self, step: Step) -> str:
+        ready = replace(
+            step,
+            commands=tuple(
+                filled(command, {"{server}": self._address()}, variable("folder"))
+                for command in step.commands
+            ),
+        )
+        silence = "0" if step.silence_s is None else str(max(1, round(step.silence_s + 0.499)))
+        if self._way.ranks is Ranks.SRUN:
+            program, *words = srun(ready, self._spread(MpiKind.OPEN_MPI_5))
+            command = [program, *self._way.extra, *words]
+        else:
+            launch = self._launch(ready)
+            command = [launch, *contexts(ready, self._spread(MpiKind.OPEN_MPI_4))]
+        return (
+            self._begin(step) + self._with(step.files) + line(["ranks", silence, *command]) + " || return\n"
+        )
+
+    def _with(self, named: Mapping[str, str]) -> str:
+        """Write the list of a step's files."""
+        for name, text in named.items():
+            if len(text.encode()) > _LONGEST_FILE:
+                raise RequestError(f"{name} is too long to be brought along by a script.")
+            self._files.setdefault(text, f"file_{len(self._files) + 1}")
+        words = [word for name, text in named.items() for word in (name, variable(self._files[text]))]
+        return f"    files=({' '.join(map(quote, words))})\n"
+
+    def _launch(self, step: Step) -> str:
+        """Name the function that starts mpirun with the options of a step."""
+        cases: dict[str, list[str]] = {}
+        for kind in MpiKind:
+            words = [quote(word) for word in (*options(step, self._spread(kind)), *self._way.extra)]
+            cases.setdefault(wrapped(['"$mpirun"', *words, '"${forward[@]}"', '"$@"']), []).append(kind)
+        arms = (
+            f"    {' | '.join(quote(kind) for kind in kinds)})\n    {body}\n        ;;\n"
+            for body, kinds in cases.items()
+        )
+        text = f"    case $mpi in\n{''.join(arms)}    esac\n"
+        return self._launches.setdefault(text, f"mpirun_{len(self._launches) + 1}")
+
+    def _spread(self, kind: MpiKind) -> Spread:
+        alone = self._hosts == 1 and self._way.here
+        names = [variable(f"hosts[{number}]") for number in range(self._hosts)]
+        return Spread(
+            mpi=Mpi(program=self._way.mpirun, kind=kind, version=""),
+            hosts=("localhost",) if alone else tuple(names),
+            agent=self._way.agent,
+            interface=self._way.interface,
+            forward=(),
+            programs=self._way.programs,
+            env={"FABBENCH_JOB": variable("token"), **self._way.env},
+        )
+
+
+_RUN_PAIRS = "    pairs || return\n"

@@ -1,0 +1,63 @@
+"""How a script gets to its hosts: what a launcher says of itself."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
+SKYPILOT_HOSTS = "printf '%s\\n' \"$SKYPILOT_NODE_IPS\""
+MPIJOB_HOSTS = "cat /etc/mpi/hostfile"
+NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""
+"""The script's arguments, or the variable HOSTS."""
+SSH = (
+    *("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+)
+
+
+class Ranks(StrEnum):
+    """What starts ranks on all hosts."""
+
+    MPIRUN = "mpirun"
+    """Whichever there is: Open MPI 4 and 5 and hydra are told apart when the script runs."""
+    SRUN = "srun"
+
+
+class Reach(StrEnum):
+    """What starts a single program on another host."""
+
+    SSH = "ssh"
+    SRUN = "srun"
+    MPIRUN = "mpirun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """How a script runs where it was brought to."""
+
+    hosts: str
+    """A command of bash that prints the hosts: the first word of each line, in the order of their ranks."""
+    ranks: Ranks = Ranks.MPIRUN
+    reach: Reach = Reach.SSH
+    here: bool = True
+    """Whether the script runs on the first host; else on none of them."""
+    mpirun: str = "mpirun"
+    """Its path."""
+    agent: tuple[str, ...] = ()
+    """What mpirun starts its daemons with; empty: its own choice."""
+    interface: str = ""
+    """For MPI's own messages; empty: any but the usual wrong ones."""
+    extra: tuple[str, ...] = ()
+    """More options of mpirun, or of srun."""
+    ssh: tuple[str, ...] = SSH
+    """Options of ssh."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path, the same on every host."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every rank, besides the plan's."""
+
+
+def named(hosts: Sequence[str]) -> str:
+    """Give the command that prints these hosts."""
+    return shlex.join(("printf", "%s\\n", *hosts))

@@ -1,0 +1,207 @@
+"""Scripts that run on the hosts of a lab, and what their output is read as."""
+
+import json
+import sys
+
+import pytest
+
+from fabbench.model import Command, Outcome, Shape, Step
+from fabbench.script import Reach, Way
+from fabbench.script.way import named
+from lab import HOME, Lab, processes
+from lab_hosts import Labs, Mpi, standin
+from script_plans import PROGRAMS, WAY, judged, nccl, of_steps, pair, pingpong, put, run
+
+pytestmark = pytest.mark.lab
+WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "{port}x", "*", "-u")
+
+
+def left(site: Lab, before: list[str]) -> list[str]:
+    return site.left_since(before, 10)
+
+
+def test_both_arms_of_nccl_are_read_back(lab: Labs) -> None:
+    site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp")
+    before = site.traces()
+    done = run(site, of)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = judged(done, of)
+    assert [*found] == ["000-ofi-tcp-r1", "001-tcp-r1", "002-tcp-r2", "003-ofi-tcp-r2"]
+    assert {log.outcome for log in found.values()} == {Outcome.OK}
+    assert [log.facts["transport"] for log in found.values()] == [
+        *("libfabric-tcp", "socket", "socket", "libfabric-tcp")
+    ]
+    assert {log.facts["hosts"] for log in found.values()} == {2}
+    assert left(site, before) == []
+
+
+def test_both_arms_of_pingpong_are_read_back(lab: Labs) -> None:
+    site, of = lab(2, trust=True), pingpong("tcp", "tcp")
+    before = site.traces()
+    done = run(site, of)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = judged(done, of)
+    assert [log.outcome for log in found.values()] == [Outcome.OK] * 4
+    assert {point.labels["side"] for log in found.values() for point in log.points} == {"server", "client"}
+    assert left(site, before) == []
+
+
+def test_each_mpirun_runs_the_same_script(lab: Labs, mpi: Mpi) -> None:
+    site, of = lab(2, trust=True), nccl("tcp", repeats=1)
+    way = Way(hosts=named(["node0", "node1"]), mpirun=str(mpi.mpirun), programs=PROGRAMS)
+    done = run(site, of, way)
+    assert (done.returncode, done.stderr) == (0, "")
+    (log,) = judged(done, of).values()
+    assert (log.outcome, log.facts["hosts"]) == (Outcome.OK, 2)
+
+
+def test_one_arm_alone(lab: Labs) -> None:
+    site, of = lab(2, trust=True), pingpong("ofi-tcp", "tcp")
+    done = run(site, of, FABRIC="tcp")
+    assert [*judged(done, of)] == ["001-tcp-r1", "002-tcp-r2"]
+    refused = run(site, of, FABRIC="efa")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "fabbench: FABRIC is efa, and this script has ofi-tcp and tcp.\n"
+
+
+def test_too_few_hosts(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    words = put(site, pingpong("tcp"))
+    done = site[0].sh(words[:-1], check=False)
+    assert done.returncode == 3
+    assert "needs 2 hosts, and there are 1: node0" in done.stderr
+
+
+@pytest.mark.parametrize("reach", [Reach.SSH, Reach.MPIRUN])
+def test_words_and_environment_arrive_whole(lab: Labs, reach: Reach) -> None:
+    """On this host and on the other one, as ranks and as sides of a pair."""
+    site = lab(2, trust=True)
+    show = (
+        "import json, os, sys; e = os.environ; "
+        "print('GOT', json.dumps([sys.argv[1:], e['X'], e.get('HOME')]))"
+    )
+    words = (sys.executable, "-c", show, *WORDS)
+    env = {"X": "".join(WORDS)}
+    one = Command(argv=words, role="server", env=env, unset=("HOME",))
+    listen = "import socket,sys; s=socket.create_server(('', int(sys.argv.pop()))); s.accept()"
+    one = Command(argv=(sys.executable, "-c", f"{show}; {listen}", *WORDS, "{port}"), role="server", env=env)
+    knock = "import socket,sys; socket.create_connection((sys.argv[-1], int(sys.argv[-2])))"
+    two = (sys.executable, "-c", f"{show}; {knock}", *WORDS, "{port}", "{server}")
+    steps = (
+        Step(
+            id="000-tcp-r1/pair",
+            label="pair",
+            shape=Shape.PAIR,
+            timeout_s=20,
+            commands=(one, Command(argv=two, role="client", host=1, env=env)),
+        ),
+        Step(
+            id="000-tcp-r1/ranks",
+            label="ranks",
+            shape=Shape.MPI,
+            timeout_s=20,
+            commands=(Command(argv=words, env=env, unset=("HOME",), ranks=2),),
+            files={"note": WORDS[0]},
+        ),
+    )
+    done = run(site, of_steps(*steps), Way(hosts=WAY.hosts, reach=reach))
+    assert done.returncode == 0, done.stdout + done.stderr
+    got = [json.loads(row.partition("GOT ")[2]) for row in done.stdout.splitlines() if "GOT " in row]
+    assert len(got) == 4
+    for arrived, setting, home in got[2:]:
+        assert (tuple(arrived), setting, home) == (WORDS, env["X"], None)
+    for arrived, setting, _ in got[:2]:
+        assert tuple(arrived[: len(WORDS) - 3]) == WORDS[:-3]
+        assert setting == env["X"]
+
+
+def test_a_step_that_fails_ends_its_trial_and_not_the_next(lab: Labs) -> None:
+    site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp", repeats=1)
+    with standin(*site.hosts, EXIT_AT="64:1:7"):
+        done = run(site, of)
+    assert done.returncode == 4
+    found = judged(done, of)
+    assert [log.outcome for log in found.values()] == [Outcome.FAILED] * 2
+    assert "#@fabbench end 000-ofi-tcp-r1/all_reduce 7" in done.stdout
+
+
+def test_a_side_that_fails_takes_the_other_with_it(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    before = site.traces()
+    step = pair(("bash", "-c", "exec nc -l 1 || exit 3", "{port}"), ("false",))
+    done = run(site, of_steps(step, pair(("true",), ("true",), "b")))
+    assert done.returncode == 4
+    assert "#@fabbench end 000-tcp-r1/a " in done.stdout
+    assert "begin 000-tcp-r1/b" not in done.stdout
+    assert left(site, before) == []
+
+
+def test_a_silent_program_is_ended(lab: Labs) -> None:
+    site, of = lab(2, trust=True), nccl("tcp", repeats=1, silence_s=2)
+    before = site.traces()
+    with standin(*site.hosts, HANG_AT="64", IGNORE_TERM=1):
+        done = run(site, of)
+        assert left(site, before) == []
+    (log,) = judged(done, of).values()
+    assert (log.outcome, log.reason) == (
+        Outcome.TIMEOUT,
+        "all_reduce was ended: nothing was printed for 2 s.",
+    )
+    assert log.points
+    assert done.stdout.endswith("#@fabbench end 000-tcp-r1/all_reduce ?\n")
+
+
+def test_a_pair_that_hangs_is_ended(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    before = site.traces()
+    listen = (
+        f"{sys.executable} -c 'import socket,time; s=socket.create_server((\"\",{{port}})); time.sleep(99)'"
+    )
+    step = pair(("bash", "-c", f"echo here; exec {listen}"), ("sleep", "99"), timeout_s=3)
+    done = run(site, of_steps(step))
+    # The last word is that of the shell which waited for the server.
+    assert done.stdout == (
+        "#@fabbench begin 000-tcp-r1/a\n[fabbench:server] here\n"
+        "[fabbench:server] Terminated\n"
+        "fabbench: Step a was ended after 3 s: it had not ended when its time was up.\n"
+        "#@fabbench end 000-tcp-r1/a ?\n"
+    )
+    assert left(site, before) == []
+
+
+@pytest.mark.parametrize("kind", ["nccl", "pingpong"])
+def test_sigterm_in_the_middle_leaves_nothing(lab: Labs, kind: str) -> None:
+    """What scancel and a preemption send first."""
+    site = lab(2, trust=True)
+    of = nccl("tcp") if kind == "nccl" else of_steps(pair(("sleep", "98"), ("true",)))
+    name = of.trials[0].steps[0].id
+    words = put(site, of)
+    before = site.traces()
+    with standin(*site.hosts, HANG_AT="256"):
+        output = site[0].path(HOME / "script.out")
+        site[0].sh(
+            ["bash", "-c", f'"$@" >{HOME}/script.out 2>&1 & echo $! >{HOME}/script.pid', "bash", *words]
+        )
+        waiting = (lambda: "   128 " in output.read_text()) if kind == "nccl" else (lambda: _sleeps(site))
+        assert processes.eventually(waiting), output.read_text()
+        site[0].sh(["kill", "-TERM", site[0].path(HOME / "script.pid").read_text().strip()])
+        assert left(site, before) == []
+    assert output.read_text().endswith(
+        f"fabbench: The script was stopped by SIGTERM in step {name.partition('/')[2]}.\n"
+        f"#@fabbench end {name} ?\n"
+    )
+
+
+def _sleeps(site: Lab) -> bool:
+    return ["sleep", "98"] in site[0].processes().values()
+
+
+def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:
+    site, of = lab(2, trust=True), pingpong("tcp", "tcp", repeats=1)
+    first = run(site, of, FABRIC="tcp", DONE_FILE=str(HOME / "script.done"))
+    second = run(site, of, DONE_FILE=str(HOME / "script.done"))
+    assert "begin 000-tcp-r1" in first.stdout
+    assert "begin 000-tcp-r1" not in second.stdout
+    site[0].path(HOME / "script.done").unlink()
+    first.stdout += second.stdout
+    assert [log.outcome for log in judged(first, of).values()] == [Outcome.OK, Outcome.OK]
