@@ -54,7 +54,10 @@ class Cluster:
         self._control: Control | None = None
         self._removed: set[str] = set()
         names = [settings.node_name(number) for number in range(self.options.nodes)]
-        folder.mkdir(parents=True, exist_ok=True)
+        self.shared = folder / "shared"
+        """What pods that have devices see as /var/tmp, on all nodes."""
+        self.shared.mkdir(parents=True)
+        self.shared.chmod(0o1777)
         settings.plan(folder, self.identity, names)
         self._log = (folder / "boot.log").open("w+")
         boot = str(Path(__file__).with_name("boot"))
@@ -263,6 +266,18 @@ class Cluster:
             self.kubectl("delete", kind, "-l", f"test={name}", "--ignore-not-found")
         self.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
         self._removed.add(name)
+
+    @contextlib.contextmanager
+    def standin(self, **settings_: object) -> Iterator[None]:
+        """Let the stand-ins in pods that have devices behave as STANDIN_… says: `standin(HANG_AT="1M")`."""
+        files = {node.standin / name: str(value) for node in self.nodes for name, value in settings_.items()}
+        for file, value in files.items():
+            file.write_text(value)
+        try:
+            yield
+        finally:
+            for file in files:
+                file.unlink()
 
     # -- what is there
 

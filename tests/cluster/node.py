@@ -26,16 +26,22 @@ class Node:
         self._mounts = processes.namespace(pid, "mnt")
         self._taints: set[str] = set()
         settings.node(self.folder, number, self._group)
-        # The kubelet of a node that was unplugged finds its containers' folders again below /run.
-        self.path = f"{settings.CACHE}/tools/usr/bin:{settings.CACHE}/tools/usr/sbin"
+        self._path = f"{settings.CACHE}/tools/usr/bin:{settings.CACHE}/tools/usr/sbin"
         self.containerd = self._daemon("containerd", "--config", self.folder / "containerd.toml")
         self.kubelet = self._kubelet()
-        wanted = [f"{name}={count}" for name, count in cluster.options.devices]
-        self.devices = self._daemon(settings.CACHE / "kubernetes/devices", *wanted)
+        self.standin = self.folder / "standin"
+        """Files that tell the stand-ins in this node's pods what to do, as STANDIN_… would."""
+        self.standin.mkdir()
+        self.devices = self._daemon(settings.CACHE / "kubernetes/devices", *self._devices())
+
+    def _devices(self) -> list[str]:
+        # The stand-ins' ranks meet in /var/tmp: it is shared among all pods that have devices.
+        mounts = [f"{self.cluster.shared}:/var/tmp", f"{self.standin}:/run/standin"]
+        return mounts + [f"{name}={count}" for name, count in self.cluster.options.devices]
 
     def _daemon(self, program: str | Path, *arguments: str | Path) -> Daemon:
         log = self.cluster.folder / f"{self.name}-{Path(program).name}.log"
-        return Daemon([program, *arguments], inside=self.pid, log=log, path=self.path)
+        return Daemon([program, *arguments], inside=self.pid, log=log, path=self._path)
 
     def _kubelet(self) -> Daemon:
         config = self.cluster.credentials.user(
@@ -57,7 +63,7 @@ class Node:
         enter = ["nsenter", "-t", str(self.pid), "-m", "-u", "-n", "-p", "--", *map(str, argv)]
         done = subprocess.run(
             enter,
-            env={"PATH": f"{self.path}:{PATH}", "HOME": "/root"},
+            env={"PATH": f"{self._path}:{PATH}", "HOME": "/root"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

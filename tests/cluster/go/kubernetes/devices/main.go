@@ -1,8 +1,9 @@
 // Command devices is a device plugin that tells the kubelet of devices that are not there:
 //
-//	devices vpc.amazonaws.com/efa=4 nvidia.com/gpu=8
+//	devices /host/folder:/folder vpc.amazonaws.com/efa=4 nvidia.com/gpu=8
 //
-// A container that gets some finds their names in FAKE_EFA_DEVICES, FAKE_GPU_DEVICES.
+// A container that gets some finds their names in FAKE_EFA_DEVICES, FAKE_GPU_DEVICES, and the folders of the
+// node that are named, as real plugins hand out drivers.
 // It registers again whenever the kubelet starts anew, as the device plugins of AWS and NVIDIA do.
 package main
 
@@ -25,6 +26,7 @@ import (
 type plugin struct {
 	resource string
 	count    int
+	mounts   []*api.Mount
 }
 
 func (p plugin) short() string { return path.Base(p.resource) }
@@ -58,7 +60,8 @@ func (p plugin) Allocate(_ context.Context, asked *api.AllocateRequest) (*api.Al
 	name := "FAKE_" + strings.ToUpper(p.short()) + "_DEVICES"
 	for _, container := range asked.ContainerRequests {
 		env := map[string]string{name: strings.Join(container.DevicesIDs, ",")}
-		given.ContainerResponses = append(given.ContainerResponses, &api.ContainerAllocateResponse{Envs: env})
+		response := &api.ContainerAllocateResponse{Envs: env, Mounts: p.mounts}
+		given.ContainerResponses = append(given.ContainerResponses, response)
 	}
 	return given, nil
 }
@@ -94,7 +97,12 @@ func (p plugin) serve() error {
 }
 
 func main() {
+	var mounts []*api.Mount
 	for _, word := range os.Args[1:] {
+		if host, container, folder := strings.Cut(word, ":"); folder {
+			mounts = append(mounts, &api.Mount{HostPath: host, ContainerPath: container})
+			continue
+		}
 		resource, text, _ := strings.Cut(word, "=")
 		count, err := strconv.Atoi(text)
 		if err != nil {
@@ -102,7 +110,7 @@ func main() {
 		}
 		go func() {
 			for {
-				log.Print(plugin{resource, count}.serve())
+				log.Print(plugin{resource, count, mounts}.serve())
 				time.Sleep(200 * time.Millisecond)
 			}
 		}()
