@@ -23,8 +23,13 @@ NOTICES = ("ClientAliveInterval 2", "ClientAliveCountMax 2")
 
 @pytest.mark.parametrize("fault", ["sshd", "links"])
 def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
-    """The run goes on over there, and fabbench catches up: every row once, in order."""
+    """The run goes on over there, and fabbench catches up: every row once, in order.
+
+    What login shells say of themselves does not matter.
+    """
     site = lab(2, homes="own")
+    for host in site.hosts:
+        (host.home / ".bashrc").write_text("echo Welcome; printf 'no end of a line'\n")
     with nothing_left(site), slowly(site) as run:
         for host in site.hosts:
             host.kill_sshd() if fault == "sshd" else host.cut("fab0")
@@ -132,19 +137,17 @@ def test_a_side_that_is_killed(lab: Labs, number: int) -> None:
         for pid in programs(site[number]):
             processes.send(signal.SIGKILL, pid)
         assert run.ends(30) == 4, run.err
-    print(run.err)
     assert tcp(site).outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_side_whose_host_hangs(lab: Labs, number: int) -> None:
+def test_a_side_whose_host_hangs(lab: Labs) -> None:
     site = lab(2, homes="own", sshd=NOTICES)
     with nothing_left(site, within_s=20):
         with paired(site, "--timeout", "60", "--lost-after", "4") as run:
-            site[number].freeze()
+            site[0].freeze()
             assert run.ends(30) == 4, run.err
-        site[number].thaw()
-    assert f"node{number} has not answered for" in run.err
+        site[0].thaw()
+    assert "node0 has not answered for" in run.err
     assert tcp(site).outcome is Outcome.TRUNCATED
 
 
@@ -184,7 +187,7 @@ def test_an_mpirun_that_does_not_end(lab: Labs, tmp_path: Path) -> None:
 
 def test_silent_ranks_are_not_taken_for_ended_ones(lab: Labs) -> None:
     site = lab(2)
-    with nothing_left(site), standin(*site.hosts, ROW_S=13):
+    with nothing_left(site), standin(*site.hosts, ROW_S=11.5):
         done = ssh_run(site, nccl(site, "--no-efa", "-e", "8", "--repeat", "1"))
     assert done.returncode == 0, done.stderr
     assert sizes(tcp(site)) == [8]
