@@ -24,7 +24,7 @@ LAYERS: Mapping[str, set[str]] = {
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
-        *("filling", "script", "split", "offline"),
+        *("filling", "script", "split", "offline", "rendering"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),

@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from standin_call import INSTALLED, Call
 from standin_network import Choice, Debug, Writer, choose, interfaces
 from standin_ranks import Meeting, Place, setting
 from standin_table import Arguments, Speed, Table, arguments, size
@@ -52,7 +53,8 @@ def run(program: str, options: Arguments, out: Writer) -> int:
         return 0
     place = Place()
     host = os.environ.get("NCCL_HOSTID") or place.host
-    meeting = Meeting(place, f"{place.host} {place.pid} {place.local} {host}") if place.size > 1 else None
+    meet = Call if Path(__file__).parent == INSTALLED else Meeting
+    meeting = meet(place, f"{place.host} {place.pid} {place.local} {host}") if place.size > 1 else None
     told = [line.split() for line in meeting.told] if meeting else [[place.host, str(place.pid), "0", host]]
     if meeting and not setting("IGNORE_TERM"):
         meeting.leave_on(signal.SIGTERM)
@@ -163,7 +165,7 @@ def fail(place: Place, out: Writer) -> int:
     return 3
 
 
-def lead(table: Table, out: Writer, meeting: Meeting | None) -> None:
+def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
     """Print the rows, as rank 0."""
     out.write(table.header())
     pause, hang = float(setting("ROW_S", "0")), setting("HANG_AT")
@@ -182,7 +184,7 @@ def lead(table: Table, out: Writer, meeting: Meeting | None) -> None:
         out.write(table.row(asked))
 
 
-def follow(place: Place, meeting: Meeting) -> None:
+def follow(place: Place, meeting: Meeting | Call) -> None:
     """Wait until rank 0 ends; or leave before, where that is asked for."""
     if fault(place.rank):
         while not meeting.over():

@@ -106,7 +106,14 @@ def command(**given: Any) -> None:
         found = launcher_named(where.launcher).examine(where, needs, full=given["full"], progress=progress)
     position = {name: number for number, name in enumerate(where.hosts)}
     checks = sorted(
-        check_hosts(found.probes, wanted=wanted, around=found.around),
+        (
+            *found.checks,
+            *(
+                check_hosts(found.probes, wanted=wanted, around=found.around)
+                if found.probes or found.around.unreachable
+                else ()
+            ),
+        ),
         key=lambda check: position.get(check.host, 0),
     )
     terminal = sys.stdout.isatty()

@@ -38,13 +38,18 @@ where = (
     ),
     click.option(
         "--host",
+        "--node",
         "hosts",
         multiple=True,
         metavar="HOST",
-        help="A host, as ssh knows it. Can be given several times; the first one is where mpirun runs.",
+        help="A host, as ssh knows it, or a node of the cluster. Can be given several times; the first one "
+        "is where mpirun runs.",
     ),
     click.option(
-        "--nodes", type=click.IntRange(1), metavar="N", help="Use the first N hosts. All if not given."
+        "--nodes",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Use N hosts: the first of those named; on kubernetes any that are free, 2 if not given.",
     ),
     click.option(
         "--virtual-nodes",
@@ -93,12 +98,42 @@ where = (
         metavar="SECONDS",
         help="Give up a host that has not answered for so long, and end the run. 60 if not given.",
     ),
+    click.option("--image", metavar="NAME", help="Image of the pods. AWS's nccl-tests if not given."),
+    click.option("--instance-type", metavar="TYPE", help="Only nodes of this type, such as p5.48xlarge."),
+    click.option(
+        "--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl writes them."
+    ),
+    click.option(
+        "--kubeconfig", metavar="FILE", help="The kubeconfig. KUBECONFIG or ~/.kube/config if not given."
+    ),
+    click.option(
+        "--context", metavar="NAME", help="Context of the kubeconfig. The current one if not given."
+    ),
+    click.option(
+        "--namespace", metavar="NAME", help="Namespace of the pods. The context's own if not given."
+    ),
+    click.option(
+        "--mpi-agent",
+        type=click.Choice(["ssh", "exec"]),
+        help="How mpirun reaches the other pods: by ssh, if not given, or by exec through the cluster's API.",
+    ),
+    click.option(
+        "--host-network", is_flag=True, help="Let the pods use the nodes' own network: a variant of its own."
+    ),
+    click.option(
+        "--start-timeout",
+        type=click.FloatRange(1),
+        metavar="SECONDS",
+        help="Give up pods that are not ready after so long. 300 if not given.",
+    ),
 )
 """Options that say where to run; `resolved` reads them."""
 
 WHERE = (
     *("on", "hosts", "nodes", "virtual_nodes", "gpus", "interface", "bin_dirs", "mpirun"),
     *("ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
+    *("image", "instance_type", "selector", "kubeconfig", "context", "namespace"),
+    *("mpi_agent", "host_network", "start_timeout"),
 )
 """Their names."""
 _OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")

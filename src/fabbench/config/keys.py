@@ -158,11 +158,12 @@ class Targets:
 
 
 _SSH = ("ssh",)
+_PODS = ("kubernetes",)
 _WITH_IMAGES = ("slurm", "kubernetes", "skypilot")
 
 TARGET = Section((
     Key("launcher", LauncherName(), "How its machines are reached and programs are started there."),
-    Key("hosts", Hosts(), "The machines; the first is the head node.", _SSH, required_by=_SSH),
+    Key("hosts", Hosts(), "The machines; the first is the head node.", (*_SSH, *_PODS), required_by=_SSH),
     Key("user", Text("a user", _WORD), "User to log in as, instead of the one in ssh-config.", _SSH),
     Key("port", Whole(1, 65535), "Port of sshd, instead of the one in ssh-config.", _SSH),
     Key("identity", File(), "Private key to log in with, instead of those in ssh-config.", _SSH),
@@ -174,7 +175,7 @@ TARGET = Section((
         "How mpirun reaches the other hosts: with a key made for the run and removed after it, or as it is.",
         _SSH,
     ),
-    Key("lost-after", Whole(1, 86400), "Seconds after which a host that does not answer is given up.", _SSH),
+    Key("lost-after", Whole(1, 86400), "Seconds after which a silent host is given up.", (*_SSH, *_PODS)),
     Key("nodes", Whole(1, 65536), "How many of the hosts are used (--nodes). All if not given."),
     Key("interface", Text("the name of an interface", _WORD), "Network interface of the hosts for TCP."),
     Key("bin-dirs", Texts("a list of folders"), "Folders on the hosts where programs are looked for first."),
@@ -182,6 +183,14 @@ TARGET = Section((
     Key("gpus", Whole(0, 1024), "GPUs of each host, where they are not to be counted."),
     Key("env", Environment(), "Environment of every benchmark on this target."),
     Key("image", Text("the name of an image"), "Container or machine image.", _WITH_IMAGES),
+    Key("kubeconfig", File(), "The kubeconfig; else KUBECONFIG or ~/.kube/config.", _PODS),
+    Key("context", Text("the name of a context"), "Context of the kubeconfig, not the current one.", _PODS),
+    Key("namespace", Text("a namespace", _WORD), "Namespace of the pods, not the context's own.", _PODS),
+    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", _PODS),
+    Key("selector", Text("labels, as kubectl writes them"), "Only nodes with these labels.", _PODS),
+    Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", _PODS),
+    Key("host-network", Flag(), "Pods in the nodes' own network: a variant of its own.", _PODS),
+    Key("start-timeout", Whole(1, 86400), "Seconds to wait for pods until they are ready.", _PODS),
     Key("virtual-nodes", Whole(1, 1024), "Hosts that the GPUs of this machine are divided into.", ("local",)),
     Key("options", Plain(), "What only the launcher knows; it checks this itself."),
 ))  # fmt: skip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
-from fabbench.check import Around
+from fabbench.check import Around, Check
 from fabbench.errors import RequestError
 from fabbench.hosts.found import Probe
 from fabbench.model import Ending, Trial
@@ -28,6 +28,8 @@ class Examined:
     probes: Mapping[str, Probe]
     """Machine → everything that it told of itself."""
     around: Around
+    checks: tuple[Check, ...] = ()
+    """What is known of them without asking them."""
 
 
 class Place(Protocol):

@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.errors import MachineError
-from fabbench.remote.connection import Connection, Done, LostError, Pipe
+from fabbench.remote.connection import Done, LostError
+from fabbench.remote.way import GoneError, Told, Way
 from fabbench.session import FORWARDED
 
 _LEASES = 2
@@ -48,7 +49,7 @@ def agent_script() -> str:
 class RemoteHost:
     """One host of a run."""
 
-    def __init__(self, name: str, connection: Connection, *, token: str, lost_after_s: float) -> None:
+    def __init__(self, name: str, connection: Way, *, token: str, lost_after_s: float) -> None:
         self.name = name
         self.connection = connection
         self.token = token
@@ -100,12 +101,12 @@ class RemoteHost:
         """Let the agent do something that is soon done. Raises MachineError where it fails."""
         return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
 
-    def open(self, mode: str, *words: str) -> Pipe:
+    def open(self, mode: str, *words: str) -> Told:
         """Let the agent do something that takes its time."""
         return self.connection.open(self._agent(mode, *words))
 
     @staticmethod
-    def lines(pipe: Pipe) -> Iterator[str]:
+    def lines(pipe: Told) -> Iterator[str]:
         """Give the lines that the agent, or its program, prints as they come. Raises LostError."""
         lines = pipe.lines()
         for line in lines:
@@ -143,6 +144,8 @@ class RemoteHost:
 
     def _clean(self) -> Sequence[str]:
         try:
+            if isinstance(self.lost, GoneError):
+                return ()
             if self.lost is not None:
                 raise self.lost
             if not self._up.is_set():
@@ -165,6 +168,9 @@ class RemoteHost:
                 try:
                     self.connection.close()
                     self.connection.connect()
+                except GoneError as error:
+                    self.lost = error
+                    return
                 except MachineError as error:
                     self._why = error
                     continue

@@ -12,6 +12,7 @@ from fabbench.plan import Needs, Where
 from fabbench.remote.connection import Connection
 from fabbench.remote.pool import connect_all
 from fabbench.remote.settings import all_settings
+from fabbench.remote.way import Way
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def connected(
                 connection.close()
 
 
-def probe(connection: Connection, where: Where, needs: Needs) -> Probe:
+def probe(connection: Way, where: Where, needs: Needs) -> Probe:
     """Ask a host everything. Raises MachineError where it does not answer."""
     # On standard input: the command line stays short, and any login shell can read it.
     argv = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(where)))

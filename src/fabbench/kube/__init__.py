@@ -1,0 +1,1 @@
+"""Kubernetes: the API, programs in pods, and the objects of a run."""

@@ -1,0 +1,173 @@
+"""Programs in pods, by the API's exec: what `fabbench.remote` needs of a connection, over WebSockets."""
+
+import contextlib
+import json
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fabbench.errors import MachineError
+from fabbench.kube.client import AbsentError, Cluster, kubernetes, translated
+from fabbench.pipes import Lines
+from fabbench.remote.connection import Done, LostError
+from fabbench.remote.way import GoneError
+
+_STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
+_WAKE_S = 0.5
+_LINGER_S = 1.0
+_MOST_ERR = 1000
+# exec has no way to close a program's input: the program reads as many bytes as it is told.
+_FED = 'head -c "$1" | { shift; exec "$@"; }'
+
+
+class PodPipe:
+    """A program in a pod; see `fabbench.remote.pipe.Pipe`."""
+
+    def __init__(self, stream: Any, name: str) -> None:
+        self.status: int | None = None
+        self.err: deque[str] = deque(maxlen=_MOST_ERR)
+        self._stream = stream
+        self._name = name
+        self._out, self._err = Lines(), Lines()
+        self._sending = threading.Lock()
+
+    def send(self, data: bytes) -> None:
+        """Write to its standard input. Raises LostError."""
+        try:
+            with self._sending:
+                self._stream.write_channel(_STDIN, data)
+        except Exception as error:  # what the WebSocket library raises is not all of one kind
+            raise lost(self._name, error) from error
+
+    def lines(self, deadline: float = math.inf) -> Iterator[str]:
+        """Give the lines of standard output as they come, until it ends. Raises LostError."""
+        while True:
+            try:
+                open_still = self._stream.is_open()
+                if open_still:
+                    self._stream.update(timeout=_WAKE_S)
+                out, err = self._read(_STDOUT), self._read(_STDERR)
+            except Exception as error:  # the same
+                raise lost(self._name, error) from error
+            self.err += self._err.feed(err)
+            yield from self._out.feed(out)
+            if not open_still and not out and not err:
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError
+        yield from self._out.rest()
+        self.err += self._err.rest()
+        self._conclude()
+
+    def close(self) -> None:
+        """Let go of the program. It runs on, should it still be running."""
+        with contextlib.suppress(Exception):
+            self._stream.close()
+
+    def _read(self, channel: int) -> bytes:
+        data = self._stream.read_channel(channel) if self._stream.peek_channel(channel) else b""
+        return data if isinstance(data, bytes) else data.encode()
+
+    def _conclude(self) -> None:
+        """Read how it ended, which the API says last. Raises LostError where it does not."""
+        told = self._read(_ERROR)
+        try:
+            status = json.loads(told)
+        except ValueError as error:
+            raise lost(self._name, "it ended without a word") from error
+        if status.get("status") == "Success":
+            self.status = 0
+            return
+        causes = status.get("details", {}).get("causes", ())
+        codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
+        if not codes:
+            raise MachineError(f"No program could be run in {self._name}: {status.get('message', told)}.")
+        self.status = int(codes[0])
+
+
+class PodConnection:
+    """One container of a pod; see `fabbench.remote.connection.Connection`."""
+
+    def __init__(self, cluster: Cluster, pod: str, container: str, why: Callable[[str], str] = str) -> None:
+        """`why` says of a pod's name what became of it, should it not run any more."""
+        self.name = pod
+        self._why = why
+        self._cluster = cluster
+        self._container = container
+        self._pipes: list[PodPipe] = []
+        self.host_key = ("", "")
+        """The type and the base64 of the key of the pod's sshd, where it has one."""
+
+    def connect(self) -> None:
+        """See that the pod is there and runs. Raises GoneError where not, MachineError for no answer."""
+        path = f"/api/v1/namespaces/{self._cluster.namespace}/pods/{self.name}"
+        try:
+            pod = self._cluster.get(path)
+        except AbsentError:
+            raise GoneError(
+                f"The pod {self.name} was removed.", hint="Look who did: see its events."
+            ) from None
+        phase = pod.get("status", {}).get("phase")
+        if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
+            raise GoneError(f"The pod {self.name} does not run any more ({phase}). {self._why(self.name)}")
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
+        """Run a program to its end. Raises LostError, and MachineError when it takes longer."""
+        words = ("sh", "-c", _FED, "sh", str(len(stdin)), *argv) if stdin else tuple(argv)
+        pipe = self.open(words)
+        try:
+            if stdin:
+                pipe.send(stdin)
+            out = list(pipe.lines(time.monotonic() + timeout_s))
+        except TimeoutError:
+            raise MachineError(
+                f"{argv[0]} in {self.name} took longer than {timeout_s:g} s: it was given up."
+            ) from None
+        finally:
+            pipe.close()
+        return Done(-1 if pipe.status is None else pipe.status, out, list(pipe.err))
+
+    def open(self, argv: Sequence[str]) -> PodPipe:
+        """Start a program that runs on. Raises LostError, and MachineError where it cannot be started."""
+        library = kubernetes()
+        core = self._cluster.core()
+        try:
+            self.connect()
+            with translated(f"exec in {self.name}"):
+                stream = library.stream.stream(
+                    core.connect_get_namespaced_pod_exec,
+                    self.name,
+                    self._cluster.namespace,
+                    container=self._container,
+                    command=list(argv),
+                    stdin=True,
+                    stdout=True,
+                    stderr=True,
+                    tty=False,
+                    binary=True,
+                    _preload_content=False,
+                )
+        except GoneError as error:
+            raise LostError(str(error), hint=error.hint) from error
+        except MachineError as error:
+            raise LostError(str(error), hint=error.hint) from error
+        pipe = PodPipe(stream, self.name)
+        self._pipes.append(pipe)
+        return pipe
+
+    def close(self) -> None:
+        """Let go of all programs; they run on."""
+        for pipe in self._pipes:
+            pipe.close()
+        self._pipes.clear()
+
+
+def lost(name: str, why: object) -> LostError:
+    """Say that a connection broke."""
+    return LostError(
+        f"The connection to the pod {name} broke: {str(why) or type(why).__name__}.",
+        hint="Is the pod there, its node, the cluster's API?",
+    )

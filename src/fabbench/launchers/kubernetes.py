@@ -1,0 +1,153 @@
+"""The launcher ``kubernetes``: pods on nodes of a cluster, with nothing installed there."""
+
+import contextlib
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fabbench.check import Around
+from fabbench.errors import MachineError
+from fabbench.inventory import inventory
+from fabbench.kube.client import Cluster, cluster
+from fabbench.kube.found import nodes, require_rights
+from fabbench.kube.objects import RunObjects
+from fabbench.kube.pipe import PodConnection
+from fabbench.launchers import Examined, Progress
+from fabbench.plan import Host, Needs, Where
+from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, SSH, Asked, SshKey
+from fabbench.pods.checks import check_nodes
+from fabbench.pods.choice import Wish, choose
+from fabbench.pods.images import DEFAULT
+from fabbench.pods.nodes import Node
+from fabbench.pods.share import Share, share_of
+from fabbench.pods.workload import CONTAINER
+from fabbench.remote import keys
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.place import RemotePlace, agents
+from fabbench.remote.pool import each
+from fabbench.remote.reach import all_well, probe
+from fabbench.remote.session import Allocation
+
+_START_S = 300.0
+_LONGEST_S = 6 * 3600
+
+
+class Kubernetes:
+    """The launcher ``kubernetes``."""
+
+    name = "kubernetes"
+
+    @contextlib.contextmanager
+    def open(self, where: Where, needs: Needs) -> Iterator[RemotePlace]:
+        """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
+        settings = where.settings
+        site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
+        require_rights(site)
+        seen = nodes(site)
+        chosen = choose(seen, _wish(where, needs))
+        share = share_of(chosen, gpus=needs.mpi)
+        asked = _asked(where, share, chosen)
+        with RunObjects(site, asked) as objects:
+            limit_s = float(settings.get("start_timeout") or _START_S)
+            pods = objects.wait(limit_s, seen, _tell)
+            by_name = _by_node(pods, site, objects)
+            found = inventory(
+                replace(where, gpus=_gpus(where, share)),
+                all_well(each(by_name, lambda connection: probe(connection, where, needs))),
+                needs,
+            )
+            remotes = _remotes(by_name, settings)
+            with agents(remotes):
+                agent = _mpi_agent(asked, found.hosts, remotes) if needs.mpi else ()
+                yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
+
+    def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
+        """Look at the cluster's nodes."""
+        del needs, full
+        settings = where.settings
+        site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
+        progress("looking at the nodes", 0, 1)
+        return Examined(probes={}, around=Around(), checks=check_nodes(nodes(site)))
+
+
+LAUNCHER = Kubernetes()
+
+
+def _wish(where: Where, needs: Needs) -> Wish:
+    settings = where.settings
+    return Wish(
+        count=where.nodes,
+        instance_type=str(settings.get("instance_type") or ""),
+        names=where.hosts,
+        selector=str(settings.get("selector") or ""),
+        needs_gpu=needs.mpi and where.gpus is None,
+        tolerations=tuple(settings.get("tolerations") or ()),
+    )
+
+
+def _asked(where: Where, share: Share, chosen: Sequence[Node]) -> Asked:
+    settings = where.settings
+    ssh = settings.get("mpi_agent") != "exec"
+    pair = keys.new_key() if ssh else None
+    return Asked(
+        run=secrets.token_hex(4),
+        count=len(chosen),
+        share=share,
+        deadline_s=_LONGEST_S,
+        image=str(settings.get("image") or DEFAULT),
+        hostnames=tuple(node.hostname for node in chosen),
+        agent="ssh" if ssh else "exec",
+        key=SshKey(public=pair.public, private=pair.private.decode()) if pair else None,
+        host_network=bool(settings.get("host_network")),
+    )
+
+
+def _gpus(where: Where, share: Share) -> int | None:
+    """Count the GPUs of a pod: those that it was given, unless the user says a number."""
+    return share.gpus if where.gpus is None and share.gpus else where.gpus
+
+
+def _tell(sentence: str) -> None:
+    sys.stderr.write(f"{sentence}\n")
+
+
+def _by_node(
+    pods: Sequence[Mapping[str, Any]], site: Cluster, objects: RunObjects
+) -> dict[str, PodConnection]:
+    """Give a way into every pod, by the name of its node."""
+    return {
+        pod["spec"]["nodeName"]: PodConnection(site, pod["metadata"]["name"], CONTAINER, objects.why)
+        for pod in pods
+    }
+
+
+def _remotes(by_name: Mapping[str, PodConnection], settings: Mapping[str, Any]) -> tuple[RemoteHost, ...]:
+    token = secrets.token_hex(6)
+    lost_after_s = float(settings.get("lost_after") or 60)
+    return tuple(
+        RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
+        for name, connection in by_name.items()
+    )
+
+
+def _mpi_agent(asked: Asked, hosts: Sequence[Host], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+    """Say how mpirun reaches the other pods, and make the first one know their host keys."""
+    if len(remotes) == 1:
+        return ()
+    if asked.agent == "exec":
+        raise MachineError("mpirun over exec is not there yet.")
+    read = all_well(each({remote.name: remote for remote in remotes}, _host_key))
+    lines = [f"[{host.address}]:{asked.port} {read[host.name]}\n" for host in hosts]
+    remotes[0].run("put", KNOWN_HOSTS, stdin="".join(lines).encode())
+    return SSH
+
+
+def _host_key(remote: RemoteHost) -> str:
+    """Read the public host key of a pod's sshd: its type and base64."""
+    done = remote.connection.run(("cat", HOST_KEY))
+    words = " ".join(done.out).split()
+    if done.status or len(words) < 2:
+        raise MachineError(f"The pod on {remote.name} has no host key: its sshd did not start.")
+    return " ".join(words[:2])
