@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fabbench.pods.ended import explain_killed
 from fabbench.pods.nodes import read_nodes
 from fabbench.pods.pending import Explanation, explain, explain_job, explain_refusal
 from pod_objects import EFA, FOLDER, GPU, node_object, pod_object
@@ -177,6 +178,17 @@ ENDED = SAID["ended"]
 def test_what_ended_a_pod_is_told(status: dict[str, Any], code: str, text: str) -> None:
     found = sound(explain(placed(phase="Failed", **status)))
     assert (found.code, text in found.text, found.final) == (code, True, True), found
+
+
+def test_a_program_that_was_killed_for_its_memory_is_told() -> None:
+    v2, v1 = "low 0\nhigh 0\nmax 31\noom 2\noom_kill {}\n", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+    for form in (v1, v2):
+        assert explain_killed(placed(), form.format(1), form.format(1)) is None
+        found = sound(explain_killed(placed(), form.format(1), form.format(2)))
+        assert found.text.startswith(
+            "A program in the pod fabbench-a-0 was killed at the pod's limit of 50 GiB"
+        )
+    assert explain_killed(placed(), "", "") is None
 
 
 def test_a_lost_node_is_told_before_the_pod_knows() -> None:

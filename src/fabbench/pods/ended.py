@@ -4,6 +4,7 @@ Reasons and wordings: the kubelet (pkg/kubelet: eviction, lifecycle, container r
 preemption, and the taint manager of the controller manager.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,7 +13,11 @@ from fabbench.pods.nodes import requests
 
 LEASE_ENDED, NOT_RUNNABLE, NO_PROGRAM, TERMINATED, KILLED = 75, 126, 127, 143, 137
 """Exit statuses that keep.sh and shells give a meaning."""
+OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Files in a pod that count programs killed for its memory: of cgroups v2 and v1. Where the kernel ends a
+program that was started in a running pod, the pod goes on and its status says nothing."""
 
+_OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
     words(
         r"^Evicted: (?P<why>.*)",
@@ -112,6 +117,12 @@ def explain_end(pod: Mapping[str, Any]) -> Explanation | None:
     return None
 
 
+def explain_killed(pod: Mapping[str, Any], before: str, after: str) -> Explanation | None:
+    """Explain a program that was killed in a pod, from what `OOM_COUNTERS` said before and after."""
+    counts = [sum(map(int, _OOM_KILL.findall(text))) for text in (before, after)]
+    return _oom("A program in the pod", pod) if counts[1] > counts[0] else None
+
+
 def names(pod: Mapping[str, Any]) -> dict[str, str]:
     """Name a pod, its node and its image, for sentences."""
     spec = pod.get("spec") or {}
@@ -146,15 +157,15 @@ def _container(
 ) -> Explanation | None:
     code, reason, said = state.get("exitCode", 0), state.get("reason", ""), brief(state.get("message") or "")
     if reason == "OOMKilled":
-        return _oom(pod, known)
+        return _oom("The pod", pod)
     if reason in {"StartError", "ContainerCannotRun"}:
         return first(_STARTS, said, **known) or _exit(code, said, known)
     return _exit(code, said, known)
 
 
-def _oom(pod: Mapping[str, Any], known: Mapping[str, str]) -> Explanation:
-    limit = requests(pod).get("memory", 0)
-    text = f"The pod {known['pod']} was killed at its limit of {limit / (1 << 30):.3g} GiB of memory."
+def _oom(who: str, pod: Mapping[str, Any]) -> Explanation:
+    name, limit = names(pod)["pod"], requests(pod).get("memory", 0) / (1 << 30)
+    text = f"{who} {name} was killed at the pod's limit of {limit:.3g} GiB of memory."
     advice = "Shared memory counts too: measure smaller sizes or fewer ranks, or give pods more memory."
     return Explanation(code="oom-killed", text=text, advice=advice)
 
