@@ -89,9 +89,13 @@ clean() {
     rm -rf "$folder" || echo "left folder $folder"
 }
 
-# What programs print while there is no room is lost. `keep` looks for that all the time.
+# What programs print while there is no room is lost. `keep` looks for that all the time. Each time a new file:
+# one that is written again has its own room.
 room() {
-    { echo . >"$folder/room" && [ -s "$folder/room" ]; } 2>/dev/null
+    { echo . >"$folder/room.$$" && [ -s "$folder/room.$$" ]; } 2>/dev/null
+    set -- "$?"
+    rm -f "$folder/room.$$"
+    return "$1"
 }
 
 there_was_room() {
