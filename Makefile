@@ -2,11 +2,12 @@
 # SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint docs reference bench score clean
+.PHONY: help demo test test-slow test-cluster lint docs reference bench score clean
 
 help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
 	@echo 'make test   run the tests'
+	@echo 'make test-slow  run the tests that take their time: faults of hosts'
 	@echo 'make test-cluster  run the tests on a Kubernetes cluster of this machine (first compiles it: minutes)'
 	@echo 'make lint   ruff and mypy'
 	@echo 'make docs   check the documentation against the program'
@@ -25,6 +26,10 @@ demo:
 test:
 	@setup/prepare dev
 	.venv/bin/python -m pytest $(ARGS)
+
+test-slow:
+	@setup/prepare dev
+	.venv/bin/python -m pytest -m slow $(ARGS)
 
 test-cluster:
 	@setup/prepare dev

@@ -15,7 +15,7 @@ from ssh_faults import SIZES, SLOW, Going, going, sizes, slowly, tcp
 from ssh_runs import nccl, nothing_left, pingpong
 from ssh_runs import run as ssh_run
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 NOTICES = ("ClientAliveInterval 2", "ClientAliveCountMax 2")
 """sshd's own sessions end too where a network does not come back: hours later, if nothing is said."""

@@ -14,7 +14,7 @@ from lab_hosts import Labs, standin
 from ssh_faults import SLOW, Going, going, sizes, slowly, tcp
 from ssh_runs import STORE, nccl, nothing_left, the_run
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -11,7 +11,7 @@ from lab_hosts import Labs, standin
 from ssh_faults import SLOW, going
 from ssh_runs import nccl, nothing_left, run
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 KEYS = ".ssh/authorized_keys"
 TWO_PLACES = ("AuthorizedKeysFile /etc/ssh/keys .ssh/authorized_keys",)
