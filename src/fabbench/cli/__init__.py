@@ -17,6 +17,7 @@ from fabbench.errors import Exit, FabbenchError
 
 COMMANDS: Mapping[str, str] = {
     "run": "Measure on real machines, and compare.",
+    "render": "Print what would be run elsewhere: a script or manifests.",
     "check": "Find out what is wrong with machines, and what to do about it.",
     "parse": "Read logs of benchmarks and print their results.",
     "explain": "Say what the logs prove about the network, and what to do about what they show.",

@@ -1,7 +1,7 @@
 """``fabbench run``: a group with one command for each benchmark that can be started."""
 
 import importlib
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -39,3 +39,10 @@ def command() -> None:
     The first arm is the one in question, the last one the base. Everything is kept in a run directory, also
     when the run is interrupted. `fabbench runs` lists them.
     """
+
+
+@command.result_callback()
+def _start(asked: tuple[Any, ...]) -> None:
+    """Run what was asked for: `fabbench.cli.run_options.Asked`, which a command gives."""
+    # By name, as the benchmarks' commands are: fabbench.cli.config asks this module which there are.
+    importlib.import_module("fabbench.cli.run_start").start(*asked)

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from fabbench.cli.run_mpi_options import behind_dashes
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _PROGRAMS = (
     *("fi_rma_bw", "fi_rma_pingpong", "fi_rdm_tagged_bw", "fi_rdm_tagged_pingpong", "fi_rdm_pingpong"),
@@ -67,7 +66,7 @@ _PROGRAMS = (
     help="End what takes longer: all NICs, or each with --one-by-one.",
 )
 @behind_dashes
-def fabtests(**options: Any) -> None:
+def fabtests(**options: Any) -> Asked:
     """Run a program of libfabric's fabtests: a server and a client process for each NIC, all at once.
 
     NIC by NIC of the first host with that of the last one. Under the comparison stand the mean and the sum of
@@ -83,4 +82,4 @@ def fabtests(**options: Any) -> None:
     given = own(options)
     sizes = tuple(dict.fromkeys(size(text) for text in given["sizes"])) or (SIZE,)
     work = FabtestsWork(**{**given, "sizes": sizes})
-    start(Wanted.of(options), "fabtests", work, {**given, "sizes": ",".join(map(str, sizes))})
+    return Asked(Wanted.of(options), "fabtests", work, {**given, "sizes": ",".join(map(str, sizes))})

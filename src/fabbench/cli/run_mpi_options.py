@@ -1,19 +1,20 @@
 """Options of the benchmarks that mpirun starts."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
+from fabbench.cli.run_options import Asked
 from fabbench.errors import RequestError
 
+Command: TypeAlias = Callable[..., Asked]
 
-def limits(
-    timeout_s: float, silence_s: float = 300.0
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
+
+def limits(timeout_s: float, silence_s: float = 300.0) -> Callable[[Command], Command]:
     """Add the limits of time: of one program from its start to its end, and of its silence."""
 
-    def add(function: Callable[..., None]) -> Callable[..., None]:
+    def add(function: Command) -> Command:
         function = click.option(
             "--silence",
             "silence_s",
@@ -36,7 +37,7 @@ def limits(
     return add
 
 
-def behind_dashes(function: Callable[..., None]) -> Callable[..., None]:
+def behind_dashes(function: Command) -> Command:
     """Take the words behind ``--`` for the program."""
     return click.argument(
         "extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTIONS]", callback=_options

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from fabbench.cli.run_mpi_options import behind_dashes, limits
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _LARGEST_OVER_SOCKETS = 4 << 30
 
@@ -59,7 +58,7 @@ _LARGEST_OVER_SOCKETS = 4 << 30
 )
 @limits(1800.0)
 @behind_dashes
-def nccl(**options: Any) -> None:
+def nccl(**options: Any) -> Asked:
     """Run nccl-tests with mpirun: one rank for each GPU, one program for each collective.
 
     Every arm names its network, so that NCCL fails instead of taking another one, and NCCL's debug lines have
@@ -87,4 +86,4 @@ def nccl(**options: Any) -> None:
     wanted = Wanted.of(options)
     if sizes.last > _LARGEST_OVER_SOCKETS and {"tcp", "ab"} & set(wanted.fabrics):
         click.echo("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.", err=True)
-    start(wanted, "nccl", work, given)
+    return Asked(wanted, "nccl", work, given)

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from fabbench.cli.run_mpi_options import behind_dashes, limits
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
 @click.command(cls=RunCommand, short_help="NVSHMEM's perftests between GPUs.")
@@ -44,7 +43,7 @@ from fabbench.cli.run_start import start
 )
 @limits(900.0)
 @behind_dashes
-def nvshmem(**options: Any) -> None:
+def nvshmem(**options: Any) -> Asked:
     """Run NVSHMEM's perftests with mpirun: two PEs, or one for each GPU in collectives.
 
     The fabrics are efa, ib, roce, ucx, cxi, verbs, and p2p inside one host: NVSHMEM has no sockets. Its debug
@@ -66,4 +65,4 @@ def nvshmem(**options: Any) -> None:
         **{name: given[name] for name in ("iterations", "warmup", "pes_per_host", "nics_per_pe")},
         **{name: given[name] for name in ("timeout_s", "silence_s")},
     )
-    start(wanted, "nvshmem", work, given)
+    return Asked(wanted, "nvshmem", work, given)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,6 +12,7 @@ from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
     from fabbench.config import Config
+    from fabbench.plan import Work
 
 _ARM_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 _FORMATS = ("markdown", "csv", "json", "terminal")
@@ -92,7 +93,7 @@ _OPTIONS = (
 )
 
 
-def shared_options(function: Callable[..., None]) -> Callable[..., None]:
+def shared_options(function: Callable[..., "Asked"]) -> Callable[..., "Asked"]:
     """Add the options that every benchmark has."""
     for option in reversed(_OPTIONS):
         function = option(function)
@@ -121,6 +122,16 @@ class Wanted:
         """Take the shared options out of a command's."""
         place = {name: given[name] for name in options.WHERE}
         return cls(place=place, **{name: given[name] for name in cls.__slots__ if name != "place"})
+
+
+class Asked(NamedTuple):
+    """What a benchmark's command was asked for."""
+
+    wanted: Wanted
+    benchmark: str
+    work: "Work"
+    given: Mapping[str, Any]
+    """The benchmark's own options, for the record."""
 
 
 def own(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from fabbench.cli.run_mpi_options import behind_dashes
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
 
@@ -66,7 +65,7 @@ _TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_la
     help="End a device that takes longer; all of them with --together.",
 )
 @behind_dashes
-def perftest(**options: Any) -> None:
+def perftest(**options: Any) -> Asked:
     """Run a program of linux-rdma perftest: a server and a client process for each RDMA device.
 
     Device by device of the first host with that of the last one. Under the comparison stand the mean and the
@@ -83,4 +82,4 @@ def perftest(**options: Any) -> None:
     work = PerftestWork(
         **{**given, "sizes": tuple(dict.fromkeys(size(text) for text in given["sizes"]))},
     )
-    start(Wanted.of(options), "perftest", work, {**given, "sizes": ",".join(map(str, work.sizes))})
+    return Asked(Wanted.of(options), "perftest", work, {**given, "sizes": ",".join(map(str, work.sizes))})

@@ -4,8 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
 @click.command(cls=RunCommand, short_help="Latency and bandwidth of fi_pingpong between two processes.")
@@ -43,7 +42,7 @@ from fabbench.cli.run_start import start
     metavar="SECONDS",
     help="End a size that takes longer.",
 )
-def pingpong(**options: Any) -> None:
+def pingpong(**options: Any) -> Asked:
     """Run libfabric's fi_pingpong: a server and a client process for each size.
 
     Which provider, domain and addresses were used is read from the program, and an arm that used others than
@@ -67,4 +66,4 @@ def pingpong(**options: Any) -> None:
         all_domains=given["all_domains"],
         check=given["check"],
     )
-    start(Wanted.of(options), "pingpong", work, {**given, "sizes": ",".join(map(str, work.sizes))})
+    return Asked(Wanted.of(options), "pingpong", work, {**given, "sizes": ",".join(map(str, work.sizes))})

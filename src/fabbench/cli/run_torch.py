@@ -5,8 +5,7 @@ from typing import Any
 import click
 
 from fabbench.cli.run_mpi_options import limits
-from fabbench.cli.run_options import RunCommand, Wanted, own, shared_options
-from fabbench.cli.run_start import start
+from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
 @click.command(cls=RunCommand, short_help="all_reduce of torch.distributed between GPUs.")
@@ -51,7 +50,7 @@ from fabbench.cli.run_start import start
     help="NICs that each rank must have used. All of the fabric that the hosts have if not given; 0: any.",
 )
 @limits(900.0)
-def torch(**options: Any) -> None:
+def torch(**options: Any) -> Asked:
     """Run fabbench's own all_reduce program with mpirun: one rank for each GPU.
 
     The program is copied to the hosts; they need torch. As it comes it measures what Modal's multi-node
@@ -70,4 +69,4 @@ def torch(**options: Any) -> None:
     sizes = tuple(dict.fromkeys(size(text) for text in given["sizes"]))
     program = (files("fabbench") / "programs" / FILE).read_text("utf-8")
     work = TorchWork(program=program, **{**given, "sizes": sizes})
-    start(Wanted.of(options), "torch", work, {**given, "sizes": ",".join(map(str, sizes))})
+    return Asked(Wanted.of(options), "torch", work, {**given, "sizes": ",".join(map(str, sizes))})

@@ -1,0 +1,163 @@
+"""``fabbench render``: the commands of ``fabbench run``, stopped before anything is contacted."""
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from fabbench.cli.run import RunGroup
+from fabbench.cli.run_options import Asked, RunCommand, environment
+from fabbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from fabbench.plan import Where
+
+_NODES = 2
+_OF_RUNS = (
+    *("on", "hosts", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
+    *("kubeconfig", "context", "start_timeout"),
+    *("keep_going", "gates", "baseline", "metric", "form", "store"),
+)
+"""What has a meaning only where something is run."""
+_OF_ALL = ("nodes", "gpus", "interface", "bin_dirs", "mpirun")
+_TYPE = "instance_type"
+
+
+class _Rendered(NamedTuple):
+    """What is to be written, and as what."""
+
+    asked: Asked
+    form: str
+    instance_type: str | None
+
+
+class _RenderCommand(RunCommand):
+    """A command of ``fabbench run`` with the options of ``fabbench render``."""
+
+    own: tuple[str, ...] = ()
+    """Options that the command of ``fabbench run`` does not have."""
+
+    def invoke(self, ctx: click.Context) -> _Rendered:
+        """Read what is to be measured, and as what it is to be written."""
+        for option in self.params:
+            given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+            if option.name in _OF_RUNS and given:
+                raise RequestError(
+                    f"{max(option.opts, key=len)} belongs to fabbench run: rendering asks no machine.",
+                    hint="--instance-type and --nodes say what the machines are.",
+                )
+        form, instance_type = ctx.params["as_form"], ctx.params[_TYPE]
+        for name in self.own:
+            del ctx.params[name]
+        return _Rendered(super().invoke(ctx), form, instance_type)
+
+
+class RenderGroup(RunGroup):
+    """Makes the command of a benchmark from that of ``fabbench run``."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of one benchmark, and give it the options of rendering."""
+        found = super().get_command(ctx, cmd_name)
+        return None if found is None else _rendering(found)
+
+
+@click.group(cls=RenderGroup, short_help="Print what would be run elsewhere: a script or manifests.")
+def command() -> None:
+    """Print what would be run elsewhere, and contact nothing.
+
+    The document runs every arm, interleaved and repeated as fabbench run does it. `fabbench parse` and
+    `fabbench compare` read what it prints.
+
+    Example: fabbench render nccl --ab --as script --instance-type p5.48xlarge >nccl.sh
+    """
+
+
+@command.result_callback()
+def _print(rendered: _Rendered) -> None:
+    """Plan it for machines as the catalogue has them, and print the document."""
+    from fabbench.instances import instance
+    from fabbench.offline import inventory_of, require_names
+    from fabbench.plan import Request, plan
+    from fabbench.rendering import Job, rendering_named
+
+    wanted, benchmark, work, given = rendered.asked
+    rendering = rendering_named(rendered.form)
+    where = _where(wanted.place, rendered)
+    inventory = inventory_of(
+        rendered.instance_type,
+        where.nodes or _NODES,
+        where=where,
+        needs=work.needs,
+        devices=given.get("devices", ()),
+    )
+    request = Request(
+        benchmark=benchmark,
+        target=where.target,
+        where=where,
+        fabrics=wanted.fabrics,
+        repeats=wanted.repeats,
+        env=environment(wanted.env),
+        options=given,
+    )
+    planned = plan(request, inventory, work)
+    require_names(planned)
+    found = instance(rendered.instance_type) if rendered.instance_type else None
+    job = Job(plan=planned, request=request, inventory=inventory, instance=found)
+    click.echo(rendering.render(job), nl=False)
+
+
+def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":
+    """Say what the machines are to be: the options, and nothing that is found out."""
+    from fabbench.plan import Where
+
+    given = {name: value for name, value in place.items() if value not in {None, (), False}}
+    of_all = {name: given.pop(name) for name in _OF_ALL if name in given}
+    settings = {name: value for name, value in given.items() if name not in _OF_RUNS}
+    return Where(target=rendered.form, launcher=rendered.form, settings=settings, **of_all)
+
+
+def _rendering(run: click.Command) -> click.Command:
+    """Make the command: what belongs to runs is there with its usual values, and is not shown."""
+    from fabbench.rendering import renderings
+
+    own = (
+        click.Option(
+            ["--as", "as_form"],
+            required=True,
+            type=click.Choice(sorted(renderings())),
+            help="What to print.",
+        ),
+        click.Option(
+            ["--instance-type"],
+            metavar="TYPE",
+            help="The EC2 instance type of all hosts: it says how many GPUs and EFA interfaces they have.",
+        ),
+    )
+    shared = {option.name for option in run.params}
+    added = [option for option in own if option.name not in shared]
+    made = _RenderCommand(
+        run.name,
+        callback=run.callback,
+        params=[*added, *(_shown(option) for option in run.params)],
+        help=_first_paragraphs(run.help or ""),
+        short_help=run.short_help,
+    )
+    made.own = tuple(option.name or "" for option in added)
+    return made
+
+
+def _shown(option: click.Parameter) -> click.Parameter:
+    """Hide an option of runs; say of --nodes what it means here."""
+    if not isinstance(option, click.Option) or option.name not in {*_OF_RUNS, "nodes"}:
+        return option
+    changed = copy.copy(option)
+    changed.hidden = option.name != "nodes"
+    changed.help = f"How many hosts. {_NODES} if not given."
+    return changed
+
+
+def _first_paragraphs(text: str) -> str:
+    """Leave out the examples, which are those of runs."""
+    return text.partition("Example:")[0].rstrip()

@@ -1,0 +1,67 @@
+"""Documents that run a plan somewhere else: a script, a batch job, manifests. Pure.
+
+A format is one module (or package) here that ends in ``RENDERING: Rendering = …``; it is found without
+editing a list. What it gives is, byte for byte, what a launcher of that name submits.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from fabbench.errors import RequestError
+from fabbench.instances import Instance
+from fabbench.model import Plan
+from fabbench.plan import Inventory, Request
+from fabbench.script import Way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a document is made from."""
+
+    plan: Plan
+    request: Request
+    """As asked for; `request.where.settings` has what only some formats know (`image`, `namespace`, …)."""
+    inventory: Inventory
+    instance: Instance | None = None
+    """The type of all hosts; None: it is not known."""
+
+    def way(self, hosts: str, **more: Any) -> Way:
+        """Give the way of a script in the document: `hosts` prints the hosts, `more` as `Way` has it."""
+        first = self.inventory.hosts[0]
+        usual: dict[str, Any] = {"programs": first.programs, "interface": first.interface}
+        if first.mpi is not None:
+            usual["mpirun"] = first.mpi.program
+        return Way(hosts=hosts, **{**usual, **more})
+
+
+class Rendering(Protocol):
+    """One format."""
+
+    @property
+    def name(self) -> str:
+        """The name for ``--as``."""
+
+    def render(self, job: Job) -> str:
+        """Write the document, with a newline at its end. Raises RequestError for what it cannot express."""
+
+
+@cache
+def renderings() -> Mapping[str, Rendering]:
+    """Every format found in this package, by name."""
+    found: dict[str, Rendering] = {}
+    for module in pkgutil.iter_modules(__path__):
+        rendering = getattr(importlib.import_module(f"{__name__}.{module.name}"), "RENDERING", None)
+        if rendering is not None:
+            found[rendering.name] = rendering
+    return found
+
+
+def rendering_named(name: str) -> Rendering:
+    """Give one format; raises RequestError that lists those there are."""
+    if name not in renderings():
+        raise RequestError(f"There is no format {name}.", hint=f"One of {', '.join(sorted(renderings()))}.")
+    return renderings()[name]

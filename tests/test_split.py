@@ -1,0 +1,97 @@
+"""One stream of lines as the executions of a plan. The lines are those of a script's, put together here."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fabbench import markers
+from fabbench.model import Ending, Plan, Trial
+from fabbench.split import Split
+from script_plans import pingpong
+
+PLAN = pingpong("tcp", "tcp", repeats=1)
+ONE, TWO = PLAN.trials
+
+
+def step(trial: Trial, index: int, *lines: str, status: int | None = 0) -> list[str]:
+    of = trial.steps[index]
+    return [markers.begin(of.id, of.facts), *lines, markers.end(of.id, status)]
+
+
+def taken(lines: Sequence[str], plan: Plan = PLAN) -> list[tuple[list[str], Ending]]:
+    """What each trial gets, and how it ended."""
+    split, out = Split(lines), []
+    for trial in plan.trials:
+        got: list[str] = []
+        execution = split.execute(trial)
+        while True:
+            try:
+                got.append(next(execution))
+            except StopIteration as end:
+                out.append((got, end.value))
+                break
+    return out
+
+
+def test_each_trial_gets_its_own_lines() -> None:
+    first, second = [*step(ONE, 0, "a"), *step(ONE, 1, "b")], [*step(TWO, 0, "c"), *step(TWO, 1, "d")]
+    (one, ended), (two, ended_too) = taken(["before", *first, *second, "after"])
+    assert (one, two) == (["before", *first], [*second, "after"])
+    assert ended == ended_too == Ending(status=0, planned_sizes=(64, 1024))
+
+
+@pytest.mark.parametrize(
+    "prefix", ["(head, rank=0, pid=2123) ", "[pod/launcher-x7/main] ", "2026-01-01T00:00:00.1Z "]
+)
+def test_a_launchers_prefixes_stay_and_do_not_matter(prefix: str) -> None:
+    lines = [f"{prefix}{line}" for line in [*step(ONE, 0), *step(ONE, 1), *step(TWO, 0), *step(TWO, 1)]]
+    (one, _), (two, ended) = taken(lines)
+    assert (one, two) == (lines[:4], lines[4:])
+    assert ended.status == 0
+
+
+def test_a_step_that_failed_is_the_end_of_its_trial_alone() -> None:
+    (_, failed), (_, fine) = taken([*step(ONE, 0, status=7), *step(TWO, 0), *step(TWO, 1)])
+    assert (failed.status, failed.stopped) == (7, "")
+    assert (fine.status, fine.stopped) == (0, "")
+
+
+def test_a_step_that_was_ended_says_why() -> None:
+    why = "Step 64 B was ended after 60 s: the server was not ready."
+    ((_, ended), _) = taken(step(ONE, 0, f"fabbench: {why}", status=None))
+    assert (ended.timed_out, ended.status) == (why, None)
+
+
+def test_a_job_that_was_stopped_says_so() -> None:
+    why = "The script was stopped by SIGTERM in step 64."
+    ((_, ended), (_, never)) = taken(step(ONE, 0, f"fabbench: {why}", status=None))
+    assert ended.stopped == why
+    assert never.stopped == "The job ended, or went on, without this execution."
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (step(ONE, 0)[:1], "The output ends in step 64."),
+        (step(ONE, 0), "The output ends after 1 of 2 steps."),
+    ],
+)
+def test_an_output_that_ends_too_early(lines: list[str], said: str) -> None:
+    ((_, ended), _) = taken(lines)
+    assert ended.stopped == said
+
+
+def test_one_arm_alone() -> None:
+    lines = [*step(TWO, 0), *step(TWO, 1)]
+    (one, never), (two, ended) = taken(lines)
+    assert (one, two) == ([], lines)
+    assert never.stopped
+    assert ended.status == 0
+
+
+def test_a_job_that_begins_anew_counts_from_where_it_was_interrupted() -> None:
+    done = [*step(ONE, 0), *step(ONE, 1)]
+    cut, again = step(TWO, 0)[:1], [*step(TWO, 0), *step(TWO, 1)]
+    (one, _), (two, ended) = taken([*done, *cut, *done, *again])
+    assert (one, two) == (done, [*cut, *again])
+    assert (ended.status, ended.stopped) == (0, "")
