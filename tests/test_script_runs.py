@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import pytest
 
@@ -9,7 +10,7 @@ from fabbench.model import Command, Outcome, Shape, Step
 from fabbench.script import Reach, Way
 from fabbench.script.way import named
 from lab import HOME, Lab, processes
-from lab_hosts import Labs, Mpi, standin
+from lab_hosts import STANDIN, Labs, Mpi, standin
 from script_plans import PROGRAMS, WAY, judged, nccl, of_steps, pair, pingpong, put, run
 
 pytestmark = pytest.mark.lab
@@ -205,3 +206,46 @@ def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:
     site[0].path(HOME / "script.done").unlink()
     first.stdout += second.stdout
     assert [log.outcome for log in judged(first, of).values()] == [Outcome.OK, Outcome.OK]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: bool) -> None:
+    """Also where the script runs on none of the hosts, as in the launcher of an MPIJob."""
+    site = lab(2, trust=True)
+    before = site.traces()
+    listen = "import socket,sys; s=socket.create_server(('', int(sys.argv[1]))); s.accept(); print('heard')"
+    knock = "import socket,sys,time; time.sleep(2); socket.create_connection((sys.argv[2], int(sys.argv[1])))"
+    server, client = (
+        (sys.executable, "-c", listen, "{port}"),
+        (sys.executable, "-c", knock, "{port}", "{server}"),
+    )
+    of = of_steps(*(pair(server, client, name) for name in "abc"), together=True)
+    begun = time.monotonic()
+    done = run(site, of, Way(hosts=WAY.hosts, reach=Reach.SSH if here else Reach.MPIRUN, here=here))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout == "".join(
+        f"#@fabbench begin 000-tcp-r1/{name}\n[fabbench:server] heard\n#@fabbench end 000-tcp-r1/{name} 0\n"
+        for name in "abc"
+    )
+    assert time.monotonic() - begun < 20
+    assert left(site, before) == []
+
+
+def test_what_render_prints_runs(lab: Labs) -> None:
+    """The bytes that the command prints, on hosts that it has never seen; fabbench parse reads the log."""
+    site = lab(2, trust=True)
+    words = ["render", "nccl", "--as", "script", "--fabric", "ofi-tcp", "--fabric", "tcp", "--repeat", "2"]
+    more = ["--gpus", "1", "--bin-dir", str(STANDIN), "--mpirun", "/usr/bin/mpirun", "-e", "1K"]
+    rendered = site.run([sys.executable, "-m", "fabbench", *words, *more], check=True)
+    site[0].path(HOME / "script").write_text(rendered.stdout)
+    done = site[0].sh(["bash", HOME / "script"], HOSTS="node0,node1", timeout=120)
+    parsed = site.run([sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=done.stdout)
+    assert parsed.returncode == 0, parsed.stdout
+    logs = json.loads(parsed.stdout)["logs"]
+    assert [log["facts"]["transport"] for log in logs] == [
+        "libfabric-tcp",
+        "socket",
+        "socket",
+        "libfabric-tcp",
+    ]
+    assert {log["outcome"] for log in logs} == {"ok"}

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from fabbench import markers
-from fabbench.model import Ending, Plan, Trial
+from fabbench.model import Ending, Outcome, Plan, Trial
+from fabbench.parse import Session, logs
 from fabbench.split import Split
 from script_plans import pingpong
 
@@ -95,3 +96,18 @@ def test_a_job_that_begins_anew_counts_from_where_it_was_interrupted() -> None:
     (one, _), (two, ended) = taken([*done, *cut, *done, *again])
     assert (one, two) == (done, [*cut, *again])
     assert (ended.status, ended.stopped) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ("Step 64 B was ended after 60 s: the server was not ready.", Outcome.TIMEOUT),
+        ("64 B was ended: nothing was printed for 300 s.", Outcome.TIMEOUT),
+        ("The script was stopped by SIGTERM in step 64.", Outcome.FAILED),
+    ],
+)
+def test_a_reader_that_knows_no_plan_sees_it_too(said: str, outcome: Outcome) -> None:
+    session = Session("x")
+    results = session.feed_lines(step(ONE, 0, f"fabbench: {said}", status=None)) + session.close()
+    (log,) = logs(results)
+    assert (log.outcome, log.reason) == (outcome, f"The launcher reported: fabbench: {said}")

@@ -1,5 +1,6 @@
 """The steps of a plan as functions of a script."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -95,7 +96,7 @@ class Steps:
         name = step.id.partition("/")[2]
         facts = markers.begin(step.id, step.facts).removeprefix(markers.begin(step.id, {})).strip()
         identity = f'"$1"/{quote(name)}'
-        limit = str(max(1, round(step.timeout_s + 0.499)))
+        limit = str(math.ceil(step.timeout_s))
         return wrapped(["step", identity, quote(step.label), limit, quote(facts)]) + "\n"
 
     # ------------------------------------------------------------ pairs
@@ -134,7 +135,7 @@ class Steps:
                 for command in step.commands
             ),
         )
-        silence = "0" if step.silence_s is None else str(max(1, round(step.silence_s + 0.499)))
+        silence = "0" if step.silence_s is None else str(math.ceil(step.silence_s))
         if self._way.ranks is Ranks.SRUN:
             program, *words = srun(ready, self._spread(MpiKind.OPEN_MPI_5))
             command = [program, *self._way.extra, *words]
