@@ -12,7 +12,8 @@ from fabbench.errors import MachineError, RequestError
 
 _CONNECT_S, _ANSWER_S = 10.0, 60.0
 _PAGE = 500
-_FORBIDDEN, _MISSING, _CONFLICT, _UNAUTHORIZED = 403, 404, 409, 401
+_FORBIDDEN, _MISSING, _UNAUTHORIZED = 403, 404, 401
+_AGAIN, _BROKEN = {0, 429}, 500
 
 
 @functools.cache
@@ -95,6 +96,10 @@ class ForbiddenError(MachineError):
     """The user may not do it."""
 
 
+class UnansweredError(MachineError):
+    """The API does not answer, or has to be asked again."""
+
+
 def cluster(config_file: str | None, context: str | None, namespace: str | None) -> Cluster:
     """Read the kubeconfig. Raises MachineError where there is none, RequestError for a context it has not."""
     library = kubernetes()
@@ -128,7 +133,7 @@ def translated(what: str) -> Iterator[None]:
     except library.client.ApiException as error:
         raise _refused(error.status or 0, str(error.body or error.reason or ""), what) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise MachineError(
+        raise UnansweredError(
             f"The cluster's API does not answer ({what}): {_short(str(error))}.",
             hint="Try `kubectl version`. Is the network there, the VPN, the token?",
         ) from error
@@ -148,7 +153,8 @@ def _refused(status: int, body: str, what: str) -> MachineError:
         )
     if status == _UNAUTHORIZED:
         return MachineError(f"The cluster does not know this user ({what}): {message}.", hint="Log in again.")
-    return MachineError(f"The cluster refuses {what}, status {status}: {message}.")
+    kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
+    return kind(f"The cluster refuses {what}, status {status}: {message}.")
 
 
 def _short(text: str) -> str:

@@ -1,27 +1,28 @@
 """The objects of one run in a cluster: made, waited for, kept alive, removed."""
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from fabbench.errors import MachineError
-from fabbench.kube.client import AbsentError, Cluster
-from fabbench.kube.pipe import PodConnection, PodPipe
-from fabbench.pods.asked import BEAT, Asked
+from fabbench.kube.client import AbsentError, Cluster, UnansweredError
+from fabbench.kube.keeping import Keeper
+from fabbench.pods.asked import Asked
 from fabbench.pods.explanation import Explanation
-from fabbench.pods.nodes import Node
+from fabbench.pods.nodes import Node, read_nodes
 from fabbench.pods.pending import explain, explain_job
-from fabbench.pods.workload import CONTAINER, owned_by, workload
+from fabbench.pods.workload import owned_by, workload
 
 Object = Mapping[str, Any]
 
 _LOOK_S = 0.5
-_BEAT_S = 5.0
-_GONE_S = 30.0
+_GONE_S = 40.0
+_LATE_S = 2.0
+"""For how long a Job may come to be after its order was broken off."""
+_LASTS_S = 3.0
+"""After how long a reason that may pass is told."""
 _INDEX = "batch.kubernetes.io/job-completion-index"
-_BEATS = 'while read -r _; do : >"$1"; done'
 
 
 class RunObjects:
@@ -31,25 +32,25 @@ class RunObjects:
         self._cluster = cluster
         self._asked = asked
         self._job: Object = {}
-        self._beats: dict[str, PodPipe] = {}
-        self._closing = threading.Event()
+        self._keeper = Keeper(cluster, asked, f"{self._jobs}/{asked.name}", self.pods)
 
     def __enter__(self) -> Self:
         first, *others = workload(self._asked)
+        self._keeper.begin()
         try:
             self._job = self._make(first)
             for each in owned_by(others, self._job):
                 self._make(each)
-        except BaseException:
-            self._remove()
+        except BaseException as error:
+            self._remove(error)
             raise
-        threading.Thread(target=self._keep, daemon=True, name="fabbench beats").start()
+        self._keeper.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._remove()
+        self._remove(error)
 
     def wait(self, limit_s: float, nodes: Sequence[Node], tell: Callable[[str], None]) -> Sequence[Object]:
         """Wait until all pods are ready, and give them in the order of their indices.
@@ -58,31 +59,45 @@ class RunObjects:
         once where waiting is in vain, else after `limit_s`.
         """
         deadline = time.monotonic() + limit_s
-        told = code = ""
+        seen: dict[str, float] = {}
+        told = ""
         while True:
-            pods = sorted(self.pods(), key=_index)
-            if len(pods) == self._asked.count and all(map(ready, pods)):
-                return pods
-            if why := self._explained(pods, nodes):
+            try:
+                pods = sorted(self.pods(), key=_index)
+                if len(pods) == self._asked.count and all(map(ready, pods)):
+                    return pods
+                why = self._explained(pods, nodes)
+            except UnansweredError as error:
+                why = Explanation(code="api", text=str(error), advice="fabbench goes on asking.", final=False)
+            if why:
                 if why.final:
                     raise MachineError(why.text, hint=why.advice)
-                if why.code != code:
-                    code = why.code
+                first = seen.setdefault(why.code, time.monotonic())
+                if time.monotonic() - first >= _LASTS_S and why.text != told:
+                    told = why.text
                     tell(str(why))
-                told = why.text
             if time.monotonic() > deadline:
-                waited = f"The pods were not ready after {limit_s:g} s."
                 raise MachineError(
-                    f"{waited} {told}".strip(),
+                    f"The pods were not ready after {limit_s:g} s. {why.text if why else ''}".strip(),
                     hint="Wait longer with --start-timeout, or look with kubectl describe.",
                 )
             time.sleep(_LOOK_S)
 
     def why(self, name: str) -> str:
-        """Say in a sentence what became of a pod."""
-        found = next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None)
-        told = explain(found, self.events()) if found else None
+        """Say in a sentence or two what became of a pod; empty where the cluster does not tell."""
+        try:
+            found = next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None)
+            if found is None:
+                return ""
+            told = explain(found, self.events(), self._node(found))
+        except MachineError:
+            return ""
         return str(told) if told else ""
+
+    def _node(self, pod: Object) -> tuple[Node, ...]:
+        """Look at the node of a pod."""
+        name = pod.get("spec", {}).get("nodeName")
+        return read_nodes([self._cluster.get(f"/api/v1/nodes/{name}")], ()) if name else ()
 
     def _explained(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
         waiting = [pod for pod in pods if not ready(pod)]
@@ -118,43 +133,52 @@ class RunObjects:
         )
         return self._cluster.call("POST", plural, body=thing)
 
-    def _remove(self) -> None:
-        """Remove the Job, which takes all it owns along. Raises MachineError where something stays."""
-        self._closing.set()
-        for pipe in self._beats.values():
-            pipe.close()
-        policy = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+    def _remove(self, error: BaseException | None) -> None:
+        """Remove everything, interrupted or not. Raises MachineError where something stays, or notes it."""
+        self._keeper.stop()
         try:
-            self._cluster.call("DELETE", f"{self._jobs}/{self._asked.name}", body=policy)
-        except AbsentError:
-            return
-        deadline = time.monotonic() + _GONE_S
-        while left := [pod["metadata"]["name"] for pod in self.pods()]:
-            if time.monotonic() > deadline:
-                raise MachineError(
-                    f"These pods are not gone after {_GONE_S:g} s: {', '.join(left)}.",
-                    hint="They end by themselves, unless their node is lost: fabbench clean finds them.",
-                )
+            try:
+                self._removed()
+            except KeyboardInterrupt:
+                self._removed()
+                raise
+        except MachineError as left:
+            if error is None:
+                raise
+            error.add_note(f"{left} {left.hint}")
+
+    def _removed(self) -> None:
+        """Remove the Job, which takes all it owns along."""
+        began = time.monotonic()
+        path = f"{self._jobs}/{self._asked.name}"
+        policy = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+        left: Sequence[str] = ()
+        while True:
+            waited = time.monotonic() - began
+            try:
+                self._cluster.call("DELETE", path, body=policy)
+            except AbsentError:
+                left = [pod["metadata"]["name"] for pod in self.pods()]
+                if not left and (self._job or waited > _LATE_S):
+                    return
+            except UnansweredError:
+                pass  # it may be back soon
+            if waited > _GONE_S:
+                raise self._late(left)
             time.sleep(_LOOK_S)
 
-    def _keep(self) -> None:
-        """Show every pod that runs that fabbench is there, until the end."""
-        while not self._closing.wait(_BEAT_S if self._beats else _LOOK_S):
-            try:
-                running = [pod for pod in self.pods() if pod.get("status", {}).get("phase") == "Running"]
-            except MachineError:
-                continue
-            for pod in running:
-                self._beat(pod["metadata"]["name"])
-
-    def _beat(self, name: str) -> None:
-        try:
-            if name not in self._beats:
-                connection = PodConnection(self._cluster, name, CONTAINER)
-                self._beats[name] = connection.open(("sh", "-c", _BEATS, "sh", BEAT))
-            self._beats[name].send(b"\n")
-        except MachineError:
-            self._beats.pop(name, None)  # the pod may be starting still; the next time is soon
+    def _late(self, left: Sequence[str]) -> MachineError:
+        name = self._asked.name
+        seconds = self._asked.lease_s + self._asked.ttl_s
+        if left:
+            return MachineError(
+                f"These pods are not gone after {_GONE_S:g} s: {', '.join(left)}.",
+                hint="They end by themselves, unless their node is lost: fabbench clean finds them.",
+            )
+        return MachineError(
+            f"The Job {name} could not be removed: the cluster's API does not answer.",
+            hint=f"It ends by itself, and is removed {seconds} s after it last heard of fabbench.",
+        )
 
 
 def ready(pod: Object) -> bool:

@@ -46,6 +46,7 @@ def _each(verbs: str, resource: str, why: str, *, group: str = _CORE, sub: str =
 RIGHTS: tuple[Right, ...] = (
     *_each("create", "jobs", "to start the pods of a run", group=_BATCH),
     *_each("get list watch", "jobs", "to follow a run, and to find what an earlier one left", group=_BATCH),
+    *_each("patch", "jobs", "to move the end of a run on for as long as fabbench is there", group=_BATCH),
     *_each("delete", "jobs", "to remove the pods at the end", group=_BATCH),
     *_each("get list watch", "pods", "to see where pods run and what became of them"),
     *_each("create", "pods", "to start programs in pods", sub="exec"),
