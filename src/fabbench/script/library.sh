@@ -215,6 +215,8 @@ ranks() {
     exec 3<&-
     [ "$status" = 0 ] || end_programs
     collect
+    # A signal for all of a job ends the program too.
+    heed
     if [ -n "$why" ]; then
         say "${labels[0]} was ended: $why."
         status='?'
@@ -355,6 +357,7 @@ pairs() {
         fi
     done
     wait
+    heed
     for number in "${!ids[@]}"; do
         turn=$number
         [ -n "$begun" ] || begin
