@@ -14,9 +14,10 @@ from fabbench.kube.client import Cluster, cluster
 from fabbench.kube.found import nodes, require_rights
 from fabbench.kube.objects import RunObjects
 from fabbench.kube.pipe import PodConnection
+from fabbench.kube.relay import relayed
 from fabbench.launchers import Examined, Progress
 from fabbench.plan import Host, Needs, Where
-from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, SSH, Asked, SshKey
+from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
 from fabbench.pods.checks import check_nodes
 from fabbench.pods.choice import Wish, choose
 from fabbench.pods.images import DEFAULT
@@ -31,7 +32,6 @@ from fabbench.remote.reach import all_well, probe
 from fabbench.remote.session import Allocation
 
 _START_S = 300.0
-_LONGEST_S = 6 * 3600
 
 
 class Kubernetes:
@@ -59,8 +59,10 @@ class Kubernetes:
                 needs,
             )
             remotes = _remotes(by_name, settings)
-            with agents(remotes):
-                agent = _mpi_agent(asked, found.hosts, remotes) if needs.mpi else ()
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(agents(remotes))
+                mpi = needs.mpi and len(remotes) > 1
+                agent = stack.enter_context(_mpi_agent(asked, found.hosts, remotes)) if mpi else ()
                 yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
@@ -91,11 +93,14 @@ def _asked(where: Where, share: Share, chosen: Sequence[Node]) -> Asked:
     settings = where.settings
     ssh = settings.get("mpi_agent") != "exec"
     pair = keys.new_key() if ssh else None
+    lease_s = int(settings.get("lease") or LEASE_S)
     return Asked(
         run=secrets.token_hex(4),
         count=len(chosen),
         share=share,
-        deadline_s=_LONGEST_S,
+        deadline_s=lease_s,
+        lease_s=lease_s,
+        ttl_s=min(TTL_S, lease_s),
         image=str(settings.get("image") or DEFAULT),
         hostnames=tuple(node.hostname for node in chosen),
         agent="ssh" if ssh else "exec",
@@ -132,16 +137,21 @@ def _remotes(by_name: Mapping[str, PodConnection], settings: Mapping[str, Any]) 
     )
 
 
-def _mpi_agent(asked: Asked, hosts: Sequence[Host], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
-    """Say how mpirun reaches the other pods, and make the first one know their host keys."""
-    if len(remotes) == 1:
-        return ()
+@contextlib.contextmanager
+def _mpi_agent(
+    asked: Asked, hosts: Sequence[Host], remotes: Sequence[RemoteHost]
+) -> Iterator[tuple[str, ...]]:
+    """Say how mpirun reaches the other pods. For ssh, make the first one know their host keys."""
     if asked.agent == "exec":
-        raise MachineError("mpirun over exec is not there yet.")
+        with relayed(
+            remotes[0], {host.address: remote for host, remote in zip(hosts, remotes, strict=True)}
+        ) as agent:
+            yield agent
+        return
     read = all_well(each({remote.name: remote for remote in remotes}, _host_key))
     lines = [f"[{host.address}]:{asked.port} {read[host.name]}\n" for host in hosts]
     remotes[0].run("put", KNOWN_HOSTS, stdin="".join(lines).encode())
-    return SSH
+    yield SSH
 
 
 def _host_key(remote: RemoteHost) -> str:

@@ -82,7 +82,7 @@ class RemoteHost:
             self._begun = True
             words = ("sh", "-c", _PUT, "sh", self.folder, self.token, str(self.lease_s), *FORWARDED)
             put = self.connection.run(
-                self._marked(words), stdin=agent_script().encode(), timeout_s=_STARTING_S
+                self.marked(words), stdin=agent_script().encode(), timeout_s=_STARTING_S
             )
         for line in self._done(put).out:
             word, _, rest = line.partition(" ")
@@ -210,9 +210,10 @@ class RemoteHost:
         return self._closing.is_set() or self.lost is not None
 
     def _agent(self, mode: str, *words: str) -> tuple[str, ...]:
-        return self._marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
+        return self.marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
 
-    def _marked(self, words: Sequence[str]) -> tuple[str, ...]:
+    def marked(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Give the words that run a program as one of the agent's, which end when the host is cleaned."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:

@@ -1,0 +1,60 @@
+# How mpirun starts its daemons in other pods, in place of ssh: fabbench, which has a way into all of them, runs
+# the command there. POSIX sh with coreutils.
+#
+#   sh relay.sh FOLDER [OPTION…] HOST COMMAND…   as ssh is called
+#   sh relay.sh serve FOLDER                     as fabbench calls it
+#
+# Each call writes a file NAME.asked, and says so in the pipe `requests`. fabbench answers in the pipe NAME.told:
+# lines `out TEXT`, and at the end `ended STATUS`. Nothing is looked for again and again: that would be measured.
+set -u
+umask 077
+
+show() {
+    if [ -e "$1" ]; then echo "asked ${1%.asked} $(base64 <"$1" | tr -d '\n')"; fi
+}
+
+if [ "$1" = serve ]; then
+    cd "$2" || exit
+    # One before that lost sight of fabbench would take away requests.
+    # shellcheck disable=SC2046 # words
+    [ ! -e server ] || kill $(cat server) 2>/dev/null
+    [ -p requests ] || mkfifo requests || exit
+    # Open for both, a pipe makes nobody wait for another end.
+    exec 4<>requests
+    echo ready
+    {
+        for file in *.asked; do show "$file"; done
+        while read -r file <&4; do show "$file"; done
+    } &
+    echo "$$ $!" >server
+    while read -r name told; do
+        if [ -p "$name.told" ]; then printf '%s\n' "$told" 1<>"$name.told"; fi
+    done
+    kill "$!"
+    exit
+fi
+
+folder=$1
+shift
+while [ $# -gt 0 ]; do
+    case $1 in
+    -[bceiFlLmopRSWw]) shift 2 ;; # ssh's options that have a value
+    -*) shift ;;
+    *) break ;;
+    esac
+done
+host=$1
+shift
+file=$(mktemp "$folder/XXXXXXXX") || exit 255
+trap 'rm -f "$file" "$file.asked" "$file.told"' EXIT
+trap 'exit 143' HUP INT TERM
+mkfifo "$file.told" || exit 255
+exec 3<>"$file.told"
+printf '%s\n' "$host" "$*" >"$file" && mv "$file" "$file.asked" || exit 255
+echo "${file##*/}.asked" 1<>"$folder/requests"
+while read -r word text <&3; do
+    case $word in
+    out) printf '%s\n' "$text" ;;
+    ended) exit "$text" ;;
+    esac
+done

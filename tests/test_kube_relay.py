@@ -1,0 +1,127 @@
+"""mpirun over pods without sshd: its agent asks fabbench, which runs the command by exec."""
+
+import base64
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster import Cluster
+from cluster.images import NO_SSHD
+from kube_runs import Laptop
+from lab import processes
+
+SCRIPT = Path(__file__).parents[1] / "src/fabbench/kube/relay.sh"
+EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
+NCCL = ("nccl", "-e", "1K", "--bin-dir", "/opt/nccl-tests/build", "--repeat", "1")
+
+
+@pytest.fixture
+def laptop(cluster: Cluster, namespace: str, tmp_path: Path) -> Laptop:
+    return Laptop(cluster, namespace, tmp_path)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("program", [NCCL, ("pingpong", "--fabric", "tcp", "--size", "64", "--repeat", "1")])
+def test_programs_run_on_two_nodes_without_sshd(laptop: Laptop, program: tuple[str, ...]) -> None:
+    with laptop.nothing_left():
+        done = laptop.call(laptop.run_argv(*program, *EXEC))
+        assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.cluster
+def test_an_interrupted_run_leaves_nothing(laptop: Laptop) -> None:
+    with laptop.nothing_left(), laptop.cluster.standin(HANG_AT="64"):
+        argv = laptop.run_argv(*NCCL, *EXEC)
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+
+            def daemons() -> int:
+                return sum(
+                    " orted " in line or line.endswith(" orted") for line in laptop.cluster.processes()
+                )
+
+            begun = processes.eventually(lambda: daemons() > 0, 90)
+            run.send_signal(signal.SIGINT if begun else signal.SIGKILL)
+            said = run.communicate(timeout=60)
+        assert begun, said
+        assert run.returncode == 130, said
+
+
+SERVED: list["Served"] = []
+
+
+class Served:
+    """The program through which the agent's requests come, on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        argv = ["sh", str(SCRIPT), "serve", str(folder)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        SERVED.append(self)
+        assert self.line() == "ready"
+
+    def end(self) -> None:
+        subprocess.run(["sh", "-c", 'kill -9 $(cat "$1")', "sh", self.folder / "server"], check=False)
+        self.process.communicate()
+
+    def line(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip("\n")
+
+    def asked(self) -> tuple[str, str]:
+        """The name of the next request, and what is asked."""
+        word, name, text = self.line().split(" ")
+        assert word == "asked"
+        return name, base64.b64decode(text).decode()
+
+    def answer(self, *lines: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder of requests. What a test starts there ends with it."""
+    yield tmp_path
+    while SERVED:
+        SERVED.pop().end()
+
+
+def agent(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(["sh", str(SCRIPT), str(folder), *words], stdout=subprocess.PIPE, text=True)
+
+
+def test_the_agent_is_called_as_ssh_and_ends_as_the_command(folder: Path) -> None:
+    server = Served(folder)
+    with agent(folder, "-x", "-p", "22", "10.0.0.2", "orted -a 'b  c'", "\\d") as call:
+        name, asked = server.asked()
+        assert asked == "10.0.0.2\norted -a 'b  c' \\d\n"
+        server.answer(f"{name} out one  \\n two", f"{name} ended 7")
+        assert call.communicate(timeout=20)[0] == "one  \\n two\n"
+    assert call.returncode == 7
+    assert sorted(path.name for path in folder.iterdir()) == ["requests", "server"]
+
+
+def test_requests_without_an_answer_are_asked_again_of_the_next_server(folder: Path) -> None:
+    first = Served(folder)
+    with agent(folder, "10.0.0.2", "orted") as call:
+        before = first.asked()
+        second = Served(folder)
+        assert first.process.wait(20) != 0
+        assert second.asked() == before
+        second.answer(f"{before[0]} ended 0")
+        assert call.wait(20) == 0
+
+
+def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> None:
+    server = Served(folder)
+    with agent(folder, "10.0.0.2", "one") as gone:
+        name, _ = server.asked()
+        gone.kill()
+    with agent(folder, "10.0.0.2", "two") as call:
+        other, _ = server.asked()
+        server.answer(*(f"{name} out {number}" for number in range(9)), f"{other} ended 3")
+        assert call.wait(20) == 3
