@@ -1,0 +1,59 @@
+"""What the formats for Kubernetes have in common: the run as it is asked for, and YAML."""
+
+from collections.abc import Iterable
+
+from fabbench.errors import RequestError
+from fabbench.pods.asked import Asked, Object, SshKey
+from fabbench.pods.images import DEFAULT, require_benchmark
+from fabbench.pods.share import Share, share_of_type
+from fabbench.rendering import Job
+
+_RUN = "rendered"
+_DEADLINE_S = 2 * 3600
+_PUBLIC = "ssh-ed25519 MADE-ANEW-FOR-EVERY-RUN fabbench"
+
+
+def asked(job: Job) -> Asked:
+    """Say what objects are made from: the nodes of the plan's instance type, with all their devices.
+
+    Raises RequestError where the type is not known, or the image lacks the benchmark.
+    """
+    where = job.request.where
+    settings = where.settings if where else {}
+    if job.instance is None:
+        raise RequestError(
+            "Nothing says what the nodes have.", hint="Name their type, such as --instance-type p5.48xlarge."
+        )
+    image = str(settings.get("image") or DEFAULT)
+    require_benchmark(job.plan.benchmark, image)
+    needs_gpus = any(host.gpus for host in job.inventory.hosts)
+    share: Share = share_of_type(job.instance.instance_type, gpus=needs_gpus)
+    return Asked(
+        run=_RUN,
+        count=len(job.inventory.hosts),
+        share=share,
+        deadline_s=_DEADLINE_S,
+        image=image,
+        instance_type=job.instance.instance_type,
+        agent="exec" if settings.get("mpi_agent") == "exec" else "ssh",
+        key=SshKey(public=_PUBLIC),
+        host_network=bool(settings.get("host_network")),
+        request=f"fabbench run {job.plan.benchmark}",
+    )
+
+
+def written(objects: Iterable[Object], about: str) -> str:
+    """Write objects as YAML documents, `about` as a comment before them."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they are."""
+
+    def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+    Dumper.add_representer(str, block)
+    comment = "".join(f"# {line}\n" for line in about.splitlines())
+    return comment + yaml.dump_all(
+        objects, Dumper=Dumper, sort_keys=False, width=110, explicit_start=True, allow_unicode=True
+    )

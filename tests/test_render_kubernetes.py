@@ -1,0 +1,89 @@
+"""`fabbench render --as kubernetes|mpijob`: documents that contact nothing, and that a cluster takes."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import Cluster
+from fabbench.pods.images import DEFAULT
+
+TYPES = {"p4d.24xlarge": (8, 4), "p5.48xlarge": (8, 32), "ml.p5en.48xlarge": (8, 16), "g6e.48xlarge": (8, 4)}
+
+
+def render(form: str, *more: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "fabbench", "render", "nccl", "--as", form, *more]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def documents(form: str, *more: str) -> list[dict[str, Any]]:
+    done = render(form, *more)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize("instance_type", TYPES)
+def test_pods_ask_for_all_devices_of_the_type(instance_type: str) -> None:
+    job, secret, service = documents("kubernetes", "--efa", "--instance-type", instance_type, "--nodes", "4")
+    assert [each["kind"] for each in (job, secret, service)] == ["Job", "Secret", "Service"]
+    assert job["spec"]["completions"] == 4
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    gpus, efa = TYPES[instance_type]
+    limits = container["resources"]["limits"]
+    assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == (str(gpus), str(efa))
+    assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == str(efa)
+    assert container["image"] == DEFAULT
+    assert container["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+    assert not container["securityContext"]["privileged"]
+    assert "hostNetwork" not in job["spec"]["template"]["spec"]
+    assert "key" not in secret["stringData"]
+
+
+def test_an_mpijob_runs_both_arms_by_itself() -> None:
+    (job,) = documents("mpijob", "--ab", "--instance-type", "p5.48xlarge", "--repeat", "2")
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    # Kubernetes takes $$( for $(.
+    script = launcher["command"][-1].replace("$$(", "$(")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    trials = ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
+    positions = [script.index(f"trial {name}") for name in trials]
+    assert positions == sorted(positions)
+    assert "vpc.amazonaws.com/efa" not in launcher["resources"]["limits"]
+
+
+def test_the_same_request_gives_the_same_bytes() -> None:
+    first = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge")
+    assert first.stdout == render("kubernetes", "--efa", "--instance-type", "p5.48xlarge").stdout
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "told"),
+    [
+        ((), 3, "--instance-type"),
+        (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
+        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "belongs to fabbench run"),
+    ],
+)
+def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, told: str) -> None:
+    done = render("kubernetes", "--efa", *more)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert told in done.stderr
+
+
+def test_a_benchmark_that_the_default_image_lacks_needs_another() -> None:
+    argv = [sys.executable, "-m", "fabbench", "render", "torch", "--as", "kubernetes", "--efa"]
+    argv += ["--instance-type", "p5.48xlarge"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--image" in done.stderr
+
+
+@pytest.mark.cluster
+def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, namespace: str) -> None:
+    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge")
+    words = ("-n", namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    told = cluster.kubectl(*words, given=done.stdout)
+    assert told.count("created (server dry run)") == 3
