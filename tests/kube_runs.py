@@ -1,0 +1,142 @@
+"""Runs of fabbench on the cluster of the tests: from this machine, and nothing is left there."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster import Cluster
+from cluster.images import NCCL
+from fabbench.model import Log
+from fabbench.store import StoredRun, runs
+from lab import processes
+
+ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?)?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
+SIZES = [8, 16, 32, 64, 128, 256, 512, 1024]
+HANGS = "registry.invalid/none:1"
+"""An image whose pull takes its time: the nodes have no DNS."""
+
+
+class Laptop:
+    """Somebody with a kubeconfig."""
+
+    def __init__(self, cluster: Cluster, namespace: str, folder: Path) -> None:
+        self.cluster, self.namespace, self.folder = cluster, namespace, folder
+        self.kubeconfig = cluster.kubeconfig
+        self.image = ("--image", NCCL)
+
+    def argv(self, *words: str) -> list[str]:
+        """A command line of fabbench, for the cluster and the namespace."""
+        place = ("--kubeconfig", str(self.kubeconfig), "--namespace", self.namespace)
+        return [sys.executable, "-m", "fabbench", *words, *place]
+
+    def run_argv(self, *words: str) -> list[str]:
+        """A command line of `fabbench run`."""
+        return self.argv("run", *words, "--on", "kubernetes", "--store", str(self.folder / "runs"))
+
+    def call(self, argv: list[str], timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=timeout, check=False, cwd=self.folder
+        )
+
+    def the_run(self) -> StoredRun:
+        """The newest run in the store."""
+        return StoredRun(next(runs(self.folder / "runs")))
+
+    @contextmanager
+    def nothing_left(self, within_s: float = 30) -> Iterator[None]:
+        """Hold that what happens inside leaves nothing in the cluster."""
+        before = self.cluster.traces()
+        yield
+        left = self.cluster.left_since(before, within_s)
+        assert left == [], left[:20]
+
+    def nccl(self, *more: str, fabric: Sequence[str] = ("--no-efa",)) -> list[str]:
+        """The command line that runs the stand-in, with one rank in each pod."""
+        image = () if "--image" in more else self.image
+        return self.run_argv("nccl", *image, *fabric, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
+
+    def pingpong(self, *more: str) -> list[str]:
+        return self.run_argv("pingpong", *self.image, "--size", "64", "--iterations", "100", *more)
+
+    def kubectl(self, *argv: str, **options: Any) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *argv, **options)
+
+    def occupy(self, node: str) -> None:
+        """Let somebody else's pod take all GPUs of a node."""
+        limits = {"nvidia.com/gpu": "8"}
+        container = {"name": "c", "image": NCCL, "command": ["sleep", "infinity"]}
+        spec = {"nodeName": node, "containers": [{**container, "resources": {"limits": limits}}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": spec}
+        self.kubectl("create", "-f", "-", given=pod)
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/other")
+
+    def pods(self) -> list[str]:
+        """The names of the pods, in the order of their indices."""
+        return sorted(self.kubectl("get", "pods", "-o", "name").split())
+
+    def events(self) -> str:
+        """What has been told of pods, in small letters."""
+        return self.kubectl("get", "events", "-o", "custom-columns=R:.reason,M:.message").lower()
+
+    def runs_somewhere(self, word: str) -> bool:
+        """Whether a command line with this runs in a pod."""
+        return any(word in f"{line} " for line in self.cluster.processes() if "client" not in line)
+
+    def briefly(self, *more: str) -> list[str]:
+        """A command line with a target whose pods end ten seconds after fabbench."""
+        (self.folder / "fabbench.yaml").write_text("targets:\n  here: {launcher: kubernetes, lease: 10}\n")
+        words = self.nccl(*more, "--config", str(self.folder / "fabbench.yaml"))
+        return ["here" if word == "kubernetes" else word for word in words]
+
+    def logs(self, arm: str) -> tuple[Log, ...]:
+        return self.the_run().logs(arm)
+
+    def text(self) -> str:
+        """What the logs of all runs hold so far."""
+        logs = sorted((self.folder / "runs").glob("*/exec/*/output.log"))
+        return "".join(path.read_text(errors="replace") for path in logs)
+
+    def rows(self) -> list[int]:
+        """The sizes of the rows in the logs, found without fabbench's parser."""
+        return [int(size) for size in ROW.findall(self.text())]
+
+    @contextmanager
+    def going(self, argv: list[str]) -> "Iterator[Going]":
+        """Start fabbench."""
+        with subprocess.Popen(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
+        ) as process:
+            try:
+                yield Going(self, process)
+            finally:
+                process.kill()
+
+    @contextmanager
+    def slowly(self, *more: str, row_s: float = 0.5, rows: int = 2) -> "Iterator[Going]":
+        """Start the stand-in in pods on both nodes, and wait for some of its rows."""
+        with self.cluster.standin(ROW_S=row_s), self.going(self.nccl(*more)) as run:
+            run.until(lambda: len(self.rows()) >= rows)
+            yield run
+
+
+class Going:
+    """A run that goes on."""
+
+    def __init__(self, laptop: Laptop, process: "subprocess.Popen[str]") -> None:
+        self.laptop, self.process = laptop, process
+        self.out = self.err = ""
+
+    def until(self, ready: Callable[[], object], seconds: float = 90) -> None:
+        """Wait until something is so, while it goes on."""
+        assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
+        assert self.process.poll() is None, self.process.communicate()
+
+    def ends(self, seconds: float = 90) -> int:
+        """Wait until it ends, and give its exit status."""
+        self.out, self.err = self.process.communicate(timeout=seconds)
+        assert "Traceback" not in self.err, self.err
+        return self.process.returncode
