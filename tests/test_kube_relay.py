@@ -37,12 +37,10 @@ def test_an_interrupted_run_leaves_nothing(laptop: Laptop) -> None:
         argv = laptop.run_argv(*NCCL, *EXEC)
         with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
 
-            def daemons() -> int:
-                return sum(
-                    " orted " in line or line.endswith(" orted") for line in laptop.cluster.processes()
-                )
+            def daemons() -> list[str]:
+                return [line for line in laptop.cluster.processes() if "orted" in line]
 
-            begun = processes.eventually(lambda: daemons() > 0, 90)
+            begun = processes.eventually(daemons, 90)
             run.send_signal(signal.SIGINT if begun else signal.SIGKILL)
             said = run.communicate(timeout=60)
         assert begun, said

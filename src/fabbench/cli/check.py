@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -75,6 +76,12 @@ def _with_options(function: Any) -> Any:
     help="Try a connection from every host to every other one, not only from the first.",
 )
 @click.option(
+    "--deep",
+    is_flag=True,
+    help="On kubernetes: start a pod on each node that is free, ask in it what is asked over ssh, and remove "
+    "it. With --nodes N on N nodes that a run would take.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
@@ -92,6 +99,9 @@ def command(**given: Any) -> None:
     Skip says that nothing was found out; it is not pass. The exit status is 3 if anything failed, 2 if the
     request makes no sense, else 0.
 
+    On kubernetes the cluster's nodes are shown, and checked by what the cluster says of them; --node,
+    --instance-type and --selector choose which. Nothing is started there, but for --deep.
+
     Example: fabbench check --efa --on ssh --host node-1 --host node-2
     """
     from fabbench.check import check_hosts, worst
@@ -99,6 +109,8 @@ def command(**given: Any) -> None:
     from fabbench.report.checked import render
 
     where, why = options.resolved(given, given["config"], os.environ)
+    if given["deep"]:
+        where = _deep(where)
     needs = _needs(given["benchmarks"])
     wanted = _wanted(needs, given["benchmarks"], (*given["fabrics"], *(("efa",) if given["efa"] else ())))
     click.echo(f"Target {where.target}{_hosts(where)}: {why}.", err=True)
@@ -118,8 +130,18 @@ def command(**given: Any) -> None:
     )
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    click.echo(render(checks, given["form"], colour=terminal, width=width), nl=False)
+    click.echo(render(checks, given["form"], nodes=found.nodes, colour=terminal, width=width), nl=False)
     click.get_current_context().exit(worst(checks))
+
+
+def _deep(where: "Where") -> "Where":
+    """Have pods started. Raises RequestError where there are none."""
+    if where.launcher != "kubernetes":
+        raise RequestError(
+            f"--deep starts pods, and {where.target} has none.",
+            hint="Leave it out: machines are asked all there is to know anyway.",
+        )
+    return replace(where, settings={**where.settings, "deep": True})
 
 
 def _needs(benchmarks: Sequence[str]) -> "Needs":

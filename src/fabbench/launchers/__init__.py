@@ -16,6 +16,7 @@ from fabbench.errors import RequestError
 from fabbench.hosts.found import Probe
 from fabbench.model import Ending, Trial
 from fabbench.plan import Inventory, Needs, Where
+from fabbench.pods.nodes import Node
 
 Progress = Callable[[str, int, int], None]
 """Told, by any thread, what is being done, for how many machines it is done, and for how many of all."""
@@ -30,6 +31,8 @@ class Examined:
     around: Around
     checks: tuple[Check, ...] = ()
     """What is known of them without asking them."""
+    nodes: tuple[Node, ...] = ()
+    """On Kubernetes, the nodes as the cluster shows them."""
 
 
 class Place(Protocol):

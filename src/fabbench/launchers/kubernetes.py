@@ -11,6 +11,7 @@ from fabbench.check import Around
 from fabbench.errors import MachineError
 from fabbench.inventory import inventory
 from fabbench.kube.client import Cluster, cluster
+from fabbench.kube.deep import Group, ask_pods
 from fabbench.kube.found import nodes, require_rights
 from fabbench.kube.objects import RunObjects
 from fabbench.kube.pipe import PodConnection
@@ -19,7 +20,7 @@ from fabbench.launchers import Examined, Progress
 from fabbench.plan import Host, Needs, Where
 from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
 from fabbench.pods.checks import check_nodes
-from fabbench.pods.choice import Wish, choose
+from fabbench.pods.choice import Wish, check_choice, choose, fitting, wished
 from fabbench.pods.images import DEFAULT
 from fabbench.pods.nodes import Node
 from fabbench.pods.share import Share, share_of
@@ -66,12 +67,27 @@ class Kubernetes:
                 yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
-        """Look at the cluster's nodes."""
-        del needs, full
+        """Look at the cluster's nodes; with the setting ``deep``, also into a pod on each that is free."""
+        del full
         settings = where.settings
         site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
         progress("looking at the nodes", 0, 1)
-        return Examined(probes={}, around=Around(), checks=check_nodes(nodes(site)))
+        seen = nodes(site)
+        wish = _wish(where, needs)
+        shown = wished(seen, replace(wish, needs_gpu=False))
+        checks = (*check_nodes(shown), check_choice(seen, wish, site.context))
+        if not settings.get("deep"):
+            return Examined(probes={}, around=Around(), checks=checks, nodes=shown)
+        require_rights(site)
+        progress("asking pods", 0, 1)
+        probes, pods = ask_pods(
+            site,
+            _groups(where, wish, seen),
+            lambda connection: probe(connection, where, needs),
+            limit_s=float(settings.get("start_timeout") or _START_S),
+            tell=_tell,
+        )
+        return Examined(probes=probes, around=Around(), checks=(*checks, *pods), nodes=shown)
 
 
 LAUNCHER = Kubernetes()
@@ -86,6 +102,15 @@ def _wish(where: Where, needs: Needs) -> Wish:
         selector=str(settings.get("selector") or ""),
         needs_gpu=needs.mpi and where.gpus is None,
         tolerations=tuple(settings.get("tolerations") or ()),
+    )
+
+
+def _groups(where: Where, wish: Wish, seen: Sequence[Node]) -> tuple[Group, ...]:
+    """Choose the nodes for pods that are only asked: those of a run of so many, or all that are free."""
+    without = replace(where, settings={**where.settings, "mpi_agent": "exec"})
+    chosen = (choose(seen, wish),) if wish.count else fitting(seen, replace(wish, needs_gpu=False))
+    return tuple(
+        Group(nodes=group, asked=_asked(without, share_of(group, gpus=True), group)) for group in chosen
     )
 
 

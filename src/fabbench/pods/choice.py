@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from fabbench.check import Check, Status
 from fabbench.errors import MachineError, RequestError
 from fabbench.instances import plain
 from fabbench.pods.checks import KEEPS_AWAY, TOLERATED
@@ -54,6 +55,37 @@ def choose(nodes: Sequence[Node], wish: Wish) -> tuple[Node, ...]:
     if not large:
         raise _too_few(wanted, groups, left_out)
     return min((_closest(group, wanted) for group in large), key=_rank)
+
+
+def wished(nodes: Sequence[Node], wish: Wish) -> tuple[Node, ...]:
+    """Give those nodes that are asked for by name, type or label, whether they can be taken or not.
+
+    Raises as `choose` does for a name that there is not, and for a selector that cannot be read.
+    """
+    _wanted(wish, nodes)
+    requirements = read_selector(wish.selector)
+    return tuple(node for node in nodes if not any(_not_wished(node, wish, requirements)))
+
+
+def fitting(nodes: Sequence[Node], wish: Wish) -> tuple[tuple[Node, ...], ...]:
+    """Give all nodes that can be taken now, however many: groups of those that are alike."""
+    usable = (node for node in wished(nodes, wish) if not any(_not_usable(node, wish)))
+    groups = _groups(sorted(usable, key=lambda each: natural(each.name)), named=bool(wish.names))
+    return tuple(map(tuple, groups))
+
+
+def check_choice(nodes: Sequence[Node], wish: Wish, cluster: str) -> Check:
+    """Say which nodes a run would take now. That there are too few fails where so many were asked for."""
+    name = "nodes for a run"
+    try:
+        chosen = choose(nodes, wish)
+    except MachineError as error:
+        seen = " ".join(line.strip() for line in str(error).splitlines())
+        status = Status.FAIL if wish.count or wish.names else Status.WARN
+        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or "")
+    layer = shared_layer(chosen)
+    close = f"; they share {layer}" if layer and len(chosen) > 1 else ""
+    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{_names(chosen)}{close}.")
 
 
 def shared_layer(nodes: Sequence[Node]) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fabbench.check import Check, Status
 from fabbench.errors import RequestError
+from fabbench.pods.nodes import Node
 from fabbench.report import delimited, markdown, terminal
+from fabbench.report import nodes as cluster
 from fabbench.report.parsed import FORMATS
 from fabbench.report.table import Table
 
@@ -20,17 +22,28 @@ _TITLES = {Status.FAIL: "Failed", Status.WARN: "To look at", Status.SKIP: "Not c
 
 
 def render(
-    checks: Sequence[Check], form: str = "table", *, colour: bool = False, width: int | None = None
+    checks: Sequence[Check],
+    form: str = "table",
+    *,
+    nodes: Sequence[Node] = (),
+    colour: bool = False,
+    width: int | None = None,
 ) -> str:
-    """Write checks in one of `parsed.FORMATS`; `colour` and `width` are for `table`. Ends with a newline."""
+    """Write checks in one of `parsed.FORMATS`; `colour` and `width` are for `table`. Ends with a newline.
+
+    The nodes of a cluster stand before their checks; JSON is then a mapping of both, and CSV the checks only.
+    """
+    parts = [*([cluster.table(nodes)] if nodes else []), *tables(checks)]
     if form == "table":
-        return terminal.write(tables(checks), colour=colour, width=width)
+        return terminal.write(parts, colour=colour, width=width)
     if form == "markdown":
-        return "\n".join(markdown.write(table) for table in tables(checks))
+        return "\n".join(map(markdown.write, parts))
     if form == "csv":
         return delimited.write_records(records(checks), HEADER)
     if form == "json":
-        return json.dumps(records(checks), indent=1, ensure_ascii=False) + "\n"
+        own = records(checks)
+        found = {"nodes": cluster.records(nodes), "checks": own} if nodes else own
+        return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     raise RequestError(f"There is no format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
