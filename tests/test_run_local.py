@@ -169,7 +169,7 @@ def test_where_to_run(tmp_path: Path) -> None:
     assert "FABBENCH_TARGET" in nowhere.stderr
     unknown = fabbench(tmp_path, "run", "pingpong", "--on", "moon", "--fabric", "shm")
     assert unknown.returncode == 2
-    assert "Known to --on: local" in unknown.stderr
+    assert "Known to --on: kubernetes, local, ssh" in unknown.stderr
     told = fabbench(tmp_path, "run", "pingpong", "--fabric", "efa", FABBENCH_TARGET="local").stderr
     assert told.splitlines()[0].endswith("FABBENCH_TARGET says so.")
 
