@@ -580,7 +580,9 @@ def where(  # noqa: PLR0913 - as what it calls
     launchers: tuple[str, ...] = ALL,
 ) -> Resolved:
     environment = {"FABBENCH_TARGET": variable} if variable is not None else {}
-    return resolve(on, environment, config, launchers=launchers, inside_slurm=slurm, kube_context=context)
+    return resolve(
+        on, environment, config, launchers=launchers, inside_slurm=slurm, kube_context=lambda: context
+    )
 
 
 @pytest.mark.parametrize(
@@ -607,6 +609,14 @@ def test_the_first_that_says_where_to_run_decides(
     assert (resolved.name, resolved.launcher) == (name, launcher)
     assert resolved.target == (PROD.targets["prod"] if name == "prod" else None)
     assert resolved.why.startswith(why)
+
+
+def test_the_kubeconfig_is_not_looked_at_where_something_else_says_where_to_run() -> None:
+    def broken() -> str:
+        raise AssertionError
+
+    for environment, slurm in (({"FABBENCH_TARGET": "local"}, False), ({}, True)):
+        resolve(None, environment, None, launchers=ALL, inside_slurm=slurm, kube_context=broken)
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:

@@ -170,6 +170,7 @@ def resolved(
 
     Raises RequestError that lists the places looked at.
     """
+    from fabbench.config.kubeconfig import current_context
     from fabbench.config.resolve import resolve
     from fabbench.hostlist import expand
     from fabbench.launchers import launchers
@@ -181,7 +182,9 @@ def resolved(
         config,
         launchers=launchers(),
         inside_slurm="SLURM_JOB_ID" in environment,
-        kube_context=None,
+        kube_context=lambda: current_context(
+            environment, file=given["kubeconfig"] or "", context=given["context"] or ""
+        ),
     )
     settings = dict(place.target.settings) if place.target else {}
     settings = {key.replace("-", "_"): value for key, value in settings.items()}

@@ -1,6 +1,6 @@
 """Where to run. Pure: the surroundings are arguments."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from fabbench.config import FILE_NAME, Config, Target
@@ -29,13 +29,14 @@ def resolve(  # noqa: PLR0913 - every place that can say where to run
     *,
     launchers: Collection[str],
     inside_slurm: bool,
-    kube_context: str | None,
+    kube_context: Callable[[], str | None],
 ) -> Resolved:
     """Say where to run, and why there.
 
     The first that is there: `on`, FABBENCH_TARGET, the file's default, the Slurm allocation that the program
-    runs in, the current context of the kubeconfig. Raises RequestError for a name that is neither a target of
-    the file nor a launcher, and where nothing says it: with each place that was looked at.
+    runs in, the current context of the kubeconfig, which is only asked for then. Raises RequestError for a
+    name that is neither a target of the file nor a launcher, and where nothing says it: with each place that
+    was looked at.
     """
     for name, why in (
         (on, "--on says so"),
@@ -46,10 +47,11 @@ def resolve(  # noqa: PLR0913 - every place that can say where to run
             return _named(name, why, config, launchers)
     if inside_slurm and "slurm" in launchers:
         return Resolved(name="slurm", launcher="slurm", target=None, why="this is inside a Slurm allocation")
-    if kube_context and "kubernetes" in launchers:
-        why = f"{kube_context} is the current context of the kubeconfig"
+    context = kube_context()
+    if context and "kubernetes" in launchers:
+        why = f"{context} is the current context of the kubeconfig"
         return Resolved(name="kubernetes", launcher="kubernetes", target=None, why=why)
-    looked = _looked(config, launchers, inside_slurm=inside_slurm, kube_context=kube_context)
+    looked = _looked(config, launchers, inside_slurm=inside_slurm, kube_context=context)
     raise RequestError(
         f"Nothing says where to run: {'; '.join(looked)}.",
         hint=f"--on local runs on this machine. Known to --on: {_known(config, launchers)}.",
