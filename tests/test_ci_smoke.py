@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from cluster import Cluster
+from cluster.images import NCCL
 from local_runs import environment, nothing_left
 
 ROOT = Path(__file__).parent.parent
@@ -178,3 +180,19 @@ def test_variables_of_the_script_are_those_that_the_workflow_sets() -> None:
     assert set(re.findall(r"\$\{((?:SMOKE|FABBENCH)_\w+)", script)) == known
     own = {name for name in workflow()["jobs"]["smoke"]["env"] if name.startswith("SMOKE")}
     assert own <= known
+
+
+# ---------------------------------------------------------------- on a cluster
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("gate", "status"), [("latency@64<=10s", 0), ("latency@64<=1us", 1)])
+def test_on_a_cluster(cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int) -> None:
+    before = cluster.traces()
+    place = f"--kubeconfig {cluster.kubeconfig} --namespace {namespace} --image {NCCL}"
+    told, summary = smoke(
+        tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate
+    )
+    assert told == status, summary
+    assert re.search(r"^\| 64 B +\| [\d.]+ +\|$", summary, re.MULTILINE)
+    assert cluster.left_since(before, 30) == []
