@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from fabbench.pods.asked import Asked, SshKey
 from fabbench.pods.cleanup import Leftover, leftovers
 from fabbench.pods.share import Share
@@ -63,6 +65,25 @@ def test_what_outlived_its_owner_is_deleted() -> None:
     (found,) = leftovers(rest, NOW)
     assert [kind for kind, _ in deleted(found)] == ["Pod", "Service", "Secret"]
     assert not found.running
+
+
+@pytest.mark.parametrize(
+    ("condition", "running"),
+    [
+        (None, True),
+        ({"type": "Failed", "status": "False"}, True),
+        ({"type": "Failed", "status": "True"}, False),
+        ({"type": "Complete", "status": "True"}, False),
+    ],
+)
+def test_a_job_whose_pods_do_not_run_yet_runs_until_it_has_ended(
+    condition: dict[str, str] | None, running: bool
+) -> None:
+    *_, pod, job = made("a", minutes=5)
+    pod["status"]["phase"] = "Pending"
+    job["status"] = {"conditions": [condition] if condition else None}
+    (found,) = leftovers([pod, job], NOW)
+    assert found.running is running
 
 
 def test_what_is_not_fabbenchs_is_left_alone() -> None:

@@ -12,6 +12,11 @@ _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")
 """What makes other things goes before them; what others need goes last."""
 
 
+_JOBS = ("MPIJob", "Job")
+_ENDS = ("Complete", "Succeeded", "Failed")
+"""Conditions of a Job that has ended; an MPIJob says Succeeded."""
+
+
 class Thing(NamedTuple):
     """One object to delete. The uid makes sure that it is not another one by now."""
 
@@ -30,7 +35,10 @@ class Leftover:
     age: timedelta
     """Of the oldest object."""
     running: bool
-    """Whether pods of it still run: it may be a run in progress."""
+    """Whether a pod of it runs, or its Job has not ended: it may be a run in progress.
+
+    The Job of a fabbench that is gone ends by itself soon, as nobody moves its deadline.
+    """
     request: str
     """The command that it was made for; empty where it is not told."""
     things: tuple[Thing, ...]
@@ -61,12 +69,19 @@ def _leftover(run: str, namespace: str, own: list[Mapping[str, Any]], now: datet
         run=run,
         namespace=namespace,
         age=max(now - min(made), timedelta(0)) if made else timedelta(0),
-        running=any(
-            each.get("kind") == "Pod" and (each.get("status") or {}).get("phase") == "Running" for each in own
-        ),
+        running=any(map(_runs, own)),
         request=requests[0] if requests else "",
         things=tuple(sorted(_things(own, namespace), key=_order)),
     )
+
+
+def _runs(thing: Mapping[str, Any]) -> bool:
+    """Whether a pod runs, or a Job has not ended."""
+    status = thing.get("status") or {}
+    if thing.get("kind") in _JOBS:
+        conditions = status.get("conditions") or ()
+        return not any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
+    return thing.get("kind") == "Pod" and status.get("phase") == "Running"
 
 
 def _things(own: list[Mapping[str, Any]], namespace: str) -> Iterator[Thing]:
