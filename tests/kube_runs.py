@@ -88,7 +88,9 @@ class Laptop:
 
     def briefly(self, *more: str) -> list[str]:
         """A command line with a target whose pods end ten seconds after fabbench."""
-        (self.folder / "fabbench.yaml").write_text("targets:\n  here: {launcher: kubernetes, lease: 10}\n")
+        (self.folder / "fabbench.yaml").write_text(
+            "targets:\n  here: {launcher: kubernetes, options: {lease: 10}}\n"
+        )
         words = self.nccl(*more, "--config", str(self.folder / "fabbench.yaml"))
         return ["here" if word == "kubernetes" else word for word in words]
 

@@ -83,7 +83,7 @@ def _held(wanted: Wanted, request: "Request", work: "Work", checks: _Checks) -> 
     except FabbenchError as error:
         if measured is None:
             raise
-        if measured[1].failure is not None or measured[1].interrupted:
+        if measured[1].interrupted or str(measured[1].failure or error) != str(error):
             click.echo(f"Error: {error}", err=True)
         measured[1].failure = measured[1].failure or error
     except KeyboardInterrupt as interrupt:

@@ -1,12 +1,15 @@
 """What a cluster has, and whether the user may use it."""
 
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from fabbench.errors import MachineError
 from fabbench.kube.client import Cluster, ForbiddenError
 from fabbench.pods.nodes import Node, read_nodes
 from fabbench.pods.rights import RIGHTS, Right
+from fabbench.remote.pool import each
+
+T = TypeVar("T")
 
 _AT_ONCE = 8
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -17,14 +20,12 @@ def nodes(cluster: Cluster) -> tuple[Node, ...]:
 
     Who may not see other namespaces' pods only learns what nodes have, and not what is free.
     """
-    with ThreadPoolExecutor(2) as threads:
-        found = threads.submit(lambda: list(cluster.items("/api/v1/nodes")))
-        pods = threads.submit(lambda: list(cluster.items("/api/v1/pods")))
-        try:
-            taken = pods.result()
-        except ForbiddenError:
-            taken = []
-        return tuple(read_nodes(found.result(), taken))
+    lists = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods"}
+    found = each(lists, lambda path: list(cluster.items(path)))
+    if isinstance(found["pods"], ForbiddenError):
+        found["pods"] = []
+    read = _answered(found)
+    return tuple(read_nodes(read["nodes"], read["pods"]))
 
 
 def missing_rights(cluster: Cluster) -> tuple[Right, ...]:
@@ -45,9 +46,17 @@ def missing_rights(cluster: Cluster) -> tuple[Right, ...]:
         }
         return not cluster.call("POST", _REVIEWS, body=body).get("status", {}).get("allowed")
 
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
-        answers = list(threads.map(lacks, RIGHTS))
-    return tuple(right for right, lacking in zip(RIGHTS, answers, strict=True) if lacking)
+    rights = {str(number): right for number, right in enumerate(RIGHTS)}
+    answers = _answered(each(rights, lacks, _AT_ONCE))
+    return tuple(rights[number] for number, lacking in answers.items() if lacking)
+
+
+def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Raise the first error: the cluster is the same for all of them."""
+    for answer in found.values():
+        if isinstance(answer, MachineError):
+            raise answer
+    return {name: answer for name, answer in found.items() if not isinstance(answer, MachineError)}
 
 
 def require_rights(cluster: Cluster) -> None:

@@ -22,6 +22,7 @@ _LATE_S = 2.0
 """For how long a Job may come to be after its order was broken off."""
 _LASTS_S = 3.0
 """After how long a reason that may pass is told."""
+_ENDED_BY_JOB = "SuccessfulDelete"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
@@ -32,6 +33,8 @@ class RunObjects:
         self._cluster = cluster
         self._asked = asked
         self._job: Object = {}
+        self._places: Mapping[str, str] = {}
+        """Pod → node."""
         self._keeper = Keeper(cluster, asked, f"{self._jobs}/{asked.name}", self.pods)
 
     def __enter__(self) -> Self:
@@ -65,6 +68,7 @@ class RunObjects:
             try:
                 pods = sorted(self.pods(), key=_index)
                 if len(pods) == self._asked.count and all(map(ready, pods)):
+                    self._places = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
                     return pods
                 why = self._explained(pods, nodes)
             except UnansweredError as error:
@@ -84,15 +88,27 @@ class RunObjects:
             time.sleep(_LOOK_S)
 
     def why(self, name: str) -> str:
-        """Say in a sentence or two what became of a pod; empty where the cluster does not tell."""
+        """Say what became of a pod that does not run any more, or of the one for which the Job ended it."""
         try:
-            found = next((pod for pod in self.pods() if pod["metadata"]["name"] == name), None)
-            if found is None:
-                return ""
-            told = explain(found, self.events(), self._node(found))
+            pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
+            events = self.events()
+            first = self._first_gone(name, pods, events)
+            told = explain(pods[first], events, self._node(pods[first])) if first in pods else None
         except MachineError:
-            return ""
-        return str(told) if told else ""
+            return f"The pod {name} does not run any more."
+        node = self._places.get(first, "")
+        if told is None:
+            return f"The pod {first} on {node} was removed. See its events: who did?"
+        return str(told) if node in str(told) else f"{told} It was on {node}."
+
+    def _first_gone(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
+        """Name the pod with whose end the Job has failed, and ended the others."""
+        ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
+        if not any(name in message for message in ended):
+            return name
+        own = (each for each in self._places if not any(each in message for message in ended))
+        phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
+        return next((each for each in own if phases.get(each) != "Running"), name)
 
     def _node(self, pod: Object) -> tuple[Node, ...]:
         """Look at the node of a pod."""

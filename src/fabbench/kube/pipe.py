@@ -92,7 +92,7 @@ class PodConnection:
     """One container of a pod; see `fabbench.remote.connection.Connection`."""
 
     def __init__(self, cluster: Cluster, pod: str, container: str, why: Callable[[str], str] = str) -> None:
-        """`why` says of a pod's name what became of it, should it not run any more."""
+        """`why` says in sentences what became of a pod that does not run any more, from its name."""
         self.name = pod
         self._why = why
         self._cluster = cluster
@@ -107,12 +107,10 @@ class PodConnection:
         try:
             pod = self._cluster.get(path)
         except AbsentError:
-            raise GoneError(
-                f"The pod {self.name} was removed.", hint="Look who did: see its events."
-            ) from None
+            raise GoneError(self._why(self.name)) from None
         phase = pod.get("status", {}).get("phase")
         if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
-            raise GoneError(f"The pod {self.name} does not run any more ({phase}). {self._why(self.name)}")
+            raise GoneError(self._why(self.name))
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run a program to its end. Raises LostError, and MachineError when it takes longer."""

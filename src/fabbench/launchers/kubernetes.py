@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fabbench.check import Around
-from fabbench.errors import MachineError
+from fabbench.errors import MachineError, RequestError
 from fabbench.inventory import inventory
 from fabbench.kube.client import Cluster, cluster
 from fabbench.kube.deep import Group, ask_pods
@@ -33,6 +33,7 @@ from fabbench.remote.reach import all_well, probe
 from fabbench.remote.session import Allocation
 
 _START_S = 300.0
+_LEAST_LEASE_S = 10
 
 
 class Kubernetes:
@@ -118,7 +119,7 @@ def _asked(where: Where, share: Share, chosen: Sequence[Node]) -> Asked:
     settings = where.settings
     ssh = settings.get("mpi_agent") != "exec"
     pair = keys.new_key() if ssh else None
-    lease_s = int(settings.get("lease") or LEASE_S)
+    lease_s = _lease_s(settings)
     return Asked(
         run=secrets.token_hex(4),
         count=len(chosen),
@@ -132,6 +133,18 @@ def _asked(where: Where, share: Share, chosen: Sequence[Node]) -> Asked:
         key=SshKey(public=pair.public, private=pair.private.decode()) if pair else None,
         host_network=bool(settings.get("host_network")),
     )
+
+
+def _lease_s(settings: Mapping[str, Any]) -> int:
+    """Give the seconds after which pods end without fabbench: the only option that a target may have."""
+    options = dict(settings.get("options") or {})
+    lease_s = options.pop("lease", LEASE_S)
+    if options or not isinstance(lease_s, int) or lease_s < _LEAST_LEASE_S:
+        raise RequestError(
+            "The options of this target are none of the launcher kubernetes.",
+            hint=f"It has one, lease: a whole number of seconds, {_LEAST_LEASE_S} or more.",
+        )
+    return lease_s
 
 
 def _gpus(where: Where, share: Share) -> int | None:

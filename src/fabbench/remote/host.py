@@ -5,7 +5,6 @@ answer is connected to anew, and given up after a while. Programs on it run on m
 back, the agent ends them by itself.
 """
 
-import contextlib
 import math
 import threading
 import time
@@ -150,7 +149,14 @@ class RemoteHost:
                 raise self.lost
             if not self._up.is_set():
                 self.connection.connect()
-            left = self.run("clean", timeout_s=_CLEANING_S).out
+            try:
+                left = self.run("clean", timeout_s=_CLEANING_S).out
+            except LostError:
+                self.connection.connect()
+                left = self.run("clean", timeout_s=_CLEANING_S).out
+        except GoneError as error:
+            self.lost = error
+            return ()
         except MachineError as error:
             late = f"What is left there ends and is removed {self.lease_s} s after it last heard of fabbench."
             return (f"{self.name} could not be cleaned up. {error} {late}",)
@@ -161,8 +167,10 @@ class RemoteHost:
     def _converse(self) -> None:
         """Beat, and connect anew where the connection broke, until all is over or the host is given up."""
         while not self._over():
-            with contextlib.suppress(MachineError):
+            try:
                 self._beat()
+            except MachineError as error:
+                self._why = error
             self._up.clear()
             while not self._closing.wait(_AGAIN_S) and self.lost is None:
                 try:

@@ -12,6 +12,7 @@ from fabbench.remote.host import RemoteHost
 from fabbench.remote.pool import each
 from fabbench.remote.reach import all_well
 from fabbench.remote.session import Allocation, RemoteSession
+from fabbench.remote.way import GoneError
 
 _SHOWN = 5
 
@@ -49,6 +50,9 @@ def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
             error.add_note(sentence)
         raise
     left = _cleaned(remotes)
+    for remote in remotes:
+        if isinstance(remote.lost, GoneError):
+            raise remote.lost
     if left:
         raise MachineError(" ".join(left[:_SHOWN]), hint="Look for it there, and end or remove it.")
 
