@@ -55,7 +55,7 @@ class Pods:
         self.kubectl("create", "-f", "-", given=pod)
 
     def get(self, name: str) -> dict[str, Any]:
-        return self.cluster.get("pod", name, self.namespace)
+        return self.cluster.get("pods", name, self.namespace)
 
     def ready(self, *names: str) -> list[str]:
         """Wait until pods are ready; gives their addresses."""
@@ -103,7 +103,7 @@ def pair(pods: Pods, tmp_path: Path) -> list[str]:
 def test_nodes_offer_their_devices(cluster: Cluster) -> None:
     assert len(cluster.nodes) == 2
     for node in cluster.nodes:
-        seen = cluster.get("node", node.name)
+        seen = cluster.get("nodes", node.name)
         assert node.condition() == "True"
         assert ALL.items() <= seen["status"]["allocatable"].items()
         assert seen["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
@@ -151,7 +151,8 @@ def test_exec_over_the_api_tells_output_and_status(cluster: Cluster, pods: Pods)
     )
     run.run_forever(timeout=30)
     assert (run.read_stdout(), run.read_stderr(), run.returncode) == ("out\n", "err\n", 7)
-    run.close()
+    # Its own close() leaves the socket open where the server closed first.
+    run.sock.shutdown()
 
 
 def test_asking_too_much_is_pending_with_the_schedulers_reason(pods: Pods) -> None:
@@ -241,7 +242,7 @@ def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods
     two.stop_devices()
     efa = "vpc.amazonaws.com/efa"
     assert processes.eventually(
-        lambda: cluster.get("node", two.name)["status"]["allocatable"][efa] == "0", 60
+        lambda: cluster.get("nodes", two.name)["status"]["allocatable"][efa] == "0", 60
     )
     cluster.restore()
     assert pods.ready("a")
@@ -252,7 +253,7 @@ def test_objects_outlive_the_api_server(cluster: Cluster, pods: Pods) -> None:
     pods.make("a", *SLEEP)
     pods.ready("a")
     cluster.api_stop()
-    assert cluster.get("pod", "a", pods.namespace) == {}
+    assert cluster.get("pods", "a", pods.namespace) == {}
     cluster.api_start()
     assert pods.ready("a")
 
@@ -274,7 +275,7 @@ def test_what_is_left_in_the_cluster_is_told(cluster: Cluster, pods: Pods) -> No
 def test_kwok_plays_a_hundred_nodes(kwok: Cluster, pods: Pods) -> None:
     names = kwok.fake_nodes(100)
     assert len(names) == 100
-    seen = kwok.get("node", "fake-99")
+    seen = kwok.get("nodes", "fake-99")
     assert seen["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "32"
     tolerations = [{"key": "kwok", "operator": "Exists"}]
     pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "33"}, tolerations=tolerations)
@@ -285,14 +286,13 @@ def test_kwok_plays_a_hundred_nodes(kwok: Cluster, pods: Pods) -> None:
 
 
 def machine() -> list[str]:
-    """What a cluster must not change: mounts, links, names of networks, cgroups, settings of the kernel."""
+    """What a cluster must not change: mounts, links, names of networks, settings of the kernel."""
     lines = Path("/proc/self/mounts").read_text().splitlines()
     done = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
     named = [str(path) for path in [*Path("/run/netns").glob("*"), *Path("/var/lib").glob("*")]]
-    groups = [str(path) for path in Path("/sys/fs/cgroup").glob("**/fabbench-*")]
     settings = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
     values = [f"{name} {Path('/proc/sys', name).read_text()}" for name in settings]
-    return sorted([*lines, *done.stdout.splitlines(), *named, *groups, *values])
+    return sorted([*lines, *done.stdout.splitlines(), *named, *values])
 
 
 def running(folder: Path) -> list[str]:
@@ -300,6 +300,12 @@ def running(folder: Path) -> list[str]:
     pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
     lines = (" ".join(processes.command(pid)) for pid in pids if processes.alive(pid))
     return [line for line in lines if str(folder) in line]
+
+
+def groups(pid: int) -> list[Path]:
+    """The cgroups of clusters that a process made."""
+    top = Path("/sys/fs/cgroup")
+    return [*top.glob(f"fabbench-{pid}-*"), *top.glob(f"*/fabbench-{pid}-*")]
 
 
 PROGRAM = """\
@@ -325,8 +331,10 @@ def test_it_leaves_nothing_however_it_ends(tmp_path: Path, cluster: Cluster, how
         assert run.stdout
         assert "sleep infinity" in run.stdout.readline()
         assert running(folder)
+        assert groups(run.pid)
         if how == "killed":
             run.send_signal(signal.SIGKILL)
     assert processes.eventually(lambda: not running(folder))
-    assert processes.eventually(lambda: machine() == before)
+    assert processes.eventually(lambda: not groups(run.pid))
+    assert machine() == before
     assert not list(folder.glob("*/containerd"))

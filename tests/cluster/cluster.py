@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from cluster import fakes, images, settings
+from cluster import accounts, clients, fakes, images, settings
 from cluster.control import Control
 from cluster.daemons import PATH, Daemon
 from cluster.node import Node
@@ -95,8 +95,7 @@ class Cluster:
         with ThreadPoolExecutor(len(nodes) + 1) as threads:
             archive = threads.submit(images.build, self.folder)
             self.control.start()
-            for node in self.nodes:
-                node.start()
+            list(threads.map(Node.start, self.nodes))
             list(threads.map(lambda node: node.load(archive.result()), self.nodes))
         (self.folder / "images.tar").unlink()
         self.wait()
@@ -179,11 +178,8 @@ class Cluster:
         return made(str(kubeconfig))
 
     def get(self, kind: str, name: str, namespace: str = "") -> dict[str, Any]:
-        """One object as the API server tells it; empty if there is none, or no API."""
-        words = ["-n", namespace] if namespace else []
-        told = self.kubectl(*words, "get", kind, name, "-o", "json", "--ignore-not-found", check=False)
-        found: dict[str, Any] = json.loads(told) if told else {}
-        return found
+        """One object as the API tells it: `get("pods", "a", "here")`; empty if there is none, or no API."""
+        return self._reader.one(kind, name, namespace)
 
     def api_stop(self) -> None:
         """End the API server at once: connections break, and new ones are closed."""
@@ -212,13 +208,7 @@ class Cluster:
         The rules are those of a Role and of a ClusterRole, as RBAC has them:
         `{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}`.
         """
-        parts = [_object("v1", "ServiceAccount", name, namespace)]
-        parts += _granted("Role", rules, name, namespace)
-        parts += _granted("ClusterRole", cluster_rules, f"{namespace}-{name}", namespace, account=name)
-        self.kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": parts})
-        token = self.kubectl("-n", namespace, "create", "token", name).strip()
-        path = self.folder / f"{namespace}-{name}.kubeconfig"
-        return self.credentials.kubeconfig(path, self.control.server, token, namespace)
+        return accounts.add(self, namespace, rules, cluster_rules, name)
 
     def fake_nodes(self, count: int, prefix: str = "fake", **settings_: Any) -> list[str]:
         """Add nodes that kwok plays; gives their names once they are Ready. See `fakes.nodes`."""
@@ -227,18 +217,15 @@ class Cluster:
     # -- waiting, and undoing
 
     def _wait_for_api(self) -> None:
-        def ready() -> bool:
-            return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
-
-        assert processes.eventually(ready, 120), self.control.tail()
+        assert processes.eventually(self._reader.ready, 120), self.control.tail()
 
     def wait(self) -> None:
         """Wait until the API answers, pods can be made and all nodes are ready."""
         self._wait_for_api()
-        account = processes.eventually(lambda: self.get("serviceaccount", "default", "default"), 60)
+        account = processes.eventually(lambda: self.get("serviceaccounts", "default", "default"), 60)
         assert account, self.control.tail()
         for node in self.nodes:
-            assert processes.eventually(node.ready, 120), (self.get("node", node.name), node.logs())
+            assert processes.eventually(node.ready, 120), (self.get("nodes", node.name), node.logs())
 
     def restore(self) -> None:
         """Undo what was done to nodes and to the API."""
@@ -252,7 +239,7 @@ class Cluster:
     def make_namespace(self, name: str) -> None:
         """Make a namespace, and wait until pods can be made in it."""
         self.kubectl("create", "namespace", name)
-        assert processes.eventually(lambda: self.get("serviceaccount", "default", name), 30)
+        assert processes.eventually(lambda: self.get("serviceaccounts", "default", name), 30)
 
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace with all that is in it, and the rights of its `service_account`.
@@ -261,9 +248,7 @@ class Cluster:
         for: `objects` does not show it any more.
         """
         self.kubectl("-n", name, "delete", "jobs,pods", "--all", "--now", "--timeout=60s")
-        assert processes.eventually(lambda: not self.kubectl("-n", name, "get", "pods", "-o", "name"), 60)
-        for kind in ("clusterrole", "clusterrolebinding"):
-            self.kubectl("delete", kind, "-l", f"test={name}", "--ignore-not-found")
+        self.kubectl("delete", "clusterroles,clusterrolebindings", "-l", f"test={name}")
         self.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
         self._removed.add(name)
 
@@ -285,20 +270,17 @@ class Cluster:
     def _reader(self) -> Reader:
         return Reader(self.kubeconfig)
 
-    @cached_property
-    def _kinds(self) -> list[str]:
-        return self._reader.kinds()
-
     def objects(self) -> list[str]:
         """A line for every object of every kind, events apart: `pods fab/fab-0`."""
         gone = tuple(f" {name}/" for name in self._removed)
-        found = self._reader.everything(self._kinds)
+        found = self._reader.everything()
         known = {f"namespaces /{name}" for name in self._removed}
         return [line for line in found if line not in known and not any(name in line for name in gone)]
 
     def processes(self) -> list[str]:
-        """A line for all that runs in the nodes' containers."""
-        return [f"{node.name} {line}" for node in self.nodes for line in node.processes()]
+        """A line for all that runs in the nodes' containers, and for the cluster's clients here."""
+        found = [f"{node.name} {line}" for node in self.nodes for line in node.processes()]
+        return [*found, *(f"client {line}" for line in clients.running(self.folder))]
 
     def traces(self) -> list[str]:
         """What a program could leave in the cluster: objects, and processes in containers."""
@@ -310,25 +292,3 @@ class Cluster:
         while (lines := traces.difference(before, self.traces())) and time.monotonic() < end:
             time.sleep(0.1)
         return lines
-
-
-def _object(version: str, kind: str, name: str, namespace: str, **more: Any) -> dict[str, Any]:
-    about = {"name": name, "labels": {"test": namespace}}
-    if not kind.startswith("Cluster"):
-        about["namespace"] = namespace
-    return {"apiVersion": version, "kind": kind, "metadata": about, **more}
-
-
-def _granted(
-    kind: str, rules: Sequence[Mapping[str, Any]], name: str, namespace: str, account: str = ""
-) -> list[dict[str, Any]]:
-    """Give a role and its binding; nothing without rules."""
-    if not rules:
-        return []
-    group = "rbac.authorization.k8s.io"
-    who = [{"kind": "ServiceAccount", "name": account or name, "namespace": namespace}]
-    what = {"apiGroup": group, "kind": kind, "name": name}
-    return [
-        _object(f"{group}/v1", kind, name, namespace, rules=[*rules]),
-        _object(f"{group}/v1", f"{kind}Binding", name, namespace, roleRef=what, subjects=who),
-    ]

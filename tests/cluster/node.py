@@ -77,19 +77,22 @@ class Node:
 
     def start(self) -> None:
         """Start what does not run; may be called while the API server is not there yet."""
-        for daemon in (self.containerd, self.kubelet, self.devices):
+        if not self.containerd.pid:
+            self.containerd.start()
+        # The kubelet ends where there is no containerd yet.
+        ready = processes.eventually(lambda: "Server" in self.sh("ctr", "version", check=False), 60)
+        assert ready, self.containerd.tail()
+        for daemon in (self.kubelet, self.devices):
             if not daemon.pid:
                 daemon.start()
 
     def load(self, archive: Path) -> None:
         """Take the images of an archive."""
-        ready = processes.eventually(lambda: "Server" in self.sh("ctr", "version", check=False), 60)
-        assert ready, self.containerd.tail()
         self.sh("ctr", "-n", "k8s.io", "images", "import", "--snapshotter", "overlayfs", archive)
 
     def ready(self) -> bool:
         """Whether the node is Ready, untainted, and offers its devices."""
-        seen = self.cluster.get("node", self.name)
+        seen = self.cluster.get("nodes", self.name)
         if not seen or seen.get("spec", {}).get("taints"):
             return False
         wanted = {name: str(count) for name, count in self.cluster.options.devices}
@@ -97,7 +100,7 @@ class Node:
 
     def condition(self) -> str:
         """The status of the condition Ready: True, False or Unknown; empty if there is none."""
-        seen = self.cluster.get("node", self.name)
+        seen = self.cluster.get("nodes", self.name)
         told = {one["type"]: one["status"] for one in seen.get("status", {}).get("conditions", ())}
         return str(told.get("Ready", ""))
 
@@ -185,7 +188,7 @@ class Node:
 
     def _shims(self) -> Iterator[int]:
         for pid in processes.inside("mnt", self._mounts):
-            if "shim" in processes.command(pid)[0]:
+            if any("containerd-shim" in word for word in processes.command(pid)[:1]):
                 yield pid
 
     def processes(self) -> list[str]:

@@ -2,9 +2,11 @@
 
 import json
 import ssl
+import urllib.error
 import urllib.request
 from base64 import b64decode
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,38 @@ class Reader:
 
     def get(self, path: str) -> dict[str, Any]:
         """Give what the API server tells of a path."""
-        asked = urllib.request.Request(f"{self._server}{path}", headers=self._headers)
-        with urllib.request.urlopen(asked, timeout=30, context=self._tls) as answer:
-            found: dict[str, Any] = json.load(answer)
+        found: dict[str, Any] = json.loads(self._text(path))
         return found
+
+    def _text(self, path: str) -> str:
+        asked = urllib.request.Request(f"{self._server}{path}", headers=self._headers)
+        try:
+            with urllib.request.urlopen(asked, timeout=30, context=self._tls) as answer:
+                text: bytes = answer.read()
+        except urllib.error.HTTPError as refusal:
+            refusal.close()
+            raise
+        return text.decode()
+
+    def ready(self) -> bool:
+        """Whether the API server is there, and says that it is ready."""
+        try:
+            return self._text("/readyz") == "ok"
+        except OSError:
+            return False
+
+    @cached_property
+    def _known(self) -> list[str]:
+        return self.kinds()
+
+    def one(self, kind: str, name: str, namespace: str) -> dict[str, Any]:
+        """Give one object, of a kind by its plural; empty if there is none, or no API server."""
+        try:
+            (path,) = (path for path in self._known if path.endswith(f"/{kind}"))
+            where = f"/namespaces/{namespace}" if namespace else ""
+            return self.get(f"{path.removesuffix(f'/{kind}')}{where}/{kind}/{name}")
+        except OSError:
+            return {}
 
     def kinds(self) -> list[str]:
         """The paths of all lists of objects: `/api/v1/pods`, `/apis/batch/v1/jobs`, …"""
@@ -36,10 +66,10 @@ class Reader:
         tops = ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]
         return [f"{top}/{name}" for top in tops for name in _listable(self.get(top))]
 
-    def everything(self, paths: list[str]) -> list[str]:
-        """A line for every object: `pods fab/fab-0`."""
+    def everything(self) -> list[str]:
+        """A line for every object of every kind, events apart: `pods fab/fab-0`."""
         lines = []
-        for path in paths:
+        for path in self.kinds():
             for item in self.get(path).get("items") or ():
                 about = item["metadata"]
                 lines.append(f"{path.rpartition('/')[2]} {about.get('namespace', '')}/{about['name']}")
