@@ -12,7 +12,7 @@ help:
 	@echo 'make lint   ruff and mypy'
 	@echo 'make docs   check the documentation against the program'
 	@echo 'make reference  write docs/cli.md anew from the program'
-	@echo 'make bench  measure fabbench itself: start-up and parser speed'
+	@echo 'make bench  measure fabbench itself: start-up, parsers, checks'
 	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
 	@echo 'make clean  remove .venv, .lab, .cluster and what tools cached; keeps fabbench-runs/'
 

@@ -1,4 +1,4 @@
-"""Measures fabbench itself: start-up, parsers, checks of hosts, each against a peer in the same run.
+"""Measures fabbench itself: start-up, parsers, checks, each against a peer in the same run.
 
 `make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures belong to
 the machine that they were measured on.
@@ -17,6 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from hosts import check
+from nodes import check_nodes
 from overhead import overhead
 
 from logs import debug_log, rows_log, write
@@ -113,6 +114,7 @@ def main() -> None:
         path.unlink()
         many_small(folder, 100 if quick else 1000)
     check(16 if quick else 64, times)
+    check_nodes(100, times)
     overhead(times)
 
 
