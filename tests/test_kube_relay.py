@@ -10,7 +10,7 @@ import pytest
 
 from cluster import Cluster
 from cluster.images import NO_SSHD
-from kube_runs import Laptop
+from kube_runs import SIZES, Laptop
 from lab import processes
 
 SCRIPT = Path(__file__).parents[1] / "src/fabbench/kube/relay.sh"
@@ -45,6 +45,15 @@ def test_an_interrupted_run_leaves_nothing(laptop: Laptop) -> None:
             said = run.communicate(timeout=60)
         assert begun, said
         assert run.returncode == 130, said
+
+
+@pytest.mark.cluster
+def test_the_api_server_restarts_while_mpiruns_daemons_run(laptop: Laptop) -> None:
+    with laptop.nothing_left(), laptop.slowly(*EXEC, row_s=1.5) as run:
+        laptop.cluster.api_restart()
+        assert len(laptop.rows()) < len(SIZES)
+        assert run.ends() == 0, run.err
+    assert laptop.rows() == SIZES
 
 
 SERVED: list["Served"] = []

@@ -80,7 +80,8 @@ def check_choice(nodes: Sequence[Node], wish: Wish, cluster: str) -> Check:
     try:
         chosen = choose(nodes, wish)
     except MachineError as error:
-        seen = " ".join(line.strip() for line in str(error).splitlines())
+        first, *rest = (line.strip() for line in str(error).splitlines())
+        seen = f"{first} {'; '.join(rest)}".strip().rstrip(".")
         status = Status.FAIL if wish.count or wish.names else Status.WARN
         return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or "")
     layer = shared_layer(chosen)
