@@ -74,6 +74,10 @@ def test_deep_asks_a_pod_on_every_free_node_and_removes_it(laptop: Laptop) -> No
         assert found["by"]["pod", node.name]["status"] == "pass"
         assert found["by"]["libfabric", node.name]["status"] == "pass"
         assert found["by"]["programs", node.name]["status"] == "pass"
+        assert found["by"]["clock", node.name]["status"] == "pass"
+    one, two = (node.name for node in laptop.cluster.nodes)
+    assert found["by"]["connections", one]["seen"] == f"Reached {two}."
+    assert found["by"]["connections", two]["seen"] == f"Reached {one}."
 
 
 def test_deep_says_why_a_pod_does_not_start(laptop: Laptop) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 from fabbench.check import Around
 from fabbench.errors import MachineError, RequestError
-from fabbench.inventory import inventory
+from fabbench.hosts.probe import probe_arguments
+from fabbench.inventory import folders, inventory, programs
 from fabbench.kube.client import Cluster, cluster
 from fabbench.kube.deep import Group, ask_pods
 from fabbench.kube.found import nodes, require_rights
 from fabbench.kube.objects import RunObjects
 from fabbench.kube.pipe import PodConnection
 from fabbench.kube.relay import relayed
+from fabbench.kube.shell import PodShell
 from fabbench.launchers import Examined, Progress
 from fabbench.plan import Host, Needs, Where
 from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
@@ -26,6 +28,8 @@ from fabbench.pods.nodes import Node
 from fabbench.pods.share import Share, share_of
 from fabbench.pods.workload import CONTAINER
 from fabbench.remote import keys
+from fabbench.remote.examine import around as meet
+from fabbench.remote.examine import ask
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.place import RemotePlace, agents
 from fabbench.remote.pool import each
@@ -69,7 +73,6 @@ class Kubernetes:
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Look at the cluster's nodes; with the setting ``deep``, also into a pod on each that is free."""
-        del full
         settings = where.settings
         site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
         progress("looking at the nodes", 0, 1)
@@ -81,14 +84,16 @@ class Kubernetes:
             return Examined(probes={}, around=Around(), checks=checks, nodes=shown)
         require_rights(site)
         progress("asking pods", 0, 1)
-        probes, pods = ask_pods(
+        arguments = probe_arguments(programs(needs), folders(where))
+        probes, around, pods = ask_pods(
             site,
             _groups(where, wish, seen),
-            lambda connection: probe(connection, where, needs),
+            lambda way: ask(PodShell(way, arguments), f"The pod {way.name}"),
+            lambda told: meet(where, told, full=full),
             limit_s=float(settings.get("start_timeout") or _START_S),
             tell=_tell,
         )
-        return Examined(probes=probes, around=Around(), checks=(*checks, *pods), nodes=shown)
+        return Examined(probes=probes, around=around, checks=(*checks, *pods), nodes=shown)
 
 
 LAUNCHER = Kubernetes()

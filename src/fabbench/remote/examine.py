@@ -4,7 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabbench.check import Around, Clock, Connection, Contact
 from fabbench.errors import MachineError
@@ -17,7 +17,7 @@ from fabbench.remote import connection as ssh
 from fabbench.remote.firewall import Party, try_connections
 from fabbench.remote.pool import each
 from fabbench.remote.reach import connected, host_names
-from fabbench.remote.shell import Shell
+from fabbench.remote.shell import Conversation, Shell
 
 _CLOCK = "fabbench clock "
 _ASK_CLOCK = f'printf "{_CLOCK}%s\\n" "$(date +%s.%N)"\n'
@@ -30,12 +30,12 @@ _NO_NEEDS = Needs(programs=(), install="")
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class Told:
     """What one host told, and the shell that told it."""
 
     probe: Probe
     clock: Clock | None
-    shell: Shell
+    shell: Conversation
 
 
 def examine(where: Where, needs: Needs, *, full: bool, progress: Progress) -> tuple[dict[str, Probe], Around]:
@@ -51,17 +51,23 @@ def examine(where: Where, needs: Needs, *, full: bool, progress: Progress) -> tu
         answers = each(connections, lambda one: count.after(_ask(one, arguments)), len(names))
         told = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
         probes = {name: one.probe for name, one in told.items()}
-        addresses = _addresses(where, probes)
         progress("connecting them to each other", 0, len(told))
-        tried = _between(told, addresses, full=full)
+        seen = around(where, told, full=full)
     failed = {name: _said(one) for name, one in {**found, **answers}.items() if isinstance(one, MachineError)}
-    around = Around(
-        unreachable={name: failed[name] for name in names if name in failed},
+    return probes, replace(seen, unreachable={name: failed[name] for name in names if name in failed})
+
+
+def around(where: Where, told: Mapping[str, Told], *, full: bool) -> Around:
+    """Let hosts that have told everything connect to each other; give what is seen of them from outside.
+
+    Raises MachineError if no host's address is known.
+    """
+    addresses = _addresses(where, {name: one.probe for name, one in told.items()})
+    return Around(
         addresses={name: one for name, one in addresses.items() if isinstance(one, str)},
         clocks={name: one.clock for name, one in told.items() if one.clock is not None},
-        connections=tried,
+        connections=_between(told, addresses, full=full),
     )
-    return probes, around
 
 
 def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
@@ -82,9 +88,16 @@ def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
     return min(clocks, key=lambda clock: clock.uncertainty_s, default=None)
 
 
-def _ask(connection: ssh.Connection, arguments: Sequence[str]) -> _Told:
+def _ask(connection: ssh.Connection, arguments: Sequence[str]) -> Told:
     """Ask one host for its time, and then for everything. Raises MachineError."""
-    shell = Shell(connection, arguments)
+    return ask(Shell(connection, arguments), str(connection.settings))
+
+
+def ask(shell: Conversation, who: str) -> Told:
+    """Ask a host for its time, and then for everything. The shell has the probe's arguments.
+
+    Raises MachineError that names the host as `who`.
+    """
     trips, noise = [], []
     for _ in range(_TRIPS):
         sent, begun = time.time(), time.monotonic()
@@ -94,25 +107,25 @@ def _ask(connection: ssh.Connection, arguments: Sequence[str]) -> _Told:
         noise += [line for line in lines if not line.startswith(_CLOCK)]
         trips += [(sent, line[len(_CLOCK) :], sent + took) for line in lines if line.startswith(_CLOCK)]
         if not trips:
-            raise _no_shell(connection, noise, took)
+            raise _no_shell(who, noise, took)
         if took < _QUICK_S:
             break
     shell.send(script())
     # What a login prints by itself is no part of the answer, and a thing to know.
     probe = read_probe([*noise, *shell.until(_LAST, _PROBE_S)])
-    return _Told(probe, read_clock(trips), shell)
+    return Told(probe, read_clock(trips), shell)
 
 
-def _no_shell(connection: ssh.Connection, said: Sequence[str], took_s: float) -> MachineError:
+def _no_shell(who: str, said: Sequence[str], took_s: float) -> MachineError:
     """Say that a login did not lead to a shell."""
     if took_s >= _CLOCK_S:
         return MachineError(
-            f"{connection.settings} let fabbench log in, and then no shell answered for {took_s:.0f} s.",
+            f"{who} let fabbench log in, and then no shell answered for {took_s:.0f} s.",
             hint="The host may hang, or its home folder, or what its shell does at every login.",
         )
     words = " ".join(said[-2:]) or "it said nothing"
     return MachineError(
-        f"{connection.settings} let fabbench log in, but there is no shell to use: {words}",
+        f"{who} let fabbench log in, but there is no shell to use: {words}",
         hint="The user needs a login shell, and the host sh in its PATH.",
     )
 
@@ -132,7 +145,7 @@ def _addresses(where: Where, probes: Mapping[str, Probe]) -> dict[str, str | Mac
 
 
 def _between(
-    told: Mapping[str, _Told], addresses: Mapping[str, str | MachineError], *, full: bool
+    told: Mapping[str, Told], addresses: Mapping[str, str | MachineError], *, full: bool
 ) -> dict[tuple[str, str], Connection]:
     """Try connections between the hosts that have an address; say of the others that they have none."""
     parties = [
@@ -163,7 +176,7 @@ class _Count:
         self._lock = threading.Lock()
         self._done = 0
 
-    def after(self, result: _Told) -> _Told:
+    def after(self, result: Told) -> Told:
         """Count one, and pass it on."""
         with self._lock:
             self._done += 1

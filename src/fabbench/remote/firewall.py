@@ -14,7 +14,7 @@ from importlib.resources import files
 from fabbench.check import Connection, Contact
 from fabbench.errors import MachineError
 from fabbench.remote.pool import each
-from fabbench.remote.shell import Shell
+from fabbench.remote.shell import Conversation
 
 _START_S = 20.0
 _TRY_S = 8.0
@@ -32,7 +32,7 @@ class Party:
     """One host that takes part."""
 
     name: str
-    sh: Shell
+    sh: Conversation
     address: str
     """Where the others reach it."""
     python: str

@@ -2,10 +2,21 @@
 
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from fabbench.remote.connection import Connection
 
 _POLL_S = 0.2
+
+
+class Conversation(Protocol):
+    """A shell on another machine: by ssh, or in a pod."""
+
+    def send(self, text: str) -> None:
+        """Give it something to read. Raises LostError."""
+
+    def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
+        """Give its lines up to the `count`-th that begins with `prefix`, or fewer. Raises LostError."""
 
 
 class Shell:
