@@ -132,3 +132,12 @@ def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> Non
         other, _ = server.asked()
         server.answer(*(f"{name} out {number}" for number in range(9)), f"{other} ended 3")
         assert call.wait(20) == 3
+
+
+def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Path) -> None:
+    server = Served(folder)
+    argv = ["sh", "-x", str(SCRIPT), str(folder), "10.0.0.2", "proxy"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as call:
+        name, _ = server.asked()
+        server.answer(f"{name} out hello", f"{name} ended 0")
+        assert call.communicate(timeout=20)[0] == "hello\n"

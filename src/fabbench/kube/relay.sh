@@ -6,6 +6,7 @@
 #
 # Each call writes a file NAME.asked, and says so in the pipe `requests`. fabbench answers in the pipe NAME.told:
 # lines `out TEXT`, and at the end `ended STATUS`. Nothing is looked for again and again: that would be measured.
+{ set +x; } 2>/dev/null # hydra calls its agent with -x, as it is ssh's option
 set -u
 umask 077
 
