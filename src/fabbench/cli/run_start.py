@@ -83,8 +83,11 @@ def _held(wanted: Wanted, request: "Request", work: "Work", checks: _Checks) -> 
     except FabbenchError as error:
         if measured is None:
             raise
-        if measured[1].interrupted or str(measured[1].failure or error) != str(error):
+        earlier = measured[1].failure
+        if measured[1].interrupted or str(earlier or error) != str(error):
             click.echo(f"Error: {error}", err=True)
+        if earlier is not None:
+            tell_notes(error)
         measured[1].failure = measured[1].failure or error
     except KeyboardInterrupt as interrupt:
         if measured is None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import threading
 import time
 from collections import deque
@@ -20,6 +21,8 @@ _WAKE_S = 0.5
 _LINGER_S = 1.0
 _MOST_ERR = 1000
 # exec has no way to close a program's input: the program reads as many bytes as it is told.
+_REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
+"""What the API puts before a kubelet's words: the whole command."""
 _FED = 'head -c "$1" | { shift; exec "$@"; }'
 
 
@@ -84,7 +87,8 @@ class PodPipe:
         causes = status.get("details", {}).get("causes", ())
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
         if not codes:
-            raise MachineError(f"No program could be run in {self._name}: {status.get('message', told)}.")
+            said = _REQUEST.sub("", str(status.get("message", told)))
+            raise MachineError(f"No program could be run in the pod {self._name}: {said}.")
         self.status = int(codes[0])
 
 

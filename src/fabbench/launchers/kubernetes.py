@@ -23,6 +23,7 @@ from fabbench.plan import Host, Needs, Where
 from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
 from fabbench.pods.checks import check_nodes
 from fabbench.pods.choice import Wish, check_choice, choose, fitting, wished
+from fabbench.pods.ended import OOM_COUNTERS, explain_killed
 from fabbench.pods.images import DEFAULT
 from fabbench.pods.nodes import Node
 from fabbench.pods.share import Share, share_of
@@ -67,6 +68,7 @@ class Kubernetes:
             remotes = _remotes(by_name, settings)
             with contextlib.ExitStack() as stack:
                 stack.enter_context(agents(remotes))
+                stack.enter_context(_memory_watched(remotes, pods))
                 mpi = needs.mpi and len(remotes) > 1
                 agent = stack.enter_context(_mpi_agent(asked, found.hosts, remotes)) if mpi else ()
                 yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
@@ -178,6 +180,27 @@ def _remotes(by_name: Mapping[str, PodConnection], settings: Mapping[str, Any]) 
         RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
         for name, connection in by_name.items()
     )
+
+
+@contextlib.contextmanager
+def _memory_watched(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Say at the end in which pods programs were killed for their memory: nothing else does."""
+    before = _oom_counters(remotes)
+    yield
+    after = _oom_counters(remotes)
+    for pod in pods:
+        node = pod["spec"]["nodeName"]
+        if node in before and node in after and (why := explain_killed(pod, before[node], after[node])):
+            _tell(str(why))
+
+
+def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
+    """Read the counters of the pods that answer."""
+    found = each(
+        {remote.name: remote for remote in remotes if remote.lost is None},
+        lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),
+    )
+    return {name: text for name, text in found.items() if isinstance(text, str)}
 
 
 @contextlib.contextmanager
