@@ -94,6 +94,19 @@ class Laptop:
         words = self.nccl(*more, "--config", str(self.folder / "fabbench.yaml"))
         return ["here" if word == "kubernetes" else word for word in words]
 
+    def limit_memory(self, pod: str, limit: int) -> None:
+        """Lower what a pod's container may have, in bytes, behind Kubernetes' back."""
+        uid = self.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}").replace("-", "?")
+        found = [
+            file
+            for name in ("memory.limit_in_bytes", "memory.max")
+            for top in Path("/sys/fs/cgroup").glob(f"*/{self.cluster.identity}-*")
+            for file in top.glob(f"**/*pod{uid}*/*/{name}")
+        ]
+        assert found, uid
+        for file in found:
+            file.write_text(str(limit))
+
     def logs(self, arm: str) -> tuple[Log, ...]:
         return self.the_run().logs(arm)
 

@@ -17,7 +17,7 @@ from fabbench.pods.workload import owned_by, workload
 Object = Mapping[str, Any]
 
 _LOOK_S = 0.5
-_GONE_S = 40.0
+_GONE_S = 30.0
 _LATE_S = 2.0
 """For how long a Job may come to be after its order was broken off."""
 _LASTS_S = 3.0
