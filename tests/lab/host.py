@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab import processes, traces
-from lab.layout import HOME, address
+from lab.layout import HOME, ROOT, address
 
 if TYPE_CHECKING:
     from lab.laboratory import Lab
@@ -163,6 +163,8 @@ class Host:
         found: dict[str, str] = {}
         for folder in (*traces.WHERE, f"{HOME}/.ssh", f"{HOME}/.cache/fabbench", f"{HOME}/.fabbench"):
             found |= self.files(folder)
+        # A checkout that lies in such a folder is seen there too, and changes by itself.
+        found = {path: sign for path, sign in found.items() if not path.startswith(f"{ROOT}/")}
         lines = [f"{self.name} file {path} {sign[:12]}" for path, sign in found.items()]
         lines = [line for line in lines if not any(name in line for name in _OURS)]
         running = [" ".join(line) for line in self.processes().values()]
