@@ -2,13 +2,14 @@
 # SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-cluster lint docs reference bench score clean
+.PHONY: help demo test test-slow test-cluster test-nodes lint docs reference bench score clean
 
 help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
 	@echo 'make test   run the tests'
 	@echo 'make test-slow  run the tests that take their time: faults of hosts'
 	@echo 'make test-cluster  run the tests on a Kubernetes cluster of this machine (first compiles it: minutes)'
+	@echo 'make test-nodes  run the tests with many played nodes; wants a machine with nothing else to do'
 	@echo 'make lint   ruff and mypy'
 	@echo 'make docs   check the documentation against the program'
 	@echo 'make reference  write docs/cli.md anew from the program'
@@ -34,7 +35,12 @@ test-slow:
 test-cluster:
 	@setup/prepare dev
 	@setup/cluster kwok
-	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m cluster $(ARGS)
+	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m "cluster and not kwok" $(ARGS)
+
+test-nodes:
+	@setup/prepare dev
+	@setup/cluster kwok
+	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m kwok $(ARGS)
 
 lint:
 	@setup/prepare dev

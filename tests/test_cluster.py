@@ -272,6 +272,7 @@ def test_what_is_left_in_the_cluster_is_told(cluster: Cluster, pods: Pods) -> No
     assert cluster.left_since(before) == []
 
 
+@pytest.mark.kwok
 def test_kwok_plays_a_hundred_nodes(kwok: Cluster, pods: Pods) -> None:
     names = kwok.fake_nodes(100)
     assert len(names) == 100
