@@ -26,6 +26,8 @@ from probing import probe
 FABBENCH = (sys.executable, "-m", "fabbench")
 Found = Mapping[str, Mapping[str, Mapping[str, str]]]
 
+pytestmark = pytest.mark.slow
+
 
 def argv(lab: Lab, *more: str, names: Sequence[str] = ()) -> list[str]:
     hosts = [word for name in names or [host.name for host in lab.hosts] for word in ("--host", name)]

@@ -13,7 +13,7 @@ from lab import HOME, Lab, processes
 from lab_hosts import STANDIN, Labs, Mpi, standin
 from script_plans import PROGRAMS, WAY, judged, nccl, of_steps, pair, pingpong, put, run
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "{port}x", "*", "-u")
 
 

@@ -7,7 +7,7 @@ from lab_hosts import STANDIN, Labs
 from ssh_faults import SLOW
 from ssh_runs import nccl, nothing_left, run
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 def refused(site: Lab, words: list[str]) -> str:
