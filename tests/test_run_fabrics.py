@@ -97,7 +97,8 @@ def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
     assert log.outcome is Outcome.OFF_FABRIC
     assert "4 NICs" in (log.reason or "")
     assert "fabbench ended it then" in (log.reason or "")
-    assert len(log.points) <= 2
+    # The first row would come after 30 s.
+    assert log.points == []
 
 
 def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:

@@ -4,7 +4,6 @@ A line is in the store before anybody sees what it says. However a run ends, wha
 judged and given back.
 """
 
-import time
 from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -19,7 +18,13 @@ from fabbench.parse import Result, Session
 from fabbench.store import ExecutionWriter, RunWriter, nothing_read
 from fabbench.watch import View, Watch
 
-_LOOK_S = 0.3
+_SETTLING = (
+    "Using network",
+    "Selected provider",
+    "Selected Provider",
+    "NET/IB : Using",
+    "NET/Socket : Using",
+)
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
 
@@ -89,7 +94,6 @@ class _Execution:
         stops_off_fabric: bool,
     ) -> None:
         self._stops_off_fabric = stops_off_fabric
-        self._look_at = 0.0
         self._trial = trial
         self._writer = writer
         self._watcher = watcher
@@ -145,15 +149,13 @@ class _Execution:
             self._writer.write(line)
             self._take(self._session.feed(line))
             nics.look()
-            if self._stops_off_fabric and (why := self._off_fabric(benchmark)):
+            if self._stops_off_fabric and (why := self._off_fabric(line, benchmark)):
                 return Ending(refused=why, planned_sizes=self._trial.planned_sizes)
 
-    def _off_fabric(self, benchmark: str) -> str:
-        """Say why going on is in vain; looks a few times a second at most."""
-        now = time.monotonic()
-        if now < self._look_at:
+    def _off_fabric(self, line: str, benchmark: str) -> str:
+        """Say why going on is in vain, once a line settles the network."""
+        if not any(word in line for word in _SETTLING):
             return ""
-        self._look_at = now + _LOOK_S
         why = refusal(self._session.stated(), self._trial.proof, benchmark)
         return f"{why} fabbench ended it then." if why else ""
 
