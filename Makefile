@@ -34,7 +34,7 @@ test-slow:
 
 test-cluster:
 	@setup/prepare dev
-	@setup/cluster kwok
+	@setup/cluster
 	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m "cluster and not kwok" $(ARGS)
 
 test-nodes:
