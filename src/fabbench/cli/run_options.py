@@ -39,8 +39,8 @@ _OPTIONS = (
         "fabrics",
         multiple=True,
         metavar="NAME",
-        help="Add an arm on this fabric: shm, tcp, efa, ib, or any libfabric provider. No fabric at all: the "
-        "best one that is there.",
+        help="Add an arm on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric provider. No "
+        "fabric at all: the best one that is there.",
     ),
     click.option("--efa", is_flag=True, expose_value=False, help="The same as --fabric efa."),
     click.option("--no-efa", is_flag=True, expose_value=False, help="The same as --fabric tcp."),
