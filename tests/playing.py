@@ -11,6 +11,7 @@ from fabbench import markers
 from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.model import Ending, Trial
 from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.rendering import Job
 from nvshmem_text import alltoall
 
 GB = 10**9
@@ -54,6 +55,10 @@ class Playing:
         mpi = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
         hosts = tuple(Host(name=name, gpus=4, mpi=mpi, devices=devices) for name in self.trees)
         return Inventory(target="playing", hosts=hosts)
+
+    def begin(self, job: Job) -> Mapping[str, str]:
+        del job
+        return {}
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         step = trial.steps[0]

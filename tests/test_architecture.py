@@ -28,7 +28,7 @@ LAYERS: Mapping[str, set[str]] = {
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),
-        *("session", "together", "drive"),
+        *("session", "together", "drive", "jobs"),
         *("launchers", "remote", "run", "watch", "programs"),
     },
     "command line": {"cli", "__main__"},

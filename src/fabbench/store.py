@@ -1,6 +1,7 @@
 """Runs on disk. What a run measured survives its end at any moment, however it comes.
 
 ``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule),
+``rendered/`` (what was submitted, where a run is one job),
 ``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last,
 by rename), and ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins, and again at its end).
 An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the code that
@@ -66,6 +67,16 @@ class RunWriter:
             _write(self.path / "request.json", document)
         except OSError as error:
             raise _unwritable(self.path, error) from error
+
+    def rendered(self, documents: Mapping[str, str]) -> None:
+        """Write what was rendered for this run: name → text. No folder where there is nothing."""
+        folder = self.path / "rendered"
+        try:
+            for name, text in documents.items():
+                folder.mkdir(exist_ok=True)
+                (folder / name).write_text(text, "utf-8")
+        except OSError as error:
+            raise _unwritable(folder, error) from error
 
     def execution(self, trial: Trial) -> "ExecutionWriter":
         """Begin the directory of one execution."""

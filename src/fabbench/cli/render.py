@@ -77,7 +77,6 @@ def command() -> None:
 @command.result_callback()
 def _print(rendered: _Rendered) -> None:
     """Plan it for machines as the catalogue has them, and print the document."""
-    from fabbench.instances import instance
     from fabbench.offline import inventory_of, require_names
     from fabbench.plan import Request, plan
     from fabbench.rendering import Job, rendering_named
@@ -103,9 +102,7 @@ def _print(rendered: _Rendered) -> None:
     )
     planned = plan(request, inventory, work)
     require_names(planned)
-    found = instance(rendered.instance_type) if rendered.instance_type else None
-    job = Job(plan=planned, request=request, inventory=inventory, instance=found)
-    click.echo(rendering.render(job), nl=False)
+    click.echo(rendering.render(Job(plan=planned, request=request, inventory=inventory)), nl=False)
 
 
 def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":

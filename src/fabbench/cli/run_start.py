@@ -102,6 +102,7 @@ def _measure(
 ) -> "tuple[RunWriter, Results]":
     from fabbench.cli.live import watching
     from fabbench.plan import plan
+    from fabbench.rendering import Job
     from fabbench.run import carry_out
     from fabbench.store import RunWriter
 
@@ -114,6 +115,7 @@ def _measure(
     arms = " and ".join(arm.label for arm in planned.arms)
     number = len(planned.trials)
     click.echo(f"{planned.benchmark} on {arms}: {number} execution{'s' if number > 1 else ''}.", err=True)
+    writer.rendered(place.begin(Job(plan=planned, request=request, inventory=inventory)))
     with watching(planned) as watcher:
         return writer, carry_out(planned, place, writer, watcher, keep_going=wanted.keep_going)
 

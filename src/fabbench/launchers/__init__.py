@@ -17,6 +17,7 @@ from fabbench.hosts.found import Probe
 from fabbench.model import Ending, Trial
 from fabbench.plan import Inventory, Needs, Where
 from fabbench.pods.nodes import Node
+from fabbench.rendering import Job
 
 Progress = Callable[[str, int, int], None]
 """Told, by any thread, what is being done, for how many machines it is done, and for how many of all."""
@@ -47,6 +48,12 @@ class Place(Protocol):
         """Whether counters come from other machines, and `counters` may be called in any thread.
 
         Where it may not, it starts a program, which is to be done without threads (see process.py).
+        """
+
+    def begin(self, job: Job) -> Mapping[str, str]:
+        """Take note of the whole plan before its first trial: name of a file → document, for the record.
+
+        Those who hand over a run as one job make it here; see `fabbench.jobs`.
         """
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:

@@ -25,6 +25,7 @@ from fabbench.mpi import Spread
 from fabbench.pipes import Tail
 from fabbench.plan import Host, Inventory, Needs, Where
 from fabbench.process import Process, Processes
+from fabbench.rendering import Job
 from fabbench.session import DEBUG, FORWARDED, Output, Program, TimedOutError
 
 _ADDRESS = "127.0.0.1"
@@ -131,6 +132,11 @@ class LocalPlace:
     def remote(self) -> bool:
         """False: it is this machine."""
         return False
+
+    def begin(self, job: Job) -> Mapping[str, str]:
+        """Make no document: each trial is carried out by itself."""
+        del job
+        return {}
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial with programs of this machine."""

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from fabbench.errors import RequestError
-from fabbench.instances import Instance
+from fabbench.instances import Instance, instance
 from fabbench.model import Plan
 from fabbench.plan import Inventory, Request
 from fabbench.script import Way
@@ -26,8 +26,16 @@ class Job:
     request: Request
     """As asked for; `request.where.settings` has what only some formats know (`image`, `namespace`, …)."""
     inventory: Inventory
-    instance: Instance | None = None
-    """The type of all hosts; None: it is not known."""
+
+    @property
+    def instance(self) -> Instance | None:
+        """The type of the hosts, as the catalogue has it; None: it is not known."""
+        return instance(self.inventory.hosts[0].instance_type)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What only some formats know (`image`, `namespace`, …)."""
+        return self.request.where.settings if self.request.where else {}
 
     def way(self, hosts: str, **more: Any) -> Way:
         """Give the way of a script in the document: `hosts` prints the hosts, `more` as `Way` has it."""

@@ -18,8 +18,7 @@ def asked(job: Job) -> Asked:
 
     Raises RequestError where the type is not known, or the image lacks the benchmark.
     """
-    where = job.request.where
-    settings = where.settings if where else {}
+    settings = job.settings
     if job.instance is None:
         raise RequestError(
             "Nothing says what the nodes have.", hint="Name their type, such as --instance-type p5.48xlarge."

@@ -1,0 +1,52 @@
+"""Runs that are handed over as one job: rendered, submitted, and split into executions again.
+
+A launcher of jobs knows how to submit a document and to follow its lines; the rest is here. What is submitted
+is, byte for byte, what `fabbench render` prints.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+
+from fabbench.model import Ending, Trial
+from fabbench.plan import Inventory
+from fabbench.rendering import Job, Rendering
+from fabbench.split import Split
+
+Follow = Callable[[str], Generator[str, None, None]]
+"""Submits a document and gives its lines as they come. Closing it early ends the job."""
+
+
+class JobPlace:
+    """A place that is given a whole plan as one document; see `fabbench.launchers.Place`.
+
+    Nothing is submitted before the first trial is asked for. A trial that is ended early goes on in the job,
+    up to the next one; a job that is left before its last trial is to be ended by `close`.
+    """
+
+    remote = True
+
+    def __init__(self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow) -> None:
+        """`name` is the file under which the document is kept with the run."""
+        self.inventory = inventory
+        self._rendering, self._name, self._follow = rendering, name, follow
+        self._lines: Generator[str, None, None] | None = None
+        self._split = Split(())
+
+    def begin(self, job: Job) -> Mapping[str, str]:
+        """Render the document. Raises RequestError for what it cannot express."""
+        document = self._rendering.render(job)
+        self._lines = self._follow(document)
+        self._split = Split(self._lines)
+        return {self._name: document}
+
+    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
+        """Give the lines of a trial, and how it ended."""
+        return self._split.execute(trial)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Nothing: the job's machines are not asked."""
+        return {}
+
+    def close(self) -> None:
+        """End the job, if it has not ended."""
+        if self._lines is not None:
+            self._lines.close()
