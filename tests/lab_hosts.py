@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab import Host, Lab, Options, missing
+from lab import Host, Lab, Options, missing, slurm
 from lab.layout import ROOT
 
 
@@ -34,6 +34,8 @@ class Labs:
         brings up one of its own.
         """
         wanted = Options(hosts=hosts, **options)
+        if wanted.slurm and (reason := missing(slurm.TOOLS)):
+            (pytest.fail if _required() else pytest.skip)(reason)
         ready = None if fresh else self.up.pop(wanted, None)
         if ready is not None and ready.touched:
             ready.down()

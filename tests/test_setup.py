@@ -42,7 +42,9 @@ esac
 OLD_PYTHON = '#!/bin/sh\ntest "$1" = --version && echo "Python 3.9.2" && exit\nexit 1\n'
 APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
 FINE = "#!/bin/sh\n"
-LAB = dict.fromkeys(("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill"), FINE)
+TOOLS_OF_HOSTS = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill")
+TOOLS_OF_SLURM = ("slurmctld", "slurmd", "sbatch", "munged", "libpmix.so", "rsync")
+LAB = dict.fromkeys((*TOOLS_OF_HOSTS, *TOOLS_OF_SLURM), FINE)
 
 pytestmark = pytest.mark.local
 
@@ -57,6 +59,7 @@ class Machine:
         self.bin.mkdir()
         self.policy = folder / "policy-rc.d"
         self.env = {"TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
+        self.env["PMIX"] = str(self.bin / "libpmix.so")
         for tool in TOOLS:
             found = shutil.which(tool)
             assert found, tool
@@ -125,7 +128,8 @@ def test_the_tests_hosts_need_packages_that_start_no_service(machine: Machine) -
     status, told = machine.prepare("dev")
     assert status == 0, told
     install, *policy = machine.done()[:3]
-    assert install.endswith(" openssh-server openssh-client iproute2 util-linux procps")
+    assert " openssh-server openssh-client iproute2 util-linux procps slurm-wlm munge " in install
+    assert install.endswith(" libpmix-dev rsync")
     assert policy == ["#!/bin/sh", "exit 101"]
     assert not machine.policy.exists()
 

@@ -16,7 +16,15 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Command = Sequence[str | Path]
 _SILENT = "02:00:00:00:00:01"
 """A link address that nobody has: what is sent there is lost without a word."""
-_OURS = (" /run/sshd.log ", " /run/sshd.pid ", "/.filling ", " /run/standin", "/var/tmp/standin-")
+_OURS = (
+    " /run/sshd.log ",
+    " /run/sshd.pid ",
+    "/.filling ",
+    " /run/standin",
+    "/var/tmp/standin-",
+    " /run/munge/",
+    " /run/slurm/",
+)
 """Files that the lab itself writes while a test runs."""
 
 

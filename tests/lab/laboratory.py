@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from lab import processes, traces
+from lab import processes, slurm, traces
 from lab.host import PATH, Command, Host
 from lab.layout import HOME, MOST_HOSTS, Options, write
 
@@ -22,15 +22,13 @@ TOOLS = ("ip", "tc", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "sshd")
 _FOREIGN = ("FABBENCH_", "NCCL_", "FI_", "OMPI_", "PMIX_", "PRTE_", "STANDIN_", "SSH_", "XDG_")
 
 
-def missing() -> str:
-    """Say why no lab can be brought up here; empty if one can."""
+def missing(tools: Sequence[str] = TOOLS) -> str:
+    """Say why no lab can be brought up here; empty if one can. A Slurm needs `slurm.TOOLS` too."""
     if os.name != "posix" or os.geteuid() != 0:
         return "a lab of hosts needs root (network, mount and process namespaces)"
-    tools = [
-        tool for tool in TOOLS if shutil.which(tool, path=f"{PATH}:{os.environ.get('PATH', '')}") is None
-    ]
-    if tools:
-        return f"a lab of hosts needs {', '.join(tools)}: setup/prepare dev installs them"
+    path = f"{PATH}:{os.environ.get('PATH', '')}"
+    if lacking := [tool for tool in tools if shutil.which(tool, path=path) is None]:
+        return f"a lab of hosts needs {', '.join(lacking)}: setup/prepare dev installs them"
     probe = ["unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "true"]
     done = subprocess.run(probe, capture_output=True, text=True, check=False)
     return f"a lab of hosts needs namespaces: {done.stderr.strip()}" if done.returncode else ""
@@ -78,6 +76,8 @@ class Lab:
             processes.command(pid)[-1]: processes.children(pid)[0] for pid in processes.children(self.pid)
         }
         self.hosts = [Host(self, number, first[str(number)]) for number in range(self.options.hosts)]
+        if self.options.slurm:
+            slurm.await_idle(self.hosts)
 
     def __enter__(self) -> Self:
         return self

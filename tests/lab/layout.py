@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from lab import slurm
+
 ROOT = Path(__file__).resolve().parents[2]
 MOST_HOSTS = 64
 HOME = Path(pwd.getpwuid(0).pw_dir)
@@ -63,6 +65,10 @@ class Options:
     """Size of each host's /tmp."""
     sshd: tuple[str, ...] = ()
     """Lines for the hosts' sshd_config; they win over the lab's own."""
+    slurm: bool = False
+    """Whether the hosts are the nodes of a Slurm; its controller is on node0. See lab/slurm.py."""
+    gpus: int = 0
+    """GPUs that Slurm hands out on each host. There are none: it only counts them."""
 
 
 def address(number: int, network: int = 1) -> str:
@@ -83,6 +89,8 @@ def write(folder: Path, options: Options) -> None:
         (folder / "etc-ssh" / name).write_text("# nothing\n")
     known = "".join(_host(folder / name, number, options) for number, name in enumerate(names))
     _laptop(folder, names, known, options)
+    if options.slurm:
+        slurm.write(folder / "etc-slurm", [address(number) for number in range(options.hosts)], options.gpus)
     if options.trust:
         _trust(folder / "cluster", known, options)
 
@@ -92,6 +100,7 @@ def _plan(names: Sequence[str], options: Options) -> str:
     shares = dict.fromkeys(map(str, [ROOT, *sorted(prefixes - {Path("/usr")}), *options.share]))
     lists = {"names": names, "shares": [*shares], "walled": [str(number) for number in options.behind]}
     single = {"home": str(HOME), "slow": options.slow, "tmp": options.tmp, "homes": options.homes}
+    single["slurm"] = "yes" if options.slurm else ""
     lines = [f"{key}={shlex.quote(value)}\n" for key, value in single.items()]
     return "".join([*lines, *(f"{key}=({shlex.join(values)})\n" for key, values in lists.items())])
 
