@@ -14,7 +14,7 @@ from fabbench.script.quoting import comment, line, quote
 from fabbench.script.steps import Steps
 from fabbench.script.way import Ranks, Reach, Way
 
-__all__ = ["Ranks", "Reach", "Way", "script"]
+__all__ = ["Ranks", "Reach", "Way", "headline", "script"]
 
 
 def script(plan: Plan, way: Way) -> str:
@@ -25,7 +25,7 @@ def script(plan: Plan, way: Way) -> str:
     steps = Steps(plan, way)
     parts = (
         "#!/usr/bin/env bash\n",
-        comment(_headline(plan)),
+        comment(headline(plan)),
         comment(f"FABRIC={plan.arms[0].label} runs that arm alone. fabbench parse reads what this prints."),
         "# shellcheck disable=SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
         "set -u\n\n",
@@ -53,8 +53,8 @@ trap 'signal=HUP number_of_signal=1' HUP
 """
 
 
-def _headline(plan: Plan) -> str:
-    """Say in words what the script is for."""
+def headline(plan: Plan) -> str:
+    """Say in words what a script of the plan is for."""
     arms = " and ".join(arm.label for arm in plan.arms)
     repeats = max((trial.repeat for trial in plan.trials), default=1)
     each = f", {repeats} repeats" if repeats > 1 else ""

@@ -1,0 +1,146 @@
+"""Apps of Modal: what the real package makes of them, and what they do in containers that hosts stand for."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fabbench.cli import cli
+from fabbench.model import Outcome
+from fabbench.rendering.modal import written
+from lab import HOME, Host
+from lab_hosts import STANDIN, Labs
+from reading import read
+
+EXAMPLE = Path(__file__).parent.parent / "examples/modal_nccl.py"
+STANDIN_MODAL = Path(__file__).parent / "standin_modal/modal.py"
+TYPE = ("--instance-type", "p5.48xlarge")
+
+
+def render(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["render", *words, "--as", "modal"])
+
+
+def constants(app: str) -> dict[str, object]:
+    """What an app sets, as Python reads it."""
+    nodes = (node for node in ast.parse(app).body if isinstance(node, ast.Assign))
+    pairs = ((ast.unparse(node.targets[0]), node.value) for node in nodes)
+    return {name: ast.literal_eval(value) for name, value in pairs if name.isupper()}
+
+
+def test_the_example_is_what_render_prints() -> None:
+    done = render("nccl", "--ab", *TYPE)
+    assert done.output == EXAMPLE.read_text("utf-8"), (
+        f"fabbench render nccl --ab --as modal --instance-type p5.48xlarge >{EXAMPLE} makes it anew"
+    )
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
+def test_modal_itself_reads_an_app(benchmark: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE).output)
+    # It imports the file, makes the App with its functions, and reads the entry point: without an account.
+    words = [sys.executable, "-W", "error", "-m", "modal", "run", str(tmp_path / "app.py"), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"HOME": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--fabric TEXT" in done.stdout
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
+def test_the_script_in_an_app_is_a_script(benchmark: str) -> None:
+    text = str(constants(render(benchmark, "--ab", *TYPE).output)["SCRIPT"])
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "NCCL_SOCKET_IFNAME=^" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--ab", *TYPE), {"GPU": "H100!:8", "NODES": 2, "RDMA": True, "INTERFACE": ""}),
+        (("--fabric", "tcp", *TYPE, "--nodes", "4"), {"NODES": 4, "RDMA": False}),
+        (("--efa", "--instance-type", "p6-b200.48xlarge"), {"GPU": "B200:8"}),
+        (("--efa", *TYPE, "--gpus", "4"), {"GPU": "H100!:8"}),
+        (("--efa", *TYPE, "--interface", "eth1"), {"INTERFACE": "eth1"}),
+        (("--efa", *TYPE, "--timeout", "60"), {"TIMEOUT_S": 960}),
+        (("--ab", *TYPE, "--repeat", "99"), {"TIMEOUT_S": 24 * 3600}),
+        (("--efa", *TYPE, "--image", "docker.io/me/it:1"), {"IMAGE": "docker.io/me/it:1"}),
+    ],
+)
+def test_what_is_asked_for_is_in_the_app(words: Sequence[str], wanted: dict[str, object]) -> None:
+    found = constants(render("nccl", *words).output)
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_torch_comes_from_the_registry_of_packages_or_with_the_image() -> None:
+    ours = render("torch", "--efa", *TYPE).output
+    theirs = render("torch", "--efa", *TYPE, "--image", "docker.io/me/torch:1").output
+    assert '.uv_pip_install("torch==' in ours
+    assert "add_python" in ours
+    assert "uv_pip_install" not in theirs
+    assert "add_python" not in theirs
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--fabric", "tcp", "--gpus", "8"), "--instance-type p5.48xlarge"),
+        (("--efa", "--instance-type", "p4d.24xlarge"), "p4d.24xlarge has 8 A100"),
+        (("--efa", "--instance-type", "p5.4xlarge"), "p5.4xlarge has 1 H100"),
+    ],
+)
+def test_what_modal_does_not_have_is_said(words: Sequence[str], told: str) -> None:
+    done = render("nccl", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb\n", 'a """\n', "a \"\"\" ''' \\\n b", "\\", '"', "a\r\nb", "\x00\x1b\n", "\u00fc\u2028x"]
+)
+def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
+    assert ast.literal_eval(written(text)) == text
+
+
+# ---------------------------------------------------------------- containers
+
+
+def play(hosts: Sequence[Host], app: Path, board: Path) -> list["subprocess.CompletedProcess[str]"]:
+    """Run an app's clustered function on all hosts at once, as Modal does in its containers."""
+    # The second network: NCCL and MPI would choose the first one if nobody told them.
+    addresses = [host.slow_address for host in hosts]
+
+    def container(rank: int) -> "subprocess.CompletedProcess[str]":
+        words = [sys.executable, *map(str, (STANDIN_MODAL, app, board, rank)), *addresses]
+        return hosts[rank].sh(words, check=False, timeout=120)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        return list(pool.map(container, range(len(hosts))))
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nccl", "--gpus", "2", "-e", "1K", "--bin-dir", str(STANDIN), "--mpirun", "/usr/bin/mpirun"),
+        ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin"),
+    ],
+)
+def test_containers_find_each_other_and_measure(words: Sequence[str], lab: Labs, tmp_path: Path) -> None:
+    site = lab(2, homes="own", share=(tmp_path,), fresh=True)
+    app, board = tmp_path / "app.py", tmp_path / "board"
+    app.write_text(render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output)
+    board.mkdir()
+    first, other = play(site.hosts, app, board)
+    assert (first.returncode, first.stderr) == (0, ""), first.stdout
+    assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
+    assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
+    assert {log.facts.get("hosts", 2) for log in read(first.stdout)} == {2}
+    assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
+    assert words[0] == "pingpong" or "NET/Socket : Using [0]fab1:" in first.stdout
+    assert "PRIVATE" not in "".join(file.read_text() for file in board.iterdir())
