@@ -24,12 +24,12 @@ LAYERS: Mapping[str, set[str]] = {
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
-        *("filling", "script", "split", "offline", "rendering"),
+        *("filling", "script", "split", "offline", "rendering", "skypilot"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),
         *("session", "together", "drive", "jobs"),
-        *("launchers", "remote", "run", "watch", "programs"),
+        *("launchers", "remote", "run", "watch", "programs", "skyapi"),
     },
     "command line": {"cli", "__main__"},
 }

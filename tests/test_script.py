@@ -73,6 +73,7 @@ def test_a_small_script() -> None:
         "}\n"
         "\ncase ${FABRIC:-all} in all | tcp) ;; *) "
         "stop 2 \"FABRIC is $FABRIC\"', and this script has tcp.' ;; esac\n"
+        "case ${TRIAL:-} in '' | 000-tcp-r1) ;; *) stop 2 \"This script has no trial $TRIAL.\" ;; esac\n"
         "\numask 077\n"
         'if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi\n'
         "trap finish EXIT\n"

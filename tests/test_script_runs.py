@@ -65,6 +65,15 @@ def test_one_arm_alone(lab: Labs) -> None:
     assert refused.stderr == "fabbench: FABRIC is efa, and this script has ofi-tcp and tcp.\n"
 
 
+def test_one_trial_alone(lab: Labs) -> None:
+    site, of = lab(2, trust=True), pingpong("ofi-tcp", "tcp")
+    done = run(site, of, TRIAL="002-tcp-r2")
+    assert [*judged(done, of)] == ["002-tcp-r2"]
+    refused = run(site, of, TRIAL="9")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr == "fabbench: This script has no trial 9.\n"
+
+
 def test_too_few_hosts(lab: Labs) -> None:
     site = lab(2, trust=True)
     words = put(site, pingpong("tcp"))

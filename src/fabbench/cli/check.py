@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -16,9 +17,10 @@ from fabbench.errors import RequestError
 from fabbench.report.parsed import FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.check import Wanted
+    from fabbench.check import Check, Wanted
     from fabbench.launchers import Progress
     from fabbench.plan import Needs, Where
+    from fabbench.pods.nodes import Node
 
 _DEFAULT = "nccl"
 _NAMED = 8
@@ -89,6 +91,15 @@ def _with_options(function: Any) -> Any:
     show_default=True,
     help="How to write what was found.",
 )
+@click.option(
+    "--task",
+    "tasks",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Check a task of SkyPilot's in place of machines, for what SkyPilot takes without a word and drops. "
+    "Can be given several times.",
+)
 def command(**given: Any) -> None:
     """Find out what is wrong with machines, and what to do about it.
 
@@ -103,10 +114,13 @@ def command(**given: Any) -> None:
     --instance-type and --selector choose which. Nothing is started there, but for --deep.
 
     Example: fabbench check --efa --on ssh --host node-1 --host node-2
+
+    Example: fabbench check --task nccl_efa.yaml
     """
-    from fabbench.check import check_hosts, worst
+    if given["tasks"]:
+        _print(_tasks(given["tasks"]), given["form"])
+    from fabbench.check import check_hosts
     from fabbench.launchers import launcher_named
-    from fabbench.report.checked import render
 
     where, why = options.resolved(given, given["config"], os.environ)
     if given["deep"]:
@@ -128,9 +142,25 @@ def command(**given: Any) -> None:
         ),
         key=lambda check: position.get(check.host, 0),
     )
+    _print(checks, given["form"], found.nodes)
+
+
+def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
+    """Check tasks of SkyPilot's."""
+    from fabbench.skyapi.files import read_tasks
+    from fabbench.skypilot.checks import check_task
+
+    return [check for file in files for task in read_tasks(file) for check in check_task(file.name, task)]
+
+
+def _print(checks: "Sequence[Check]", form: str, nodes: "Sequence[Node]" = ()) -> NoReturn:
+    """Write what was found, and end the command with the status it deserves."""
+    from fabbench.check import worst
+    from fabbench.report.checked import render
+
     terminal = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else None
-    click.echo(render(checks, given["form"], nodes=found.nodes, colour=terminal, width=width), nl=False)
+    click.echo(render(checks, form, nodes=nodes, colour=terminal, width=width), nl=False)
     click.get_current_context().exit(worst(checks))
 
 

@@ -126,6 +126,27 @@ where = (
         metavar="SECONDS",
         help="Give up pods that are not ready after so long. 300 if not given.",
     ),
+    click.option(
+        "--infra",
+        metavar="PLACE",
+        help="On skypilot: where, as SkyPilot writes it: k8s, k8s/CONTEXT, aws/REGION, slurm/CLUSTER. k8s if "
+        "not given.",
+    ),
+    click.option(
+        "--network-tier",
+        type=click.Choice(["best", "standard"]),
+        help="On skypilot: the network_tier to ask for. On aws the best one if EFA is measured.",
+    ),
+    click.option(
+        "--cluster-name", metavar="NAME", help="On skypilot: name of the cluster. A new one if not given."
+    ),
+    click.option("--keep", is_flag=True, help="On skypilot: leave the cluster up at the end."),
+    click.option(
+        "--idle-minutes",
+        type=click.IntRange(1),
+        metavar="N",
+        help="On skypilot: a cluster that is idle for so long tears itself down. 10 if not given.",
+    ),
 )
 """Options that say where to run; `resolved` reads them."""
 
@@ -134,6 +155,7 @@ WHERE = (
     *("ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
     *("image", "instance_type", "selector", "kubeconfig", "context", "namespace"),
     *("mpi_agent", "host_network", "start_timeout"),
+    *("infra", "network_tier", "cluster_name", "keep", "idle_minutes"),
 )
 """Their names."""
 _OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")

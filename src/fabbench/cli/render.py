@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NODES = 2
 _OF_RUNS = (
     *("on", "hosts", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
-    *("kubeconfig", "context", "start_timeout"),
+    *("kubeconfig", "context", "start_timeout", "cluster_name", "keep", "idle_minutes"),
     *("keep_going", "gates", "baseline", "metric", "form", "store"),
 )
 """What has a meaning only where something is run."""
@@ -102,7 +102,7 @@ def _print(rendered: _Rendered) -> None:
     )
     planned = plan(request, inventory, work)
     require_names(planned)
-    click.echo(rendering.render(Job(plan=planned, request=request, inventory=inventory)), nl=False)
+    click.echo(rendering.render(Job(plan=planned, request=request, inventory=inventory, work=work)), nl=False)
 
 
 def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":

@@ -115,7 +115,7 @@ def _measure(
     arms = " and ".join(arm.label for arm in planned.arms)
     number = len(planned.trials)
     click.echo(f"{planned.benchmark} on {arms}: {number} execution{'s' if number > 1 else ''}.", err=True)
-    writer.rendered(place.begin(Job(plan=planned, request=request, inventory=inventory)))
+    writer.rendered(place.begin(Job(plan=planned, request=request, inventory=inventory, work=work)))
     with watching(planned) as watcher:
         return writer, carry_out(planned, place, writer, watcher, keep_going=wanted.keep_going)
 

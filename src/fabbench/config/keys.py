@@ -159,6 +159,7 @@ class Targets:
 
 _SSH = ("ssh",)
 _PODS = ("kubernetes",)
+_SKY = ("skypilot",)
 _WITH_IMAGES = ("slurm", "kubernetes", "skypilot")
 
 TARGET = Section((
@@ -186,11 +187,16 @@ TARGET = Section((
     Key("kubeconfig", File(), "The kubeconfig; else KUBECONFIG or ~/.kube/config.", _PODS),
     Key("context", Text("the name of a context"), "Context of the kubeconfig, not the current one.", _PODS),
     Key("namespace", Text("a namespace", _WORD), "Namespace of the pods, not the context's own.", _PODS),
-    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", _PODS),
+    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", (*_PODS, *_SKY)),
     Key("selector", Text("labels, as kubectl writes them"), "Only nodes with these labels.", _PODS),
     Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", _PODS),
     Key("host-network", Flag(), "Pods in the nodes' own network: a variant of its own.", _PODS),
     Key("start-timeout", Whole(1, 86400), "Seconds to wait for pods until they are ready.", _PODS),
+    Key("infra", Text("SkyPilot's name of a place", _WORD), "Where SkyPilot runs it: k8s, aws, slurm.", _SKY),
+    Key("network-tier", Choice(("best", "standard")), "The network_tier that SkyPilot is asked for.", _SKY),
+    Key("cluster-name", Text("a name", _WORD), "Name of SkyPilot's cluster. A new one if not given.", _SKY),
+    Key("keep", Flag(), "Leave SkyPilot's cluster up at the end.", _SKY),
+    Key("idle-minutes", Whole(1, 10080), "Minutes after which an idle cluster tears itself down.", _SKY),
     Key("virtual-nodes", Whole(1, 1024), "Hosts that the GPUs of this machine are divided into.", ("local",)),
     Key("options", Plain(), "What only the launcher knows; it checks this itself."),
 ))  # fmt: skip

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from fabbench.errors import RequestError
 from fabbench.instances import Instance, instance
 from fabbench.model import Plan
-from fabbench.plan import Inventory, Request
+from fabbench.plan import Inventory, Request, Work
 from fabbench.script import Way
 
 
@@ -26,6 +26,8 @@ class Job:
     request: Request
     """As asked for; `request.where.settings` has what only some formats know (`image`, `namespace`, …)."""
     inventory: Inventory
+    work: Work | None = None
+    """What is measured, for formats that add an arm to those planned; None: none is added."""
 
     @property
     def instance(self) -> Instance | None:

@@ -1,12 +1,16 @@
 """What the formats for Kubernetes have in common: the run as it is asked for, and YAML."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from fabbench.errors import RequestError
 from fabbench.pods.asked import Asked, Object, SshKey
 from fabbench.pods.images import DEFAULT, require_benchmark
 from fabbench.pods.share import Share, share_of_type
 from fabbench.rendering import Job
+
+if TYPE_CHECKING:
+    import yaml
 
 _RUN = "rendered"
 _DEADLINE_S = 2 * 3600
@@ -45,6 +49,28 @@ def written(objects: Iterable[Object], about: str) -> str:
     """Write objects as YAML documents, `about` as a comment before them."""
     import yaml
 
+    text: str = yaml.dump_all(objects, Dumper=_dumper(), explicit_start=True, **_STYLE)
+    return _comment(about) + text
+
+
+def document(value: Object, about: str) -> str:
+    """Write one YAML document that is alone in its file, `about` as a comment before it."""
+    import yaml
+
+    text: str = yaml.dump(value, Dumper=_dumper(), **_STYLE)
+    return _comment(about) + text
+
+
+_STYLE: dict[str, Any] = {"sort_keys": False, "width": 110, "allow_unicode": True}
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line}\n" for line in text.splitlines())
+
+
+def _dumper() -> "type[yaml.SafeDumper]":
+    import yaml
+
     class Dumper(yaml.SafeDumper):
         """Writes texts of several lines as they are."""
 
@@ -52,7 +78,4 @@ def written(objects: Iterable[Object], about: str) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
     Dumper.add_representer(str, block)
-    comment = "".join(f"# {line}\n" for line in about.splitlines())
-    return comment + yaml.dump_all(
-        objects, Dumper=Dumper, sort_keys=False, width=110, explicit_start=True, allow_unicode=True
-    )
+    return Dumper

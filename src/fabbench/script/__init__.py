@@ -93,10 +93,14 @@ _SRUN = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
 
 
 def _toggle(plan: Plan) -> str:
-    """Write the check of FABRIC."""
+    """Write the checks of FABRIC and TRIAL, which choose what is run."""
     pattern = " | ".join(map(quote, ("all", *(arm.label for arm in plan.arms))))
     told = shlex.quote(f", and this script has {' and '.join(arm.label for arm in plan.arms)}.")
-    return f'case ${{FABRIC:-all}} in {pattern}) ;; *) stop 2 "FABRIC is $FABRIC"{told} ;; esac\n'
+    trials = " | ".join(map(quote, ("", *(trial.id for trial in plan.trials))))
+    return (
+        f'case ${{FABRIC:-all}} in {pattern}) ;; *) stop 2 "FABRIC is $FABRIC"{told} ;; esac\n'
+        f'case ${{TRIAL:-}} in {trials}) ;; *) stop 2 "This script has no trial $TRIAL." ;; esac\n'
+    )
 
 
 def _trial(plan: Plan, index: int, function: str) -> str:

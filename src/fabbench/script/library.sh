@@ -151,6 +151,7 @@ over() {
 
 trial() { # ID ARM STEPS
     case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
+    case ${TRIAL:-$1} in "$1") ;; *) return ;; esac
     if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
     heed
     failed=0

@@ -1,0 +1,1 @@
+"""SkyPilot itself: its API, its clusters, and files of its tasks."""
