@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.cli.slurm_options import SLURM, slurm
 from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -98,7 +99,12 @@ where = (
         metavar="SECONDS",
         help="Give up a host that has not answered for so long, and end the run. 60 if not given.",
     ),
-    click.option("--image", metavar="NAME", help="Image of the pods. AWS's nccl-tests if not given."),
+    click.option(
+        "--image",
+        metavar="NAME",
+        help="Image of the pods, AWS's nccl-tests if not given; or of "
+        "the containers of a job of Slurm's, none if not given.",
+    ),
     click.option("--instance-type", metavar="TYPE", help="Only nodes of this type, such as p5.48xlarge."),
     click.option(
         "--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl writes them."
@@ -124,7 +130,8 @@ where = (
         "--start-timeout",
         type=click.FloatRange(1),
         metavar="SECONDS",
-        help="Give up pods that are not ready after so long. 300 if not given.",
+        help="Give up pods that are not ready after so long, 300 if not given; a job of Slurm's that has not "
+        "started, never if not given.",
     ),
     click.option(
         "--infra",
@@ -147,6 +154,7 @@ where = (
         metavar="N",
         help="On skypilot: a cluster that is idle for so long tears itself down. 10 if not given.",
     ),
+    *slurm,
 )
 """Options that say where to run; `resolved` reads them."""
 
@@ -156,6 +164,7 @@ WHERE = (
     *("image", "instance_type", "selector", "kubeconfig", "context", "namespace"),
     *("mpi_agent", "host_network", "start_timeout"),
     *("infra", "network_tier", "cluster_name", "keep", "idle_minutes"),
+    *SLURM,
 )
 """Their names."""
 _OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")

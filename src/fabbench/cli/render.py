@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NODES = 2
 _OF_RUNS = (
     *("on", "hosts", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
-    *("kubeconfig", "context", "start_timeout", "cluster_name", "keep", "idle_minutes"),
+    *("kubeconfig", "context", "start_timeout", "cluster_name", "keep", "idle_minutes", "login"),
     *("keep_going", "gates", "baseline", "metric", "form", "store"),
 )
 """What has a meaning only where something is run."""

@@ -158,18 +158,20 @@ class Targets:
 
 
 _SSH = ("ssh",)
+_BY_SSH = ("ssh", "slurm")
 _PODS = ("kubernetes",)
 _SKY = ("skypilot",)
+_SLURM = ("slurm",)
 _WITH_IMAGES = ("slurm", "kubernetes", "skypilot")
 
 TARGET = Section((
     Key("launcher", LauncherName(), "How its machines are reached and programs are started there."),
-    Key("hosts", Hosts(), "The machines; the first is the head node.", (*_SSH, *_PODS), required_by=_SSH),
-    Key("user", Text("a user", _WORD), "User to log in as, instead of the one in ssh-config.", _SSH),
-    Key("port", Whole(1, 65535), "Port of sshd, instead of the one in ssh-config.", _SSH),
-    Key("identity", File(), "Private key to log in with, instead of those in ssh-config.", _SSH),
-    Key("ssh-config", File(), "OpenSSH's client configuration. ~/.ssh/config if not given.", _SSH),
-    Key("accept-new-host-keys", Flag(), "Trust hosts that known_hosts does not have yet.", _SSH),
+    Key("hosts", Hosts(), "The machines; the first is the head node.", (*_BY_SSH, *_PODS), required_by=_SSH),
+    Key("user", Text("a user", _WORD), "User to log in as, instead of the one in ssh-config.", _BY_SSH),
+    Key("port", Whole(1, 65535), "Port of sshd, instead of the one in ssh-config.", _BY_SSH),
+    Key("identity", File(), "Private key to log in with, instead of those in ssh-config.", _BY_SSH),
+    Key("ssh-config", File(), "OpenSSH's client configuration. ~/.ssh/config if not given.", _BY_SSH),
+    Key("accept-new-host-keys", Flag(), "Trust hosts that known_hosts does not have yet.", _BY_SSH),
     Key(
         "mpi-ssh",
         Choice(("ephemeral", "existing")),
@@ -187,11 +189,27 @@ TARGET = Section((
     Key("kubeconfig", File(), "The kubeconfig; else KUBECONFIG or ~/.kube/config.", _PODS),
     Key("context", Text("the name of a context"), "Context of the kubeconfig, not the current one.", _PODS),
     Key("namespace", Text("a namespace", _WORD), "Namespace of the pods, not the context's own.", _PODS),
-    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", (*_PODS, *_SKY)),
+    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", (*_PODS, *_SLURM, *_SKY)),
     Key("selector", Text("labels, as kubectl writes them"), "Only nodes with these labels.", _PODS),
     Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", _PODS),
     Key("host-network", Flag(), "Pods in the nodes' own network: a variant of its own.", _PODS),
-    Key("start-timeout", Whole(1, 86400), "Seconds to wait for pods until they are ready.", _PODS),
+    Key(
+        "start-timeout",
+        Whole(1, 86400),
+        "Seconds to wait until pods are ready, or a job of Slurm's starts.",
+        (*_PODS, *_SLURM),
+    ),
+    Key("login", Text("the name of a host", _WORD), "Login node, as ssh knows it; else this one.", _SLURM),
+    Key("partition", Text("a partition", _WORD), "Slurm's partition, not its default one.", _SLURM),
+    Key("account", Text("an account", _WORD), "The account that Slurm charges.", _SLURM),
+    Key("qos", Text("a quality of service", _WORD), "Slurm's quality of service.", _SLURM),
+    Key("time", Text("a time limit such as 2:00:00"), "Time limit of jobs, in quotes.", _SLURM),
+    Key("reservation", Text("a reservation", _WORD), "A reservation of Slurm's.", _SLURM),
+    Key("constraint", Text("features", _WORD), "Features that nodes must have.", _SLURM),
+    Key("mpi", Choice(("srun", "mpirun")), "What starts the ranks in a job.", _SLURM),
+    Key("container-mounts", Texts("a list of FROM:TO"), "Folders for the job's container.", _SLURM),
+    Key("chdir", Text("a folder"), "Folder that the login node and all nodes share.", _SLURM),
+    Key("no-gres", Flag(), "Do not ask for GPUs: this Slurm does not count them.", _SLURM),
     Key("infra", Text("SkyPilot's name of a place", _WORD), "Where SkyPilot runs it: k8s, aws, slurm.", _SKY),
     Key("network-tier", Choice(("best", "standard")), "The network_tier that SkyPilot is asked for.", _SKY),
     Key("cluster-name", Text("a name", _WORD), "Name of SkyPilot's cluster. A new one if not given.", _SKY),

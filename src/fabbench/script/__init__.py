@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from fabbench import __version__
+from fabbench.errors import RequestError
 from fabbench.model import Plan
 from fabbench.script.quoting import comment, line, quote
 from fabbench.script.steps import Steps
@@ -25,6 +26,7 @@ def script(plan: Plan, way: Way) -> str:
     steps = Steps(plan, way)
     parts = (
         "#!/usr/bin/env bash\n",
+        way.header,
         comment(headline(plan)),
         comment(f"FABRIC={plan.arms[0].label} runs that arm alone. fabbench parse reads what this prints."),
         "# shellcheck disable=SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
@@ -36,8 +38,11 @@ def script(plan: Plan, way: Way) -> str:
         *steps.texts(),
         _toggle(plan),
         _BEGIN,
+        way.opening,
         *(_trial(plan, index, steps.functions[index]) for index in range(len(plan.trials))),
-        'heed\n[ -n "$all_well" ] || exit 4\n',
+        "heed\n",
+        way.closing,
+        '[ -n "$all_well" ] || exit 4\n',
     )
     return "".join(parts)
 
@@ -86,10 +91,19 @@ def _reach(plan: Plan, way: Way) -> str:
         Reach.MPIRUN: '    mpirun_on "${hosts[number]}" "$@"\n',
     }
     body = there[way.reach] if plan.hosts > 1 or not way.here else ""
-    return f"reach() {{\n    local number=$1\n    shift\n{here}{body}}}\n\n"
+    inside = _inside(way) if way.inside else ""
+    return f"reach() {{\n    local number=$1\n    shift\n{here}{body}}}\n\n{inside}"
 
 
-_SRUN = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--cpu-bind=none")
+def _inside(way: Way) -> str:
+    """Write the function that starts a program in a container on a host."""
+    if way.ranks is not Ranks.SRUN:
+        raise RequestError("mpirun starts no container.", hint="Start the ranks with srun: --mpi srun.")
+    words = line(("srun", *_SRUN, *way.extra, *way.inside)) + ' --nodelist="${hosts[number]}" -- "$@"\n'
+    return f"inside() {{\n    local number=$1\n    shift\n{words}}}\nthrough=inside\n\n"
+
+
+_SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
 
 
 def _toggle(plan: Plan) -> str:

@@ -26,8 +26,12 @@ touched=
 on() {
     local number=$1
     shift
-    reach "$number" env FABBENCH_JOB="$token" "$@"
+    "$through" "$number" env FABBENCH_JOB="$token" "$@"
 }
+# What starts it; containers have a function of their own.
+through=reach
+# A process that stands guard on every host, where there is one.
+keeper=
 
 # Runs a program on all hosts at once, and prints what it printed, host after host.
 everywhere() {
@@ -80,7 +84,8 @@ finish() {
     trap - EXIT
     trap '' TERM INT HUP
     exec 3<&-
-    end_programs
+    end_programs >/dev/null 2>&1
+    [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
     if [ -n "$touched" ]; then
         for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
         wait
@@ -255,7 +260,7 @@ start_server() { # NUMBER
     rm -f "$base/$1".*
     side "$1" server
     # Nothing is connected to: fi_pingpong takes the first connection for its client.
-    on 0 sh -c 'port=$(printf ":%04X" "$1") tries=0
+    reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
         while [ "$tries" -lt "$2" ]; do
             cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
             tries=$((tries + 1))

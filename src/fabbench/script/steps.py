@@ -138,7 +138,7 @@ class Steps:
         silence = "0" if step.silence_s is None else str(math.ceil(step.silence_s))
         if self._way.ranks is Ranks.SRUN:
             program, *words = srun(ready, self._spread(MpiKind.OPEN_MPI_5))
-            command = [program, *self._way.extra, *words]
+            command = [program, *self._way.extra, *self._way.inside, *words]
         else:
             launch = self._launch(ready)
             command = [launch, *contexts(ready, self._spread(MpiKind.OPEN_MPI_4))]

@@ -56,6 +56,14 @@ class Way:
     """Program → path, the same on every host."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of every rank, besides the plan's."""
+    inside: tuple[str, ...] = ()
+    """Options of srun that start a program in a container; empty: programs are the host's own."""
+    header: str = ""
+    """Comments that stand before everything else."""
+    opening: str = ""
+    """Text of the script that runs before the first trial: the folder and the traps are there."""
+    closing: str = ""
+    """Text of the script that runs after the last trial."""
 
 
 def named(hosts: Sequence[str]) -> str:
