@@ -24,11 +24,7 @@ LAYERS: Mapping[str, set[str]] = {
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
-<<<<<<< HEAD
-        *("filling", "script", "split", "offline", "rendering", "skypilot"),
-=======
-        *("filling", "script", "split", "offline", "rendering", "slurm"),
->>>>>>> efcea88 (wip)
+        *("filling", "script", "split", "offline", "rendering", "skypilot", "slurm"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),

@@ -162,7 +162,7 @@ _BY_SSH = ("ssh", "slurm")
 _PODS = ("kubernetes",)
 _SKY = ("skypilot",)
 _SLURM = ("slurm",)
-_WITH_IMAGES = ("slurm", "kubernetes", "skypilot")
+_IN_CLUSTERS = ("slurm", "kubernetes", "skypilot")
 
 TARGET = Section((
     Key("launcher", LauncherName(), "How its machines are reached and programs are started there."),
@@ -185,11 +185,11 @@ TARGET = Section((
     Key("mpirun", Text("a path"), "The mpirun on the hosts that is to be used."),
     Key("gpus", Whole(0, 1024), "GPUs of each host, where they are not to be counted."),
     Key("env", Environment(), "Environment of every benchmark on this target."),
-    Key("image", Text("the name of an image"), "Container or machine image.", _WITH_IMAGES),
+    Key("image", Text("the name of an image"), "Container or machine image.", _IN_CLUSTERS),
     Key("kubeconfig", File(), "The kubeconfig; else KUBECONFIG or ~/.kube/config.", _PODS),
     Key("context", Text("the name of a context"), "Context of the kubeconfig, not the current one.", _PODS),
     Key("namespace", Text("a namespace", _WORD), "Namespace of the pods, not the context's own.", _PODS),
-    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", (*_PODS, *_SLURM, *_SKY)),
+    Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", _IN_CLUSTERS),
     Key("selector", Text("labels, as kubectl writes them"), "Only nodes with these labels.", _PODS),
     Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", _PODS),
     Key("host-network", Flag(), "Pods in the nodes' own network: a variant of its own.", _PODS),
