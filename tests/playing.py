@@ -1,17 +1,15 @@
-"""A launcher for tests that plays a recorded log, on hosts whose counters are folders like /sys."""
+"""Hosts for tests whose programs print a recorded log, and whose counters are folders like /sys."""
 
-import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from counter_trees import Tree
-from fabbench import markers
-from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.model import Ending, Trial
-from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.plan import Inventory
 from fabbench.rendering import Job
+from fabbench.testing import Replay, two_hosts
 from nvshmem_text import alltoall
 
 GB = 10**9
@@ -44,51 +42,32 @@ class Playing:
     remote: bool = False
     executed: int = 0
     trees: dict[str, Tree] = field(default_factory=dict)
+    inventory: Inventory = field(default_factory=two_hosts)
 
     def __post_init__(self) -> None:
-        self.trees = {name: Tree(self.folder / name) for name in ("a", "b")}
+        self.trees = {host.name: Tree(self.folder / host.name) for host in self.inventory.hosts}
         self._count()
-
-    @property
-    def inventory(self) -> Inventory:
-        devices = {f"rdmap{number}s1": "efa" for number in range(4)}
-        mpi = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
-        hosts = tuple(Host(name=name, gpus=4, mpi=mpi, devices=devices) for name in self.trees)
-        return Inventory(target="playing", hosts=hosts)
 
     def begin(self, job: Job) -> Mapping[str, str]:
         del job
         return {}
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
-        step = trial.steps[0]
-        yield markers.begin(step.id, step.facts)
-        yield from self.lines
-        self.executed += 1
-        self._count()
-        self.meanwhile()
-        yield markers.end(step.id, 0)
-        return Ending(status=0, planned_sizes=trial.planned_sizes)
+        return Replay(log=self._log).execute(trial)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         left = self.silent if self.executed else frozenset()
         return {name: tree.text().splitlines() for name, tree in self.trees.items() if name not in left}
+
+    def _log(self, trial: Trial) -> Iterator[str]:
+        del trial
+        yield from self.lines
+        self.executed += 1
+        self._count()
+        self.meanwhile()
 
     def _count(self) -> None:
         for tree in self.trees.values():
             tree.at(100.0 + 10 * self.executed)
             for number, (tx, rx) in enumerate(self.moves or [(0, 0)] * 4):
                 tree.efa(f"rdmap{number}s1", 7 + tx * self.executed, 7 + rx * self.executed)
-
-
-@dataclass
-class PlayingLauncher:
-    """The launcher of one `Playing`."""
-
-    place: Playing
-    name: str = "playing"
-
-    @contextlib.contextmanager
-    def open(self, where: Where, needs: Needs) -> Iterator[Playing]:
-        del where, needs
-        yield self.place

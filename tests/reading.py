@@ -6,7 +6,9 @@ from pathlib import Path
 
 from fabbench.model import Ending, Log, Point, Proof
 from fabbench.parse import Session, logs
-from fabbench.prefixes import sniff
+from fabbench.testing import read
+
+__all__ = ["BASE_UNITS", "LOGS", "figures", "found", "printed", "read", "read_lines", "read_live", "read_one"]
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -18,13 +20,6 @@ BASE_UNITS = {
     "wrong": Decimal(1),
 }
 """What nccl-tests prints its figures in."""
-
-
-def read(text: str, proof: Proof | None = None) -> list[Log]:
-    """Read a text as `fabbench parse` reads a file."""
-    lines = text.split("\n")
-    session = Session("x", proof=proof, risky=sniff(lines[:2000]), live=False)
-    return list(logs([*session.feed_lines(lines), *session.close()]))
 
 
 def read_lines(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:

@@ -23,13 +23,14 @@ LAYERS: Mapping[str, set[str]] = {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
         *("plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
+        "plugins",
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
         *("filling", "script", "split", "offline", "rendering", "skypilot", "slurm"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),
         *("session", "together", "drive", "jobs"),
-        *("launchers", "remote", "run", "watch", "programs", "skyapi"),
+        *("launchers", "remote", "run", "watch", "testing", "programs", "skyapi"),
     },
     "command line": {"cli", "__main__"},
 }

@@ -27,49 +27,31 @@ from fabbench.counters.stored import Pair
 from fabbench.counters.traffic import Traffic
 from fabbench.errors import MachineError
 from fabbench.launchers import launchers
-from fabbench.model import Finding, Log, Outcome, Plan, Point, Trial
+from fabbench.model import Finding, Log, Outcome, Point, Trial
 from fabbench.plan import Host, Inventory, Request, plan
-from fabbench.run import Results, carry_out
+from fabbench.run import Results
 from fabbench.sizes import Sweep
-from fabbench.store import RunWriter, StoredRun, open_run
+from fabbench.store import StoredRun, open_run
+from fabbench.testing import Nobody, ReplayLauncher, sample_run
 from fabbench.watch import View
 from lab_hosts import Labs
 from local_runs import QUICK, fabbench, pingpong, the_run
-from playing import GB, NVSHMEM, Playing, PlayingLauncher
+from playing import GB, NVSHMEM, Playing
 from ssh_runs import nothing_left, run
 from ssh_runs import pingpong as pingpong_over_ssh
 from ssh_runs import the_run as run_of_laptop
 
 UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
 """What NVSHMEM 3.6.5 does with several NICs for each PE."""
+WORK = NvshmemWork(tests=("alltoall_latency",), sweep=Sweep(first=8, last=8))
 
 
-class Eyes:
-    """Sees everything, and shows nothing."""
-
-    def __init__(self, nics: View | None = None) -> None:
-        self.nics = nics
-
-    def begin(self, trial: Trial, number: int) -> None:
-        pass
-
-    def point(self, trial: Trial, point: Point) -> None:
-        pass
-
-    def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
-        pass
-
-
-def planned(place: Playing, *, repeats: int = 1) -> tuple[Request, Plan]:
-    asked = Request(benchmark="nvshmem", target="playing", fabrics=("efa",), repeats=repeats)
-    work = NvshmemWork(tests=("alltoall_latency",), sweep=Sweep(first=8, last=8))
-    return asked, plan(asked, place.inventory, work)
+def asked(repeats: int) -> Request:
+    return Request(benchmark="nvshmem", target="playing", fabrics=("efa",), repeats=repeats)
 
 
 def played(place: Playing, store: Path, *, nics: View | None = None, repeats: int = 1) -> Results:
-    asked, wanted = planned(place, repeats=repeats)
-    writer = RunWriter(store, asked, place.inventory, wanted)
-    return carry_out(wanted, place, writer, Eyes(nics))
+    return sample_run(asked(repeats), WORK, place, store, watcher=Nobody(nics))[1]
 
 
 def playing(tmp_path: Path, **options: object) -> Playing:
@@ -110,9 +92,8 @@ def test_a_real_run_has_counters_from_before_and_after(tmp_path: Path) -> None:
 
 
 def command(place: Playing, store: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    known = launchers()
-    assert isinstance(known, dict)
-    monkeypatch.setitem(known, "playing", PlayingLauncher(place))
+    known = {**launchers(), "playing": ReplayLauncher(place)}
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: known)
     return CliRunner().invoke(cli, [*arguments, "--store", str(store)])
 
 
@@ -364,7 +345,7 @@ def test_while_a_trial_runs_the_nics_are_told(
 def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, beside: bool) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, height=30, force_terminal=False)
-    _, wanted = planned(playing(tmp_path))
+    wanted = plan(asked(1), playing(tmp_path).inventory, WORK)
     trial = wanted.trials[0]
     with Live(console=console, auto_refresh=False) as live:
         table = Table(wanted, live)

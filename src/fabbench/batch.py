@@ -6,15 +6,18 @@ so that memory stays bound by one execution.
 
 import os
 import signal
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fabbench.benchmarks import benchmarks
 from fabbench.errors import FabbenchError, MachineError
 from fabbench.files import parse_file, parse_stdin
 from fabbench.model import Log, Outcome, Proof
+from fabbench.plugins import PluginWarning
 from fabbench.report.parsed import writer
 
 if TYPE_CHECKING:
@@ -91,7 +94,8 @@ def read(sources: Sequence[Source], job: Job, *, cores: int | None = None) -> It
         return
     from concurrent.futures import ProcessPoolExecutor
 
-    with ProcessPoolExecutor(count, initializer=_ignore_interrupts) as pool:
+    benchmarks()
+    with ProcessPoolExecutor(count, initializer=_begin_process) as pool:
         try:
             yield from _in_order(sources, job, pool, ahead=4 * count)
         finally:
@@ -119,9 +123,10 @@ def _is_large(source: Source) -> bool:
         return False
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the main process."""
+def _begin_process() -> None:
+    """Leave Ctrl-C to the main process, and what it has warned of already."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", PluginWarning)
 
 
 def _all_pieces(source: Source, job: Job) -> list[Piece]:

@@ -1,17 +1,17 @@
 """Benchmarks: what each one is started with, and how its output is read.
 
 A benchmark is one module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is found
-without editing a list. It does not know where it runs.
+without editing a list. It does not know where it runs. Other distributions have theirs in the group of entry
+points ``fabbench.benchmarks``: docs/add-a-benchmark.md.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Protocol, TypeAlias
 
 from fabbench.markers import Marker
 from fabbench.model import Line, Point, Record
+from fabbench.plugins import Plugins
 
 Reading: TypeAlias = Point | Record
 """What a reader gives as lines arrive: points at once, and a whole record when its execution has ended."""
@@ -65,12 +65,8 @@ _STEPS = "_steps"
 
 @cache
 def benchmarks() -> Mapping[str, Benchmark]:
-    """Every benchmark found in this package, by name."""
-    found: dict[str, Benchmark] = {}
-    for module in pkgutil.iter_modules(__path__):
-        if module.name.endswith(_STEPS):
-            continue
-        benchmark = getattr(importlib.import_module(f"{__name__}.{module.name}"), "BENCHMARK", None)
-        if benchmark is not None:
-            found[benchmark.name] = benchmark
-    return found
+    """Every benchmark there is, by name. One that cannot be loaded is warned of (PluginWarning)."""
+    found: Plugins[Benchmark] = Plugins(
+        __name__, "BENCHMARK", group="fabbench.benchmarks", wanted=Benchmark, skip=_STEPS
+    )
+    return found.usable()

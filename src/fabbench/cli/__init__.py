@@ -7,13 +7,15 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
 from fabbench import __version__
 from fabbench.errors import Exit, FabbenchError
+from fabbench.plugins import PluginWarning
 
 COMMANDS: Mapping[str, str] = {
     "run": "Measure on real machines, and compare.",
@@ -59,7 +61,8 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises becomes a message on stderr and an exit status."""
         try:
-            return super().invoke(ctx)
+            with _plain_warnings():
+                return super().invoke(ctx)
         except FabbenchError as error:
             click.echo(f"Error: {error}", err=True)
             if error.hint:
@@ -76,6 +79,22 @@ class Commands(click.Group):
                 where = error.filename or "the output"
                 click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
             ctx.exit(Exit.REFUSED)
+
+
+@contextlib.contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Write warnings of plug-ins as sentences, without the place in the code."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, PluginWarning):
+                click.echo(f"Warning: {message}", err=True)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def tell_notes(error: BaseException) -> None:

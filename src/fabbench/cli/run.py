@@ -1,19 +1,19 @@
-"""``fabbench run``: a group with one command for each benchmark that can be started."""
+"""``fabbench run``: a group with one command for each benchmark that can be started.
+
+The command of ``fabbench.benchmarks.NAME`` is the function NAME of ``fabbench.cli.run_NAME``. Other
+distributions have theirs in the group of entry points ``fabbench.commands``: docs/add-a-benchmark.md.
+"""
 
 import importlib
-from typing import Any, Final
+import pkgutil
+from typing import Any, Final, cast
 
 import click
 
-BENCHMARKS: Final = {
-    "nccl": "fabbench.cli.run_nccl",
-    "nvshmem": "fabbench.cli.run_nvshmem",
-    "perftest": "fabbench.cli.run_perftest",
-    "fabtests": "fabbench.cli.run_fabtests",
-    "pingpong": "fabbench.cli.run_pingpong",
-    "torch": "fabbench.cli.run_torch",
-}
-"""Benchmark → the module that has its command."""
+from fabbench.errors import RequestError
+
+GROUP: Final = "fabbench.commands"
+_PREFIX = "run_"
 
 
 class RunGroup(click.Group):
@@ -21,15 +21,52 @@ class RunGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the benchmarks."""
+        from fabbench.plugins import entry_points
+
         del ctx
-        return list(BENCHMARKS)
+        return sorted({*_own(), *entry_points(GROUP)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of one benchmark."""
+        """Import the command of one benchmark. One that cannot be loaded says so when it is called."""
+        from fabbench.plugins import entry_points, load
+
         del ctx
-        module = BENCHMARKS.get(cmd_name)
-        found = getattr(importlib.import_module(module), cmd_name) if module else None
-        return found if isinstance(found, click.Command) else None
+        if cmd_name in _own():
+            found = getattr(importlib.import_module(f"fabbench.cli.{_PREFIX}{cmd_name}"), cmd_name)
+            return found if isinstance(found, click.Command) else None
+        entry = entry_points(GROUP).get(cmd_name)
+        if entry is None:
+            return None
+        try:
+            return cast("click.Command", load(entry, click.Command))
+        except RequestError as error:
+            return _broken(cmd_name, error)
+
+
+def _own() -> set[str]:
+    """Name fabbench's own benchmarks that have a command."""
+    names = {
+        package: {module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__)}
+        for package in ("fabbench.cli", "fabbench.benchmarks")
+    }
+    return {name for name in names["fabbench.benchmarks"] if f"{_PREFIX}{name}" in names["fabbench.cli"]}
+
+
+def _broken(name: str, error: RequestError) -> click.Command:
+    """Make the command of a benchmark that cannot be loaded: it is listed as such, and fails if called."""
+
+    def fail(words: tuple[str, ...]) -> None:
+        del words
+        raise error
+
+    return click.Command(
+        name,
+        callback=fail,
+        params=[click.Argument(["words"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+        help=str(error),
+        short_help=f"Cannot be loaded: {error.__cause__}",
+    )
 
 
 @click.group(cls=RunGroup, short_help="Measure on real machines, and compare.")

@@ -1,10 +1,9 @@
 """Launchers: where benchmarks run. One module (or package) each, found without editing a list.
 
 A launcher ends in ``LAUNCHER: Launcher = …``. It does not know what runs: it gets trials and gives lines.
+Other distributions have theirs in the group of entry points ``fabbench.launchers``: docs/add-a-launcher.md.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from fabbench.errors import RequestError
 from fabbench.hosts.found import Probe
 from fabbench.model import Ending, Trial
 from fabbench.plan import Inventory, Needs, Where
+from fabbench.plugins import Plugins
 from fabbench.pods.nodes import Node
 from fabbench.rendering import Job
 
@@ -89,13 +89,8 @@ class Launcher(Protocol):
 
 @cache
 def launchers() -> Mapping[str, Launcher]:
-    """Every launcher found in this package, by name."""
-    found: dict[str, Launcher] = {}
-    for module in pkgutil.iter_modules(__path__):
-        launcher = getattr(importlib.import_module(f"{__name__}.{module.name}"), "LAUNCHER", None)
-        if launcher is not None:
-            found[launcher.name] = launcher
-    return found
+    """Every launcher there is, by name."""
+    return Plugins(__name__, "LAUNCHER", group="fabbench.launchers", wanted=Launcher)
 
 
 def launcher_named(name: str) -> Launcher:

@@ -1,11 +1,10 @@
 """Documents that run a plan somewhere else: a script, a batch job, manifests. Pure.
 
 A format is one module (or package) here that ends in ``RENDERING: Rendering = …``; it is found without
-editing a list. What it gives is, byte for byte, what a launcher of that name submits.
+editing a list. What it gives is, byte for byte, what a launcher of that name submits. Other distributions
+have theirs in the group of entry points ``fabbench.renderings``.
 """
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from fabbench.errors import RequestError
 from fabbench.instances import Instance, instance
 from fabbench.model import Plan
 from fabbench.plan import Inventory, Request, Work
+from fabbench.plugins import Plugins
 from fabbench.script import Way
 
 
@@ -61,13 +61,8 @@ class Rendering(Protocol):
 
 @cache
 def renderings() -> Mapping[str, Rendering]:
-    """Every format found in this package, by name."""
-    found: dict[str, Rendering] = {}
-    for module in pkgutil.iter_modules(__path__):
-        rendering = getattr(importlib.import_module(f"{__name__}.{module.name}"), "RENDERING", None)
-        if rendering is not None:
-            found[rendering.name] = rendering
-    return found
+    """Every format there is, by name."""
+    return Plugins(__name__, "RENDERING", group="fabbench.renderings", wanted=Rendering)
 
 
 def rendering_named(name: str) -> Rendering:
