@@ -197,14 +197,18 @@ touched=
 on() {
     local number=$1
     shift
-    reach "$number" env FABBENCH_JOB="$token" "$@"
+    "$through" "$number" env FABBENCH_JOB="$token" "$@"
 }
+# What starts it; containers have a function of their own.
+through=reach
+# A process that stands guard on every host, where there is one.
+keeper=
 
 # Runs a program on all hosts at once, and prints what it printed, host after host.
 everywhere() {
     local number failed=0 started=()
     for number in "${!hosts[@]}"; do
-        reach "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
+        "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
         started+=("$!")
     done
     for number in "${!hosts[@]}"; do
@@ -212,6 +216,17 @@ everywhere() {
         cat "$base/host.$number"
     done
     return "$failed"
+}
+
+# Stops where a host lacks one of these folders.
+require_folders() {
+    # shellcheck disable=SC2016 # text for another shell
+    by=$through everywhere sh -c 'lacks=
+        for folder; do
+            [ -d "$folder" ] || { echo "There is no folder $folder on $(uname -n)."; lacks=yes; }
+        done
+        [ -z "$lacks" ]' sh "$@" >"$base/folders" || stop 3 "$(tr '\n' ' ' <"$base/folders")Nothing was started."
+    rm -f "$base/folders"
 }
 
 # Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…
@@ -251,7 +266,8 @@ finish() {
     trap - EXIT
     trap '' TERM INT HUP
     exec 3<&-
-    end_programs
+    end_programs >/dev/null 2>&1
+    [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
     if [ -n "$touched" ]; then
         for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
         wait
@@ -322,6 +338,7 @@ over() {
 
 trial() { # ID ARM STEPS
     case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
+    case ${TRIAL:-$1} in "$1") ;; *) return ;; esac
     if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
     heed
     failed=0
@@ -425,7 +442,7 @@ start_server() { # NUMBER
     rm -f "$base/$1".*
     side "$1" server
     # Nothing is connected to: fi_pingpong takes the first connection for its client.
-    on 0 sh -c 'port=$(printf ":%04X" "$1") tries=0
+    reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
         while [ "$tries" -lt "$2" ]; do
             cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
             tries=$((tries + 1))
@@ -562,18 +579,22 @@ reach() {
             -o ServerAliveCountMax=4 -- "${hosts[number]}" "$(quoted "$@")"
 }
 
-mpirun=/opt/amazon/openmpi/bin/mpirun
-said=$("$mpirun" --version 2>&1)
-if [[ $said =~ \(Open(\ MPI|RTE)\)\ ([0-9]+)\. ]]; then
-    mpi='Open MPI 4'
-    [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
-elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
-    mpi=hydra
-else
-    stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\n'*}"
-fi
-case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
-*) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
+use_mpirun() { # PATH
+    local said
+    mpirun=$1
+    said=$("$mpirun" --version 2>&1)
+    if [[ $said =~ \(Open(\ MPI|RTE)\)\ ([0-9]+)\. ]]; then
+        mpi='Open MPI 4'
+        [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
+    elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
+        mpi=hydra
+    else
+        stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\n'*}"
+    fi
+    case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
+    *) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
+}
+use_mpirun /opt/amazon/openmpi/bin/mpirun
 
 mpirun_1() {
     case $mpi in
@@ -629,6 +650,7 @@ steps_2() { # tcp
 }
 
 case ${FABRIC:-all} in all | efa | tcp) ;; *) stop 2 "FABRIC is $FABRIC"', and this script has efa and tcp.' ;; esac
+case ${TRIAL:-} in '' | 000-efa-r1 | 001-tcp-r1 | 002-tcp-r2 | 003-efa-r2 | 004-efa-r3 | 005-tcp-r3) ;; *) stop 2 "This script has no trial $TRIAL." ;; esac
 
 umask 077
 if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi

@@ -25,7 +25,7 @@ LAYERS: Mapping[str, set[str]] = {
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         "plugins",
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),
-        *("filling", "script", "split", "offline", "rendering", "skypilot", "slurm"),
+        *("filling", "script", "split", "offline", "rendering", "skypilot", "slurm", "variants", "redaction"),
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),

@@ -17,7 +17,7 @@ from fabbench.cli import cli
 from fabbench.cli.config import default_map
 from fabbench.cli.options import where as where_options
 from fabbench.config import Config, Target, find_config, load, read
-from fabbench.config.keys import DEFAULTS, FILE, LAUNCHERS, TARGET
+from fabbench.config.keys import DEFAULTS, FILE, LAUNCHERS, TARGET, VARIANT
 from fabbench.config.resolve import Resolved, resolve
 from fabbench.config.schema import schema
 from fabbench.config.tree import MOST_MISTAKES
@@ -215,7 +215,7 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
         ("store: a\nstore: b", "2:1: The key store stands here again; it is in line 1 too."),
         (
             "- a",
-            "1:1: The file is a list; a mapping with some of default, store, defaults, targets is wanted.",
+            "1:1: The file is a list; a mapping with some of default, store, defaults, variants, targets is ",
         ),
         ("store: [a]", "1:8: store is a list; a folder is wanted."),
         ("store:", "1:7: store is empty; a folder is wanted."),
@@ -475,6 +475,12 @@ def accepted_by_loader(text: str) -> bool:
         ("targets: {a: }", False),
         ("targets: {ssh: {launcher: local}}", False),
         ("targets: {a b: {launcher: local}}", False),
+        ("variants: {a: , b: {paths: [/opt/b], env: {A: 1}, interface: fab0, mpirun: /m, image: i}}", True),
+        ("variants: {a: {paths: [opt]}}", False),
+        ("variants: {a: {path: [/opt]}}", False),
+        ("variants: {a b: }", False),
+        ("variants: {efa: }", False),
+        ("variants: [a]", False),
     ],
 )
 def test_schema_and_loader_agree(text: str, *, good: bool) -> None:
@@ -493,7 +499,7 @@ def test_the_example_is_right() -> None:
 
 def test_every_key_is_documented() -> None:
     page = (ROOT / "docs/configuration.md").read_text("utf-8")
-    for key in (*FILE.keys, *DEFAULTS.keys, *TARGET.keys):
+    for key in (*FILE.keys, *DEFAULTS.keys, *VARIANT.keys, *TARGET.keys):
         launchers = ", ".join(key.launchers) or "all"
         cells = [f"`{key.name}`", key.kind.wanted, *([launchers] if key in TARGET.keys else []), key.about]
         assert f"| {' | '.join(cells)} |" in page, key.name

@@ -19,6 +19,7 @@ A = Host(name="a", gpus=8, mpi=OPEN_MPI, devices={"rdmap0s31": "efa"})
 B = Host(name="b", gpus=8, mpi=OPEN_MPI, devices={"rdmap0s31": "efa"})
 COMMON = {
     "NVSHMEM_DEBUG": "INFO",
+    "NVSHMEM_VERSION": "1",
     "NVSHMEM_DEBUG_FILE": "{folder}/debug.%h.%p",
     "NVSHMEM_SYMMETRIC_SIZE": str(1 << 30),
     "NVSHMEM_DISABLE_NCCL": "1",

@@ -96,7 +96,7 @@ def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
 
 def test_mpirun_starts_them_too() -> None:
     found = text("nccl", "--efa", *P5, "--mpi", "mpirun", "--mpirun", "/opt/mpirun")
-    assert "mpirun=/opt/mpirun\n" in found
+    assert "use_mpirun /opt/mpirun\n" in found
     assert "--mpi=pmix" not in found
 
 

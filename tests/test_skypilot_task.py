@@ -66,7 +66,7 @@ def test_it_means_what_the_published_example_means() -> None:
         assert provider in command
         assert "NCCL_DEBUG=INFO" in command
     mpirun = " ".join(found["run"].replace("\\\n", " ").split())
-    assert "mpirun=/opt/amazon/openmpi/bin/mpirun" in mpirun
+    assert "use_mpirun /opt/amazon/openmpi/bin/mpirun" in mpirun
     for option in (
         "--allow-run-as-root --tag-output --bind-to none",
         '-H "${hosts[0]}:8,${hosts[1]}:8" -N 8',

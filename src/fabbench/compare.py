@@ -13,6 +13,7 @@ from fabbench.grouping import Group, groups, require, scales, split
 from fabbench.model import METRICS, Finding, Log, Metric, Outcome
 from fabbench.pool import FIELDS, REFUSED, UNUSABLE, Column, Figure, Reading, read
 from fabbench.units import Scale
+from fabbench.variants import AS_IT_IS, Variant
 
 __all__ = ["PLACEMENTS", "Column", "Comparison", "Figure", "Row", "Section", "Summary", "compare"]
 
@@ -41,6 +42,7 @@ class Summary:
     """How many of its logs are not shown, because of their outcome."""
     findings: tuple[Finding, ...] = ()
     """What its logs show besides figures, each once."""
+    variant: Variant = AS_IT_IS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,7 @@ def _summary(column: Column, reading: Reading) -> Summary:
         empty=reading.empty,
         hidden=len(reading.hidden),
         findings=tuple({(found.code, found.meaning): found for found in _found(column)}.values()),
+        variant=column.variant,
     )
 
 

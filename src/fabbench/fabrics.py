@@ -49,6 +49,9 @@ def carriers(fabric: str, benchmark: str | None) -> frozenset[str]:
 RDMA = ("efa", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
+FABRICS = frozenset({*_NCCL_CARRIERS, *RDMA})
+"""Every name that stands for a fabric here."""
+
 
 def provider(fabric: str) -> str:
     """Name the libfabric provider of a fabric; a name that is not in the table is the provider's own."""

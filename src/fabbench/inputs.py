@@ -55,12 +55,17 @@ def _file(path: Path, proof: Proof | None) -> Column:
 def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     """Make a column of each arm, or of the one wanted; an arm that never began is `skipped`."""
     run = open_run(ref, store)
-    labels = [arm.label for arm in run.arms]
-    if wanted and wanted not in labels:
-        raise RequestError(f"Run {run.id} has no arm {wanted}.", hint=f"It has {', '.join(labels)}.")
+    arms = {arm.label: arm for arm in run.arms}
+    if wanted and wanted not in arms:
+        raise RequestError(f"Run {run.id} has no arm {wanted}.", hint=f"It has {', '.join(arms)}.")
     return [
-        Column(label=label, logs=run.logs(label) or (_skipped(run),), source=f"run {run.id}")
-        for label in labels
+        Column(
+            label=label,
+            logs=run.logs(label) or (_skipped(run),),
+            source=f"run {run.id}",
+            variant=run.variant(arm),
+        )
+        for label, arm in arms.items()
         if wanted in {"", label}
     ]
 

@@ -1,14 +1,67 @@
 """What hosts told of themselves → what plans are made from. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.found import Probe
 from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.variants import AS_IT_IS, Variant
 
 INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it comes with the EFA installer"
 MPIRUN = "mpirun"
+
+
+Ask = Callable[[Where, Variant], Mapping[str, Probe]]
+"""Asks all hosts, in the environment of a variant: name → probe."""
+
+
+def as_seen(where: Where, variant: Variant) -> Where:
+    """Say where to run, and what is there, as a variant has it."""
+    return replace(
+        where,
+        variants=(),
+        bin_dirs=(*variant.programs, *where.bin_dirs),
+        interface=variant.interface or where.interface,
+        mpirun=variant.mpirun or where.mpirun,
+    )
+
+
+def inventories(where: Where, needs: Needs, ask: Ask) -> Inventory:
+    """Make an inventory of hosts as each variant sees them; hosts are asked once for what sees the same.
+
+    Raises MachineError for what hosts lack.
+    """
+    if not where.variants:
+        return inventory(where, ask(where, AS_IT_IS), needs)
+    asked: dict[object, Mapping[str, Probe]] = {}
+    views: dict[str, tuple[Host, ...]] = {}
+    for variant in where.variants:
+        here = as_seen(where, variant)
+        same = (variant.image, variant.paths, variant.mpirun, tuple(variant.env.items()))
+        try:
+            if same not in asked:
+                asked[same] = ask(here, variant)
+            views[variant.name] = inventory(here, asked[same], needs).hosts
+        except (MachineError, RequestError) as error:
+            error.args = (f"With the variant {variant.name}: {error}",)
+            raise
+    return Inventory(target=where.target, hosts=next(iter(views.values())), variants=views)
+
+
+def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
+    """Say of each variant with folders what comes from there: programs, and libraries the linker finds."""
+    for variant in variants:
+        if not variant.paths:
+            continue
+        hosts = found.seen_by(variant.name)
+        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own)
+        without = [host.name for host in hosts if not host.own]
+        told = (
+            f"{', '.join(names)} from there" if names else "no program, and no library that one is linked to"
+        )
+        some = f"; nothing on {', '.join(without)}" if names and without else ""
+        yield f"Variant {variant.name} ({variant}): {told}{some}."
 
 
 def programs(needs: Needs) -> tuple[str, ...]:
@@ -18,6 +71,12 @@ def programs(needs: Needs) -> tuple[str, ...]:
 
 def inventory(where: Where, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
     """Make an inventory of hosts, by their names. Raises MachineError for what hosts lack."""
+    absent = [f"{folder} on {name}" for name, probe in probes.items() for folder in probe.absent]
+    if absent:
+        raise MachineError(
+            f"There is no folder {', nor '.join(absent)}.",
+            hint="Nothing was started. All hosts need it, under one name.",
+        )
     problems = [problem for name, probe in probes.items() for problem in _lacks(name, probe, needs)]
     if problems:
         raise MachineError(
@@ -42,6 +101,12 @@ def folders(where: Where) -> tuple[str, ...]:
             hint="Write it whole, such as /opt/openmpi/bin/mpirun.",
         )
     return (folder, *where.bin_dirs)
+
+
+def parted(found: Inventory, parts: int) -> Inventory:
+    """Split the one machine of an inventory into hosts, as each variant sees it."""
+    views = {name: split(hosts[0], parts) for name, hosts in found.variants.items()}
+    return replace(found, hosts=split(found.hosts[0], parts), variants=views)
 
 
 def split(host: Host, parts: int) -> tuple[Host, ...]:
@@ -118,6 +183,7 @@ def _host(name: str, probe: Probe, where: Where) -> Host:
         gpus=len(probe.gpus) if where.gpus is None else where.gpus,
         instance_type=probe.instance_type,
         programs={program: found.path for program, found in probe.programs.items()},
+        own=probe.own,
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
         looked=tuple(_looked(name, probe)),

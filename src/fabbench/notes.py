@@ -14,6 +14,9 @@ from fabbench.units import format_size, format_sizes
 SPREAD = 0.1
 """Repeats that lie further apart than this part of their median are noted."""
 
+VERSIONS = ("nccl", "nvshmem", "nccl_tests", "libfabric", "plugin", "torch", "perftest", "cuda")
+"""Facts that are versions."""
+
 _COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
 _BETWEEN_TWO = frozenset({"pingpong", "fabtests", "perftest"})
 """Benchmarks of one program at each end: ranks and GPUs do not apply."""
@@ -27,6 +30,7 @@ _QUIET = (_EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 def notes(comparison: Comparison) -> tuple[str, ...]:
     """Say everything that a reader of the table must know, most important first."""
     return (
+        *_variants(comparison.columns),
         *_outcomes(comparison),
         *_carriers(comparison.columns),
         *_findings(comparison.columns),
@@ -39,6 +43,24 @@ def notes(comparison: Comparison) -> tuple[str, ...]:
         *_empty(comparison.columns),
         _sources(comparison.columns),
     )
+
+
+def _variants(columns: Sequence[Summary]) -> Iterator[str]:
+    """Say what variants are, and where the logs do not show that they loaded different libraries."""
+    known = [column for column in columns if column.variant.name]
+    if known:
+        told = "; ".join(f"{column.label} is {column.variant}" for column in known)
+        yield f"The columns are variants: {told}."
+    for number, column in enumerate(known):
+        for other in known[number + 1 :]:
+            versions = [name for name in VERSIONS if name in column.facts and name in other.facts]
+            same = all(column.facts[name] == other.facts[name] for name in versions)
+            if versions and same and column.variant.paths != other.variant.paths:
+                stated = ", ".join(f"{name} {_or(column.facts[name])}" for name in versions)
+                yield (
+                    f"{column.label} and {other.label} have other folders, and their logs state the same "
+                    f"versions ({stated}): that does not show that different libraries were loaded."
+                )
 
 
 def _outcomes(comparison: Comparison) -> Iterator[str]:

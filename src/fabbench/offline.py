@@ -6,14 +6,17 @@ the names of devices: `require_names` sees to it that no plan needs them.
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from fabbench.benchmarks.nvshmem.steps import COLLECTIVES, PAIRS
 from fabbench.errors import RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.hosts.places import BELOW_PREFIX
 from fabbench.instances import Instance, catalogue, instance
 from fabbench.model import Plan
 from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.variants import Variant, below
 
 MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
 """Of the EFA installer, and so of AWS's images."""
@@ -51,7 +54,7 @@ def inventory_of(
     gpus = where.gpus if where.gpus is not None else found.gpus if found else 0
     efa = {"efa": frozenset({"rdm", "dgram"})} if names else {}
     of_type = f" ({found.instance_type})" if found else ""
-    hosts = (
+    hosts = tuple(
         Host(
             name=f"host {number}{of_type}",
             address="{server}",
@@ -67,7 +70,30 @@ def inventory_of(
         )
         for number in range(1, nodes + 1)
     )
-    return Inventory(target=where.target, hosts=tuple(hosts))
+    views = {
+        variant.name: tuple(_as_seen(host, variant, where) for host in hosts) for variant in where.variants
+    }
+    return Inventory(target=where.target, hosts=next(iter(views.values()), hosts), variants=views)
+
+
+def _as_seen(host: Host, variant: Variant, where: Where) -> Host:
+    """Give a host as a variant sees it: where its programs are is seen when they are started."""
+    seen = replace(host, interface=variant.interface or host.interface)
+    if variant.mpirun and host.mpi is not None:
+        seen = replace(seen, mpi=replace(host.mpi, program=variant.mpirun))
+    if not variant.paths:
+        return seen
+    return replace(
+        seen, programs={}, searched={name: _searched(name, variant, where) for name in host.programs}
+    )
+
+
+def _searched(program: str, variant: Variant, where: Where) -> tuple[str, ...]:
+    """Name the folders of a variant in which a program may be, and then the one where it is else."""
+    usual = _path(program, where).rpartition("/")[0]
+    there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
+    own = (below(path, name) for path in variant.paths for name in (*there, "bin", ""))
+    return tuple(dict.fromkeys((*own, *filter(None, (usual,)))))
 
 
 def require_names(plan: Plan) -> None:

@@ -1,7 +1,7 @@
 """Request + inventory → plan. Pure: what cannot be measured is refused here, before anything starts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.fabrics import INTRA_HOST, RDMA, carriers
 from fabbench.hosts.mpi import Mpi
 from fabbench.model import Arm, Plan, Proof, Step, Trial
+from fabbench.variants import Variant, applied, named
 
 AB = "ab"
 """Stands for two arms: the best RDMA fabric that every host has, then tcp."""
@@ -42,6 +43,8 @@ class Where:
     """Environment of every benchmark there."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What only one launcher knows (`user`, `port`, `mpi_ssh`, …)."""
+    variants: tuple[Variant, ...] = ()
+    """In what else than their fabric arms differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,10 @@ class Host:
     instance_type: str = ""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path."""
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Program whose path is not known → folders in which it is to be looked for when it is started."""
+    own: tuple[str, ...] = ()
+    """What is loaded from a variant's folders: programs, and libraries that the linker finds for them."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     looked: tuple[str, ...] = ()
@@ -94,6 +101,19 @@ class Inventory:
 
     target: str
     hosts: tuple[Host, ...]
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    """Variant → the hosts as it sees them: its programs, providers, interface, mpirun."""
+
+    def seen_by(self, variant: str) -> tuple[Host, ...]:
+        """Give the hosts as a variant sees them."""
+        return self.variants.get(variant, self.hosts)
+
+    def views(self) -> Iterator[tuple[str, Host]]:
+        """Give every host as every variant sees it, with what to call it."""
+        for variant, hosts in self.variants.items():
+            yield from ((f"{host.name} (variant {variant})", host) for host in hosts)
+        if not self.variants:
+            yield from ((host.name, host) for host in self.hosts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +130,11 @@ class Request:
     """Environment of the benchmark's processes in every arm, besides what the fabric needs."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The benchmark's own options, for the record."""
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """In what else than their fabric arms differ."""
+        return self.where.variants if self.where else ()
 
 
 class Work(Protocol):
@@ -137,20 +162,20 @@ class Work(Protocol):
 
 
 def plan(request: Request, inventory: Inventory, work: Work) -> Plan:
-    """Say what will be run, in order. Arms interleave: A B, B A, A B.
+    """Say what will be run, in order. Arms are fabrics times variants, and interleave: A B, B A, A B.
 
     Raises MachineError for a fabric that a host does not have, RequestError for one that makes no sense.
     """
     fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
-    arms = tuple(_arms(fabrics))
+    arms = tuple(_arms(fabrics, request.variants))
     repeats = request.repeats or (REPEATS if len(arms) > 1 else 1)
     return Plan(
         benchmark=request.benchmark,
         target=request.target,
         arms=arms,
-        trials=tuple(_trials(arms, repeats, request, inventory.hosts, work)),
+        trials=tuple(_trials(arms, repeats, request, inventory, work)),
         hosts=len(inventory.hosts),
     )
 
@@ -161,7 +186,7 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
         return (token,)
     if _inside(inventory, work):
         return (_best_inside(token, inventory.hosts[0], work),)
-    there = [name for name in RDMA if all(not work.lacks(name, host) for host in inventory.hosts)]
+    there = [name for name in RDMA if _everywhere(name, inventory, work)]
     if token == AB:
         if not there:
             names = ", ".join(host.name for host in inventory.hosts)
@@ -171,8 +196,13 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
             )
         return there[0], "tcp"
     local = _INSIDE if len(inventory.hosts) == 1 else ()
-    others = (name for name in (*local, "tcp") if all(not work.lacks(name, host) for host in inventory.hosts))
+    others = (name for name in (*local, "tcp") if _everywhere(name, inventory, work))
     return (next(chain(there, others), "tcp"),)
+
+
+def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
+    """Whether all hosts have a fabric, whichever the variant."""
+    return all(not work.lacks(fabric, host) for _, host in inventory.views())
 
 
 def _best_inside(token: str, host: Host, work: Work) -> str:
@@ -206,11 +236,11 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             f"{fabric} exists inside one host only, and there are {len(inventory.hosts)}.",
             hint="Choose a network, or one host.",
         )
-    for host in inventory.hosts:
+    for name, host in inventory.views():
         why = work.lacks(fabric, host)
         if why:
             raise MachineError(
-                f"{fabric} cannot be measured on {host.name}: {why} {_looked(inventory)}",
+                f"{fabric} cannot be measured on {name}: {why} {_looked(inventory)}",
                 hint="Nothing was started. Name a fabric that was found, or another target with --on.",
             )
 
@@ -221,44 +251,40 @@ def _inside(inventory: Inventory, work: Work) -> bool:
 
 
 def _looked(inventory: Inventory) -> str:
-    return " ".join(sentence for host in inventory.hosts for sentence in host.looked)
+    return " ".join(dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.looked))
 
 
-def _arms(fabrics: Sequence[str]) -> Iterator[Arm]:
-    """Name the arms by their fabrics; the second of a name is ``tcp-2``."""
+def _arms(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Arm]:
+    """Name the arms by their fabrics; the second of a name is ``tcp-2``.
+
+    With variants by them, and by both where there are several fabrics: ``efa+patched``.
+    """
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
-        yield Arm(label=f"{fabric}-{earlier + 1}" if earlier else fabric, fabric=fabric)
+        label = f"{fabric}-{earlier + 1}" if earlier else fabric
+        if not variants:
+            yield Arm(label=label, fabric=fabric)
+        for variant in variants:
+            own = variant.name if len(fabrics) == 1 else f"{label}+{variant.name}"
+            yield Arm(label=own, fabric=fabric, variant=variant.name)
 
 
 def _trials(
-    arms: Sequence[Arm], repeats: int, request: Request, hosts: Sequence[Host], work: Work
+    arms: Sequence[Arm], repeats: int, request: Request, inventory: Inventory, work: Work
 ) -> Iterator[Trial]:
     number = 0
     for repeat in range(1, repeats + 1):
         for arm in arms if repeat % 2 else reversed(arms):
             name = f"{number:03}-{arm.label}-r{repeat}"
             number += 1
+            hosts, variant = inventory.seen_by(arm.variant), named(request.variants, arm.variant)
             steps = work.steps(name, arm.fabric, hosts)
             yield Trial(
                 id=name,
                 arm=arm,
                 repeat=repeat,
-                steps=tuple(_with_env(step, request.env) for step in steps),
+                steps=tuple(applied(step, request.env, variant, arm.fabric, hosts) for step in steps),
                 proof=work.proof(arm.fabric, hosts),
                 planned_sizes=work.planned_sizes(hosts),
                 together=work.together,
             )
-
-
-def _with_env(step: Step, env: Mapping[str, str]) -> Step:
-    """Add environment to all commands. What the fabric needs stays as it is."""
-    commands = tuple(
-        replace(
-            command,
-            env={**env, **command.env},
-            unset=tuple(name for name in command.unset if name not in env),
-        )
-        for command in step.commands
-    )
-    return replace(step, commands=commands)

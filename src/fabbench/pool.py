@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fabbench.model import Labels, Log, Metric, Outcome, Point
+from fabbench.variants import AS_IT_IS, Variant
 
 REFUSED = (
     "benchmark",
@@ -44,6 +45,8 @@ class Column:
     source: str
     label_given: bool = False
     """Whether the label is the user's own word."""
+    variant: Variant = AS_IT_IS
+    """Of the arm."""
 
 
 class Figure(NamedTuple):

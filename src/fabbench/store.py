@@ -27,6 +27,8 @@ from fabbench.files import parse_file
 from fabbench.judge import judge
 from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
 from fabbench.plan import Inventory, Request
+from fabbench.redaction import redacted
+from fabbench.variants import AS_IT_IS, Variant, from_settings, named
 
 FORMAT = 1
 """Number of the layout of a run directory."""
@@ -34,8 +36,6 @@ ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 DEFAULT = Path("fabbench-runs")
 STOPPED = "fabbench was stopped before this execution ended."
 
-_SECRET = re.compile(r"SECRET|TOKEN|PASS(WD|WORD|PHRASE)?|CREDENTIAL|PRIVATE|AUTH|(^|_)KEY", re.IGNORECASE)
-_REDACTED = "(redacted)"
 _RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 
@@ -48,18 +48,22 @@ class RunWriter:
     def __init__(self, store: Path, request: Request, inventory: Inventory, plan: Plan) -> None:
         """Make the run's directory and write its request. Raises MachineError where that is impossible."""
         self.id = secrets.token_hex(3)
+        self.variants = {arm.label: named(request.variants, arm.variant) for arm in plan.arms}
+        """Arm label → its variant."""
         created = time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
         self.path = (store / name).absolute()
+        hosts = {name: [asdict(host) for host in seen] for name, seen in inventory.variants.items()}
         document = {
             "format": FORMAT,
             "fabbench": __version__,
             "id": self.id,
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", created),
-            "request": asdict(request),
+            "request": redacted(asdict(request)),
             "arms": [asdict(arm) for arm in plan.arms],
             "schedule": [trial.id for trial in plan.trials],
             "hosts": [asdict(host) for host in inventory.hosts],
+            "variants": hosts,
         }
         try:
             (self.path / "exec").mkdir(parents=True)
@@ -92,7 +96,7 @@ class ExecutionWriter:
         self._started = time.time()
         try:
             path.mkdir()
-            _write(path / "plan.json", _redacted(asdict(trial)))
+            _write(path / "plan.json", redacted(asdict(trial)))
             self._log = os.open(
                 path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
             )
@@ -159,18 +163,6 @@ def _plain(value: Any) -> Any:
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
-def _redacted(value: Any) -> Any:
-    """Take the values of environment variables with secret names out of a document."""
-    if isinstance(value, Mapping):
-        return {
-            key: {name: _REDACTED if _SECRET.search(name) else text for name, text in inner.items()}
-            if key == "env" and isinstance(inner, Mapping)
-            else _redacted(inner)
-            for key, inner in value.items()
-        }
-    return [_redacted(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 def _unwritable(path: Path, error: OSError) -> MachineError:
     return MachineError(
         f"{path} cannot be written: {error.strerror or error}.",
@@ -212,6 +204,13 @@ class StoredRun:
         self.created = str(document.get("created", ""))
         self.benchmark = str(self.request.get("benchmark", ""))
         self.arms = tuple(Arm(**arm) for arm in document.get("arms", ()))
+        stored = (self.request.get("where") or {}).get("variants", ())
+        self.variants = {each["name"]: from_settings(each["name"], each) for each in stored}
+        """What the arms' variants are, by name."""
+
+    def variant(self, arm: Arm) -> Variant:
+        """Say what the variant of an arm is."""
+        return self.variants.get(arm.variant, AS_IT_IS)
 
     @cached_property
     def trials(self) -> tuple[StoredTrial, ...]:

@@ -94,6 +94,7 @@ def _lines(config: "Config") -> Iterator[str]:
     for benchmark, options in defaults.run.items():
         settings[f"run {benchmark}"] = ", ".join(f"{name} {_text(value)}" for name, value in options.items())
     yield from (f"{name}: {value}" for name, value in settings.items() if value)
+    yield from (f"variant {name}: {variant}" for name, variant in config.variants.items())
     width = max(map(len, config.targets), default=0)
     for name, target in config.targets.items():
         hosts = target.settings.get("hosts", ())

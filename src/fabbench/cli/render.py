@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from fabbench.cli.run import RunGroup
-from fabbench.cli.run_options import Asked, RunCommand, environment
+from fabbench.cli.run_options import Asked, RunCommand, environment, variants_of
 from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def _print(rendered: _Rendered) -> None:
 
     wanted, benchmark, work, given = rendered.asked
     rendering = rendering_named(rendered.form)
-    where = _where(wanted.place, rendered)
+    where = replace(_where(wanted.place, rendered), variants=variants_of(wanted))
     inventory = inventory_of(
         rendered.instance_type,
         where.nodes or _NODES,

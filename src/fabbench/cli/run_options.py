@@ -13,6 +13,7 @@ from fabbench.errors import RequestError
 if TYPE_CHECKING:
     from fabbench.config import Config
     from fabbench.plan import Work
+    from fabbench.variants import Variant
 
 _ARM_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
 _FORMATS = ("markdown", "csv", "json", "terminal")
@@ -49,6 +50,15 @@ _OPTIONS = (
         is_flag=True,
         expose_value=False,
         help="Two arms: the best RDMA fabric that is there, then tcp.",
+    ),
+    click.option(
+        "--variant",
+        "variants",
+        multiple=True,
+        metavar="NAME=…",
+        help="Add an arm, on each fabric, in which something else is used: NAME=/FOLDER[:/FOLDER…] for "
+        "programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, interface, "
+        "mpirun or a variable, NAME for one of fabbench.yaml, NAME= for everything as it is.",
     ),
     click.option(
         "--repeat",
@@ -106,6 +116,7 @@ class Wanted:
 
     config: "Config | None"
     fabrics: tuple[str, ...]
+    variants: tuple[str, ...]
     repeats: int | None
     env: tuple[str, ...]
     keep_going: bool
@@ -137,6 +148,13 @@ class Asked(NamedTuple):
 def own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Take a command's own options out of all that were given."""
     return {name: value for name, value in given.items() if name not in {*Wanted.__slots__, *options.WHERE}}
+
+
+def variants_of(wanted: Wanted) -> "tuple[Variant, ...]":
+    """Read what ``--variant`` says. Raises RequestError."""
+    from fabbench.variants import read_variants
+
+    return read_variants(wanted.variants, wanted.config.variants if wanted.config else {})
 
 
 def environment(texts: tuple[str, ...]) -> dict[str, str]:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,7 +13,7 @@ import click
 
 from fabbench.cli import tell_notes
 from fabbench.cli.options import resolved
-from fabbench.cli.run_options import Wanted, environment
+from fabbench.cli.run_options import Wanted, environment, variants_of
 from fabbench.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model import METRICS
 
@@ -38,6 +39,7 @@ def start(wanted: Wanted, benchmark: str, work: "Work", given: Mapping[str, Any]
     gates = [parse_gate(text) for text in wanted.gates]
     baseline = _baseline(wanted)
     where, why = resolved(wanted.place, wanted.config, os.environ)
+    where = replace(where, variants=variants_of(wanted))
     request = Request(
         benchmark=benchmark,
         target=where.target,
@@ -50,7 +52,7 @@ def start(wanted: Wanted, benchmark: str, work: "Work", given: Mapping[str, Any]
     with _interruptible():
         writer, results = _held(wanted, request, work, _Checks(gates, baseline, why))
     try:
-        status = _show(wanted, results, gates, baseline, run=f"run {writer.id}")
+        status = _show(wanted, writer, results, gates, baseline)
     finally:
         click.echo(f"Run: {writer.path}", err=True)
     if results.interrupted:
@@ -101,6 +103,7 @@ def _measure(
     wanted: Wanted, request: "Request", work: "Work", checks: _Checks, place: "Place"
 ) -> "tuple[RunWriter, Results]":
     from fabbench.cli.live import watching
+    from fabbench.inventory import loaded
     from fabbench.plan import plan
     from fabbench.rendering import Job
     from fabbench.run import carry_out
@@ -112,6 +115,8 @@ def _measure(
     planned = plan(request, inventory, work)
     _check_gates(checks.gates, [arm.label for arm in planned.arms], checks.baseline)
     writer = RunWriter(wanted.store, request, inventory, planned)
+    for sentence in loaded(inventory, request.variants):
+        click.echo(sentence, err=True)
     arms = " and ".join(arm.label for arm in planned.arms)
     number = len(planned.trials)
     click.echo(f"{planned.benchmark} on {arms}: {number} execution{'s' if number > 1 else ''}.", err=True)
@@ -146,7 +151,11 @@ def _check_gates(gates: "Sequence[Gate]", arms: Sequence[str], baseline: "Sequen
 
 
 def _show(
-    wanted: Wanted, results: "Results", gates: "Sequence[Gate]", baseline: "Sequence[Column]", *, run: str
+    wanted: Wanted,
+    writer: "RunWriter",
+    results: "Results",
+    gates: "Sequence[Gate]",
+    baseline: "Sequence[Column]",
 ) -> Exit:
     """Write the comparison of what was measured on standard output, and give the exit status it deserves."""
     from fabbench.compare import compare
@@ -154,7 +163,11 @@ def _show(
     from fabbench.pool import Column
     from fabbench.report import render
 
-    arms = [Column(label=label, logs=tuple(logs), source=run) for label, logs in results.logs.items() if logs]
+    arms = [
+        Column(label=label, logs=tuple(logs), source=f"run {writer.id}", variant=writer.variants[label])
+        for label, logs in results.logs.items()
+        if logs
+    ]
     if not arms:
         return Exit.FINE
     fitting = [column for column in baseline if len(baseline) == 1 or column.label == arms[0].label]

@@ -70,8 +70,11 @@ def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
     from fabbench.pool import Column
     from fabbench.report import render
 
-    pairs = ((arm.label, run.logs(arm.label)) for arm in run.arms)
-    columns = [Column(label=label, logs=logs, source=f"run {run.id}") for label, logs in pairs if logs]
+    columns = [
+        Column(label=arm.label, logs=logs, source=f"run {run.id}", variant=run.variant(arm))
+        for arm in run.arms
+        if (logs := run.logs(arm.label))
+    ]
     if not columns:
         return ""
     comparison = compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
@@ -105,6 +108,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
     hosts = ", ".join(str(host.get("name")) for host in run.document.get("hosts", ()))
     yield f"Run {run.id}: {run.benchmark} on {run.request.get('target')} ({hosts}), {run.created}"
     yield f"Arms: {', '.join(arm.label for arm in run.arms)}"
+    yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
     given = run.request.get("options", {}).items()
     options = [f"{name} {_word(value)}" for name, value in given if value not in (None, "", [])]
     yield f"Options: {', '.join(options) or 'none'}"

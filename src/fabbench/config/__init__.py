@@ -11,6 +11,7 @@ from fabbench.config.keys import FILE
 from fabbench.config.kinds import Reading, unknown
 from fabbench.config.tree import Entries, Mistakes, Scalar, parse
 from fabbench.errors import MachineError, RequestError
+from fabbench.variants import Variant
 
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
@@ -48,6 +49,7 @@ class Config:
     store: Path | None = None
     defaults: Defaults = field(default_factory=Defaults)
     targets: Mapping[str, Target] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
@@ -138,6 +140,7 @@ def read(
         store=values.get("store"),
         defaults=Defaults(**values.get("defaults", _NOTHING)),
         targets=targets,
+        variants=values.get("variants", _NOTHING),
     )
 
 

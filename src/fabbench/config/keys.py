@@ -19,6 +19,8 @@ from fabbench.config.kinds import (
 )
 from fabbench.config.mappings import Environment, Options, Plain
 from fabbench.config.tree import Entries, Node, Scalar, describe
+from fabbench.errors import RequestError
+from fabbench.variants import NAME, TAKEN, Variant, from_settings
 
 LAUNCHERS = ("local", "ssh", "slurm", "kubernetes", "skypilot")
 """fabbench's own. Another one may have every key: what it knows is its own affair."""
@@ -157,6 +159,37 @@ class Targets:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """Variants by name."""
+
+    section: Section
+    wanted: str = "a mapping of names to variants"
+
+    def read(self, node: Node, place: str, reading: Reading) -> Mapping[str, Variant]:
+        """Give name → variant."""
+        if isinstance(node, Scalar) and node.type == "null":
+            return {}
+        read = each_entry(node, place, reading, self.wanted, self._variant) or {}
+        return {name: variant for name, variant in read.items() if variant is not None}
+
+    def _variant(self, key: Scalar, node: Node, place: str, reading: Reading) -> Variant | None:
+        settings = self.section.read(node, place, reading)
+        try:
+            return from_settings(key.text, settings)
+        except RequestError as error:
+            reading.mistakes.add(key, f"{error} {error.hint}")
+            return None
+
+    def schema(self) -> dict[str, Any]:
+        """Give an object of variants."""
+        return {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": NAME.pattern, "not": {"enum": sorted(TAKEN)}},
+            "additionalProperties": self.section.schema(),
+        }
+
+
 _SSH = ("ssh",)
 _BY_SSH = ("ssh", "slurm")
 _PODS = ("kubernetes",)
@@ -219,6 +252,18 @@ TARGET = Section((
     Key("options", Plain(), "What only the launcher knows; it checks this itself."),
 ))  # fmt: skip
 
+VARIANT = Section((
+    Key(
+        "paths",
+        Texts("a list of folders", Text("a whole path", r"^/")),
+        "Folders on the hosts: the programs and libraries installed there come first.",
+    ),
+    Key("env", Environment(), "Environment of the variant's arms."),
+    Key("interface", Text("the name of an interface", _WORD), "Network interface of the hosts."),
+    Key("mpirun", Text("a path"), "The mpirun on the hosts that is to be used."),
+    Key("image", Text("the name of an image"), "Image of the containers."),
+))  # fmt: skip
+
 DEFAULTS = Section(
     (
         Key("repeat", Whole(1, 999), "Repeats of each arm (--repeat)."),
@@ -240,6 +285,7 @@ FILE = Section(
         ),
         Key("store", File("a folder"), "Folder where runs are kept, seen from the file."),
         Key("defaults", DEFAULTS, "Defaults of `fabbench run`."),
+        Key("variants", Variants(VARIANT), "What else arms can differ in, by the names of --variant."),
         Key("targets", Targets(TARGET), "Places to run, by the names that --on takes."),
     )
 )

@@ -170,6 +170,10 @@ class Probe:
     """The programs asked for that are there."""
     missing: tuple[str, ...] = ()
     """Those that are not."""
+    absent: tuple[str, ...] = ()
+    """Folders that were wanted and are not there."""
+    own: tuple[str, ...] = ()
+    """Programs asked for that lie in a wanted folder, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpi_said: Ran = field(default_factory=Ran)
     python: str = ""

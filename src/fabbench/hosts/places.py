@@ -36,6 +36,23 @@ PROGRAM_FOLDERS = (
 )
 """Where a host is searched after its PATH, in this order; patterns as a shell reads them."""
 
+BELOW_PREFIX = (
+    "",
+    "bin",
+    "build",
+    *(
+        f"{folder}perftest/{side}/{kind}"
+        for folder in ("bin/", "")
+        for side in ("device", "host")
+        for kind in ("coll", "collective", "pt-to-pt")
+    ),
+    "libexec/fabtests",
+)
+"""Where programs are below the folder that something was installed into, in this order."""
+
+LIBRARIES_BELOW_PREFIX = ("lib", "lib64", "")
+"""Where its libraries are, in this order."""
+
 LIBRARY_FOLDERS = (
     # The plugin aws-ofi-nccl: since EFA installer 1.48, before it, and in images of 2024 and older.
     "/opt/amazon/ofi-nccl/lib",

@@ -25,7 +25,7 @@ _SECTIONS = frozenset(
         *("ssh", "address", "address.bare", "link", "route", "netdev", "rdma", "uverbs"),
         *("fi_info", "fi_info.path", "fi_version", "efa.driver", "efa.installer"),
         *("gpu", "gpu.work", "nvidia.driver", "cuda", "library", "program", "tool", "mpi", "python"),
-        *("setting", "file"),
+        *("setting", "file", "absent", "own"),
     }
 )
 _KIB = 1024
@@ -50,17 +50,24 @@ def script() -> str:
     return (files("fabbench.hosts") / _SCRIPT).read_text("utf-8")
 
 
-def probe_arguments(programs: Sequence[str] = (), bin_dirs: Sequence[str] = ()) -> tuple[str, ...]:
-    """Give the probe's arguments: programs to look for, in `bin_dirs` before anywhere else."""
+def probe_arguments(
+    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Give the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
+
+    `wanted` are folders that must be there; what the programs load from them is told.
+    """
     options = (
-        ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS),
+        ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", wanted),
     )  # fmt: skip
     return tuple(word for option, values in options for value in values for word in (option, value))
 
 
-def probe_argv(programs: Sequence[str] = (), bin_dirs: Sequence[str] = ()) -> tuple[str, ...]:
+def probe_argv(
+    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Give the command that asks a host everything."""
-    return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs))
+    return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs, wanted))
 
 
 def read_probe(lines: Iterable[str]) -> Probe:
@@ -200,6 +207,8 @@ def _software(answer: Answer, probe: Probe) -> Probe:
         probe,
         programs=programs,
         missing=tuple(missing),
+        absent=tuple(dict.fromkeys(answer.all("absent"))),
+        own=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
         python=answer.first("python").removeprefix("Python ") if answer.ran("python").status == 0 else "",

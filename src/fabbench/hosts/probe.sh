@@ -5,6 +5,7 @@
 # -d FOLDER  where to look first; a pattern may be given, and ~/ stands for the home folder
 # -u FOLDER  where to look after PATH
 # -l FOLDER  where to look for libraries, besides those that the linker knows
+# -e FOLDER  a folder that has to be there, and of which is told what the programs load from it
 #
 # Read by probe.py. SECTION.status is the exit status of what printed SECTION; "end ok" is the last line.
 
@@ -17,7 +18,7 @@ tab='	'
 IFS='
 '
 newline=$IFS
-programs='' first='' usual='' libraries=''
+programs='' first='' usual='' libraries='' wanted=''
 while [ $# -gt 1 ]; do
     word=$2
     case $word in \~/*) word=$HOME/${word#??} ;; esac
@@ -26,6 +27,7 @@ while [ $# -gt 1 ]; do
         -d) first=$first$word$newline ;;
         -u) usual=$usual$word$newline ;;
         -l) libraries=$libraries$word$newline ;;
+        -e) wanted=$wanted$word$newline ;;
     esac
     shift 2
 done
@@ -216,6 +218,13 @@ software() {
             printf 'program\t%s\n' "$name"
         fi
     done
+    for place in $wanted; do
+        [ -d "$place" ] || printf 'absent\t%s\n' "$place"
+        for name in $programs; do
+            # mpirun itself gets no other libraries.
+            [ "$name" = mpirun ] || ! look "$name" || loaded_from "${place%/}/"
+        done
+    done
     for name in stdbuf setsid timeout python3; do
         look "$name" && printf 'tool\t%s\t%s\n' "$name" "$found"
     done
@@ -238,6 +247,14 @@ software() {
     # The linker knows libnccl.so.2; the file beside it has the whole version in its name.
     for file in $known; do
         case $file in */libnccl.so*) printf 'library\t%s\n' "${file%/*}"/libnccl.so.* ;; esac
+    done
+}
+
+# loaded_from FOLDER/: the program $found, and the libraries that the linker finds for it, if they lie there.
+loaded_from() {
+    case $found in "$1"*) printf 'own\t%s\n' "$found" ;; esac
+    limited ldd "$found" 2>/dev/null </dev/null | while IFS='' read -r line; do
+        case $line in *" => $1"*) line=${line#*=> } && printf 'own\t%s\n' "${line% (0x*}" ;; esac
     done
 }
 

@@ -7,9 +7,9 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 from fabbench.check import Around, Clock
@@ -18,7 +18,7 @@ from fabbench.drive import drive
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_argv, read_probe
-from fabbench.inventory import folders, inventory, programs, split
+from fabbench.inventory import folders, inventories, inventory, parted, programs
 from fabbench.launchers import Examined, Progress
 from fabbench.model import Command, Ending, Step, Trial
 from fabbench.mpi import Spread
@@ -27,6 +27,7 @@ from fabbench.plan import Host, Inventory, Needs, Where
 from fabbench.process import Process, Processes
 from fabbench.rendering import Job
 from fabbench.session import DEBUG, FORWARDED, Output, Program, TimedOutError
+from fabbench.variants import AS_IT_IS, Variant, refuse_images
 
 _ADDRESS = "127.0.0.1"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel has it, no place for temporary files
@@ -140,7 +141,8 @@ class LocalPlace:
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial with programs of this machine."""
-        return drive(lambda step: LocalSession(step, self.inventory.hosts[0]), trial)
+        host = self.inventory.seen_by(trial.arm.variant)[0]
+        return drive(lambda step: LocalSession(step, host), trial)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the counters of this machine's NICs."""
@@ -155,9 +157,11 @@ class Local:
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[LocalPlace]:
         """Look what this machine has."""
-        found = inventory(where, {socket.gethostname(): self._probe(where, needs)}, needs)
+        refuse_images(where.variants, "the target local")
+        name = socket.gethostname()
+        found = inventories(where, needs, lambda here, variant: {name: self._probe(here, needs, variant)})
         parts = int(where.settings.get("virtual_nodes") or 1)
-        yield LocalPlace(replace(found, hosts=split(found.hosts[0], parts)) if parts > 1 else found)
+        yield LocalPlace(parted(found, parts) if parts > 1 else found)
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Ask this machine. There are no connections to try, and its clock is the one to compare with."""
@@ -169,7 +173,7 @@ class Local:
             probes={name: probe}, around=Around(addresses={name: host.address}, clocks={name: clock})
         )
 
-    def _probe(self, where: Where, needs: Needs) -> Probe:
+    def _probe(self, where: Where, needs: Needs, variant: Variant = AS_IT_IS) -> Probe:
         if sys.platform != "linux":
             raise MachineError("The target local needs Linux: libfabric's programs are not made for others.")
         if where.hosts:
@@ -177,16 +181,17 @@ class Local:
                 f"{', '.join(where.hosts)} cannot be reached by the target local, which is this machine.",
                 hint="--on ssh reaches hosts.",
             )
-        return read_probe(_printed(probe_argv(programs(needs), folders(where))))
+        argv = variant.words(probe_argv(programs(needs), folders(where), variant.paths))
+        return read_probe(_printed(argv, variant.env))
 
 
 LAUNCHER = Local()
 
 
-def _printed(argv: Sequence[str]) -> list[str]:
+def _printed(argv: Sequence[str], env: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Run a program that only tells something, and give its lines; nothing of it if it takes too long."""
     with Processes() as processes:
-        processes.start(argv)
+        processes.start(argv, env=env)
         with contextlib.suppress(TimedOutError):
             return [output.text for output in processes.lines(silence_s=_LOOK_S) if output.text is not None]
     return []

@@ -4,7 +4,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator, Sequence
 
-from fabbench.inventory import inventory
+from fabbench.inventory import inventories
 from fabbench.launchers import Examined, Progress
 from fabbench.plan import Inventory, Needs, Where
 from fabbench.remote import keys
@@ -14,6 +14,7 @@ from fabbench.remote.place import RemotePlace, agents
 from fabbench.remote.pool import each
 from fabbench.remote.reach import all_well, connected, host_names, probe
 from fabbench.remote.session import Allocation
+from fabbench.variants import refuse_images
 
 
 class Ssh:
@@ -24,11 +25,17 @@ class Ssh:
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[RemotePlace]:
         """Connect to all hosts, look what they have, and put the agent on them."""
+        refuse_images(where.variants, "the launcher ssh")
         names = host_names(where)
         with connected(where, names) as found:
             connections = all_well(found)
-            probes = all_well(each(connections, lambda connection: probe(connection, where, needs)))
-            hosts = inventory(where, probes, needs)
+            hosts = inventories(
+                where,
+                needs,
+                lambda here, variant: all_well(
+                    each(connections, lambda connection: probe(connection, here, needs, variant))
+                ),
+            )
             token = secrets.token_hex(6)
             lost_after_s = float(where.settings.get("lost_after") or 60)
             remotes = tuple(
@@ -52,4 +59,6 @@ def _mpi_ssh(where: Where, found: Inventory, remotes: Sequence[RemoteHost]) -> t
     """Say how mpirun reaches the other hosts, and make it so."""
     if len(remotes) == 1 or where.settings.get("mpi_ssh") == "existing":
         return ()
-    return keys.install([host.address for host in found.hosts], remotes)
+    views = found.variants.values() or (found.hosts,)
+    addresses = [tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True)]
+    return keys.install(addresses, remotes)

@@ -70,12 +70,15 @@ def known_hosts(hosts: Sequence[tuple[str, RemoteHost]]) -> str:
     return "".join(f"{name} {key}\n" for name, key in zip(names, keys, strict=True))
 
 
-def install(addresses: Sequence[str], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
-    """Give the first host a key that the others take, and say the ssh command for mpirun."""
+def install(addresses: Sequence[Sequence[str]], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+    """Give the first host a key that the others take, and say the ssh command for mpirun.
+
+    `addresses` are those of each host.
+    """
     from fabbench.remote.pool import each
 
     head, key = remotes[0], new_key()
-    hosts = list(zip(addresses, remotes, strict=True))
+    hosts = [(address, remote) for own, remote in zip(addresses, remotes, strict=True) for address in own]
     for name, content in (
         ("key", key.private),
         ("known_hosts", known_hosts(hosts).encode()),

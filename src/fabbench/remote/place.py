@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabbench.drive import drive
 from fabbench.errors import MachineError
@@ -37,7 +37,8 @@ class RemotePlace:
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial over the hosts."""
-        return drive(lambda step: RemoteSession(self.allocation, step), trial)
+        allocation = replace(self.allocation, hosts=self.inventory.seen_by(trial.arm.variant))
+        return drive(lambda step: RemoteSession(allocation, step), trial)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers."""

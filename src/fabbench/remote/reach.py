@@ -13,6 +13,7 @@ from fabbench.remote.connection import Connection
 from fabbench.remote.pool import connect_all
 from fabbench.remote.settings import all_settings
 from fabbench.remote.way import Way
+from fabbench.variants import AS_IT_IS, Variant
 
 T = TypeVar("T")
 
@@ -45,10 +46,12 @@ def connected(
                 connection.close()
 
 
-def probe(connection: Way, where: Where, needs: Needs) -> Probe:
+def probe(connection: Way, where: Where, needs: Needs, variant: Variant = AS_IT_IS) -> Probe:
     """Ask a host everything. Raises MachineError where it does not answer."""
     # On standard input: the command line stays short, and any login shell can read it.
-    argv = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(where)))
+    asked = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(where), variant.paths))
+    settings = (f"{name}={value}" for name, value in variant.env.items())
+    argv = ("env", *settings, *variant.words(asked))
     done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
     return read_probe(done.out)
 

@@ -5,7 +5,7 @@ editing a list. What it gives is, byte for byte, what a launcher of that name su
 have theirs in the group of entry points ``fabbench.renderings``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ from fabbench.model import Plan
 from fabbench.plan import Inventory, Request, Work
 from fabbench.plugins import Plugins
 from fabbench.script import Way
+from fabbench.script.way import Otherwise
+from fabbench.variants import Variant, refuse_images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +41,32 @@ class Job:
         """What only some formats know (`image`, `namespace`, …)."""
         return self.request.where.settings if self.request.where else {}
 
-    def way(self, hosts: str, **more: Any) -> Way:
-        """Give the way of a script in the document: `hosts` prints the hosts, `more` as `Way` has it."""
+    def way(self, hosts: str, *, inside: Callable[[str], tuple[str, ...]] | None = None, **more: Any) -> Way:
+        """Give the way of a script in the document: `hosts` prints the hosts, `more` as `Way` has it.
+
+        `inside` gives `Way.inside` for the image of a variant, or for none. Without it RequestError is raised
+        for variants with images.
+        """
+        if inside is None:
+            refuse_images(self.request.variants, "one job")
+        elif not self.request.variants:
+            more["inside"] = inside("")
         first = self.inventory.hosts[0]
         usual: dict[str, Any] = {"programs": first.programs, "interface": first.interface}
         if first.mpi is not None:
             usual["mpirun"] = first.mpi.program
+        usual["variants"] = {each.name: self._otherwise(each, inside) for each in self.request.variants}
         return Way(hosts=hosts, **{**usual, **more})
+
+    def _otherwise(self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None) -> Otherwise:
+        first = self.inventory.seen_by(variant.name)[0]
+        mpirun = first.mpi.program if first.mpi is not None else "mpirun"
+        return Otherwise(
+            mpirun=mpirun,
+            interface=first.interface,
+            inside=inside(variant.image) if inside else None,
+            folders=variant.paths,
+        )
 
 
 class Rendering(Protocol):

@@ -8,6 +8,7 @@ from fabbench.pods.asked import Asked, Object, SshKey
 from fabbench.pods.images import DEFAULT, require_benchmark
 from fabbench.pods.share import Share, share_of_type
 from fabbench.rendering import Job
+from fabbench.variants import refuse_images
 
 if TYPE_CHECKING:
     import yaml
@@ -23,6 +24,7 @@ def asked(job: Job) -> Asked:
     Raises RequestError where the type is not known, or the image lacks the benchmark.
     """
     settings = job.settings
+    refuse_images(job.request.variants, "one job")
     if job.instance is None:
         raise RequestError(
             "Nothing says what the nodes have.", hint="Name their type, such as --instance-type p5.48xlarge."

@@ -35,7 +35,7 @@ class Slurm:
             ranks=Ranks.MPIRUN if mpirun else Ranks.SRUN,
             reach=Reach.SRUN,
             extra=() if mpirun else (f"--nodelist={variable('nodes')}",),
-            inside=_container(settings),
+            inside=lambda image: _container(settings, image or str(settings.get("image") or "")),
             header=directives(job.plan, settings, gpus=gpus, nodes=named),
             opening=(files("fabbench.slurm") / "opening.sh").read_text("utf-8"),
             closing=_CLOSING,
@@ -46,12 +46,12 @@ class Slurm:
 RENDERING: Rendering = Slurm()
 
 
-def _container(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give the options of Pyxis. The step's folder has to be seen inside."""
-    if not settings.get("image"):
+def _container(settings: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Give the options of Pyxis for an image. The step's folder has to be seen inside."""
+    if not name:
         if settings.get("container_mounts"):
             raise RequestError("--container-mounts is for containers.", hint="Name one: --image NAME.")
         return ()
     base = variable("base")
     mounts = ",".join((f"{base}:{base}", *settings.get("container_mounts", ())))
-    return (f"--container-image={image(str(settings['image']))}", f"--container-mounts={mounts}")
+    return (f"--container-image={image(name)}", f"--container-mounts={mounts}")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from fabbench.compare import Comparison, Row, Section, Summary
 from fabbench.errors import Exit, worst
 from fabbench.gate import Verdict
-from fabbench.notes import notes
+from fabbench.notes import VERSIONS, notes
 from fabbench.pool import FIELDS
 from fabbench.report.contract import finding
 from fabbench.standout import stands_out
@@ -18,7 +18,6 @@ HEADER = (*MEASURED, *FIELDS, "placement", "transport", "versions", "source")
 """Columns of the CSV, and keys of one element of `rows` in the JSON."""
 
 _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
-VERSIONS = ("nccl", "nvshmem", "nccl_tests", "libfabric", "plugin", "torch", "perftest", "cuda")
 
 
 def document(comparison: Comparison, verdict: Verdict | None = None) -> Mapping[str, object]:
@@ -103,6 +102,7 @@ def _column(column: Summary) -> Mapping[str, object]:
     return {
         "label": column.label,
         "label_given": column.label_given,
+        "variant": str(column.variant) if column.variant.name else None,
         "source": column.source,
         "outcome": column.outcome.value,
         "reasons": list(column.reasons),

@@ -39,6 +39,7 @@ def script(plan: Plan, way: Way) -> str:
         _toggle(plan),
         _BEGIN,
         way.opening,
+        steps.required(),
         *(_trial(plan, index, steps.functions[index]) for index in range(len(plan.trials))),
         "heed\n",
         way.closing,
@@ -91,7 +92,7 @@ def _reach(plan: Plan, way: Way) -> str:
         Reach.MPIRUN: '    mpirun_on "${hosts[number]}" "$@"\n',
     }
     body = there[way.reach] if plan.hosts > 1 or not way.here else ""
-    inside = _inside(way) if way.inside else ""
+    inside = _inside(way) if any(way.insides) else ""
     return f"reach() {{\n    local number=$1\n    shift\n{here}{body}}}\n\n{inside}"
 
 
@@ -99,8 +100,12 @@ def _inside(way: Way) -> str:
     """Write the function that starts a program in a container on a host."""
     if way.ranks is not Ranks.SRUN:
         raise RequestError("mpirun starts no container.", hint="Start the ranks with srun: --mpi srun.")
-    words = line(("srun", *_SRUN, *way.extra, *way.inside)) + ' --nodelist="${hosts[number]}" -- "$@"\n'
-    return f"inside() {{\n    local number=$1\n    shift\n{words}}}\nthrough=inside\n\n"
+    several = len(way.insides) > 1
+    container = () if several else way.insides[0]
+    words = line(("srun", *_SRUN, *way.extra, *container)) + ' --nodelist="${hosts[number]}"'
+    words += ' "${container[@]}"' if several else ""
+    through = "" if several else "through=inside\n"
+    return f'inside() {{\n    local number=$1\n    shift\n{words} -- "$@"\n}}\n{through}\n'
 
 
 _SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)

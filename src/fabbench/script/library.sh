@@ -37,7 +37,7 @@ keeper=
 everywhere() {
     local number failed=0 started=()
     for number in "${!hosts[@]}"; do
-        reach "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
+        "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
         started+=("$!")
     done
     for number in "${!hosts[@]}"; do
@@ -45,6 +45,17 @@ everywhere() {
         cat "$base/host.$number"
     done
     return "$failed"
+}
+
+# Stops where a host lacks one of these folders.
+require_folders() {
+    # shellcheck disable=SC2016 # text for another shell
+    by=$through everywhere sh -c 'lacks=
+        for folder; do
+            [ -d "$folder" ] || { echo "There is no folder $folder on $(uname -n)."; lacks=yes; }
+        done
+        [ -z "$lacks" ]' sh "$@" >"$base/folders" || stop 3 "$(tr '\n' ' ' <"$base/folders")Nothing was started."
+    rm -f "$base/folders"
 }
 
 # Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…

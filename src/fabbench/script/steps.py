@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from fabbench import markers
 from fabbench.errors import RequestError
@@ -16,18 +17,21 @@ from fabbench.script.way import Ranks, Reach, Way
 _LONGEST_FILE = 100_000
 """Characters; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
 _DETECT = """\
-said=$("$mpirun" --version 2>&1)
-if [[ $said =~ \\(Open(\\ MPI|RTE)\\)\\ ([0-9]+)\\. ]]; then
-    mpi='Open MPI 4'
-    [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
-elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
-    mpi=hydra
-else
-    stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\\n'*}"
-fi
-case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
-*) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
-
+use_mpirun() { # PATH
+    local said
+    mpirun=$1
+    said=$("$mpirun" --version 2>&1)
+    if [[ $said =~ \\(Open(\\ MPI|RTE)\\)\\ ([0-9]+)\\. ]]; then
+        mpi='Open MPI 4'
+        [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
+    elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
+        mpi=hydra
+    else
+        stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\\n'*}"
+    fi
+    case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
+    *) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
+}
 """
 _MPIRUN_ON = """\
 mpirun_on() { # HOST WORD…
@@ -46,7 +50,8 @@ class Steps:
     """Functions of a script: one for all trials that do the same."""
 
     def __init__(self, plan: Plan, way: Way) -> None:
-        self._way = way
+        self._usual = self._way = way
+        """Of the arm that is written."""
         self._hosts = plan.hosts
         self._files: dict[str, str] = {}
         """Text → the variable that has it."""
@@ -57,7 +62,8 @@ class Steps:
         """For each trial its function."""
         comments: dict[str, str] = {}
         for trial in plan.trials:
-            body = self._body(trial)
+            self._way = way.of(trial.arm.variant)
+            body = self._use(trial) + self._body(trial)
             name = bodies.setdefault(body, f"steps_{len(bodies) + 1}")
             comments.setdefault(name, trial.arm.label)
             self.functions.append(name)
@@ -66,12 +72,27 @@ class Steps:
     def texts(self) -> Iterator[str]:
         """Give the script's text: what the steps need, then themselves."""
         if self._launches or self._way.reach is Reach.MPIRUN:
-            yield f"mpirun={quote(self._way.mpirun)}\n{_DETECT}"
+            yield _DETECT
+            # All of them, so that what is missing is known before anything starts.
+            yield from (f"use_mpirun {quote(path)}\n" for path in reversed(self._way.mpiruns))
+            yield "\n"
         if self._way.reach is Reach.MPIRUN:
             yield _MPIRUN_ON
         yield from (f"{name}() {{\n{body}}}\n\n" for body, name in self._launches.items())
         yield from (f"{name}={quote(text)}\n\n" for text, name in self._files.items())
         yield from self._bodies
+
+    def required(self) -> str:
+        """Give the lines that stop the script where a host lacks a folder of a variant."""
+        text = ""
+        several = len(self._usual.insides) > 1
+        wanted = {name: own.folders for name, own in self._usual.variants.items() if own.folders}
+        if wanted and not several:
+            wanted = {"": tuple(dict.fromkeys(chain.from_iterable(wanted.values())))}
+        for name, folders in wanted.items():
+            text += _container(self._usual.of(name), "") if several else ""
+            text += line(("require_folders", *folders), indent="") + "\n"
+        return text
 
     # ------------------------------------------------------------ one trial
 
@@ -83,6 +104,13 @@ class Steps:
             pairs = (self._pair(step, number) for number, step in enumerate(trial.steps))
             return "".join(pairs) + _RUN_PAIRS
         return "".join(self._step(step) for step in trial.steps)
+
+    def _use(self, trial: Trial) -> str:
+        """Write the lines that begin a trial where mpirun or the container is not the same for all."""
+        ranks = any(step.shape is Shape.MPI for step in trial.steps)
+        own = ranks and self._way.ranks is Ranks.MPIRUN and len(self._way.mpiruns) > 1
+        mpirun = line(("use_mpirun", self._way.mpirun)) + "\n" if own else ""
+        return mpirun + (_container(self._way, "    ") if len(self._way.insides) > 1 else "")
 
     def _step(self, step: Step) -> str:
         if step.shape is Shape.PAIR:
@@ -180,6 +208,13 @@ class Steps:
             programs=self._way.programs,
             env={"FABBENCH_JOB": variable("token"), **self._way.env},
         )
+
+
+def _container(way: Way, indent: str) -> str:
+    """Write the line that says where programs are started."""
+    if not way.inside:
+        return f"{indent}through=reach\n"
+    return f"{indent}through=inside container=({' '.join(map(quote, way.inside))})\n"
 
 
 _RUN_PAIRS = "    pairs || return\n"

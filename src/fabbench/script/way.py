@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
@@ -30,6 +30,18 @@ class Reach(StrEnum):
     SSH = "ssh"
     SRUN = "srun"
     MPIRUN = "mpirun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Otherwise:
+    """What is not the same for the arms of a variant."""
+
+    mpirun: str = "mpirun"
+    interface: str = ""
+    inside: tuple[str, ...] | None = None
+    """As `Way.inside`; None: as it is there."""
+    folders: tuple[str, ...] = ()
+    """Must be there on every host, or in every container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +76,26 @@ class Way:
     """Text of the script that runs before the first trial: the folder and the traps are there."""
     closing: str = ""
     """Text of the script that runs after the last trial."""
+    variants: Mapping[str, Otherwise] = field(default_factory=dict)
+    """Variant → what is not as it is said here."""
+
+    def of(self, variant: str) -> "Way":
+        """Give the way of a variant's arms."""
+        own = self.variants.get(variant)
+        if own is None:
+            return self
+        inside = self.inside if own.inside is None else own.inside
+        return replace(self, mpirun=own.mpirun, interface=own.interface, inside=inside)
+
+    @property
+    def mpiruns(self) -> tuple[str, ...]:
+        """Every mpirun that is used."""
+        return tuple(dict.fromkeys(self.of(name).mpirun for name in self.variants or ("",)))
+
+    @property
+    def insides(self) -> tuple[tuple[str, ...], ...]:
+        """Every container that is used; empty: the host itself."""
+        return tuple(dict.fromkeys(self.of(name).inside for name in self.variants or ("",)))
 
 
 def named(hosts: Sequence[str]) -> str:

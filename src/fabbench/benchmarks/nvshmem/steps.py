@@ -158,6 +158,8 @@ class NvshmemWork:
             "NVSHMEM_DISABLE_NCCL": "1",
             **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
             "NVSHMEM_DEBUG": "INFO",
+            # The log shall say which library was loaded.
+            "NVSHMEM_VERSION": "1",
             "NVSHMEM_DEBUG_FILE": environments.DEBUG_FILE,
             "NVSHMEM_SYMMETRIC_SIZE": str(max(_GIB, _BUFFERS * self.sweep.last)),
         }

