@@ -119,7 +119,8 @@ def test_only_blocks_with_a_reason_are_not_run() -> None:
     for page in PAGES:
         for start, info, _ in blocks(page.read_text("utf-8")):
             where = f"{name(page)}:{start}"
-            assert re.fullmatch(r"console(?: no-run: .{10,})?|text|json|yaml|sh|python", info), where
+            plain = r"text|json|yaml|sh|python( \w+\.py)?|toml \w+\.toml"
+            assert re.fullmatch(rf"console(?: no-run: .{{10,}})?|{plain}", info), where
 
 
 @pytest.mark.parametrize(
