@@ -19,13 +19,15 @@ from fabbench.cli import cli as program
 from fabbench.config import read as read_config
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
-from fabbench.model import Plan
+from fabbench.model import Plan, Trial
 from fabbench.plan import AB, Host, Inventory, Request, Where, Work, plan
 from fabbench.pool import Column
+from fabbench.testing import Replay, ReplayLauncher
 from fabbench.variants import Variant, read_variants
 from lab.layout import ROOT
 from local_runs import fabbench, the_run
 from logs_by_hand import log
+from reading import LOGS
 
 ONE, TWO = Variant(name="one", paths=("/opt/one",)), Variant(name="two")
 TCP = {"tcp": frozenset({"msg"})}
@@ -344,6 +346,63 @@ def test_one_document_has_one_image(form: str) -> None:
     done = CliRunner().invoke(program, ["render", *words])
     assert done.exit_code == 2
     assert "cannot change images within one run" in done.output
+
+
+# ---------------------------------------------------------------- the published table
+
+PUBLISHED = LOGS / "published"
+
+
+def played(trial: Trial) -> list[str]:
+    """What the PEs of a trial print: four nodes with eight GPUs each."""
+    return [
+        *(
+            f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} "
+            for pe in range(32)
+        ),
+        f"[1,0]<stdout>:NVSHMEM v{'3.6.5' if trial.arm.variant == 'patched' else trial.arm.variant}",
+        "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",
+        "[1,0]<stderr>:/libfabric.cpp 1 Selected provider efa, fabric efa-direct, nic rdmap0s1-rdm, hmem yes",
+        "[1,0]<stdout>:#alltoall_device",
+        *(
+            f"[1,0]<stdout>:{row}"
+            for row in (PUBLISHED / f"alltoall-{trial.arm.variant}.txt").read_text().splitlines()
+        ),
+    ]
+
+
+def four_nodes(variants: Sequence[str]) -> Inventory:
+    devices = {f"rdmap{number}s1": "efa" for number in range(8)}
+    hosts = tuple(Host(name=f"node{number}", gpus=8, devices=devices, mpi=MPI) for number in range(4))
+    return Inventory(target="replay", hosts=hosts, variants=dict.fromkeys(variants, hosts))
+
+
+def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA/nvshmem, pull request 76: what multi-NIC brought to nobody, and then to all."""
+    names = ("3.5.21", "3.6.5", "patched")
+    place = Replay(log=played, inventory=four_nodes(names))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": ReplayLauncher(place)})
+    variants = [word for name in names for word in ("--variant", f"{name}=/opt/nvshmem-{name}")]
+    words = ("--on", "replay", "--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
+    done = CliRunner().invoke(program, ["run", "nvshmem", *words, *variants, "--store", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    table = [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines() if row[:1] == "|"
+    ]
+    assert table[0] == [
+        "Message Size",
+        *(f"busbw {name} (GB/s)" for name in names),
+        *(f"Speed-up {name}" for name in names[:2]),
+    ]
+    by_size = {row[0]: row[1:] for row in table[2:]}
+    assert by_size["64 MB"] == ["12.93", "10.6", "42.41", "0.3 x", "0.2 x"]
+    assert by_size["1 MB"] == ["5.09", "4.17", "4.09", "1.2 x", "1 x"]
+    assert len([size for size in by_size if size[0].isdigit()]) >= 24
+    assert (
+        "3.6.5 and patched have other folders, and their logs state the same versions (nvshmem 3.6.5)"
+        in done.stdout
+    )
+    assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
 
 
 # ---------------------------------------------------------------- what is said of them

@@ -5,6 +5,9 @@ It runs under a real mpirun, one process a rank, takes the options of nccl-tests
 print, at the speed of recorded runs. Which network it "uses", and says it uses, follows from the NCCL_ and
 FI_ variables that each rank really has. Like a C program it writes in blocks where its output is no terminal.
 
+It "loads" the libnccl.so.2 that the linker would find by LD_LIBRARY_PATH, and has the version that the name
+of the file says. As with NCCL itself, ranks of several versions do not start.
+
 Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
 STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
 STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal
@@ -30,6 +33,8 @@ from standin_ranks import Meeting, Place, setting
 from standin_table import Arguments, Speed, Table, arguments, size
 
 GPU = "NVIDIA H200"
+VERSION = "2.28.9"
+"""Where no library says another."""
 
 
 def main() -> int:
@@ -54,8 +59,9 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     place = Place()
     host = os.environ.get("NCCL_HOSTID") or place.host
     meet = Call if Path(__file__).parent == INSTALLED else Meeting
-    meeting = meet(place, f"{place.host} {place.pid} {place.local} {host}") if place.size > 1 else None
-    told = [line.split() for line in meeting.told] if meeting else [[place.host, str(place.pid), "0", host]]
+    own = f"{place.host} {place.pid} {place.local} {host} {version()}"
+    meeting = meet(place, own) if place.size > 1 else None
+    told = [line.split() for line in meeting.told] if meeting else [own.split()]
     if meeting and not setting("IGNORE_TERM"):
         meeting.leave_on(signal.SIGTERM)
         meeting.leave_on(signal.SIGINT)
@@ -64,11 +70,11 @@ def run(program: str, options: Arguments, out: Writer) -> int:
         out.write(banner(program, options, told, gpus))
     where = [rank[3] for rank in told]
     choice = choose(links := interfaces())
-    debug = Debug(place, out, facts(place, where, links, choice))
+    debug = Debug(place, out, {**facts(place, where, links, choice), "version": version()})
     debug.page("start")
     for page in choice.pages:
         debug.page(page)
-    if not choice.network:
+    if not choice.network or mismatched(debug, told[0][4], place):
         # Rank 0 has seen all the others read what they need; they do not know of each other.
         if meeting and place.rank == 0:
             meeting.leave()
@@ -110,11 +116,32 @@ def facts(place: Place, where: list[str], links: list[tuple[str, str]], choice: 
     }
 
 
+def mismatched(debug: Debug, first: str, place: Place) -> bool:
+    """Whether this rank has another version than rank 0; it says so."""
+    if first == (own := version()):
+        return False
+    debug.line(f"WARN init.cc:1|Mismatched NCCL version detected : rank 0 {first} rank {place.rank} {own}")
+    return True
+
+
+def version() -> str:
+    """Give the version of the library that the linker would find."""
+    folders = (Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder)
+    found = next((path for folder in folders if (path := folder / "libnccl.so.2").exists()), None)
+    return found.resolve().name.removeprefix("libnccl.so.") if found else VERSION
+
+
+def code(text: str) -> str:
+    """Write a version as nccl-tests do."""
+    major, minor, patch = map(int, text.split("."))
+    return str(major * 10000 + minor * 100 + patch)
+
+
 def banner(program: str, options: Arguments, told: list[list[str]], gpus: int) -> str:
     """Give the lines before NCCL starts."""
     step = f"{options['f']}(factor)" if int(options["f"]) > 1 else f"{size(options['i'])}(bytes)"
     lines = [
-        "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
+        f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} nccl-library={code(told[0][4])}",
         f"# Collective test starting: {program}",
         (
             f"# nThread {options['t']} nGpus {options['g']} minBytes {size(options['b'])}"
@@ -124,7 +151,7 @@ def banner(program: str, options: Arguments, told: list[list[str]], gpus: int) -
         "#",
         "# Using devices",
     ]
-    for rank, (host, pid, local, _) in enumerate(told):
+    for rank, (host, pid, local, *_) in enumerate(told):
         for gpu in range(gpus):
             device = int(local) * gpus + gpu
             lines.append(
