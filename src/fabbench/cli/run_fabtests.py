@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_mpi_options import behind_dashes
+from fabbench.cli.run_measures import behind_dashes, devices, sizes, timeout
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _PROGRAMS = (
@@ -27,21 +27,9 @@ _PROGRAMS = (
     show_default=True,
     help="Of fi_rma_*: write and read go both ways at once, writedata from the client alone.",
 )
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="SIZE",
-    help="Measure this size (1024-based: 64, 4K). Several need --one-by-one. 1M if not given.",
-)
+@sizes("Measure this size (1024-based: 64, 4K). Several need --one-by-one. 1M if not given.")
 @click.option("--all-sizes", is_flag=True, help="Measure the program's own sizes; needs --one-by-one.")
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="NAME",
-    help="Measure this device or domain, such as rdmap0s6. Can be given several times. All if not given.",
-)
+@devices("Measure this device or domain, such as rdmap0s6. Can be given several times. All if not given.")
 @click.option("--one-by-one", is_flag=True, help="One NIC after another, and not all at the same time.")
 @click.option(
     "--iterations",
@@ -56,15 +44,7 @@ _PROGRAMS = (
     help="Whose memory. cuda where every host has GPUs: each NIC measures that of one.",
 )
 @click.option("--direct", is_flag=True, help="EFA's fabric efa-direct.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="End what takes longer: all NICs, or each with --one-by-one.",
-)
+@timeout(120.0, "End what takes longer: all NICs, or each with --one-by-one.")
 @behind_dashes
 def fabtests(**options: Any) -> Asked:
     """Run a program of libfabric's fabtests: a server and a client process for each NIC, all at once.

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_mpi_options import behind_dashes, limits
+from fabbench.cli.run_measures import behind_dashes, limits, nics, operations, sweep
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _LARGEST_OVER_SOCKETS = 4 << 30
@@ -19,19 +19,9 @@ _LARGEST_OVER_SOCKETS = 4 << 30
     metavar="NAME",
     help="What to measure, such as alltoall: all_reduce if not given. Can be given several times.",
 )
-@click.option("-b", "--min-bytes", default="8", show_default=True, help="Smallest size (1024-based: 8, 4K).")
-@click.option("-e", "--max-bytes", default="2G", show_default=True, help="Largest size.")
-@click.option("-f", "--factor", type=int, default=2, show_default=True, help="From each size to the next.")
+@sweep("8", "2G", 2)
 @click.option("-i", "--step-bytes", metavar="SIZE", help="Add this to each size, instead of the factor.")
-@click.option(
-    "-n",
-    "--iterations",
-    type=click.IntRange(1),
-    default=20,
-    show_default=True,
-    help="Operations that are timed for each size.",
-)
-@click.option("-w", "--warmup", type=click.IntRange(0), default=5, show_default=True, help="Before them.")
+@operations(20, 5)
 @click.option(
     "-c",
     "--check",
@@ -43,12 +33,7 @@ _LARGEST_OVER_SOCKETS = 4 << 30
 @click.option("-d", "--dtype", default="float", show_default=True, help="Type of the data, or all.")
 @click.option("-o", "--op", default="sum", show_default=True, help="What reductions compute, or all.")
 @click.option("-r", "--root", type=int, default=0, show_default=True, help="Root rank; -1: each in turn.")
-@click.option(
-    "--nics",
-    type=click.IntRange(0),
-    metavar="N",
-    help="NICs that each rank must have used. All of the fabric that the hosts have if not given; 0: any.",
-)
+@nics
 @click.option(
     "--debug",
     type=click.Choice(["INFO", "TRACE"]),

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_mpi_options import behind_dashes, limits
+from fabbench.cli.run_measures import behind_dashes, limits, operations, sweep
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
@@ -17,18 +17,8 @@ from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_opti
     metavar="NAME",
     help="The perftest, such as alltoall_latency: shmem_put_bw if not given. Can be given several times.",
 )
-@click.option("-b", "--min-bytes", default="8", show_default=True, help="Smallest size (1024-based: 8, 4K).")
-@click.option("-e", "--max-bytes", default="64M", show_default=True, help="Largest size.")
-@click.option("-f", "--factor", type=int, default=2, show_default=True, help="From each size to the next.")
-@click.option(
-    "-n",
-    "--iterations",
-    type=click.IntRange(1),
-    default=200,
-    show_default=True,
-    help="Operations that are timed for each size.",
-)
-@click.option("-w", "--warmup", type=click.IntRange(0), default=20, show_default=True, help="Before them.")
+@sweep("8", "64M", 2)
+@operations(200, 20)
 @click.option(
     "--pes-per-host",
     type=click.IntRange(1),

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_mpi_options import behind_dashes
+from fabbench.cli.run_measures import behind_dashes, devices, sizes, timeout
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 _TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")
@@ -13,22 +13,12 @@ _TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_la
 @click.command(cls=RunCommand, short_help="RDMA devices rail by rail with ib_write_bw and its like.")
 @shared_options
 @click.option("--test", type=click.Choice(_TESTS), default=_TESTS[0], show_default=True, help="The program.")
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="SIZE",
-    help="Measure this size (1024-based: 64, 4K). Can be given several times. 64K for bandwidth and 2 for "
-    "latency if not given.",
+@sizes(
+    "Measure this size (1024-based: 64, 4K). Can be given several times. 64K for bandwidth and 2 for "
+    "latency if not given."
 )
 @click.option("-a", "--all-sizes", is_flag=True, help="Measure 2 B to 8 MiB instead.")
-@click.option(
-    "--device",
-    "devices",
-    multiple=True,
-    metavar="NAME",
-    help="Measure this device, such as mlx5_0. Can be given several times. All of the fabric if not given.",
-)
+@devices("Measure this device, such as mlx5_0. Can be given several times. All of the fabric if not given.")
 @click.option("--together", is_flag=True, help="All devices at the same time, and not one after another.")
 @click.option(
     "--iterations", type=click.IntRange(5, 10**9), metavar="N", help="Messages. perftest's own if not given."
@@ -55,15 +45,7 @@ _TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_la
 )
 @click.option("--gpu-memory", is_flag=True, help="Measure GPUs' memory: each device that of a GPU.")
 @click.option("--dmabuf", is_flag=True, help="Register GPU memory as dma-buf.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0, min_open=True),
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="End a device that takes longer; all of them with --together.",
-)
+@timeout(120.0, "End a device that takes longer; all of them with --together.")
 @behind_dashes
 def perftest(**options: Any) -> Asked:
     """Run a program of linux-rdma perftest: a server and a client process for each RDMA device.

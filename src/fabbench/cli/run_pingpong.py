@@ -4,17 +4,14 @@ from typing import Any
 
 import click
 
+from fabbench.cli.run_measures import sizes, sweep, timeout
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
 @click.command(cls=RunCommand, short_help="Latency and bandwidth of fi_pingpong between two processes.")
 @shared_options
-@click.option(
-    "-b", "--min-bytes", default="64", show_default=True, help="Smallest size (1024-based: 64, 4K)."
-)
-@click.option("-e", "--max-bytes", default="4M", show_default=True, help="Largest size.")
-@click.option("-f", "--factor", type=int, default=16, show_default=True, help="From each size to the next.")
-@click.option("--size", "sizes", multiple=True, metavar="SIZE", help="Measure these sizes instead.")
+@sweep("64", "4M", 16)
+@sizes("Measure these sizes instead.")
 @click.option(
     "--endpoint",
     type=click.Choice(["msg", "rdm", "dgram"]),
@@ -33,15 +30,7 @@ from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_opti
     help="Measure over each RDMA device's domain, one after another; a table for each.",
 )
 @click.option("--check", is_flag=True, help="Compare the data of each message.")
-@click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="End a size that takes longer.",
-)
+@timeout(60.0, "End a size that takes longer.")
 def pingpong(**options: Any) -> Asked:
     """Run libfabric's fi_pingpong: a server and a client process for each size.
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from fabbench.cli.run_mpi_options import limits
+from fabbench.cli.run_measures import limits, nics, operations, sizes
 from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_options
 
 
@@ -14,13 +14,7 @@ from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_opti
     "--rows", type=click.IntRange(1), default=500_000, show_default=True, help="Rows of the matrix."
 )
 @click.option("--columns", type=click.IntRange(1), default=2_000, show_default=True, help="Its columns.")
-@click.option(
-    "--size",
-    "sizes",
-    multiple=True,
-    metavar="SIZE",
-    help="Measure these sizes instead (1024-based: 64K, 1G). Can be given several times.",
-)
+@sizes("Measure these sizes instead (1024-based: 64K, 1G). Can be given several times.")
 @click.option(
     "-d",
     "--dtype",
@@ -29,10 +23,7 @@ from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_opti
     show_default=True,
     help="Type of the data.",
 )
-@click.option(
-    "-n", "--trials", type=click.IntRange(1), default=50, show_default=True, help="Operations that are timed."
-)
-@click.option("-w", "--warmup", type=click.IntRange(0), default=5, show_default=True, help="Before them.")
+@operations(50, 5, named="--trials")
 @click.option(
     "--python", default="", metavar="PATH", help="The Python that has torch, on every host. Else python3."
 )
@@ -43,12 +34,7 @@ from fabbench.cli.run_options import Asked, RunCommand, Wanted, own, shared_opti
     show_default=True,
     help="Where the ranks meet, on the first host.",
 )
-@click.option(
-    "--nics",
-    type=click.IntRange(0),
-    metavar="N",
-    help="NICs that each rank must have used. All of the fabric that the hosts have if not given; 0: any.",
-)
+@nics
 @limits(900.0)
 def torch(**options: Any) -> Asked:
     """Run fabbench's own all_reduce program with mpirun: one rank for each GPU.

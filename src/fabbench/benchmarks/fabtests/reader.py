@@ -9,6 +9,7 @@ from fabbench.benchmarks.fabtests.commands import PROGRAMS, read_arguments, read
 from fabbench.benchmarks.fabtests.execution import Execution, Process
 from fabbench.benchmarks.fabtests.rows import Layout
 from fabbench.benchmarks.libfabric.commands import Asked
+from fabbench.benchmarks.libfabric.reading import Executions
 from fabbench.markers import Marker
 from fabbench.model import Line, Point, Record, Stream
 
@@ -37,22 +38,21 @@ class FabtestsReader:
     """Reads one stream group; see `fabbench.benchmarks.Reader`."""
 
     def __init__(self) -> None:
-        self._execution: Execution | None = None
+        self._executions = Executions("fabtests", Execution)
         self._provider = ""
         """What a banner above a table that has not come says."""
-        self._out: list[Point | Record] = []
 
     # ------------------------------------------------------------ the protocol
 
     def feed(self, line: Line) -> Sequence[Point | Record] | None:
         """Read one line; None: it says nothing about a fabtest."""
-        if self._execution is None and not _MAY_BEGIN.search(line.text):
+        if self._executions.current is None and not _MAY_BEGIN.search(line.text):
             self._note_banner(line.text)
             return None
         if not self._read(line):
             self._note_banner(line.text)
-            return self._given() or None
-        return self._given()
+            return self._executions.given() or None
+        return self._executions.given()
 
     def shortcut(self, rank: str) -> Shortcut | None:
         """Give no quick way: a table has a few dozen rows."""
@@ -61,39 +61,29 @@ class FabtestsReader:
 
     def mark(self, marker: Marker) -> Sequence[Point | Record]:
         """Begin or end a step. Steps of one trial are one execution."""
-        if marker.kind == "begin":
-            ours = marker.facts.get("benchmark") == "fabtests"
-            execution = self._execution
-            if execution is not None and not (ours and execution.trial == marker.trial):
-                self._finish()
-            if ours:
-                self._execution = self._execution or Execution(marker.trial)
-                self._execution.begin(marker)
-        elif self._execution is not None and self._execution.trial == marker.trial:
-            self._execution.end(marker)
-        return self._given()
+        return self._executions.mark(marker)
 
     def close(self) -> Sequence[Point | Record]:
         """End the execution that is open."""
-        self._finish()
+        self._executions.finish()
         self._provider = ""
-        return self._given()
+        return self._executions.given()
 
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
         """Read one line; whether it is ours."""
         text, stream = line.text, line.stream
-        execution = self._execution
+        execution = self._executions.current
         if execution is not None and (execution.info(text, stream) or execution.library(text, stream)):
             return True
         layout = rows.read_header(text)
         if layout is not None:
             self._table(stream, layout)
         elif _ERROR.fullmatch(text):
-            self._begun().fail(text, stream)
+            self._executions.begun().fail(text, stream)
         elif (asked := read_command(text)) is not None:
-            self._process(Process(stream=stream, side=asked.side, asked=asked))
+            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
         elif (asked := read_arguments(text)) is not None:
             self._arguments(stream, asked)
         elif self._begins_without_header(text, stream):
@@ -105,7 +95,7 @@ class FabtestsReader:
 
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
         """Whether figures begin here: machine readable ones, or a table whose header the log left out."""
-        process = self._execution.process(stream) if self._execution is not None else None
+        process = self._executions.current.process(stream) if self._executions.current is not None else None
         if process is not None and process.table:
             return False
         if rows.may_be_cut(text, None):
@@ -116,12 +106,12 @@ class FabtestsReader:
 
     def _inside(self, line: Line) -> bool:
         """Read what counts only while an execution is open."""
-        execution = self._execution
+        execution = self._executions.current
         if execution is None:
             return False
         point = execution.row(line)
         if point is not None:
-            self._out.append(point)
+            self._executions.out.append(point)
         elif _ERROR_INSIDE.fullmatch(line.text):
             execution.fail(line.text, line.stream)
         elif _TIMED_OUT.fullmatch(line.text):
@@ -136,9 +126,9 @@ class FabtestsReader:
 
     def _table(self, stream: Stream, layout: Layout | None) -> None:
         """Begin figures, and with them a process unless one was waiting for its own."""
-        if self._execution is None or not self._execution.waiting(stream):
-            self._process(Process(stream=stream, side=stream.side))
-        execution = self._begun()
+        if self._executions.current is None or not self._executions.current.waiting(stream):
+            self._executions.add(Process(stream=stream, side=stream.side))
+        execution = self._executions.begun()
         execution.open_table(stream, layout)
         if self._provider:
             execution.tell("provider", self._provider, stream)
@@ -146,30 +136,11 @@ class FabtestsReader:
 
     def _arguments(self, stream: Stream, asked: Asked) -> None:
         """Take the argument vector above machine readable rows: the process may be known already."""
-        process = self._execution.process(stream) if self._execution is not None else None
+        process = self._executions.current.process(stream) if self._executions.current is not None else None
         if process is None or process.table or (process.asked and process.asked != asked):
-            self._process(Process(stream=stream, side=asked.side, asked=asked))
-        elif self._execution is not None and process.asked is None:
-            self._execution.ask(process, asked)
-
-    def _process(self, process: Process) -> None:
-        """Add a process to the execution, or begin the next execution with it."""
-        if self._execution is not None and not self._execution.takes(process):
-            self._finish()
-        self._begun().add(process)
-
-    def _begun(self) -> Execution:
-        self._execution = self._execution or Execution()
-        return self._execution
-
-    def _finish(self) -> None:
-        if self._execution is not None:
-            self._out.append(self._execution.finish())
-            self._execution = None
-
-    def _given(self) -> Sequence[Point | Record]:
-        out, self._out = self._out, []
-        return out
+            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
+        elif self._executions.current is not None and process.asked is None:
+            self._executions.current.ask(process, asked)
 
     def _note_banner(self, text: str) -> None:
         """Remember the provider that a banner names, until something else than a banner comes."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fabbench.benchmarks import Shortcut
+from fabbench.benchmarks.libfabric.reading import Executions
 from fabbench.benchmarks.pingpong.commands import read_command
 from fabbench.benchmarks.pingpong.execution import Execution, Process
 from fabbench.benchmarks.pingpong.rows import is_header, may_be_cut, read_row
@@ -36,19 +37,18 @@ class PingpongReader:
     """Reads one stream group; see `fabbench.benchmarks.Reader`."""
 
     def __init__(self) -> None:
-        self._execution: Execution | None = None
+        self._executions = Executions("pingpong", Execution)
         self._side_title = ""
-        self._out: list[Point | Record] = []
 
     # ------------------------------------------------------------ the protocol
 
     def feed(self, line: Line) -> Sequence[Point | Record] | None:
         """Read one line; None: it says nothing about a ping-pong."""
         text = line.text
-        if self._execution is None:
+        if self._executions.current is None:
             matters = _MAY_BEGIN.search(text) is not None
         else:
-            matters = self._execution.waits(line.stream) or _MAY_MATTER.search(text) is not None
+            matters = self._executions.current.waits(line.stream) or _MAY_MATTER.search(text) is not None
         if not matters:
             self._note_title(text)
             return None
@@ -57,7 +57,7 @@ class PingpongReader:
             used = self._read(piece) or used
         if not used:
             self._note_title(text)
-        return self._given() if used or self._out else None
+        return self._executions.given() if used or self._executions.out else None
 
     def shortcut(self, rank: str) -> Shortcut | None:
         """Give no quick way: a table has a few dozen rows."""
@@ -66,22 +66,13 @@ class PingpongReader:
 
     def mark(self, marker: Marker) -> Sequence[Point | Record]:
         """Begin or end a step. Steps of one trial are one execution."""
-        if marker.kind == "begin":
-            ours = marker.facts.get("benchmark") == "pingpong"
-            if self._execution is not None and not (ours and self._execution.trial == marker.trial):
-                self._finish()
-            if ours:
-                self._execution = self._execution or Execution(marker.trial)
-                self._execution.begin(marker)
-        elif self._execution is not None and self._execution.trial == marker.trial:
-            self._execution.end(marker)
-        return self._given()
+        return self._executions.mark(marker)
 
     def close(self) -> Sequence[Point | Record]:
         """End the execution that is open."""
-        self._finish()
+        self._executions.finish()
         self._side_title = ""
-        return self._given()
+        return self._executions.given()
 
     # ------------------------------------------------------------ lines
 
@@ -94,13 +85,13 @@ class PingpongReader:
         if debug is not None:
             self._debug(debug[1], stream)
         elif _ERROR.fullmatch(text) or _USAGE.fullmatch(text):
-            self._begun().fail(text, stream)
-        elif self._execution is not None and self._execution.info(text, stream):
+            self._executions.begun().fail(text, stream)
+        elif self._executions.current is not None and self._executions.current.info(text, stream):
             pass
         elif self._begins_table(text, stream):
             self._table(line)
         elif (asked := read_command(text)) is not None:
-            self._process(Process(stream=stream, side=asked.side, asked=asked))
+            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
         else:
             return self._inside(line, stream)
         return True
@@ -109,19 +100,19 @@ class PingpongReader:
         """Whether a table begins here: with its header, or with a row where the log left the header out."""
         if is_header(text):
             return True
-        if self._execution is not None and self._execution.has_table(stream):
+        if self._executions.current is not None and self._executions.current.has_table(stream):
             return False
         row = read_row(text)
         return row is not None and row.layout() == text.strip()
 
     def _inside(self, line: Line, stream: Stream) -> bool:
         """Read what counts only while an execution is open."""
-        execution = self._execution
+        execution = self._executions.current
         if execution is None:
             return False
         point = execution.row(line)
         if point is not None:
-            self._out.append(point)
+            self._executions.out.append(point)
             return True
         if _ERROR_INSIDE.fullmatch(line.text):
             execution.fail(line.text, stream)
@@ -130,7 +121,7 @@ class PingpongReader:
 
     def _debug(self, text: str, stream: Stream) -> None:
         """Read what ``-v`` says."""
-        execution = self._begun()
+        execution = self._executions.begun()
         side, starting = "", text.startswith("- dst_addr")
         if starting:
             side = "server" if "[None]" in text else "client"
@@ -141,39 +132,18 @@ class PingpongReader:
         elif text.startswith("Running pingpong test with fi_info"):
             execution.begin_info(stream)
         if side and not execution.has(side, stream, starting=starting):
-            self._process(Process(stream=stream, side=side))
+            self._executions.add(Process(stream=stream, side=side))
 
     def _table(self, line: Line) -> None:
         """Begin a table, and with it a process unless one was waiting for its table."""
         stream = line.stream
-        if self._execution is None or not self._execution.waiting(stream):
-            self._process(Process(stream=stream, side=stream.side or self._side_title))
-        execution = self._begun()
+        if self._executions.current is None or not self._executions.current.waiting(stream):
+            self._executions.add(Process(stream=stream, side=stream.side or self._side_title))
+        execution = self._executions.begun()
         execution.open_table(stream, self._side_title)
         self._side_title = ""
         point = execution.row(line)
-        self._out += [point] if point else []
-
-    def _process(self, process: Process) -> None:
-        """Add a process to the execution, or begin the next execution with it."""
-        if self._execution is not None and not self._execution.takes(process):
-            self._finish()
-        self._begun().add(process)
-
-    # ------------------------------------------------------------ executions
-
-    def _begun(self) -> Execution:
-        self._execution = self._execution or Execution()
-        return self._execution
-
-    def _finish(self) -> None:
-        if self._execution is not None:
-            self._out.append(self._execution.finish())
-            self._execution = None
-
-    def _given(self) -> Sequence[Point | Record]:
-        out, self._out = self._out, []
-        return out
+        self._executions.out += [point] if point else []
 
     def _note_title(self, text: str) -> None:
         title = _SIDE_TITLE.fullmatch(text)
