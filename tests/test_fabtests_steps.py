@@ -8,13 +8,11 @@ import pytest
 import rail_programs
 from fabbench.benchmarks.fabtests.library import SETTINGS, used
 from fabbench.benchmarks.fabtests.steps import PROGRAMS, FabtestsWork
-from fabbench.drive import drive
 from fabbench.errors import MachineError, RequestError
-from fabbench.launchers.local import LocalSession
-from fabbench.model import Log, Outcome, Step, Trial
-from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.model import Outcome, Trial
+from fabbench.plan import Host
 from fabbench.rails import spreads, together
+from rails_planned import first_trial, measured, option, words
 
 PROVIDERS = {
     "efa": frozenset({"rdm", "dgram"}),
@@ -35,17 +33,7 @@ IB = Host(name="ib", providers=PROVIDERS, domains={"verbs;ofi_rxm": ("mlx5_0", "
 
 
 def trial_of(work: FabtestsWork, fabric: str, *hosts: Host) -> Trial:
-    request = Request(benchmark="fabtests", target="x", fabrics=(fabric,))
-    return plan(request, Inventory(target="x", hosts=hosts), work).trials[0]
-
-
-def words(step: Step, role: str = "client") -> tuple[str, ...]:
-    (command,) = (command for command in step.commands if command.role == role)
-    return command.argv
-
-
-def option(argv: tuple[str, ...], name: str) -> str:
-    return argv[argv.index(name) + 1]
+    return first_trial("fabtests", work, fabric, hosts)
 
 
 # ---------------------------------------------------------------- plans
@@ -179,18 +167,6 @@ def test_the_library_names_what_it_opened(
 
 
 # ---------------------------------------------------------------- runs
-
-
-def measured(trial: Trial, host: Host) -> Log:
-    session = Session("x", proof=trial.proof)
-    driven = drive(lambda step: LocalSession(step, host), trial)
-    found = []
-    while True:
-        try:
-            found += session.feed_lines([next(driven)])
-        except StopIteration as end:
-            (log,) = logs([*found, *session.close(end.value)])
-            return log
 
 
 def here(folder: Path) -> Host:

@@ -8,14 +8,12 @@ import pytest
 
 import rail_programs
 from fabbench.benchmarks.perftest.steps import TESTS, PerftestWork
-from fabbench.drive import drive
 from fabbench.errors import MachineError, RequestError
-from fabbench.launchers.local import LocalSession
-from fabbench.model import Log, Outcome, Step, Trial
-from fabbench.parse import Session, logs
-from fabbench.plan import AB, Host, Inventory, Request, plan
+from fabbench.model import Outcome, Trial
+from fabbench.plan import AB, Host
 from fabbench.rails import spreads, together
 from local_runs import fabbench, nothing_left
+from rails_planned import first_trial, measured, option, words
 
 P5 = Host(name="p5", devices={f"rdmap{number}s0": "efa" for number in range(79, 111)}, gpus=8)
 IB = Host(name="ib", devices={"mlx5_10": "ib", "mlx5_2": "ib", "mlx5_3": "roce"}, gids={"mlx5_3": 3})
@@ -25,17 +23,7 @@ NOTHING = Host(name="nothing", looked=("Looked for RDMA devices: found none.",))
 
 
 def trial_of(work: PerftestWork, fabric: str, *hosts: Host) -> Trial:
-    request = Request(benchmark="perftest", target="x", fabrics=(fabric,) if fabric else ())
-    return plan(request, Inventory(target="x", hosts=hosts), work).trials[0]
-
-
-def words(step: Step, role: str) -> tuple[str, ...]:
-    (command,) = (command for command in step.commands if command.role == role)
-    return command.argv
-
-
-def option(argv: tuple[str, ...], name: str) -> str:
-    return argv[argv.index(name) + 1]
+    return first_trial("perftest", work, fabric, hosts)
 
 
 # ---------------------------------------------------------------- plans
@@ -175,18 +163,6 @@ def test_gpu_memory_needs_gpus() -> None:
 
 
 # ---------------------------------------------------------------- runs
-
-
-def measured(trial: Trial, host: Host) -> Log:
-    session = Session("x", proof=trial.proof)
-    driven = drive(lambda step: LocalSession(step, host), trial)
-    found = []
-    while True:
-        try:
-            found += session.feed_lines([next(driven)])
-        except StopIteration as end:
-            (log,) = logs([*found, *session.close(end.value)])
-            return log
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -16,10 +16,11 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.launchers.local import LocalSession
 from fabbench.model import Ending, Log, Outcome, Point, Trial
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Host
 from fabbench.pool import Column
 from fabbench.report import render
 from fabbench.report.rails import table
+from rails_planned import first_trial
 
 
 def log_of(
@@ -168,8 +169,7 @@ P4D = Host(name="p4d", providers=EFA, domains=DOMAINS)
 
 
 def trial_of(work: PingpongWork, fabric: str, *hosts: Host) -> Trial:
-    request = Request(benchmark="pingpong", target="x", fabrics=(fabric,))
-    return plan(request, Inventory(target="x", hosts=hosts), work).trials[0]
+    return first_trial("pingpong", work, fabric, hosts)
 
 
 def test_pingpong_over_each_efa_domain() -> None:
