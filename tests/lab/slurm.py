@@ -1,7 +1,8 @@
 """A Slurm for the hosts of a lab: slurmctld on node0; slurmd and munged on every host.
 
 Partitions: `main` (all hosts, the default), `one` (node0), `rest` (all but node0), `urgent` (all hosts; its
-jobs take the hosts of the others', which are requeued), `closed` (all hosts, down).
+jobs take the hosts of the others', which are requeued), `closed` (all hosts, down), `short` (all hosts, for a
+minute at most).
 """
 
 import os
@@ -68,6 +69,7 @@ def write(folder: Path, addresses: Sequence[str], gpus: int) -> None:
         f"PartitionName=main {every} Default=YES State=UP PriorityTier=1",
         f"PartitionName=urgent {every} State=UP PriorityTier=10",
         f"PartitionName=closed {every} State=DOWN",
+        f"PartitionName=short Nodes=node[0-{last}] MaxTime=1 State=UP PriorityTier=1",
         "PartitionName=one Nodes=node0 MaxTime=INFINITE State=UP PriorityTier=1",
         *([f"PartitionName=rest Nodes=node[1-{last}] State=UP PriorityTier=1"] if count > 1 else []),
     ]

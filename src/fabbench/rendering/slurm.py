@@ -12,7 +12,7 @@ from fabbench.script.way import SLURM_HOSTS
 from fabbench.slurm.directives import directives
 from fabbench.slurm.images import image
 
-_CLOSING = 'rm -f "$DONE_FILE"\n'
+_CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 
 
 class Slurm:

@@ -3,7 +3,11 @@
 # Sent some time before the job's time limit.
 trap 'signal=USR1 number_of_signal=10' USR1
 # A job that is started again goes on where it was.
-export DONE_FILE=${DONE_FILE:-$PWD/fabbench-$SLURM_JOB_ID.done}
+own_file=
+if [ -z "${DONE_FILE:-}" ]; then
+    DONE_FILE=$PWD/fabbench-$SLURM_JOB_ID.done
+    own_file=$DONE_FILE
+fi
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || say 'The job was started again: what ended well is not repeated.'
 
 [ "${hosts[0]}" != localhost ] || hosts=("$SLURMD_NODENAME")

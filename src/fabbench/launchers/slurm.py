@@ -1,0 +1,124 @@
+"""The launcher ``slurm``: a whole run as one job of Slurm's, submitted here or on a login node over ssh.
+
+Inside an allocation the script is run there, and nothing is submitted.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fabbench.check import Around
+from fabbench.errors import MachineError
+from fabbench.jobs import Follow, JobPlace
+from fabbench.launchers import Examined, Progress
+from fabbench.login.allocation import allocated, run_inside
+from fabbench.login.job import follow
+from fabbench.login.way import Login, inside, login
+from fabbench.offline import inventory_of
+from fabbench.plan import Inventory, Needs, Where
+from fabbench.rendering import rendering_named
+from fabbench.slurm.checks import check_nodes
+from fabbench.slurm.nodes import (
+    Partition,
+    SlurmNode,
+    chosen,
+    gpus_of,
+    nodes,
+    partitions,
+    require,
+    type_of,
+)
+
+_NODES = 2
+_FILE = "job.sbatch"
+
+
+class Slurm:
+    """The launcher ``slurm``."""
+
+    name = "slurm"
+
+    @contextlib.contextmanager
+    def open(self, where: Where, needs: Needs) -> Iterator[JobPlace]:
+        """Look at Slurm's nodes. Leaving it leaves no job and no file there."""
+        with login(where) as there:
+            seen, partition = _seen(there, where)
+            found, how = (
+                _allocated(where, needs, seen)
+                if inside(where)
+                else _wanted(where, needs, there, seen, partition)
+            )
+            place = JobPlace(found, rendering_named("slurm"), _FILE, how)
+            with contextlib.closing(place):
+                yield place
+
+    def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
+        """Look at the nodes of a partition, as Slurm's controller shows them."""
+        del needs, full
+        progress("looking at the nodes", 0, 1)
+        with login(where) as there:
+            seen, partition = _seen(there, where)
+        inside_it = [node for node in seen if partition.name in node.partitions]
+        shown = [node for node in inside_it if not where.hosts or node.name in where.hosts]
+        return Examined(
+            probes={}, around=Around(), checks=check_nodes(shown, partition, where.nodes, _type(where))
+        )
+
+
+LAUNCHER = Slurm()
+
+
+def _seen(there: Login, where: Where) -> tuple[tuple[SlurmNode, ...], Partition]:
+    """Ask for the nodes, and the partition that is meant."""
+    told = [there.sure(("scontrol", "show", what, "--oneliner", "--all")) for what in ("node", "partition")]
+    for done in told:
+        if done.status:
+            said = " ".join((*done.err, *done.out)) or "it said nothing"
+            raise MachineError(
+                f"Slurm cannot be asked on {there.name}: {said}.",
+                hint="Is scontrol there, and slurmctld up? --login HOST names another machine.",
+            )
+    known = partitions(told[1].out)
+    name = where.settings.get("partition")
+    return nodes(told[0].out), chosen(known, str(name) if name else None)
+
+
+def _type(where: Where) -> str:
+    return str(where.settings.get("instance_type") or "")
+
+
+def _wanted(
+    where: Where, needs: Needs, there: Login, seen: tuple[SlurmNode, ...], partition: Partition
+) -> tuple[Inventory, Follow]:
+    """Say what a job gets, and how it is submitted."""
+    count = where.nodes or len(where.hosts) or _NODES
+    fit = require(seen, partition, count, where.hosts)
+    limit = where.settings.get("start_timeout")
+    limit_s = float(limit) if limit else None
+    found = _inventory(
+        where, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)]
+    )
+    return found, lambda document: follow(there, document, start_timeout_s=limit_s)
+
+
+def _allocated(where: Where, needs: Needs, seen: tuple[SlurmNode, ...]) -> tuple[Inventory, Follow]:
+    """Say what the allocation has, and how a script is run in it."""
+    names = allocated()
+    count = where.nodes or len(names)
+    if count > len(names):
+        raise MachineError(
+            f"{count} nodes are wanted, and this allocation has {len(names)}: {', '.join(names)}."
+        )
+    fit = tuple(node for node in seen if node.name in names)
+    return _inventory(where, needs, fit, names[:count]), lambda document: run_inside(document, names)
+
+
+def _inventory(
+    where: Where, needs: Needs, fit: tuple[SlurmNode, ...], names: list[str] | tuple[str, ...]
+) -> Inventory:
+    """Give the hosts, as the catalogue and Slurm's own counts have them."""
+    instance_type = _type(where) or type_of(fit)
+    gpus = where.gpus if where.gpus is not None else gpus_of(fit) or None
+    found = inventory_of(instance_type or None, len(names), where=replace(where, gpus=gpus), needs=needs)
+    hosts = tuple(replace(host, name=name) for host, name in zip(found.hosts, names, strict=True))
+    return replace(found, hosts=hosts)

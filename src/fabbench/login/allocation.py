@@ -1,0 +1,73 @@
+"""The allocation of Slurm's that this program runs in: a script is run on its first node."""
+
+import os
+import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from fabbench.errors import MachineError, RequestError
+from fabbench.hostlist import expand
+from fabbench.process import Processes
+from fabbench.slurm.jobs import JobState, explain_end
+
+_GRACE_S = 20.0
+"""How long the script may take to end what it started."""
+_EXIT = "#@exit "
+# The script comes on standard input; what it starts must not read from there. srun itself would report a status
+# in a line that reads like one of the ranks'.
+_RUN = (
+    'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
+    "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
+    'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; done; '
+    f'rm -f "$file"; echo "{_EXIT}$status"; }}'
+)
+
+
+def allocated() -> tuple[str, ...]:
+    """Name the nodes of the allocation."""
+    try:
+        return expand(os.environ.get("SLURM_JOB_NODELIST", ""))
+    except ValueError as error:
+        raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
+
+
+def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
+    """Run a script on the first node, and give its lines as they come. Closing it ends the script.
+
+    Raises MachineError for a script that did not come to its end.
+    """
+    options = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none")
+    srun = (
+        "env",
+        "-u",
+        "FABRIC",
+        "DONE_FILE=/dev/null",
+        "srun",
+        *options,
+        f"--nodelist={nodes[0]}",
+        "--",
+        "sh",
+        "-c",
+        _RUN,
+    )
+    last = ""
+    status: int | None = None
+    with tempfile.TemporaryDirectory(prefix="fabbench-") as folder, Processes() as processes:
+        Path(folder, "script").write_text(document, "utf-8")
+        process = processes.start(("sh", "-c", 'exec "$@" <"$0"', f"{folder}/script", *srun), name="srun")
+        try:
+            for output in processes.lines():
+                if output.text is None:
+                    continue
+                if output.text.startswith(_EXIT):
+                    status = int(output.text.removeprefix(_EXIT))
+                    continue
+                last = output.text or last
+                yield output.text
+        except BaseException:
+            processes.stop([process], grace_s=_GRACE_S)
+            raise
+    job = JobState(id=os.environ["SLURM_JOB_ID"], state="FAILED", status=status)
+    why = explain_end(job, last)
+    if why is not None:
+        raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)

@@ -1,0 +1,87 @@
+"""Why a job does not start, and whether it ever can. Pure.
+
+Reasons: squeue(1), "JOB REASON CODES", and Slurm's src/common/job_state_reason.c.
+"""
+
+from fabbench.pods.explanation import Explanation, Words, brief, words
+from fabbench.slurm.jobs import JobState
+
+_ANOTHER = "Name another with --partition, or ask whoever runs the cluster."
+_LESS = "Ask for less (--nodes, --time), or for another --partition or --qos."
+_HELD = "scontrol release lets it go; an administrator has to where an administrator held it."
+_TABLE = (
+    words(
+        r"^PartitionConfig$",
+        "partition",
+        "The partition {partition} cannot give it what it asks for",
+        "It may have fewer nodes, or nodes with less, than asked for: sinfo shows them.",
+    ),
+    words(r"^PartitionNodeLimit$", "nodes", "It asks for more nodes than {partition} gives a job", _LESS),
+    words(r"^PartitionTimeLimit$", "time", "It asks for more time than {partition} gives a job", _LESS),
+    words(r"^Partition(Down|Inactive)$", "partition", "The partition {partition} takes no jobs", _ANOTHER),
+    words(r"^JobHeld|^Held|JobHoldMaxRequeue|launch.?fail", "held", "It is held", _HELD),
+    words(
+        r"^DependencyNeverSatisfied$|^DeadLine$|^BadConstraints$|^InvalidAccount$|^InvalidQOS$|AccountNotAllowed|"
+        r"QOSNotAllowed|^FedJobLock$",
+        "refused",
+        "It can never start",
+        "See --constraint, --account and --qos.",
+    ),
+    words(
+        r"(QOS|Assoc)\w*(Per(Job|Node)|WallDurationPerJob)\w*|MaxWallDurationPerJobLimit",
+        "limit",
+        "A limit on single jobs is in its way",
+        _LESS,
+    ),
+    words(
+        r"^ReqNodeNotAvail|Nodes.required.for.job.are.DOWN|NodeDown",
+        "nodes",
+        "Nodes that it needs are down, drained or reserved",
+        "sinfo -R says why; it starts when they are back.",
+        final=False,
+    ),
+    words(
+        r"^(QOS|Assoc)\w+",
+        "limit",
+        "A limit of the account or the quality of service is in its way for now",
+        "It starts when other jobs of it have ended.",
+        final=False,
+    ),
+    words(
+        r"^Reservation", "reservation", "Its reservation has not begun, or is gone", "See scontrol show res.",
+        final=False,
+    ),
+    words(
+        r"^(Resources|Priority)$",
+        "queue",
+        "It waits for nodes that other jobs have",
+        "Ctrl-C cancels it.",
+        final=False,
+    ),
+    words(r"^BeginTime$", "begin", "Slurm lets it wait for some time", "It starts then.", final=False),
+    words(r".", "waiting", "It waits", "See squeue.", final=False),
+)  # fmt: skip
+
+
+def explain_pending(job: JobState, position: int | None = None) -> Explanation:
+    """Say why a job waits. `position` counts the waiting jobs before it, where that is known."""
+    reason = job.reason or "no reason told"
+    entry = next((entry for entry in _TABLE if entry.pattern.search(reason)), _TABLE[-1])
+    text = entry.text.format(partition=job.partition or "?")
+    return Explanation(
+        code=entry.code,
+        text=f"Job {job.id}: {text} ({brief(reason)}).{_queue(job, position, entry)}",
+        advice=entry.advice,
+        final=entry.final,
+    )
+
+
+def _queue(job: JobState, position: int | None, entry: Words) -> str:
+    if entry.code != "queue":
+        return ""
+    told = []
+    if position is not None:
+        told.append(f"{position} waiting job{'' if position == 1 else 's'} come before it")
+    if job.start:
+        told.append(f"Slurm expects it to start at {job.start}")
+    return f" {', and '.join(told)}." if told else ""

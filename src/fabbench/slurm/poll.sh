@@ -1,0 +1,10 @@
+# Shows a job and what is new in its output: poll JOB FILE OFFSET LOOK
+# In base64, so that bytes can be counted: a connection that breaks goes on from where it was.
+if [ -n "$4" ]; then
+    scontrol show job -o "$1" 2>&1 | sed 's/^/job /'
+fi
+if [ -n "$2" ] && [ -e "$2" ]; then
+    echo there
+    tail -c "+$(($3 + 1))" -- "$2" | head -c 1000000 | base64 | sed 's/^/data /'
+fi
+exit 0
