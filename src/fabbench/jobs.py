@@ -5,6 +5,7 @@ is, byte for byte, what `fabbench render` prints.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import chain, islice
 
 from fabbench.model import Ending, Trial
 from fabbench.plan import Inventory
@@ -18,24 +19,32 @@ Follow = Callable[[str], Generator[str, None, None]]
 class JobPlace:
     """A place that is given a whole plan as one document; see `fabbench.launchers.Place`.
 
-    Nothing is submitted before the first trial is asked for. A trial that is ended early goes on in the job,
+    Nothing is submitted before the first trial is asked for, but for `begins`. A trial that is ended early goes on in the job,
     up to the next one; a job that is left before its last trial is to be ended by `close`.
     """
 
     remote = True
 
-    def __init__(self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow) -> None:
-        """`name` is the file under which the document is kept with the run."""
+    def __init__(
+        self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, begins: bool = False
+    ) -> None:
+        """`name` is the file under which the document is kept with the run.
+
+        `begins`: `begin` submits the job and waits for its first line, so that a job which never starts is
+        no execution.
+        """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow
         self._lines: Generator[str, None, None] | None = None
         self._split = Split(())
+        self._begins = begins
 
     def begin(self, job: Job) -> Mapping[str, str]:
         """Render the document. Raises RequestError for what it cannot express."""
         document = self._rendering.render(job)
         self._lines = self._follow(document)
-        self._split = Split(self._lines)
+        first = [*islice(self._lines, 1)] if self._begins else []
+        self._split = Split(chain(first, self._lines))
         return {self._name: document}
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:

@@ -48,7 +48,7 @@ class Slurm:
                 if inside(where)
                 else _wanted(where, needs, there, seen, partition)
             )
-            place = JobPlace(found, rendering_named("slurm"), _FILE, how)
+            place = JobPlace(found, rendering_named("slurm"), _FILE, how, begins=True)
             with contextlib.closing(place):
                 yield place
 

@@ -13,8 +13,8 @@ from fabbench.slurm.jobs import JobState, explain_end
 _GRACE_S = 20.0
 """How long the script may take to end what it started."""
 _EXIT = "#@exit "
-# The script comes on standard input; what it starts must not read from there. srun itself would report a status
-# in a line that reads like one of the ranks'.
+# The script comes on standard input; what it starts must not read from there. srun itself would report a
+# status in a line that reads like one of the ranks'.
 _RUN = (
     'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
     "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "

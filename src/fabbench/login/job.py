@@ -147,7 +147,7 @@ class Submitted:
         yield from whole.rest()
 
     def _every(self, poll: _Poll, waited_s: float) -> float:
-        """Say how often Slurm's controller is asked: at first to see the job start, and seldom without need."""
+        """Say how often Slurm's controller is asked: often to see the job start, and seldom without need."""
         if not self.job.runs:
             return 0.0 if waited_s < _SELDOM_S else _LOOK_S if waited_s < _UNSEEN_S else _SELDOM_S
         return _SELDOM_S if poll.data else _LOOK_S

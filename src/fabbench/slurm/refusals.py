@@ -50,10 +50,13 @@ _TABLE = (
     words(r".*", "refused", "{said}.", "See sbatch's words."),
 )  # fmt: skip
 
+_FAILED = "Batch job submission failed: "
+
 
 def refused(said: Sequence[str]) -> MachineError:
     """Give the error for a job that was not taken."""
-    text = " ".join(line.removeprefix("sbatch: ").removeprefix("error: ") for line in said if line.strip())
+    words = (line.removeprefix("sbatch: ").removeprefix("error: ").removeprefix(_FAILED) for line in said)
+    text = "; ".join(dict.fromkeys(word.strip() for word in words if word.strip()))
     found = first(_TABLE, brief(text) or "it said nothing")
     assert found is not None  # noqa: S101 - the last entry fits everything
     return MachineError(f"sbatch took no job. {found.text}", hint=found.advice)
