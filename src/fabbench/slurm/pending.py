@@ -14,7 +14,7 @@ _TABLE = (
         r"^PartitionConfig$",
         "partition",
         "The partition {partition} cannot give it what it asks for",
-        "Its nodes, what they have, or its time limit are less than asked for: scontrol show partition shows it.",
+        "It has fewer nodes, or less on them or less time than asked for: see scontrol show partition.",
     ),
     words(r"^PartitionNodeLimit$", "nodes", "It asks for more nodes than {partition} gives a job", _LESS),
     words(r"^PartitionTimeLimit$", "time", "It asks for more time than {partition} gives a job", _LESS),
