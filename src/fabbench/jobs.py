@@ -20,7 +20,7 @@ class JobPlace:
     """A place that is given a whole plan as one document; see `fabbench.launchers.Place`.
 
     Nothing is submitted before the first trial is asked for, but for `begins`. A trial that is ended early
-    goes on in the job, up to the next one; a job that is left before its last trial is to be ended by `close`.
+    goes on in the job, up to the next one; a job that is left before its last trial is to be ended: `close`.
     """
 
     remote = True

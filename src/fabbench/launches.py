@@ -6,16 +6,13 @@ and those of fabbench's own scripts.
 
 import re
 
-_FINAL = r"(?:More processors requested|not available|Invalid generic resource)"
-"""Why srun does not try again."""
 _FAILURES = re.compile(
     r"There are not enough slots available"
     r"|(?:mpirun|prterun|orterun|mpiexec) (?:was unable to|noticed that"
     r"|has detected an attempt to run as root|detected that one or more processes exited with non-zero)"
     r"|ORTE (?:was unable to reliably start|has lost communication)|A daemon (?:.* )?failed to report back"
-    r"|^(?:srun|sbatch|salloc|slurmstepd[^:]*): error: (?!.*(?:Unable to create step(?!.*"
-    + _FINAL
-    + r")|DUE TO TIME LIMIT))"
+    r"|^(?:srun|sbatch|salloc|slurmstepd[^:]*): error: "
+    r"(?!.*(?:Unable to create step(?!.*(?:More processors|not available|Invalid gen))|DUE TO TIME LIMIT))"
     r"|^launch failed on |^start failed on "
     r"|^ssh: (?:connect to host|Could not resolve hostname)"
     r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"

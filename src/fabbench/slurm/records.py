@@ -19,7 +19,7 @@ def record(line: str) -> dict[str, str]:
     """Read one record; empty where the line is none."""
     names = list(_NAME.finditer(line))
     ends = [match.start() for match in names[1:]] + [len(line)]
-    found = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=True)}
+    found = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)}
     return {name: "" if value in _NOTHING else value for name, value in found.items()}
 
 
