@@ -13,8 +13,9 @@ from fabbench.slurm.records import record
 from fabbench.slurm.refusals import refused
 
 RUNNING = (
-    "JobId=4 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901756 Nice=0 "
-    "Account=(null) QOS=(null) JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 "
+    "JobId=4 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901756 "
+    "Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None"
+    "Dependency=(null) Requeue=1 Restarts=0 "
     "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A SubmitTime=2026-11-21T19:29:24 "
     "EligibleTime=2026-11-21T19:29:24 AccrueTime=2026-11-21T19:29:24 StartTime=2026-11-21T19:29:25 "
     "EndTime=2027-11-21T19:29:25 Deadline=N/A PreemptEligibleTime=2026-11-21T19:29:25 PreemptTime=None "
@@ -29,7 +30,7 @@ NODES = [
     (
         "NodeName=node1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=8 CPUTot=8 CPULoad=2.31 "
         "AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:8 NodeAddr=198.18.1.11 NodeHostName=node1 "
-        "Version=22.05.8 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1000 AllocMem=0 FreeMem=18524 "
+        "Version=22.05.8 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1000 AllocMem=0 "
         "Sockets=8 Boards=1 State=IDLE+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
         "Partitions=main,rest  BootTime=2026-11-21T12:39:07 CfgTRES=cpu=8,mem=1000M,billing=8 AllocTRES= "
         "CapWatts=n/a Reason=fan broken since May [root@2026-11-21T19:30:00]"

@@ -17,6 +17,7 @@ _FAILURES = re.compile(
     r"|^ssh: (?:connect to host|Could not resolve hostname)"
     r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"
     r"|^(?:bash|sh|/bin/sh|-bash): .*(?:command not found|No such file or directory|not found)$"
+    r"|^(?:env|stdbuf): .+: (?:No such file or directory|Permission denied)$"
     r"|=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
     r"|^fabbench: The script was stopped by "
 )
@@ -28,7 +29,7 @@ _TIMEOUT = re.compile(
 _STATUS = re.compile(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
 _SIGNS = re.compile(
     r"slots|mpirun|prterun|orterun|mpiexec|ORTE|daemon|error|failed on|denied|verification|ssh|not found"
-    r"|No such file|BAD TERM|time limit|TIME LIMIT|exit status|^fabbench: "
+    r"|No such file|Permission denied|BAD TERM|time limit|TIME LIMIT|exit status|^fabbench: "
 )
 
 

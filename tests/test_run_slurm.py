@@ -1,0 +1,160 @@
+"""Runs as jobs of a real Slurm: submitted from a login node, over ssh and in an allocation."""
+
+import sys
+
+import pytest
+
+from fabbench.model import Outcome
+from fabbench.store import StoredRun, runs
+from lab import Lab
+from lab_hosts import STANDIN, Labs
+from slurm_runs import (
+    PAIRS,
+    RANKS,
+    jobs,
+    nccl,
+    nothing_left,
+    on,
+    on_login_node,
+    pingpong,
+    rendered,
+    run,
+    state,
+    taken,
+    the_job,
+)
+from ssh_runs import STORE, the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp")
+
+
+def site(lab: Labs) -> Lab:
+    return lab(3, slurm=True)
+
+
+def test_the_bytes_that_render_prints_are_submitted_and_both_arms_come_back(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = run(hosts, pingpong(*ARMS, "--repeat", "2"))
+    assert done.returncode == 0, done.stderr
+    stored = the_run(hosts)
+    found = [log for label in ("ofi-tcp", "tcp") for log in stored.logs(label)]
+    assert [log.outcome for log in found] == [Outcome.OK] * 4
+    assert {point.size for log in found for point in log.points} == {64, 1024}
+    text = (stored.path / "rendered/job.sbatch").read_text()
+    assert text == rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2")
+    job = the_job(hosts[0])
+    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip("\n") == text.rstrip(
+        "\n"
+    )
+    for said in (f"Job {job} was submitted on node0.", "[4/4] ofi-tcp, repeat 2: 2 of 2 sizes, ok"):
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+def test_ranks_are_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = on_login_node(hosts, nccl(*ARMS, "--repeat", "1", "--gpus", "2", *mpi))
+    assert done.returncode == 0, done.stderr
+    stored = StoredRun(next(runs(hosts[0].path(STORE))))
+    (one,), (two,) = stored.logs("ofi-tcp"), stored.logs("tcp")
+    assert (one.outcome, one.facts["ranks"], one.facts["transport"]) == (Outcome.OK, 4, "libfabric-tcp")
+    assert (two.outcome, two.facts["hosts"], two.facts["transport"]) == (Outcome.OK, 2, "socket")
+
+
+def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
+    hosts = lab(2, slurm=True, gpus=2)
+    words = [word for word in nccl("--no-efa", "--nodes", "2") if word not in {"--gpus", "1", "--no-gres"}]
+    done = run(hosts, words)
+    assert done.returncode == 0, done.stderr
+    assert the_run(hosts).logs("tcp")[0].facts["ranks"] == 4
+    assert jobs(hosts[0])[the_job(hosts[0])]["TresPerNode"] == "gres:gpu:2"
+
+
+def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
+    hosts = site(lab)
+    own = [sys.executable, "-m", "fabbench", "run", "nccl", *RANKS, "--no-efa", "--store", str(STORE)]
+    with nothing_left(hosts):
+        done = on(hosts[0], "salloc", "-N2", "-p", "rest", "--exclusive", *own)
+    assert done.returncode == 0, done.stderr
+    assert "Target slurm (node1, node2): this is inside a Slurm allocation." in done.stderr
+    assert "submitted" not in done.stderr
+    stored = StoredRun(next(runs(hosts[0].path(STORE))))
+    assert stored.logs("tcp")[0].outcome is Outcome.OK
+    too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
+    assert too_many.returncode == 3
+    assert "2 nodes are wanted, and this allocation has 1: node0." in too_many.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partition", "nope"), "This Slurm has no partition nope. There are main, "),
+        (("--nodes", "9"), "9 nodes are wanted, and the partition main has 3."),
+        (("--partition", "one"), "2 nodes are wanted, and the partition one has 1."),
+        (("--partition", "closed"), "The partition closed is DOWN"),
+        (("--reservation", "nope"), "The reservation is not for this: Requested reservation is invalid."),
+        (("--constraint", "h100"), "No node has what is asked for: Invalid feature specification."),
+        (("--partition", "short"), "The partition short cannot give it what it asks for (PartitionConfig)"),
+        (("--partition", "short", "--time", "5"), "(Partition"),
+        (("--chdir", "/dev/null/x"), "Job"),
+    ],
+)
+def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said: str) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = run(hosts, nccl("--no-efa", *words))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert "Hint: " in done.stderr
+
+
+def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
+    done = run(site(lab), [word for word in nccl("--no-efa") if word != "--no-gres"])
+    assert done.returncode == 3
+    assert "The nodes do not have the GPUs that are asked for" in done.stderr
+    assert "--no-gres" in done.stderr
+
+
+def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts):
+        done = run(hosts, nccl("--no-efa", "--start-timeout", "6"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "waits for nodes that other jobs have (Resources)" in done.stderr
+    assert "The job had not started after 6 s." in done.stderr
+    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
+
+
+def test_drained_nodes_are_named(lab: Labs) -> None:
+    hosts = site(lab)
+    for name in ("node1", "node2"):
+        hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=drain", "reason=fan broken"])
+    try:
+        done = run(hosts, nccl("--no-efa"))
+        checked = run(hosts, [*nccl()[:3], "check", "--on", "slurm", "--login", "node0"])
+    finally:
+        for name in ("node1", "node2"):
+            hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=resume"])
+    assert done.returncode == 3
+    assert "1 of the partition main can run jobs. Not: node1 (drain+idle: fan broken" in done.stderr
+    assert checked.returncode == 3
+    assert "fan broken" in checked.stdout
+
+
+def test_a_program_that_is_not_there_fails_its_execution(lab: Labs) -> None:
+    hosts = site(lab)
+    words = [word.replace(str(STANDIN), "/nowhere") for word in nccl("--no-efa")]
+    with nothing_left(hosts):
+        done = run(hosts, words)
+    assert done.returncode == 4, done.stderr
+    assert "/nowhere/all_reduce_perf" in done.stdout + done.stderr
+
+
+def test_nodes_can_be_named(lab: Labs) -> None:
+    hosts = site(lab)
+    done = run(hosts, nccl("--no-efa", "--node", "node1", "--node", "node2"))
+    assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
