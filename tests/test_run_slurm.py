@@ -150,7 +150,14 @@ def test_a_program_that_is_not_there_fails_its_execution(lab: Labs) -> None:
     with nothing_left(hosts):
         done = run(hosts, words)
     assert done.returncode == 4, done.stderr
-    assert "/nowhere/all_reduce_perf" in done.stdout + done.stderr
+    (log,) = the_run(hosts).logs("tcp")
+    assert (log.outcome, "/nowhere/all_reduce_perf" in read(hosts)) == (Outcome.FAILED, True)
+
+
+def read(hosts: Lab) -> str:
+    """The log of the newest run's only execution."""
+    (file,) = the_run(hosts).path.glob("exec/*/output.log")
+    return file.read_text()
 
 
 def test_nodes_can_be_named(lab: Labs) -> None:
