@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.cli.options import COMPARED
 from fabbench.compare import Column, compare
 from fabbench.errors import RequestError
 from fabbench.gate import check, parse_gate
@@ -22,6 +23,10 @@ from nccl_text import EFA, NON_EFA, PUBLISHED, SIZES
 COLUMNS = [
     rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))
 ]
+
+
+def test_the_command_line_names_the_formats_that_there_are() -> None:
+    assert COMPARED == FORMATS
 
 
 def test_markdown_has_the_published_layout() -> None:

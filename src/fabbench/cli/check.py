@@ -83,14 +83,7 @@ def _with_options(function: Any) -> Any:
     help="On kubernetes: start a pod on each node that is free, ask in it what is asked over ssh, and remove "
     "it. With --nodes N on N nodes that a run would take.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="How to write what was found.",
-)
+@options.form(FORMATS, "How to write what was found.")
 @click.option(
     "--task",
     "tasks",

@@ -13,8 +13,6 @@ from fabbench.errors import Exit, RequestError, worst
 if TYPE_CHECKING:
     from fabbench.pool import Column
 
-_FORMATS = ("markdown", "csv", "json", "terminal")
-
 
 @click.command(short_help="Compare runs and log files side by side, and gate on the result.")
 @click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASE")
@@ -52,14 +50,7 @@ _FORMATS = ("markdown", "csv", "json", "terminal")
     help="What must hold for the first column, such as busbw:5%, latency@64:20us or busbw@1G>=70GB/s. Can be "
     "given several times.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(_FORMATS),
-    default="markdown",
-    show_default=True,
-    help="How to write it.",
-)
+@options.form(options.COMPARED, "How to write it.")
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     inputs: tuple[str, ...],

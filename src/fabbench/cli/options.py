@@ -1,9 +1,9 @@
 """Options that several commands have, each in one place."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fabbench.config import Config
     from fabbench.plan import Where
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 store = click.option(
     "--store",
     type=click.Path(file_okay=False, path_type=Path),
@@ -23,6 +25,18 @@ store = click.option(
     show_envvar=True,
     help="Directory where runs are kept.",
 )
+
+
+COMPARED = ("markdown", "csv", "json", "terminal")
+"""As what comparisons are written: `fabbench.report.FORMATS`, which --help need not import."""
+
+
+def form(formats: Sequence[str], about: str) -> Callable[[Function], Function]:
+    """Give the option that says as what to write something; the first of the formats is the usual one."""
+    return click.option(
+        "--format", "form", type=click.Choice(formats), default=formats[0], show_default=True, help=about
+    )
+
 
 fabric_of_logs = click.option(
     "--fabric",

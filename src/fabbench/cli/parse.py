@@ -17,14 +17,7 @@ from fabbench.report.parsed import FORMATS, writer
 
 @click.command(name="parse")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="table",
-    show_default=True,
-    help="How to write what was read. `json` is the public contract (docs/formats.md).",
-)
+@options.form(FORMATS, "How to write what was read. `json` is the public contract (docs/formats.md).")
 @options.fabric_of_logs
 @click.option(
     "--exit-zero", is_flag=True, help="End with 0 whatever the outcomes are; unreadable files still are 3."

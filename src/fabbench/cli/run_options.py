@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from fabbench.variants import Variant
 
 _ARM_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--ab": "--fabric=ab"}
-_FORMATS = ("markdown", "csv", "json", "terminal")
 
 
 class RunCommand(click.Command):
@@ -91,14 +90,7 @@ _OPTIONS = (
         "--baseline", metavar="RUN|FILE", help="What gates compare with: a run, RUN:ARM, or a log file."
     ),
     click.option("--metric", help="What the table compares. Chosen from the benchmark if not given."),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(_FORMATS),
-        default="markdown",
-        show_default=True,
-        help="How to write the comparison.",
-    ),
+    options.form(options.COMPARED, "How to write the comparison."),
     options.store,
 )
 

@@ -18,14 +18,7 @@ _HEADER = ("ID", "BENCHMARK", "ARMS", "WHEN", "OUTCOMES")
 
 @click.command(short_help="List past runs.")
 @options.store
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="How to write it.",
-)
+@options.form(("table", "json"), "How to write it.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
 def command(store: Path, form: str, limit: int | None) -> None:
     """List past runs, the newest first. `fabbench show ID` prints one."""

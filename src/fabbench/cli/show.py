@@ -16,19 +16,10 @@ if TYPE_CHECKING:
     from fabbench.report.table import Table
     from fabbench.store import StoredRun
 
-_FORMATS = ("markdown", "csv", "json", "terminal")
-
 
 @click.command(short_help="Print a past run.")
 @click.argument("run", metavar="RUN", default="last")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(_FORMATS),
-    default="markdown",
-    show_default=True,
-    help="How to write its comparison; json also has the executions.",
-)
+@options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
 @click.option("--metric", help="What the table compares. Chosen from the benchmark if not given.")
 @options.store
 def command(run: str, form: str, metric: str | None, store: Path) -> None:
