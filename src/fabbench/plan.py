@@ -1,7 +1,7 @@
 """Request + inventory → plan. Pure: what cannot be measured is refused here, before anything starts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Protocol
 
@@ -108,6 +108,11 @@ class Inventory:
         """Give the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 
+    def addresses(self) -> tuple[tuple[str, ...], ...]:
+        """Give each host's addresses, whichever the variant."""
+        views = self.variants.values() or (self.hosts,)
+        return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
+
     def views(self) -> Iterator[tuple[str, Host]]:
         """Give every host as every variant sees it, with what to call it."""
         for variant, hosts in self.variants.items():
@@ -166,6 +171,7 @@ def plan(request: Request, inventory: Inventory, work: Work) -> Plan:
 
     Raises MachineError for a fabric that a host does not have, RequestError for one that makes no sense.
     """
+    _require_seen(request, inventory)
     fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
@@ -178,6 +184,17 @@ def plan(request: Request, inventory: Inventory, work: Work) -> Plan:
         trials=tuple(_trials(arms, repeats, request, inventory, work)),
         hosts=len(inventory.hosts),
     )
+
+
+def _require_seen(request: Request, inventory: Inventory) -> None:
+    """Raise RequestError for variants whose folders and the like the launcher did not look for."""
+    for variant in request.variants:
+        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
+            raise RequestError(
+                f"The target {inventory.target} does not look for what the variant {variant.name} names "
+                f"({variant}).",
+                hint="Its variants can have variables only, such as --variant ring=NCCL_ALGO=Ring.",
+            )
 
 
 def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:

@@ -119,8 +119,9 @@ class _Execution:
         """Run the trial, and say how it ended."""
         trial, results = self._trial, self._results
         try:
-            self._writer.counters(nics.begin())
+            # It may have to make the place ready; its lines come later.
             with closing(place.execute(trial)) as lines:
+                self._writer.counters(nics.begin())
                 return self._follow(lines, benchmark, nics)
         except KeyboardInterrupt:
             results.interrupted = True

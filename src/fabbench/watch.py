@@ -36,7 +36,7 @@ class Watch:
         self._place = place
         self._view = view
         self._remote = place.remote
-        hosts = place.inventory.hosts
+        hosts = place.inventory.seen_by(trial.arm.variant)
         asked, among = whose(trial, hosts)
         self.around = Around(asked=asked, among=among, hosts={})
         self._names = (

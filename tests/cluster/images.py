@@ -10,6 +10,8 @@ CPU = "localhost/cpu:test"
 """docker/cpu: sshd, Open MPI, libfabric; no nccl-tests."""
 NCCL = "localhost/nccl-tests:test"
 """That, and stand-ins for nccl-tests where public.ecr.aws/hpc-cloud/nccl-tests has the real ones."""
+OLDER = "localhost/nccl-tests:older"
+"""That, with another NCCL in /opt/nccl-2.21.5."""
 NO_SSHD = "localhost/no-sshd:test"
 NO_MPI = "localhost/no-mpi:test"
 PAUSE = "localhost/pause:test"
@@ -26,13 +28,23 @@ def build(folder: Path) -> Path:
     standin = archive.layer(folder / "standin.tar", {_PLACE: _STANDIN})
     no_sshd = archive.layer(folder / "no-sshd.tar", dict.fromkeys(_SSHD))
     no_mpi = archive.layer(folder / "no-mpi.tar", dict.fromkeys(_MPI))
+    older = archive.layer(folder / "older.tar", {"/opt/nccl-2.21.5/lib": _older(folder / "older")})
     pause = archive.layer(folder / "pause.tar", {"pause": CACHE / "kubernetes/pause"})
     images = [
         Image(name=PAUSE, layers=[pause], command=["/pause"]),
         Image(name=CPU, layers=[root], command=["sleep", "infinity"]),
         Image(name=NCCL, layers=[root, standin], command=["sleep", "infinity"]),
+        Image(name=OLDER, layers=[root, standin, older], command=["sleep", "infinity"]),
         Image(name=NO_SSHD, layers=[root, standin, no_sshd], command=["sleep", "infinity"]),
         Image(name=NO_MPI, layers=[root, standin, no_mpi], command=["sleep", "infinity"]),
     ]
     archive.write(folder / "images.tar", images)
     return folder / "images.tar"
+
+
+def _older(folder: Path) -> Path:
+    """Make what the stand-in takes for NCCL 2.21.5."""
+    folder.mkdir()
+    (folder / "libnccl.so.2.21.5").touch()
+    (folder / "libnccl.so.2").symlink_to("libnccl.so.2.21.5")
+    return folder

@@ -59,6 +59,7 @@ class Place(Protocol):
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial: give the lines of its log as they come, markers included, and how it ended.
 
+        The call itself may make the place ready; counters are read after it, and before the first line.
         Closing the generator, or an exception through it, leaves nothing running.
         """
 

@@ -10,7 +10,8 @@ from typing import Any
 from fabbench.check import Around
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.probe import probe_arguments
-from fabbench.inventory import folders, inventory, programs
+from fabbench.inventory import folders, inventories, programs
+from fabbench.kube.changing import by_image
 from fabbench.kube.client import Cluster, cluster
 from fabbench.kube.deep import Group, ask_pods
 from fabbench.kube.found import nodes, require_rights
@@ -18,8 +19,8 @@ from fabbench.kube.objects import RunObjects
 from fabbench.kube.pipe import PodConnection
 from fabbench.kube.relay import relayed
 from fabbench.kube.shell import PodShell
-from fabbench.launchers import Examined, Progress
-from fabbench.plan import Host, Needs, Where
+from fabbench.launchers import Examined, Place, Progress
+from fabbench.plan import Inventory, Needs, Where
 from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
 from fabbench.pods.checks import check_nodes
 from fabbench.pods.choice import Wish, check_choice, choose, fitting, wished
@@ -47,31 +48,15 @@ class Kubernetes:
     name = "kubernetes"
 
     @contextlib.contextmanager
-    def open(self, where: Where, needs: Needs) -> Iterator[RemotePlace]:
+    def open(self, where: Where, needs: Needs) -> Iterator[Place]:
         """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
         settings = where.settings
         site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
         require_rights(site)
         seen = nodes(site)
         chosen = choose(seen, _wish(where, needs))
-        share = share_of(chosen, gpus=needs.mpi)
-        asked = _asked(where, share, chosen)
-        with RunObjects(site, asked) as objects:
-            limit_s = float(settings.get("start_timeout") or _START_S)
-            pods = objects.wait(limit_s, seen, _tell)
-            by_name = _by_node(pods, site, objects)
-            found = inventory(
-                replace(where, gpus=_gpus(where, share)),
-                all_well(each(by_name, lambda connection: probe(connection, where, needs))),
-                needs,
-            )
-            remotes = _remotes(by_name, settings)
-            with contextlib.ExitStack() as stack:
-                stack.enter_context(agents(remotes))
-                stack.enter_context(_memory_watched(remotes, pods))
-                mpi = needs.mpi and len(remotes) > 1
-                agent = stack.enter_context(_mpi_agent(asked, found.hosts, remotes)) if mpi else ()
-                yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
+        with by_image(where, lambda here: _pods(here, needs, site, seen, chosen)) as place:
+            yield place
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Look at the cluster's nodes; with the setting ``deep``, also into a pod on each that is free."""
@@ -99,6 +84,32 @@ class Kubernetes:
 
 
 LAUNCHER = Kubernetes()
+
+
+@contextlib.contextmanager
+def _pods(
+    where: Where, needs: Needs, site: Cluster, seen: Sequence[Node], chosen: Sequence[Node]
+) -> Iterator[RemotePlace]:
+    """Start a pod of one image on each of the chosen nodes, and look what they have."""
+    settings = where.settings
+    share = share_of(chosen, gpus=needs.mpi)
+    asked = _asked(where, share, chosen)
+    with RunObjects(site, asked) as objects:
+        limit_s = float(settings.get("start_timeout") or _START_S)
+        pods = objects.wait(limit_s, seen, _tell)
+        by_name = _by_node(pods, site, objects)
+        found = inventories(
+            replace(where, gpus=_gpus(where, share)),
+            needs,
+            lambda here, variant: all_well(each(by_name, lambda pod: probe(pod, here, needs, variant))),
+        )
+        remotes = _remotes(by_name, settings)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(agents(remotes))
+            stack.enter_context(_memory_watched(remotes, pods))
+            mpi = needs.mpi and len(remotes) > 1
+            agent = stack.enter_context(_mpi_agent(asked, found, remotes)) if mpi else ()
+            yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
 
 
 def _wish(where: Where, needs: Needs) -> Wish:
@@ -204,18 +215,16 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _mpi_agent(
-    asked: Asked, hosts: Sequence[Host], remotes: Sequence[RemoteHost]
-) -> Iterator[tuple[str, ...]]:
+def _mpi_agent(asked: Asked, found: Inventory, remotes: Sequence[RemoteHost]) -> Iterator[tuple[str, ...]]:
     """Say how mpirun reaches the other pods. For ssh, make the first one know their host keys."""
+    own = zip(found.addresses(), remotes, strict=True)
+    by_address = [(address, remote) for addresses, remote in own for address in addresses]
     if asked.agent == "exec":
-        with relayed(
-            remotes[0], {host.address: remote for host, remote in zip(hosts, remotes, strict=True)}
-        ) as agent:
+        with relayed(remotes[0], dict(by_address)) as agent:
             yield agent
         return
     read = all_well(each({remote.name: remote for remote in remotes}, _host_key))
-    lines = [f"[{host.address}]:{asked.port} {read[host.name]}\n" for host in hosts]
+    lines = [f"[{address}]:{asked.port} {read[remote.name]}\n" for address, remote in by_address]
     remotes[0].run("put", KNOWN_HOSTS, stdin="".join(lines).encode())
     yield SSH
 

@@ -59,6 +59,4 @@ def _mpi_ssh(where: Where, found: Inventory, remotes: Sequence[RemoteHost]) -> t
     """Say how mpirun reaches the other hosts, and make it so."""
     if len(remotes) == 1 or where.settings.get("mpi_ssh") == "existing":
         return ()
-    views = found.variants.values() or (found.hosts,)
-    addresses = [tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True)]
-    return keys.install(addresses, remotes)
+    return keys.install(found.addresses(), remotes)
