@@ -220,12 +220,17 @@ everywhere() {
 
 # Stops where a host lacks one of these folders.
 require_folders() {
+    local told
     # shellcheck disable=SC2016 # text for another shell
     by=$through everywhere sh -c 'lacks=
         for folder; do
             [ -d "$folder" ] || { echo "There is no folder $folder on $(uname -n)."; lacks=yes; }
         done
-        [ -z "$lacks" ]' sh "$@" >"$base/folders" || stop 3 "$(tr '\n' ' ' <"$base/folders")Nothing was started."
+        [ -z "$lacks" ]' sh "$@" >"$base/folders" || {
+        # srun says more, and it is not what matters; without ssh there is nothing else.
+        told=$(grep '^There is no folder ' "$base/folders" || cat "$base/folders")
+        stop 3 "${told//$'\n'/ } Nothing was started."
+    }
     rm -f "$base/folders"
 }
 

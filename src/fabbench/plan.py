@@ -113,6 +113,15 @@ class Inventory:
         views = self.variants.values() or (self.hosts,)
         return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
 
+    def named(self, names: Sequence[str]) -> "Inventory":
+        """Give the hosts other names."""
+
+        def other(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            return tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
+
+        views = {variant: other(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=other(self.hosts), variants=views)
+
     def views(self) -> Iterator[tuple[str, Host]]:
         """Give every host as every variant sees it, with what to call it."""
         for variant, hosts in self.variants.items():

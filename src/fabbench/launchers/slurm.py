@@ -120,5 +120,4 @@ def _inventory(
     instance_type = _type(where) or type_of(fit)
     gpus = where.gpus if where.gpus is not None else gpus_of(fit) or None
     found = inventory_of(instance_type or None, len(names), where=replace(where, gpus=gpus), needs=needs)
-    hosts = tuple(replace(host, name=name) for host, name in zip(found.hosts, names, strict=True))
-    return replace(found, hosts=hosts)
+    return found.named(names)

@@ -16,7 +16,7 @@ def with_base(planned: Plan, request: Request, inventory: Inventory, work: Work 
 
     So that one variable turns a rendered task to its baseline. A benchmark that has no tcp stays as it is.
     """
-    alone = len(planned.arms) == 1 and planned.arms[0].fabric in RDMA
+    alone = len(planned.arms) == 1 and planned.arms[0].fabric in RDMA and not request.variants
     if not alone or work is None:
         return planned
     try:
