@@ -13,7 +13,8 @@ import pytest
 from lab import HOME, Host, Lab, Options, processes, traces
 from lab_hosts import Labs, Mpi
 
-pytestmark = pytest.mark.lab
+# Tests on hosts notice most of what breaks the lab: make test need not ask it anything else.
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 PINGPONG = ("fi_pingpong", "-p", "tcp", "-e", "msg", "-I", "10", "-S", "1048576")
 

@@ -8,7 +8,7 @@ import pytest
 from lab import Lab, Options, processes
 from lab_hosts import Labs
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 def test_srun_runs_on_every_host(lab: Labs) -> None:

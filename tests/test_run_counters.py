@@ -366,6 +366,7 @@ def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, be
 
 
 @pytest.mark.lab
+@pytest.mark.slow
 def test_between_hosts_the_interface_that_was_asked_for_moves_the_bytes(lab: Labs) -> None:
     """On a terminal, so that counters are read meanwhile too; and seen there."""
     site = lab(2)

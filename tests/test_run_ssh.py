@@ -63,6 +63,7 @@ def test_hosts_behind_a_host(lab: Labs) -> None:
     assert the_log(site, "tcp").facts["hosts"] == 2
 
 
+@pytest.mark.slow
 def test_two_networks_with_a_known_ratio(lab: Labs) -> None:
     """Each is found by the interface that is asked for, with its rate, and the comparison finds the ratio."""
     site = lab(2, fresh=True)

@@ -18,6 +18,9 @@ import pytest
 from lab import Lab, processes
 from lab_hosts import STANDIN, Labs, Mpi, mpi_flavour, standin
 
+# Tests that run it notice most of what breaks it: make test need not ask it anything else.
+pytestmark = pytest.mark.slow
+
 ALL_REDUCE = str(STANDIN / "all_reduce_perf")
 SWEEP = ("-b", "8", "-e", "64M", "-f", "4")
 EFA = {"NCCL_NET": "AWS Libfabric", "FI_PROVIDER": "efa"}
