@@ -405,6 +405,27 @@ def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch
     assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
 
 
+# ---------------------------------------------------------------- what a script printed
+
+
+@pytest.mark.parametrize("prefix", ["", "(head, rank=0, pid=1062) "])
+def test_a_scripts_output_has_a_column_for_each_arm(tmp_path: Path, prefix: str) -> None:
+    texts = {"ofi-tcp+a": "x-ofi-tcp.txt", "tcp+a": "x-net-socket.txt"}
+    order = ("ofi-tcp+a", "tcp+a", "tcp+a", "ofi-tcp+a")
+    lines: list[str] = []
+    for number, arm in enumerate(order):
+        step = f"{number:03}-{arm}-r{number // 2 + 1}/all_reduce"
+        printed = (LOGS / "nccl" / texts[arm]).read_text().splitlines()
+        lines += [f"#@fabbench begin {step} benchmark=nccl", *printed, f"#@fabbench end {step} 0"]
+    (tmp_path / "job.out").write_text("".join(f"{prefix}{line}\n" for line in lines))
+    done = CliRunner().invoke(program, ["compare", str(tmp_path / "job.out")])
+    assert done.exit_code == 0, done.output
+    assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(done.stdout.split())
+    assert "ofi-tcp+a: libfabric-tcp carried the data" in done.stdout
+    assert "tcp+a: socket carried the data" in done.stdout
+    assert "the median of 2 repeats (n = 2)" in done.stdout
+
+
 # ---------------------------------------------------------------- what is said of them
 
 

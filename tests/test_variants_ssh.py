@@ -3,6 +3,7 @@
 import re
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -194,7 +195,7 @@ def trusting(lab: Labs) -> Lab:
     return two
 
 
-def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi) -> None:
+def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> None:
     other = f"other=mpirun={mpi_flavour('openmpi5').mpirun}"
     done = script(trusting, "--mpirun", str(mpi.mpirun), *words(NEW, OLD, other))
     assert (done.returncode, done.stderr) == (0, "")
@@ -202,6 +203,9 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi) -> None:
     told = [name or code for name, code in found]
     once = ["new", "23004", "old", "22105", "other", "22809"]
     assert told == [*once, *(word for pair in (4, 2, 0) for word in once[pair : pair + 2])]
+    (tmp_path / "out").write_text(done.stdout)
+    compared = CliRunner().invoke(cli, ["compare", str(tmp_path / "out")])
+    assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in other." in compared.stdout
 
 
 def test_a_script_looks_for_programs_in_a_variants_folders(trusting: Lab) -> None:

@@ -1,7 +1,8 @@
 """Files of logs → judged logs, block by block: memory is bound by one execution, not by the file."""
 
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,18 +16,34 @@ from fabbench.prefixes import sniff
 
 _BLOCK = 1 << 18
 _SNIFFED_LINES = 2000
+_ARM = re.compile(rf"{SIGN}begin \d+-(\S+)-r\d+/")
 
 
-def parse_file(path: Path, *, proof: Proof | None = None, ending: Ending | None = None) -> Iterator[Log]:
+def parse_file(
+    path: Path, *, proof: Proof | None = None, ending: Ending | None = None, arm: str = ""
+) -> Iterator[Log]:
     """Read a log file, an nccl-tests JSON file, or an `output.log` of fabbench's own.
 
-    Raises MachineError where the file cannot be read; a file with nothing in it that is known gives no log.
+    With `arm` only what one arm printed is read. Raises MachineError where the file cannot be read; a file
+    with nothing in it that is known gives no log.
     """
     try:
         with path.open("rb") as file:
-            yield from parse_stream(file, str(path), proof=proof, ending=ending)
+            yield from parse_stream(file, str(path), proof=proof, ending=ending, arm=arm)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def arms(path: Path) -> tuple[str, ...]:
+    """Name the arms of a script of fabbench's whose output a file has, in the order in which they begin."""
+    found: dict[str, None] = {}
+    try:
+        with path.open("rb") as file:
+            for lines in _blocks(file.read(_BLOCK), file):
+                found |= {match[1]: None for line in lines if SIGN in line and (match := _ARM.search(line))}
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror or error}") from error
+    return tuple(found)
 
 
 def parse_stdin(*, proof: Proof | None = None) -> Iterator[Log]:
@@ -35,9 +52,14 @@ def parse_stdin(*, proof: Proof | None = None) -> Iterator[Log]:
 
 
 def parse_stream(
-    file: BinaryIO, source: str, *, proof: Proof | None = None, ending: Ending | None = None
+    file: BinaryIO,
+    source: str,
+    *,
+    proof: Proof | None = None,
+    ending: Ending | None = None,
+    arm: str = "",
 ) -> Iterator[Log]:
-    """Read an open binary stream."""
+    """Read an open binary stream; with `arm` only what one arm printed."""
     block = file.read(_BLOCK)
     if block.lstrip()[:1] == b"{" and nccl_json.SIGN in block:
         text = (block + file.read()).decode("utf-8", "replace")
@@ -49,9 +71,23 @@ def parse_stream(
     sample = block.decode("utf-8", "replace").split("\n")[:_SNIFFED_LINES]
     risky = () if sample[0].startswith(SIGN) else sniff(sample)
     session = Session(source, proof=proof, risky=risky, live=False)
-    for lines in _blocks(block, file):
+    blocks = _blocks(block, file)
+    for lines in _of_arm(blocks, arm) if arm else blocks:
         yield from logs(session.feed_lines(lines))
     yield from logs(session.close(ending))
+
+
+def _of_arm(blocks: Iterable[list[str]], arm: str) -> Iterator[list[str]]:
+    """Leave out what stands between the begin of another arm's step and the next of this one."""
+    whose = arm
+    for lines in blocks:
+        kept = []
+        for line in lines:
+            if SIGN in line and (match := _ARM.search(line)):
+                whose = match[1]
+            if whose == arm:
+                kept.append(line)
+        yield kept
 
 
 def _blocks(block: bytes, file: BinaryIO) -> Iterator[list[str]]:

@@ -1,7 +1,8 @@
 """What a command is given to read → columns: runs, arms of runs, log files, nccl-tests JSON, in any mix.
 
 One file is one column: the executions in it are repeats where they agree in what matters, and become tables
-of their own where they do not (several cases, dtypes, numbers of ranks).
+of their own where they do not (several cases, dtypes, numbers of ranks). What a script of fabbench's printed
+is a column for each arm.
 """
 
 from collections import Counter
@@ -10,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fabbench.errors import MachineError, RequestError
-from fabbench.files import parse_file
+from fabbench.files import arms, parse_file
 from fabbench.model import Log, Outcome, Proof
 from fabbench.pool import Column
 from fabbench.store import StoredRun, open_run
@@ -23,12 +24,13 @@ def columns(argument: str, *, store: Path, fabric: str | None = None) -> list[Co
     """Read one argument: a log file, a run (directory, id, `last`), or `RUN:ARM`.
 
     A file is one column, named by its stem and judged against `fabric` if that is given; a run has one for
-    each arm, judged when it was measured. Raises MachineError for what cannot be read or is not recognised.
+    each arm, judged when it was measured, and so has a file with several arms of one script. Raises
+    MachineError for what cannot be read or is not recognised.
     """
     proof = None if fabric is None or fabric in NO_FABRIC else Proof(fabric=fabric)
     path = Path(argument)
     if path.is_file():
-        return [_file(path, proof)]
+        return _file(path, proof)
     if proof is not None:
         raise RequestError(
             f"--fabric {fabric} is for a log file, and {argument} is none.",
@@ -42,22 +44,26 @@ def columns(argument: str, *, store: Path, fabric: str | None = None) -> list[Co
     return _run(argument, "", store)
 
 
-def _file(path: Path, proof: Proof | None) -> Column:
+def _file(path: Path, proof: Proof | None) -> list[Column]:
+    several = arms(path)
+    if len(several) > 1:
+        read = {arm: tuple(parse_file(path, proof=proof, arm=arm)) for arm in several}
+        return [Column(label=arm, logs=logs, source=str(path)) for arm, logs in read.items() if logs]
     logs = tuple(parse_file(path, proof=proof))
     if not logs:
         raise MachineError(
             f"Nothing in {path} is recognised as a benchmark's output.",
             hint="docs/formats.md lists what is read.",
         )
-    return Column(label=path.stem, logs=logs, source=str(path))
+    return [Column(label=path.stem, logs=logs, source=str(path))]
 
 
 def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     """Make a column of each arm, or of the one wanted; an arm that never began is `skipped`."""
     run = open_run(ref, store)
-    arms = {arm.label: arm for arm in run.arms}
-    if wanted and wanted not in arms:
-        raise RequestError(f"Run {run.id} has no arm {wanted}.", hint=f"It has {', '.join(arms)}.")
+    named = {arm.label: arm for arm in run.arms}
+    if wanted and wanted not in named:
+        raise RequestError(f"Run {run.id} has no arm {wanted}.", hint=f"It has {', '.join(named)}.")
     return [
         Column(
             label=label,
@@ -65,7 +71,7 @@ def _run(ref: str, wanted: str, store: Path) -> list[Column]:
             source=f"run {run.id}",
             variant=run.variant(arm),
         )
-        for label, arm in arms.items()
+        for label, arm in named.items()
         if wanted in {"", label}
     ]
 

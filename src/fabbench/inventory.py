@@ -54,9 +54,11 @@ def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     for variant in variants:
         if not variant.paths:
             continue
-        hosts = found.seen_by(variant.name)
-        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own)
+        hosts = [host for host in found.seen_by(variant.name) if host.own is not None]
+        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own or ())
         without = [host.name for host in hosts if not host.own]
+        if not hosts:
+            continue
         told = (
             f"{', '.join(names)} from there" if names else "no program, and no library that one is linked to"
         )

@@ -83,8 +83,9 @@ class Host:
     """Program → path."""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Program whose path is not known → folders in which it is to be looked for when it is started."""
-    own: tuple[str, ...] = ()
-    """What is loaded from a variant's folders: programs, and libraries that the linker finds for them."""
+    own: tuple[str, ...] | None = None
+    """What is loaded from a variant's folders: programs, and libraries that the linker finds for them. None:
+    nobody has looked."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     looked: tuple[str, ...] = ()
