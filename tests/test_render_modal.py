@@ -14,7 +14,7 @@ from fabbench.cli import cli
 from fabbench.model import Outcome
 from fabbench.rendering.modal import written
 from lab import HOME, Host
-from lab_hosts import STANDIN, Labs
+from lab_hosts import STANDIN, Labs, Mpi
 from reading import read
 
 EXAMPLE = Path(__file__).parent.parent / "examples/modal_nccl.py"
@@ -122,25 +122,33 @@ def play(hosts: Sequence[Host], app: Path, board: Path) -> list["subprocess.Comp
         return list(pool.map(container, range(len(hosts))))
 
 
-@pytest.mark.lab
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("nccl", "--gpus", "2", "-e", "1K", "--bin-dir", str(STANDIN), "--mpirun", "/usr/bin/mpirun"),
-        ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin"),
-    ],
-)
-def test_containers_find_each_other_and_measure(words: Sequence[str], lab: Labs, tmp_path: Path) -> None:
-    site = lab(2, homes="own", share=(tmp_path,), fresh=True)
-    app, board = tmp_path / "app.py", tmp_path / "board"
+def in_containers(words: Sequence[str], lab: Labs, folder: Path) -> str:
+    """Run an app on two hosts, see that all is well, and give what its first container printed."""
+    site = lab(2, homes="own", share=(folder,), fresh=True)
+    app, board = folder / "app.py", folder / "board"
     app.write_text(render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output)
     board.mkdir()
     first, other = play(site.hosts, app, board)
     assert (first.returncode, first.stderr) == (0, ""), first.stdout
     assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
     assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
-    assert {log.facts.get("hosts", 2) for log in read(first.stdout)} == {2}
     assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
-    assert words[0] == "pingpong" or "NET/Socket : Using [0]fab1:" in first.stdout
     assert "PRIVATE" not in "".join(file.read_text() for file in board.iterdir())
+    return first.stdout
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_containers_find_each_other_by_mpirun(lab: Labs, mpi: Mpi, tmp_path: Path) -> None:
+    words = ("nccl", "--gpus", "2", "-e", "1K", "--bin-dir", str(STANDIN), "--mpirun", str(mpi.mpirun))
+    printed = in_containers(words, lab, tmp_path)
+    assert {log.facts["hosts"] for log in read(printed)} == {2}
+    assert "NET/Socket : Using [0]fab1:" in printed
+    assert "NET/Socket : Using [0]fab0:" not in printed
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
+    words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
+    assert "198.18.2.10" in in_containers(words, lab, tmp_path)
