@@ -1,4 +1,4 @@
-"""Jobs of a real Slurm to which something happens: ended, requeued, preempted, out of time, without a node."""
+"""Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
 
 import signal
 import time
