@@ -3,7 +3,7 @@
 ``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule),
 ``rendered/`` (what was submitted, where a run is one job),
 ``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line; ``interrupted-N.log`` beside it
-where a job was begun anew) and ``run.json`` (written last, by rename), and ``counters/NNN-ARM-rR.json`` (NICs:
+where a job was begun anew) and ``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs:
 written when the execution begins, and again at its end).
 An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the code that
 read it live. Only environment that a plan declares is stored, and no secret.
