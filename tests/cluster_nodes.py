@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster import Cluster, fakes, missing
+from cluster import Cluster, fakes, missing, operator
 
 
 def _required() -> bool:
@@ -45,3 +45,12 @@ def kwok(cluster: Cluster) -> Iterator[Cluster]:
     need("kwok")
     yield cluster
     fakes.remove(cluster)
+
+
+@pytest.fixture(scope="module")
+def mpijobs(cluster: Cluster) -> Iterator[Cluster]:
+    """Give the cluster with Kubeflow's MPI operator, which is removed after the module."""
+    need("mpijob")
+    operator.start(cluster)
+    yield cluster
+    operator.stop(cluster)

@@ -2,10 +2,10 @@
 
 from hypothesis import HealthCheck, settings
 
-from cluster_nodes import cluster, kwok, namespace
+from cluster_nodes import cluster, kwok, mpijobs, namespace
 from lab_hosts import lab, mpi
 
-__all__ = ["cluster", "kwok", "lab", "mpi", "namespace"]
+__all__ = ["cluster", "kwok", "lab", "mpi", "mpijobs", "namespace"]
 
 # No test may fail because the machine is busy.
 settings.register_profile("fabbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])

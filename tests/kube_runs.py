@@ -27,6 +27,7 @@ class Laptop:
         self.cluster, self.namespace, self.folder = cluster, namespace, folder
         self.kubeconfig = cluster.kubeconfig
         self.image = ("--image", NCCL)
+        self.launcher = "kubernetes"
 
     def argv(self, *words: str) -> list[str]:
         """A command line of fabbench, for the cluster and the namespace."""
@@ -35,7 +36,7 @@ class Laptop:
 
     def run_argv(self, *words: str) -> list[str]:
         """A command line of `fabbench run`."""
-        return self.argv("run", *words, "--on", "kubernetes", "--store", str(self.folder / "runs"))
+        return self.argv("run", *words, "--on", self.launcher, "--store", str(self.folder / "runs"))
 
     def call(self, argv: list[str], timeout: float = 240) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -57,7 +58,10 @@ class Laptop:
     def nccl(self, *more: str, fabric: Sequence[str] = ("--no-efa",)) -> list[str]:
         """The command line that runs the stand-in, with one rank in each pod."""
         image = () if "--image" in more else self.image
-        return self.run_argv("nccl", *image, *fabric, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
+        # The launcher of an MPIJob is not asked where mpirun is.
+        mpirun = ("--mpirun", "mpirun") if self.launcher == "mpijob" and "--mpirun" not in more else ()
+        words = (*image, *fabric, *mpirun, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
+        return self.run_argv("nccl", *words)
 
     def pingpong(self, *more: str) -> list[str]:
         return self.run_argv("pingpong", *self.image, "--size", "64", "--iterations", "100", *more)

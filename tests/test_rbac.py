@@ -8,9 +8,10 @@ import pytest
 import yaml
 from kubernetes.client import ApiClient
 
-from fabbench.pods.rights import RIGHTS, Right
+from fabbench.pods.rights import MPIJOB, RIGHTS, Right
 
-RBAC = Path(__file__).parent.parent / "examples" / "rbac.yaml"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+NEEDED = {"rbac.yaml": RIGHTS, "rbac-mpijob.yaml": MPIJOB}
 GROUP = "rbac.authorization.k8s.io/v1"
 MODELS = {
     ("v1", "ServiceAccount"): "V1ServiceAccount",
@@ -21,14 +22,14 @@ MODELS = {
 }
 
 
-def documents() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(RBAC.read_text("utf-8")))
+def documents(file: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((EXAMPLES / file).read_text("utf-8")))
 
 
-def granted(kind: str) -> list[tuple[str, str, str]]:
+def granted(file: str, kind: str) -> list[tuple[str, str, str]]:
     return [
         (verb, group, resource)
-        for document in documents()
+        for document in documents(file)
         if document["kind"] == kind
         for rule in document["rules"]
         for group in rule["apiGroups"]
@@ -37,21 +38,26 @@ def granted(kind: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def needed(*, namespaced: bool) -> list[tuple[str, str, str]]:
-    return [(each.verb, each.group, each.full_resource) for each in RIGHTS if each.namespaced == namespaced]
+def needed(file: str, *, namespaced: bool) -> list[tuple[str, str, str]]:
+    rights = NEEDED[file]
+    return [(each.verb, each.group, each.full_resource) for each in rights if each.namespaced == namespaced]
 
 
+@pytest.mark.parametrize("file", NEEDED)
 @pytest.mark.parametrize(("kind", "namespaced"), [("Role", True), ("ClusterRole", False)])
-def test_the_example_grants_what_is_needed_and_no_more(kind: str, namespaced: bool) -> None:
-    assert sorted(granted(kind)) == sorted(needed(namespaced=namespaced))
+def test_the_example_grants_what_is_needed_and_no_more(file: str, kind: str, namespaced: bool) -> None:
+    assert sorted(granted(file, kind)) == sorted(needed(file, namespaced=namespaced))
 
 
-def test_nothing_is_granted_wholesale() -> None:
+@pytest.mark.parametrize("file", NEEDED)
+def test_nothing_is_granted_wholesale(file: str) -> None:
     # Anchors, aliases and quotes apart, a star stands nowhere in what the API server would read.
-    assert "*" not in json.dumps([each for each in documents() if "rules" in each])
+    assert "*" not in json.dumps([each for each in documents(file) if "rules" in each])
 
 
-@pytest.mark.parametrize("document", documents(), ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "document", [each for file in NEEDED for each in documents(file)], ids=lambda each: each["kind"]
+)
 def test_the_client_library_reads_every_field(document: dict[str, Any]) -> None:
     # The public method wants an answer of a server, in another form from release to release.
     client: Any = ApiClient()
@@ -59,11 +65,11 @@ def test_the_client_library_reads_every_field(document: dict[str, Any]) -> None:
     assert client.sanitize_for_serialization(model) == document
 
 
-def test_the_bindings_name_roles_and_accounts_that_exist() -> None:
-    there = {
-        (each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")) for each in documents()
-    }
-    for binding in (each for each in documents() if each["kind"].endswith("Binding")):
+@pytest.mark.parametrize("file", NEEDED)
+def test_the_bindings_name_roles_and_accounts_that_exist(file: str) -> None:
+    parts = documents(file)
+    there = {(each["kind"], each["metadata"]["name"], each["metadata"].get("namespace")) for each in parts}
+    for binding in (each for each in parts if each["kind"].endswith("Binding")):
         home = binding["metadata"].get("namespace") if binding["roleRef"]["kind"] == "Role" else None
         assert (binding["roleRef"]["kind"], binding["roleRef"]["name"], home) in there
         accounts = [each for each in binding["subjects"] if each["kind"] == "ServiceAccount"]
@@ -76,5 +82,6 @@ def test_a_right_names_itself_as_kubectl_does() -> None:
     assert str(Right(verb="get", resource="pods", subresource="log", why="")) == "get pods/log"
 
 
-def test_no_right_is_listed_twice() -> None:
-    assert len({(str(each), each.namespaced) for each in RIGHTS}) == len(RIGHTS)
+@pytest.mark.parametrize("rights", NEEDED.values())
+def test_no_right_is_listed_twice(rights: tuple[Right, ...]) -> None:
+    assert len({(str(each), each.namespaced) for each in rights}) == len(rights)

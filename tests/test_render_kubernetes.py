@@ -59,6 +59,40 @@ def test_the_same_request_gives_the_same_bytes() -> None:
     assert first.stdout == render("kubernetes", "--efa", "--instance-type", "p5.48xlarge").stdout
 
 
+@pytest.mark.parametrize("run", ["7e123456", "12345678", "0o17", "y"])
+def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
+    """The API reads 7e12 as a number, which PyYAML writes without quotes."""
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--run-id", run)
+    assert f"fabbench/run: '{run}'\n" in done.stdout
+
+
+def test_amounts_and_nodes_can_be_told() -> None:
+    nodes = (
+        "--node",
+        "a",
+        "--node",
+        "b",
+        "--pod-request",
+        "vpc.amazonaws.com/efa=1",
+        "--pod-request",
+        "cpu=3",
+    )
+    (job,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *nodes)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    requests = worker["containers"][0]["resources"]["requests"]
+    assert (requests["vpc.amazonaws.com/efa"], requests["cpu"], requests["nvidia.com/gpu"]) == ("1", "3", "8")
+    required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    (expression,) = term["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("kubernetes.io/hostname", ["a", "b"])
+
+
+@pytest.mark.parametrize("amount", ["cpu", "memory=lots", "nvidia.com/tpu=1"])
+def test_what_is_no_request_is_refused(amount: str) -> None:
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-request", amount)
+    assert (done.returncode, "NAME=AMOUNT" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "status", "told"),
     [

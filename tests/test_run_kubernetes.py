@@ -32,6 +32,9 @@ def test_nccl_on_all_devices_of_two_nodes(laptop: Laptop) -> None:
     assert (log.facts["ranks"], log.facts["hosts"], log.facts["gpus_per_host"]) == (16, 2, 8)
     assert log.facts["transport"] == "socket"
     assert laptop.rows() == SIZES
+    made = (laptop.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
+    assert [each["kind"] for each in yaml.safe_load_all(made)] == ["Job", "Secret", "Service"]
+    assert "PRIVATE KEY" not in made
 
 
 def test_rows_are_stored_while_they_come(laptop: Laptop) -> None:
@@ -161,3 +164,12 @@ def test_missing_rights_are_named(laptop: Laptop) -> None:
     missing = "delete jobs.batch, create pods/exec, get pods/exec"
     assert f"This user may not {missing} in namespace {laptop.namespace}" in done.stderr, done.stderr
     assert laptop.kubectl("get", "jobs", "-o", "name") == ""
+
+
+def test_mpijobs_where_there_is_no_operator(laptop: Laptop) -> None:
+    laptop.launcher = "mpijob"
+    done = laptop.call(laptop.nccl())
+    assert (done.returncode, "kubectl apply --server-side -f https://" in done.stderr) == (3, True), (
+        done.stderr
+    )
+    assert laptop.pods() == []

@@ -16,6 +16,8 @@ from fabbench.hosts.places import BELOW_PREFIX
 from fabbench.instances import Instance, catalogue, instance
 from fabbench.model import Plan
 from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.pods.profiles import EFA
+from fabbench.pods.share import Share, requested
 from fabbench.variants import Variant, below
 
 MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
@@ -24,7 +26,6 @@ _NCCL_TESTS = "/opt/nccl-tests/build"
 _EFA = "/opt/amazon/efa/bin"
 _PERFTEST = "/opt/perftest/bin"
 _NVSHMEM = "/opt/nvshmem/bin/perftest"
-_FABTESTS = "libexec/fabtests"
 _NAMELESS = "{device "
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
 
@@ -46,18 +47,21 @@ def inventory_of(
 ) -> Inventory:
     """Give the inventory of so many hosts of one type. Raises RequestError for a type that is not known.
 
-    `where` says what is otherwise than usual: GPUs, the interface, mpirun, folders of programs. `devices` are
-    EFA devices as the user names them.
+    `where` says what is otherwise than usual: GPUs, the interface, mpirun, folders of programs, names of the
+    hosts, and what pods request. `devices` are EFA devices as the user names them.
     """
     found = looked_up(instance_type) if instance_type else None
-    count = found.efa_counts[-1] if found else 0
+    share = Share(gpus=found.gpus if found else 0, resource=EFA, devices=found.efa_counts[-1] if found else 0)
+    amounts = tuple(where.settings.get("pod_requests") or ())
+    share = requested(share, amounts)
+    count = share.devices if share.resource == EFA else 0
     names = tuple(devices) or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
-    gpus = where.gpus if where.gpus is not None else found.gpus if found else 0
+    gpus = where.gpus if where.gpus is not None else share.gpus
     efa = {"efa": frozenset({"rdm", "dgram"})} if names else {}
     of_type = f" ({found.instance_type})" if found else ""
     hosts = tuple(
         Host(
-            name=f"host {number}{of_type}",
+            name=next(iter(where.hosts[number - 1 :]), f"host {number}{of_type}"),
             address="{server}",
             interface=where.interface or "",
             providers={**_PROVIDERS, **efa},
@@ -67,7 +71,7 @@ def inventory_of(
             instance_type=found.instance_type if found else "",
             programs={name: _path(name, where) for name in needs.programs},
             mpi=Mpi(program=where.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
-            looked=(_looked(found),) if number == 1 else (),
+            looked=(_looked(found, share, amounts),) if number == 1 else (),
         )
         for number in range(1, nodes + 1)
     )
@@ -93,8 +97,7 @@ def _searched(program: str, variant: Variant, where: Where) -> tuple[str, ...]:
     """Name the folders of a variant in which a program may be, and then the one where it is else."""
     usual = _path(program, where).rpartition("/")[0]
     there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
-    there += ["bin", _FABTESTS, ""] if program.startswith("fi_") else ["bin", ""]
-    own = (below(path, name) for path in variant.paths for name in there)
+    own = (below(path, name) for path in variant.paths for name in (*there, "bin", ""))
     return tuple(dict.fromkeys((*own, *filter(None, (usual,)))))
 
 
@@ -135,9 +138,11 @@ def _usual(program: str) -> Iterator[str]:
 _OF_HOST = ("bw", "latency", "stream_latency")
 
 
-def _looked(found: Instance | None) -> str:
+def _looked(found: Instance | None, share: Share, amounts: Sequence[str]) -> str:
+    count = share.devices if share.resource == EFA else 0
+    has = f"{count} EFA interface{'' if count == 1 else 's'}, {share.gpus} GPUs."
+    if amounts:
+        return f"Pods request {has}"
     if found is None:
         return "No instance type was named (--instance-type), so there is no RDMA device."
-    count = found.efa_counts[-1]
-    interfaces = f"{count} EFA interface{'' if count == 1 else 's'}"
-    return f"The catalogue says of {found.instance_type}: {interfaces}, {found.gpus} GPUs."
+    return f"The catalogue says of {found.instance_type}: {has}"

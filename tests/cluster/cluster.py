@@ -51,6 +51,8 @@ class Cluster:
         """Whether anything was done to a node or to the API that the next test must not meet."""
         self.nodes: list[Node] = []
         self.kwok: Daemon | None = None
+        self.names: Daemon | None = None
+        self.operator: Daemon | None = None
         self._control: Control | None = None
         self._removed: set[str] = set()
         names = [settings.node_name(number) for number in range(self.options.nodes)]
@@ -134,8 +136,7 @@ class Cluster:
         self._log.close()
 
     def _daemons(self) -> Iterator[Daemon]:
-        if self.kwok is not None:
-            yield self.kwok
+        yield from (one for one in (self.kwok, self.names, self.operator) if one is not None)
         for node in self.nodes:
             yield from (node.containerd, node.kubelet, node.devices)
         if self._control is not None:
@@ -247,6 +248,8 @@ class Cluster:
         Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not waited
         for: `objects` does not show it any more.
         """
+        if self.operator is not None:
+            self.kubectl("-n", name, "delete", "mpijobs", "--all")
         self.kubectl("-n", name, "delete", "jobs,pods", "--all", "--now", "--timeout=60s")
         self.kubectl("delete", "clusterroles,clusterrolebindings", "-l", f"test={name}")
         self.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")

@@ -183,6 +183,8 @@ def node(folder: Path, number: int, group: str) -> None:
         "failCgroupV1": False,
         "oomScoreAdj": 0,
         "resolvConf": "",
+        "clusterDNS": ["10.77.0.1"],
+        "clusterDomain": "cluster.local",
         "nodeStatusUpdateFrequency": "4s",
         "nodeLeaseDurationSeconds": 12,
         "syncFrequency": "5s",

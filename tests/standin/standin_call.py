@@ -1,4 +1,7 @@
-"""Ranks that have no folder in common, as in pods: they meet by TCP, at the first host of Open MPI's job."""
+"""Ranks that have no folder in common, as in pods: they meet by TCP, at the first host of Open MPI's job.
+
+Where mpirun runs on another host, as the launcher of an MPIJob, rank 0 says in /var/tmp where it is.
+"""
 
 import contextlib
 import json
@@ -30,7 +33,9 @@ class Call:
         self.told = [told] * place.size
         addresses = re.findall(r"tcp://([\d.,]+):", os.environ[_HEAD])[0].split(",")
         port = 20000 + int(re.sub(r"\D", "", place.job())) % 10000
+        self._said = Path(f"/var/tmp/standin-at-{port}")
         if place.rank == 0:
+            self._said.write_text(socket.gethostbyname(socket.gethostname()))
             self._serve(port, told)
         else:
             self._call(addresses, port, told)
@@ -44,12 +49,14 @@ class Call:
             self.told[rank] = text
             self._lines.append(line)
         server.close()
+        self._said.unlink(missing_ok=True)
         for line in self._lines:
             line.sendall(json.dumps(self.told).encode() + b"\n")
 
     def _call(self, addresses: list[str], port: int, told: str) -> None:
         for _ in range(_TRIES):
-            for address in addresses:
+            said = [self._said.read_text()] if self._said.exists() else []
+            for address in (*said, *addresses):
                 with contextlib.suppress(OSError):
                     line = socket.create_connection((address, port), timeout=5)
                     line.settimeout(None)

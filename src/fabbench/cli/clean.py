@@ -41,6 +41,11 @@ def _age(ctx: click.Context, parameter: click.Parameter, text: str | None) -> ti
     help="Also remove what still runs, if it is older: 90s, 10m, 2h, 1d.",
 )
 @click.option("--all", "whole", is_flag=True, help="Remove everything, also runs in progress.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Have the cluster forget pods whose node is lost, which cannot be removed otherwise.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def command(  # noqa: PLR0913 - click's way
     kubeconfig: str | None,
@@ -50,6 +55,7 @@ def command(  # noqa: PLR0913 - click's way
     *,
     everywhere: bool,
     whole: bool,
+    force: bool,
     yes: bool,
 ) -> None:
     """Remove what runs have left in a Kubernetes cluster.
@@ -58,6 +64,9 @@ def command(  # noqa: PLR0913 - click's way
     the same is found by its labels, and listed. Of that, what does not run any more is removed: a Job that
     has ended, and whatever is without one. What runs may be somebody's run in progress: it is kept, unless
     --older-than or --all says otherwise.
+
+    A pod whose node is lost stays until the node is back. With --force the cluster forgets it, although what
+    runs in it may go on there until the node comes back or is ended.
 
     It asks first. Without --yes and without a terminal nothing is removed. The exit status is 1 if there was
     something to remove and it was not, else 0.
@@ -82,7 +91,7 @@ def command(  # noqa: PLR0913 - click's way
     if not yes and not (asking and click.confirm(f"Remove {_count(chosen)}?", err=True)):
         click.echo("Nothing was removed." + ("" if asking else " --yes removes it."), err=True)
         click.get_current_context().exit(Exit.BAD_ANSWER)
-    remove(site, chosen, everywhere=everywhere)
+    remove(site, chosen, everywhere=everywhere, force=force)
     click.echo(f"Removed {_count(chosen)}.", err=True)
 
 

@@ -64,7 +64,7 @@ where = (
         "--nodes",
         type=click.IntRange(1),
         metavar="N",
-        help="Use N hosts: the first of those named; on kubernetes any that are free, 2 if not given.",
+        help="Use N hosts: the first of those named; in a cluster any that are free, 2 if not given.",
     ),
     click.option(
         "--virtual-nodes",
@@ -141,6 +141,14 @@ where = (
         "--host-network", is_flag=True, help="Let the pods use the nodes' own network: a variant of its own."
     ),
     click.option(
+        "--pod-request",
+        "pod_requests",
+        multiple=True,
+        metavar="NAME=AMOUNT",
+        help="What each pod requests of its node, such as cpu=8, memory=64Gi, shm=8Gi (of /dev/shm), "
+        "nvidia.com/gpu=4: in place of that one amount. Can be given several times.",
+    ),
+    click.option(
         "--start-timeout",
         type=click.FloatRange(1),
         metavar="SECONDS",
@@ -176,7 +184,7 @@ WHERE = (
     *("on", "hosts", "nodes", "virtual_nodes", "gpus", "interface", "bin_dirs", "mpirun"),
     *("ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
     *("image", "instance_type", "selector", "kubeconfig", "context", "namespace"),
-    *("mpi_agent", "host_network", "start_timeout"),
+    *("mpi_agent", "host_network", "start_timeout", "pod_requests"),
     *("infra", "network_tier", "cluster_name", "keep", "idle_minutes"),
     *SLURM,
 )

@@ -17,13 +17,21 @@ if TYPE_CHECKING:
 
 _NODES = 2
 _OF_RUNS = (
-    *("on", "hosts", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
+    *("on", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
     *("kubeconfig", "context", "start_timeout", "cluster_name", "keep", "idle_minutes", "login"),
     *("keep_going", "gates", "baseline", "metric", "form", "store"),
 )
 """What has a meaning only where something is run."""
-_OF_ALL = ("nodes", "gpus", "interface", "bin_dirs", "mpirun")
+_OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")
+_WITH_NODES = ("kubernetes", "mpijob")
+"""Formats that can say on which nodes."""
 _TYPE = "instance_type"
+_HELP = {
+    "nodes": f"How many hosts. {_NODES} if not given, or those that are named.",
+    "hosts": "With kubernetes or mpijob: a node of the cluster, by its label kubernetes.io/hostname. Can be "
+    "given several times; any of the instance type if not given.",
+}
+"""What options of runs mean here."""
 
 
 class _Rendered(NamedTuple):
@@ -32,6 +40,7 @@ class _Rendered(NamedTuple):
     asked: Asked
     form: str
     instance_type: str | None
+    run_id: str | None
 
 
 class _RenderCommand(RunCommand):
@@ -42,17 +51,17 @@ class _RenderCommand(RunCommand):
 
     def invoke(self, ctx: click.Context) -> _Rendered:
         """Read what is to be measured, and as what it is to be written."""
+        form, instance_type = ctx.params["as_form"], ctx.params[_TYPE]
+        of_runs = _OF_RUNS if form in _WITH_NODES else (*_OF_RUNS, "hosts")
         for option in self.params:
             given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-            if option.name in _OF_RUNS and given:
+            if option.name in of_runs and given:
                 raise RequestError(
                     f"{max(option.opts, key=len)} belongs to fabbench run: rendering asks no machine.",
                     hint="--instance-type and --nodes say what the machines are.",
                 )
-        form, instance_type = ctx.params["as_form"], ctx.params[_TYPE]
-        for name in self.own:
-            del ctx.params[name]
-        return _Rendered(super().invoke(ctx), form, instance_type)
+        told = {name: ctx.params.pop(name) for name in self.own}
+        return _Rendered(super().invoke(ctx), form, instance_type, told.get("run_id"))
 
 
 class RenderGroup(RunGroup):
@@ -87,7 +96,7 @@ def _print(rendered: _Rendered) -> None:
     where = replace(_where(wanted.place, rendered), variants=variants_of(wanted))
     inventory = inventory_of(
         rendered.instance_type,
-        where.nodes or _NODES,
+        where.nodes or len(where.hosts) or _NODES,
         where=where,
         needs=work.needs,
         devices=given.get("devices", ()),
@@ -113,6 +122,8 @@ def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":
     given = {name: value for name, value in place.items() if value not in {None, (), False}}
     of_all = {name: given.pop(name) for name in _OF_ALL if name in given}
     settings = {name: value for name, value in given.items() if name not in _OF_RUNS}
+    if rendered.run_id:
+        settings["run_id"] = rendered.run_id
     return Where(target=rendered.form, launcher=rendered.form, settings=settings, **of_all)
 
 
@@ -132,6 +143,11 @@ def _rendering(run: click.Command) -> click.Command:
             metavar="TYPE",
             help="The EC2 instance type of all hosts: it says how many GPUs and EFA interfaces they have.",
         ),
+        click.Option(
+            ["--run-id"],
+            metavar="ID",
+            help="With kubernetes or mpijob: names the objects fabbench-ID. ID is rendered if not given.",
+        ),
     )
     shared = {option.name for option in run.params}
     added = [option for option in own if option.name not in shared]
@@ -147,12 +163,12 @@ def _rendering(run: click.Command) -> click.Command:
 
 
 def _shown(option: click.Parameter) -> click.Parameter:
-    """Hide an option of runs; say of --nodes what it means here."""
-    if not isinstance(option, click.Option) or option.name not in {*_OF_RUNS, "nodes"}:
+    """Hide an option of runs, or say what it means here."""
+    if not isinstance(option, click.Option) or option.name not in {*_OF_RUNS, *_HELP}:
         return option
     changed = copy.copy(option)
-    changed.hidden = option.name != "nodes"
-    changed.help = f"How many hosts. {_NODES} if not given."
+    changed.hidden = option.name not in _HELP
+    changed.help = _HELP.get(option.name or "")
     return changed
 
 

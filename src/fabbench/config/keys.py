@@ -22,7 +22,7 @@ from fabbench.config.tree import Entries, Node, Scalar, describe
 from fabbench.errors import RequestError
 from fabbench.variants import NAME, TAKEN, Variant, from_settings
 
-LAUNCHERS = ("local", "ssh", "slurm", "kubernetes", "skypilot")
+LAUNCHERS = ("local", "ssh", "slurm", "kubernetes", "mpijob", "skypilot")
 """fabbench's own. Another one may have every key: what it knows is its own affair."""
 
 _TARGET_NAME = Text(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -192,10 +192,10 @@ class Variants:
 
 _SSH = ("ssh",)
 _BY_SSH = ("ssh", "slurm")
-_PODS = ("kubernetes",)
+_PODS = ("kubernetes", "mpijob")
 _SKY = ("skypilot",)
 _SLURM = ("slurm",)
-_IN_CLUSTERS = ("slurm", "kubernetes", "skypilot")
+_IN_CLUSTERS = ("slurm", "kubernetes", "mpijob", "skypilot")
 
 TARGET = Section((
     Key("launcher", LauncherName(), "How its machines are reached and programs are started there."),
@@ -224,7 +224,7 @@ TARGET = Section((
     Key("namespace", Text("a namespace", _WORD), "Namespace of the pods, not the context's own.", _PODS),
     Key("instance-type", Text("an instance type", _WORD), "Only nodes of this type.", _IN_CLUSTERS),
     Key("selector", Text("labels, as kubectl writes them"), "Only nodes with these labels.", _PODS),
-    Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", _PODS),
+    Key("mpi-agent", Choice(("ssh", "exec")), "How mpirun reaches the other pods.", ("kubernetes",)),
     Key("host-network", Flag(), "Pods in the nodes' own network: a variant of its own.", _PODS),
     Key(
         "start-timeout",
@@ -248,6 +248,7 @@ TARGET = Section((
     Key("cluster-name", Text("a name", _WORD), "Name of SkyPilot's cluster. A new one if not given.", _SKY),
     Key("keep", Flag(), "Leave SkyPilot's cluster up at the end.", _SKY),
     Key("idle-minutes", Whole(1, 10080), "Minutes after which an idle cluster tears itself down.", _SKY),
+    Key("pod-requests", Texts("a list of NAME=AMOUNT"), "What pods request, in place of that amount.", _PODS),
     Key("virtual-nodes", Whole(1, 1024), "Hosts that the GPUs of this machine are divided into.", ("local",)),
     Key("options", Plain(), "What only the launcher knows; it checks this itself."),
 ))  # fmt: skip

@@ -14,6 +14,7 @@ _CONNECT_S, _ANSWER_S = 10.0, 60.0
 _PAGE = 500
 _FORBIDDEN, _MISSING, _UNAUTHORIZED = 403, 404, 401
 _AGAIN, _BROKEN = {0, 429}, 500
+_NO_SUCCESS = 300
 
 
 @functools.cache
@@ -64,16 +65,48 @@ class Cluster:
     ) -> dict[str, Any]:
         """Call the API with plain JSON. Raises MachineError, `AbsentError` for what is not there."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._asked(method, path, kind, None if body is None else json.dumps(body), query)
+
+    def apply(self, path: str, document: str) -> dict[str, Any]:
+        """Make the object of a YAML document, of which every byte is handed over. Raises MachineError."""
+        return self._asked("POST", path, "application/yaml", document, {"fieldValidation": "Strict"})
+
+    @contextmanager
+    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
+        """Give an answer piece by piece as it comes. Raises MachineError, also where it breaks off.
+
+        Where nothing comes for a minute it ends, as if that were all: who follows something asks again.
+        """
+        with translated(f"GET {path}"):
+            answer = self._pool().request(
+                "GET",
+                f"{self.configuration.host}{path}{_query(query)}",
+                headers=self._authorization(),
+                timeout=_timeout(),
+                retries=False,
+                preload_content=False,
+            )
+            try:
+                if answer.status >= _NO_SUCCESS:
+                    told = answer.read().decode("utf-8", "replace")
+                    raise _refused(answer.status, told, f"GET {path}")
+                yield _pieces(answer)
+            finally:
+                answer.close()
+
+    def _asked(
+        self, method: str, path: str, kind: str, body: str | None, query: Mapping[str, str] | None
+    ) -> dict[str, Any]:
         with translated(f"{method} {path}"):
             answer = self._pool().request(
                 method,
                 f"{self.configuration.host}{path}{_query(query or {})}",
                 headers={"Accept": "application/json", "Content-Type": kind, **self._authorization()},
-                body=None if body is None else json.dumps(body),
+                body=body,
                 timeout=_timeout(),
                 retries=False,
             )
-            if not 200 <= answer.status < 300:
+            if not 200 <= answer.status < _NO_SUCCESS:
                 raise _refused(answer.status, answer.data.decode("utf-8", "replace"), f"{method} {path}")
             found = json.loads(answer.data) if answer.data else {}
             return found if isinstance(found, dict) else {}
@@ -155,6 +188,15 @@ def _refused(status: int, body: str, what: str) -> MachineError:
         return MachineError(f"The cluster does not know this user ({what}): {message}.", hint="Log in again.")
     kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
     return kind(f"The cluster refuses {what}, status {status}: {message}.")
+
+
+def _pieces(answer: Any) -> Iterator[bytes]:
+    import urllib3.exceptions
+
+    try:
+        yield from answer.stream()
+    except urllib3.exceptions.ReadTimeoutError:
+        return
 
 
 def _short(text: str) -> str:

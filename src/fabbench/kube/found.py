@@ -1,6 +1,6 @@
 """What a cluster has, and whether the user may use it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fabbench.errors import MachineError
@@ -28,8 +28,8 @@ def nodes(cluster: Cluster) -> tuple[Node, ...]:
     return tuple(read_nodes(read["nodes"], read["pods"]))
 
 
-def missing_rights(cluster: Cluster) -> tuple[Right, ...]:
-    """Ask the cluster which rights the user lacks."""
+def missing_rights(cluster: Cluster, asked: Sequence[Right] = RIGHTS) -> tuple[Right, ...]:
+    """Ask the cluster which of these rights the user lacks."""
 
     def lacks(right: Right) -> bool:
         asked = {
@@ -46,7 +46,7 @@ def missing_rights(cluster: Cluster) -> tuple[Right, ...]:
         }
         return not cluster.call("POST", _REVIEWS, body=body).get("status", {}).get("allowed")
 
-    rights = {str(number): right for number, right in enumerate(RIGHTS)}
+    rights = {str(number): right for number, right in enumerate(asked)}
     answers = _answered(each(rights, lacks, _AT_ONCE))
     return tuple(rights[number] for number, lacking in answers.items() if lacking)
 
@@ -59,13 +59,15 @@ def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
     return {name: answer for name, answer in found.items() if not isinstance(answer, MachineError)}
 
 
-def require_rights(cluster: Cluster) -> None:
-    """Raise MachineError that names the verbs that are missing."""
-    missing = [right for right in missing_rights(cluster) if not right.optional]
+def require_rights(
+    cluster: Cluster, asked: Sequence[Right] = RIGHTS, example: str = "examples/rbac.yaml"
+) -> None:
+    """Raise MachineError that names the verbs that are missing; `example` is the file that grants them."""
+    missing = [right for right in missing_rights(cluster, asked) if not right.optional]
     if missing:
         raise MachineError(
             f"This user may not {_listed(missing)} in namespace {cluster.namespace} of {cluster.context}.",
-            hint="examples/rbac.yaml grants what is needed. Nothing was started.",
+            hint=f"{example} grants what is needed. Nothing was started.",
         )
 
 

@@ -6,8 +6,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from fabbench.errors import MachineError
-from fabbench.kube.client import AbsentError, Cluster, UnansweredError
+from fabbench.kube.client import Cluster, UnansweredError
 from fabbench.kube.keeping import Keeper
+from fabbench.kube.removal import remove
+from fabbench.kube.waiting import Waiting, ready, unanswered
+from fabbench.kube.watching import PodWatch
 from fabbench.pods.asked import Asked
 from fabbench.pods.explanation import Explanation
 from fabbench.pods.nodes import Node, read_nodes
@@ -17,11 +20,6 @@ from fabbench.pods.workload import owned_by, workload
 Object = Mapping[str, Any]
 
 _LOOK_S = 0.5
-_GONE_S = 30.0
-_LATE_S = 2.0
-"""For how long a Job may come to be after its order was broken off."""
-_LASTS_S = 3.0
-"""After how long a reason that may pass is told."""
 _ENDED_BY_JOB = "SuccessfulDelete"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -35,6 +33,7 @@ class RunObjects:
         self._job: Object = {}
         self._places: Mapping[str, str] = {}
         """Pod → node."""
+        self._watch = PodWatch(cluster, self._selector)
         self._keeper = Keeper(cluster, asked, f"{self._jobs}/{asked.name}", self.pods)
 
     def __enter__(self) -> Self:
@@ -48,6 +47,7 @@ class RunObjects:
             self._remove(error)
             raise
         self._keeper.start()
+        self._watch.start()
         return self
 
     def __exit__(
@@ -61,9 +61,7 @@ class RunObjects:
         `tell` is told what is waited for, as soon as it is known. Raises MachineError with the explanation at
         once where waiting is in vain, else after `limit_s`.
         """
-        deadline = time.monotonic() + limit_s
-        seen: dict[str, float] = {}
-        told = ""
+        waiting = Waiting(limit_s, tell)
         while True:
             try:
                 pods = sorted(self.pods(), key=_index)
@@ -72,19 +70,8 @@ class RunObjects:
                     return pods
                 why = self._explained(pods, nodes)
             except UnansweredError as error:
-                why = Explanation(code="api", text=str(error), advice="fabbench goes on asking.", final=False)
-            if why:
-                if why.final:
-                    raise MachineError(why.text, hint=why.advice)
-                first = seen.setdefault(why.code, time.monotonic())
-                if time.monotonic() - first >= _LASTS_S and why.text != told:
-                    told = why.text
-                    tell(str(why))
-            if time.monotonic() > deadline:
-                raise MachineError(
-                    f"The pods were not ready after {limit_s:g} s. {why.text if why else ''}".strip(),
-                    hint="Wait longer with --start-timeout, or look with kubectl describe.",
-                )
+                why = unanswered(error)
+            waiting.heed(why)
             time.sleep(_LOOK_S)
 
     def why(self, name: str) -> str:
@@ -93,11 +80,12 @@ class RunObjects:
             pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
             events = self.events()
             first = self._first_gone(name, pods, events)
-            told = explain(pods[first], events, self._node(pods[first])) if first in pods else None
+            pod = pods.get(first) or self._watch.named(first)
+            told = explain(pod, events, self._node(pod)) if pod else None
         except MachineError:
             return f"The pod {name} does not run any more."
         node = self._places.get(first, "")
-        if told is None:
+        if told is None or (told.code == "deleted" and first not in pods):
             return f"The pod {first} on {node} was removed. See its events: who did?"
         return str(told) if node in str(told) else f"{told} It was on {node}."
 
@@ -124,7 +112,11 @@ class RunObjects:
     def pods(self) -> list[dict[str, Any]]:
         """Give the run's pods as they are now."""
         path = f"/api/v1/namespaces/{self._cluster.namespace}/pods"
-        return list(self._cluster.items(path, labelSelector=f"job-name={self._asked.name}"))
+        return list(self._cluster.items(path, labelSelector=self._selector))
+
+    @property
+    def _selector(self) -> str:
+        return f"job-name={self._asked.name}"
 
     def job(self) -> dict[str, Any]:
         """Give the Job as it is now."""
@@ -152,6 +144,7 @@ class RunObjects:
     def _remove(self, error: BaseException | None) -> None:
         """Remove everything, interrupted or not. Raises MachineError where something stays, or notes it."""
         self._keeper.stop()
+        self._watch.stop()
         try:
             try:
                 self._removed()
@@ -165,42 +158,11 @@ class RunObjects:
 
     def _removed(self) -> None:
         """Remove the Job, which takes all it owns along."""
-        began = time.monotonic()
-        path = f"{self._jobs}/{self._asked.name}"
-        policy = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
-        left: Sequence[str] = ()
-        while True:
-            waited = time.monotonic() - began
-            try:
-                self._cluster.call("DELETE", path, body=policy)
-            except AbsentError:
-                left = [pod["metadata"]["name"] for pod in self.pods()]
-                if not left and (self._job or waited > _LATE_S):
-                    return
-            except UnansweredError:
-                pass  # it may be back soon
-            if waited > _GONE_S:
-                raise self._late(left)
-            time.sleep(_LOOK_S)
-
-    def _late(self, left: Sequence[str]) -> MachineError:
-        name = self._asked.name
-        seconds = self._asked.lease_s + self._asked.ttl_s
-        if left:
-            return MachineError(
-                f"These pods are not gone after {_GONE_S:g} s: {', '.join(left)}.",
-                hint="They end by themselves, unless their node is lost: fabbench clean finds them.",
-            )
-        return MachineError(
-            f"The Job {name} could not be removed: the cluster's API does not answer.",
-            hint=f"It ends by itself, and is removed {seconds} s after it last heard of fabbench.",
-        )
-
-
-def ready(pod: Object) -> bool:
-    """Whether a pod is ready for programs."""
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+        name, seconds = self._asked.name, self._asked.lease_s + self._asked.ttl_s
+        left = remove(self._cluster, f"{self._jobs}/{name}", self.pods, made=bool(self._job))
+        late = f"It ends by itself, and is removed {seconds} s after it last heard of fabbench."
+        if error := left.error(f"The Job {name}", unanswered=late):
+            raise error
 
 
 def _index(pod: Object) -> int:

@@ -27,8 +27,8 @@ from fabbench.pods.choice import Wish, check_choice, choose, fitting, wished
 from fabbench.pods.ended import OOM_COUNTERS, explain_killed
 from fabbench.pods.images import DEFAULT
 from fabbench.pods.nodes import Node
-from fabbench.pods.share import Share, share_of
-from fabbench.pods.workload import CONTAINER
+from fabbench.pods.share import Share, requested, share_of
+from fabbench.pods.workload import CONTAINER, without_private_keys, workload
 from fabbench.remote import keys
 from fabbench.remote.examine import around as meet
 from fabbench.remote.examine import ask
@@ -37,7 +37,9 @@ from fabbench.remote.place import RemotePlace, agents
 from fabbench.remote.pool import each
 from fabbench.remote.reach import all_well, probe
 from fabbench.remote.session import Allocation
+from fabbench.rendering.manifests import written
 
+_FILE = "kubernetes.yaml"
 _START_S = 300.0
 _LEAST_LEASE_S = 10
 
@@ -92,7 +94,7 @@ def _pods(
 ) -> Iterator[RemotePlace]:
     """Start a pod of one image on each of the chosen nodes, and look what they have."""
     settings = where.settings
-    share = share_of(chosen, gpus=needs.mpi)
+    share = requested(share_of(chosen, gpus=needs.mpi), settings.get("pod_requests") or ())
     asked = _asked(where, share, chosen)
     with RunObjects(site, asked) as objects:
         limit_s = float(settings.get("start_timeout") or _START_S)
@@ -109,7 +111,8 @@ def _pods(
             stack.enter_context(_memory_watched(remotes, pods))
             mpi = needs.mpi and len(remotes) > 1
             agent = stack.enter_context(_mpi_agent(asked, found, remotes)) if mpi else ()
-            yield RemotePlace(found, Allocation(hosts=found.hosts, remotes=remotes, agent=agent))
+            allocation = Allocation(hosts=found.hosts, remotes=remotes, agent=agent)
+            yield RemotePlace(found, allocation, {_FILE: _shown(asked)})
 
 
 def _wish(where: Where, needs: Needs) -> Wish:
@@ -172,6 +175,13 @@ def _gpus(where: Where, share: Share) -> int | None:
 
 def _tell(sentence: str) -> None:
     sys.stderr.write(f"{sentence}\n")
+
+
+def _shown(asked: Asked) -> str:
+    """Write the objects of a run as they were made, less the private key."""
+    return written(
+        without_private_keys(workload(asked)), "What fabbench made, less the private key of the run."
+    )
 
 
 def _by_node(

@@ -81,7 +81,9 @@ def _runs(thing: Mapping[str, Any]) -> bool:
     if thing.get("kind") in _JOBS:
         conditions = status.get("conditions") or ()
         return not any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
-    return thing.get("kind") == "Pod" and status.get("phase") == "Running"
+    # A pod that is told to go has no run any more; where its node is lost it stays "Running" for good.
+    told_to_go = (thing.get("metadata") or {}).get("deletionTimestamp")
+    return thing.get("kind") == "Pod" and status.get("phase") == "Running" and not told_to_go
 
 
 def _things(own: list[Mapping[str, Any]], namespace: str) -> Iterator[Thing]:

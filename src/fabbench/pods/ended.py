@@ -180,7 +180,7 @@ def _exit(code: int, said: str, known: Mapping[str, str]) -> Explanation:
     if code in {NOT_RUNNABLE, NO_PROGRAM}:
         if not said:
             text = f"{ended}: a program is not in the image {image}, or cannot be run."
-        advice = "Name an image with sshd and mpirun, or choose --mpi-agent exec, which needs no sshd."
+        advice = "Name an image with sshd and mpirun; --on kubernetes --mpi-agent exec needs no sshd."
         return Explanation(code="no-program", text=text, advice=advice)
     if code == TERMINATED:
         advice = "Somebody or something deleted it: see the events of the Job and of the node."

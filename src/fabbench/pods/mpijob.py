@@ -16,8 +16,12 @@ HOSTFILE = "/etc/mpi/hostfile"
 """Where the launcher finds the workers' names."""
 _SSH = "/root/.ssh"
 _PORT = 22
-_SSHD = "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De"
-"""The operator would start sshd alone; images leave out its folder and its host keys."""
+_SSHD = (
+    "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
+    "-o StrictModes=no -o PermitRootLogin=prohibit-password"
+)
+"""The operator would start sshd alone; images leave out its folder and its host keys. The folder of keys is a
+volume that everybody could write to, which sshd's strict modes refuse."""
 _LONGEST = 120 * 1024
 """Bytes of one argument of a program, which Linux limits to 128 KiB."""
 
@@ -79,6 +83,7 @@ def _launcher(asked: Asked, text: str, arch: str) -> Object:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "containers": [container],
     }

@@ -4,15 +4,18 @@ GPUs and fabric devices are asked for whole: only then do they belong together. 
 enough for any benchmark here, and leaves the node's own pods alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fabbench.errors import RequestError
 from fabbench.instances import Instance, instance, plain
 from fabbench.pods.nodes import Node
 from fabbench.pods.profiles import EFA, GPU, HUGE_PAGES, Profile, profile_for
-from fabbench.pods.quantity import MIB, cpus, mebibytes
+from fabbench.pods.quantity import MIB, cpus, mebibytes, thousandths, whole
 
+SHM = "shm"
+"""How `requested` calls the memory in /dev/shm, which is part of ``memory``."""
 _GIB = 1 << 30
 _MEMORY, _MEMORY_FOR_GPU = 8 * _GIB, 4 * _GIB
 _SHM, _SHM_FOR_GPU = 2 * _GIB, _GIB
@@ -56,6 +59,11 @@ class Share:
         }
         return {name: text for name, text in amounts.items() if name and text not in {"0", "0Mi"}}
 
+    def texts(self) -> tuple[str, ...]:
+        """Give all of it as `requested` reads it."""
+        amounts = {GPU: "0", **self.requests(), SHM: mebibytes(self.shm)}
+        return tuple(f"{name}={text}" for name, text in amounts.items())
+
 
 def share_of(nodes: Sequence[Node], *, gpus: bool) -> Share:
     """Say what pods ask for on nodes that were found: everything that all of them have free.
@@ -90,6 +98,32 @@ def share_of_type(instance_type: str, *, gpus: bool) -> Share:
         )
     found = Share(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
     return _beside(found, _part(entry.memory_mib) * MIB, _part(entry.vcpus) * 1000)
+
+
+def requested(share: Share, texts: Iterable[str]) -> Share:
+    """Put amounts in place of those of a share: ``NAME=AMOUNT``, as Kubernetes writes them.
+
+    A name is ``cpu``, ``memory``, ``hugepages-2Mi``, ``nvidia.com/gpu``, `SHM` or the resource of a fabric.
+    Raises RequestError for another one, and for what is no amount.
+    """
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            count = thousandths(amount) if name == "cpu" else whole(amount)
+        except ValueError as error:
+            raise RequestError(f"{text!r} is no request of a pod: {error}.", hint=_REQUESTS) from None
+        if name in _FIELDS:
+            changed: dict[str, Any] = {_FIELDS[name]: count}
+            share = replace(share, **changed)
+        elif profile_for(name) is not None:
+            share = replace(share, resource=name if count else "", devices=count)
+        else:
+            raise RequestError(f"{name!r} is nothing that fabbench's pods request.", hint=_REQUESTS)
+    return share
+
+
+_FIELDS = {"cpu": "cpus", "memory": "memory", HUGE_PAGES: "huge_pages", GPU: "gpus", SHM: "shm"}
+_REQUESTS = f"Write NAME=AMOUNT, such as cpu=8, memory=64Gi, {GPU}=8, {EFA}=4."
 
 
 def arch_of_type(instance_type: str) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fabbench.drive import drive
 from fabbench.errors import MachineError
@@ -24,6 +24,8 @@ class RemotePlace:
 
     inventory: Inventory
     allocation: Allocation
+    made: Mapping[str, str] = field(default_factory=dict)
+    """What was made to have these machines, for the record: name of a file → document."""
 
     @property
     def remote(self) -> bool:
@@ -31,9 +33,9 @@ class RemotePlace:
         return True
 
     def begin(self, job: Job) -> Mapping[str, str]:
-        """Make no document: each trial is carried out by itself."""
+        """Give what was made. There is no document of the run: each trial is carried out by itself."""
         del job
-        return {}
+        return self.made
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Run a trial over the hosts."""

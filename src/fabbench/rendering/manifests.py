@@ -1,12 +1,13 @@
 """What the formats for Kubernetes have in common: the run as it is asked for, and YAML."""
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fabbench.errors import RequestError
 from fabbench.pods.asked import Asked, Object, SshKey
 from fabbench.pods.images import DEFAULT, require_benchmark
-from fabbench.pods.share import Share, share_of_type
+from fabbench.pods.share import Share, requested, share_of_type
 from fabbench.rendering import Job
 from fabbench.variants import refuse_images
 
@@ -21,25 +22,30 @@ _PUBLIC = "ssh-ed25519 MADE-ANEW-FOR-EVERY-RUN fabbench"
 def asked(job: Job) -> Asked:
     """Say what objects are made from: the nodes of the plan's instance type, with all their devices.
 
-    Raises RequestError where the type is not known, or the image lacks the benchmark.
+    The settings say what is otherwise: `run_id`, and amounts of `pod_requests`. Hosts that are named are
+    labels ``kubernetes.io/hostname``. Raises RequestError where neither the type nor amounts are known, or
+    the image lacks the benchmark.
     """
     settings = job.settings
     refuse_images(job.request.variants, "one job")
-    if job.instance is None:
+    amounts = tuple(settings.get("pod_requests") or ())
+    if job.instance is None and not amounts:
         raise RequestError(
             "Nothing says what the nodes have.", hint="Name their type, such as --instance-type p5.48xlarge."
         )
     image = str(settings.get("image") or DEFAULT)
     require_benchmark(job.plan.benchmark, image)
     needs_gpus = any(host.gpus for host in job.inventory.hosts)
-    share: Share = share_of_type(job.instance.instance_type, gpus=needs_gpus)
+    instance_type = job.instance.instance_type if job.instance else ""
+    share = share_of_type(instance_type, gpus=needs_gpus) if instance_type else Share()
     return Asked(
-        run=_RUN,
+        run=str(settings.get("run_id") or _RUN),
         count=len(job.inventory.hosts),
-        share=share,
+        share=requested(share, amounts),
         deadline_s=_DEADLINE_S,
         image=image,
-        instance_type=job.instance.instance_type,
+        hostnames=job.request.where.hosts if job.request.where else (),
+        instance_type=instance_type,
         agent="exec" if settings.get("mpi_agent") == "exec" else "ssh",
         key=SshKey(public=_PUBLIC),
         host_network=bool(settings.get("host_network")),
@@ -63,6 +69,8 @@ def document(value: Object, about: str) -> str:
     return _comment(about) + text
 
 
+_OTHERWISE = re.compile(r"[-+.]?\d[\d_.]*[eE][-+]?\d+|0o[0-7]+|[yYnN]")
+"""Texts that PyYAML writes without quotes, and the API reads as numbers or truths: ``7e12``."""
 _STYLE: dict[str, Any] = {"sort_keys": False, "width": 110, "allow_unicode": True}
 
 
@@ -77,7 +85,8 @@ def _dumper() -> "type[yaml.SafeDumper]":
         """Writes texts of several lines as they are."""
 
     def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+        style = "|" if "\n" in text else "'" if _OTHERWISE.fullmatch(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     Dumper.add_representer(str, block)
     return Dumper

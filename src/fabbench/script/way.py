@@ -7,7 +7,16 @@ from enum import StrEnum
 
 SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
 SKYPILOT_HOSTS = "printf '%s\\n' \"$SKYPILOT_NODE_IPS\""
-MPIJOB_HOSTS = "cat /etc/mpi/hostfile"
+MPIJOB_HOSTS = (
+    "while read -r host _; do\n"
+    "    for _ in {1..60}; do\n"
+    '        ! getent hosts "$host" >/dev/null || break\n'
+    "        sleep 1\n"
+    "    done\n"
+    "done </etc/mpi/hostfile\n"
+    "cat /etc/mpi/hostfile"
+)
+"""Once they are in the cluster's DNS, which learns of pods after they are ready: up to a minute each."""
 NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""
 """The script's arguments, or the variable HOSTS."""
 SSH = (

@@ -1,0 +1,122 @@
+"""Runs on a real cluster that lose something for good: the API, a node, a pod's place, room here."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from cluster import Cluster, Node
+from fabbench.model import Outcome
+from kube_runs import SIZES, Laptop
+from lab import processes
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def laptop(cluster: Cluster, namespace: str, tmp_path: Path) -> Laptop:
+    return Laptop(cluster, namespace, tmp_path)
+
+
+def some_rows(laptop: Laptop) -> bool:
+    """Whether what was measured until then is kept."""
+    (log,) = laptop.logs("tcp")
+    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
+
+
+def test_the_api_server_is_gone_for_good(laptop: Laptop) -> None:
+    """fabbench ends by itself, and says what it could not do; the pods end by themselves."""
+    with laptop.nothing_left(within_s=60):
+        with laptop.cluster.standin(ROW_S=2), laptop.going(laptop.briefly("--lost-after", "8")) as run:
+            run.until(lambda: len(laptop.rows()) >= 2)
+            laptop.cluster.api_stop()
+            assert run.ends(90) in {3, 4}, run.err
+        assert some_rows(laptop)
+        assert re.search(r"^Error: .* has not answered for \d+ s.*API does not answer", run.err, re.MULTILINE)
+        assert re.search(r"The Job fabbench-\w+ could not be removed: the cluster's API does not", run.err)
+        # Nobody can tell the kubelets to end them: they end for want of a sign of fabbench.
+        assert processes.eventually(lambda: not laptop.runs_somewhere("all_reduce_perf"), 30)
+        laptop.cluster.api_start()
+        # As where a whole control plane comes back: else they wait, up to half a minute.
+        laptop.cluster.control.controllers.stop()
+        laptop.cluster.control.controllers.start()
+
+
+@contextmanager
+def lost(laptop: Laptop, node: Node) -> Iterator[None]:
+    """After this the node is as it was, and what was on it is gone."""
+    with laptop.nothing_left(within_s=60):
+        yield
+        node.restore()
+
+
+def test_a_node_loses_its_power(laptop: Laptop) -> None:
+    node = laptop.cluster.nodes[1]
+    with lost(laptop, node), laptop.slowly("--lost-after", "8", row_s=2) as run:
+        node.pull_the_plug()
+        assert run.ends(120) in {3, 4}, run.err
+        assert re.search(rf"^Error: {node.name} has not answered for \d+ s", run.err, re.MULTILINE), run.err
+        assert some_rows(laptop)
+
+
+def test_pods_of_a_lost_node_are_named_and_forgotten_when_that_is_wanted(laptop: Laptop) -> None:
+    """The removal does not wait for what cannot go."""
+    node = laptop.cluster.nodes[1]
+    with lost(laptop, node), laptop.slowly("--lost-after", "30", row_s=4) as run:
+        node.stop_kubelet()
+        assert processes.eventually(lambda: node.condition() == "Unknown", 60)
+        (pod,) = (
+            each["metadata"]["name"]
+            for each in json.loads(laptop.kubectl("get", "pods", "-o", "json"))["items"]
+            if each["spec"]["nodeName"] == node.name
+        )
+        assert run.ends(120) in {3, 4}, run.err
+        assert f"These pods cannot go, as their node is lost: {pod} on {node.name}." in run.err, run.err
+        kept = laptop.call([*laptop.argv("clean"), "--yes"])
+        assert (kept.returncode, f"The nodes of {pod} are lost" in kept.stderr) == (3, True), kept.stderr
+        forced = laptop.call([*laptop.argv("clean"), "--yes", "--force"])
+        assert (forced.returncode, laptop.pods()) == (0, []), forced.stderr
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_is_evicted(laptop: Laptop, index: int) -> None:
+    with laptop.nothing_left(), laptop.slowly() as run:
+        pod = laptop.pods()[index].removeprefix("pod/")
+        about = {"name": pod, "namespace": laptop.namespace}
+        order = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": about}
+        path = f"/api/v1/namespaces/{laptop.namespace}/pods/{pod}/eviction"
+        laptop.kubectl("create", "--raw", path, "-f", "-", given=order)
+        assert run.ends(60) in {3, 4}, run.err
+    assert re.search(
+        rf"^Error: The pod {pod} was told to leave ip-\S+, which is being drained", run.err, re.MULTILINE
+    ), run.err
+    assert some_rows(laptop)
+
+
+def fill(file: Path) -> None:
+    """Write until there is no room."""
+    with suppress(OSError), file.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(b"x" * 512)
+
+
+def test_a_full_disk_on_this_machine(laptop: Laptop) -> None:
+    """What can be kept is kept; the cluster is cleared all the same."""
+    store = laptop.folder / "small"
+    store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", store], check=True)
+    argv = laptop.nccl()
+    argv[argv.index("--store") + 1] = str(store)
+    try:
+        with laptop.nothing_left(), laptop.cluster.standin(ROW_S=0.5), laptop.going(argv) as run:
+            run.until(lambda: any("float" in file.read_text() for file in store.glob("*/exec/*/output.log")))
+            fill(store / "filler")
+            status = run.ends(90)
+        # A page that the log has begun has room: all rows may be there, and not what comes after them.
+        assert (status in {3, 4}, "No space left on device" in run.err) == (True, True), run.err
+    finally:
+        subprocess.run(["umount", store], check=True)
