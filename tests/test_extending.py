@@ -96,6 +96,11 @@ def test_it_is_run_here(fabbench: Fabbench, tmp_path: Path) -> None:
     assert [line.count("bandwidth") for line in read.stdout.splitlines()[1:]] == [1]
 
 
+def test_its_programs_are_checked_for(fabbench: Fabbench) -> None:
+    done = fabbench("check", "--on", "local", "--benchmark", "iperf3", "--format", "csv")
+    assert ",programs,pass,Found " in done.stdout, done.stdout
+
+
 def test_it_fails_as_it_should(fabbench: Fabbench) -> None:
     refused = fabbench("run", "iperf3", "--on", "local", "--fabric", "shm")
     assert refused.returncode == 3

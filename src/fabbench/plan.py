@@ -56,6 +56,8 @@ class Needs:
     """The command that installs them."""
     mpi: bool = False
     """Whether an mpirun is needed."""
+    gpus: bool = False
+    """Whether it measures GPUs, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

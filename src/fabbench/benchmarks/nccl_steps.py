@@ -77,7 +77,9 @@ class NcclWork:
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        return Needs(programs=tuple(f"{name}_perf" for name in self.collectives), install=INSTALL, mpi=True)
+        return Needs(
+            programs=tuple(f"{name}_perf" for name in self.collectives), install=INSTALL, mpi=True, gpus=True
+        )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Give the sizes that every collective prints, whichever its release.

@@ -58,7 +58,7 @@ class TorchWork:
     @property
     def needs(self) -> Needs:
         """Python, and an mpirun."""
-        return Needs(programs=() if self.python else (PYTHON,), install=INSTALL, mpi=True)
+        return Needs(programs=() if self.python else (PYTHON,), install=INSTALL, mpi=True, gpus=True)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Give the sizes, which are the same on any hosts."""

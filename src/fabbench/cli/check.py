@@ -1,18 +1,17 @@
 """``fabbench check``: what is wrong with machines, before anything is measured on them."""
 
-import importlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, run
 from fabbench.errors import RequestError
 from fabbench.report.parsed import FORMATS
 
@@ -27,27 +26,6 @@ _NAMED = 8
 """Hosts from which on they are counted in place of named."""
 
 
-class _Benchmark(NamedTuple):
-    """Where the benchmark's work is, whose needs count, and whether it is for GPUs."""
-
-    module: str
-    work: str
-    gpus: bool = True
-    given: Mapping[str, Any] = {}
-
-
-_BENCHMARKS: Final = {
-    "fabtests": _Benchmark("fabbench.benchmarks.fabtests.steps", "FabtestsWork", gpus=False),
-    "nccl": _Benchmark("fabbench.benchmarks.nccl_steps", "NcclWork"),
-    "nvshmem": _Benchmark("fabbench.benchmarks.nvshmem.steps", "NvshmemWork"),
-    "perftest": _Benchmark("fabbench.benchmarks.perftest.steps", "PerftestWork", gpus=False),
-    "pingpong": _Benchmark(
-        "fabbench.benchmarks.pingpong.steps", "PingpongWork", gpus=False, given={"sizes": ()}
-    ),
-    "torch": _Benchmark("fabbench.benchmarks.torch_steps", "TorchWork", given={"program": ""}),
-}
-
-
 def _with_options(function: Any) -> Any:
     for option in reversed((options.config, *options.where)):
         function = option(function)
@@ -59,7 +37,7 @@ def _with_options(function: Any) -> Any:
 @click.option(
     "--benchmark",
     "benchmarks",
-    type=click.Choice(tuple(_BENCHMARKS)),
+    type=click.Choice(run.names()),
     multiple=True,
     help="What is to be run: the machines need its programs. Can be given several times. "
     f"{_DEFAULT} if not given.",
@@ -118,7 +96,7 @@ def command(**given: Any) -> None:
     where, why = options.resolved(given, given["config"], os.environ)
     if given["deep"]:
         where = _deep(where)
-    needs = _needs(given["benchmarks"])
+    needs = _needs(given["benchmarks"], given["config"].path if given["config"] else None)
     wanted = _wanted(needs, given["benchmarks"], (*given["fabrics"], *(("efa",) if given["efa"] else ())))
     click.echo(f"Target {where.target}{_hosts(where)}: {why}.", err=True)
     with _progress() as progress:
@@ -167,19 +145,16 @@ def _deep(where: "Where") -> "Where":
     return replace(where, settings={**where.settings, "deep": True})
 
 
-def _needs(benchmarks: Sequence[str]) -> "Needs":
+def _needs(benchmarks: Sequence[str], config: Path | None) -> "Needs":
     """Put together what benchmarks need."""
-    from fabbench.plan import Needs, Work
+    from fabbench.plan import Needs
 
-    found: list[Needs] = []
-    for name in benchmarks or (_DEFAULT,):
-        entry = _BENCHMARKS[name]
-        work: Work = getattr(importlib.import_module(entry.module), entry.work)(**entry.given)
-        found.append(work.needs)
+    found = [run.asked(name, config).work.needs for name in benchmarks or (_DEFAULT,)]
     return Needs(
         programs=tuple(dict.fromkeys(program for needs in found for program in needs.programs)),
         install="; ".join(dict.fromkeys(needs.install for needs in found)),
         mpi=any(needs.mpi for needs in found),
+        gpus=any(needs.gpus for needs in found),
     )
 
 
@@ -198,7 +173,7 @@ def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -
         programs=needs.programs,
         install=needs.install,
         mpi=needs.mpi,
-        gpus=any(_BENCHMARKS[name].gpus for name in benchmarks),
+        gpus=needs.gpus and bool(benchmarks),
         fabric=next(iter((*rdma, *fabrics)), ""),
     )
 

@@ -6,11 +6,15 @@ distributions have theirs in the group of entry points ``fabbench.commands``: do
 
 import importlib
 import pkgutil
-from typing import Any, Final, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from fabbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from fabbench.cli.run_options import Asked
 
 GROUP: Final = "fabbench.commands"
 _PREFIX = "run_"
@@ -21,10 +25,8 @@ class RunGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the benchmarks."""
-        from fabbench.plugins import entry_points
-
         del ctx
-        return sorted({*_own(), *entry_points(GROUP)})
+        return names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of one benchmark. One that cannot be loaded says so when it is called."""
@@ -41,6 +43,26 @@ class RunGroup(click.Group):
             return cast("click.Command", load(entry, click.Command))
         except RequestError as error:
             return _broken(cmd_name, error)
+
+
+def names() -> list[str]:
+    """Name the benchmarks that can be run."""
+    from fabbench.plugins import entry_points
+
+    return sorted({*_own(), *entry_points(GROUP)})
+
+
+def asked(name: str, config: Path | None) -> "Asked":
+    """Say what ``fabbench run NAME`` would measure where no option says otherwise.
+
+    `config` is the fabbench.yaml whose defaults count; None: the one that is found.
+    """
+    found = command.get_command(click.Context(command), name)
+    assert found is not None  # noqa: S101 - one of `names`
+    given: Asked = found.main(
+        ["--config", str(config)] if config else [], prog_name=name, standalone_mode=False
+    )
+    return given
 
 
 def _own() -> set[str]:

@@ -100,7 +100,7 @@ class NvshmemWork:
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        return Needs(programs=self.tests, install=INSTALL, mpi=True)
+        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Give the sizes, where the programs are known to print them as they were asked for."""
