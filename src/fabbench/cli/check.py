@@ -149,7 +149,7 @@ def _needs(benchmarks: Sequence[str], config: Path | None) -> "Needs":
     """Put together what benchmarks need."""
     from fabbench.plan import Needs
 
-    found = [run.asked(name, config).work.needs for name in benchmarks or (_DEFAULT,)]
+    found = [run.work(name, config).needs for name in benchmarks or (_DEFAULT,)]
     return Needs(
         programs=tuple(dict.fromkeys(program for needs in found for program in needs.programs)),
         install="; ".join(dict.fromkeys(needs.install for needs in found)),

@@ -14,7 +14,7 @@ import click
 from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
-    from fabbench.cli.run_options import Asked
+    from fabbench.plan import Work
 
 GROUP: Final = "fabbench.commands"
 _PREFIX = "run_"
@@ -52,16 +52,15 @@ def names() -> list[str]:
     return sorted({*_own(), *entry_points(GROUP)})
 
 
-def asked(name: str, config: Path | None) -> "Asked":
+def work(name: str, config: Path | None) -> "Work":
     """Say what ``fabbench run NAME`` would measure where no option says otherwise.
 
     `config` is the fabbench.yaml whose defaults count; None: the one that is found.
     """
     found = command.get_command(click.Context(command), name)
     assert found is not None  # noqa: S101 - one of `names`
-    given: Asked = found.main(
-        ["--config", str(config)] if config else [], prog_name=name, standalone_mode=False
-    )
+    words = ["--config", str(config)] if config else []
+    given: Work = found.main(words, prog_name=name, standalone_mode=False).work
     return given
 
 
