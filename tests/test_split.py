@@ -7,7 +7,7 @@ import pytest
 from fabbench import markers
 from fabbench.model import Ending, Outcome, Plan, Trial
 from fabbench.parse import Session, logs
-from fabbench.split import Split
+from fabbench.split import Begun, Split, read
 from script_plans import pingpong
 
 PLAN = pingpong("tcp", "tcp", repeats=1)
@@ -111,3 +111,18 @@ def test_a_reader_that_knows_no_plan_sees_it_too(said: str, outcome: Outcome) ->
     results = session.feed_lines(step(ONE, 0, f"fabbench: {said}", status=None)) + session.close()
     (log,) = logs(results)
     assert (log.outcome, log.reason) == (outcome, f"The launcher reported: fabbench: {said}")
+
+
+def test_what_is_begun_anew_is_told_by_its_first_step() -> None:
+    first, second = step(ONE, 0), step(ONE, 1)
+    begun = Begun()
+    lines = [*first, second[0], *first, *second]
+    assert [begun.again(f"[pod/x/main] {line}") for line in lines] == [*[False] * 3, True, *[False] * 3]
+
+
+def test_an_interrupted_attempt_is_not_read_with_the_one_that_followed() -> None:
+    broken = [*step(ONE, 0, "fabbench: The script was stopped by SIGTERM in step 64.", status=None)]
+    told = [*broken, *step(ONE, 0), *step(ONE, 1)]
+    ((trial, logs),) = read(told, PLAN, "x")
+    assert (trial, len(logs)) == (ONE, 1)
+    assert logs[0].outcome is not Outcome.FAILED

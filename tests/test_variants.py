@@ -229,6 +229,7 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert f"Variant newer ({newer}): libfabric.so.1 from there." in done.stderr
+    assert "pingpong on newer (tcp) and plain (tcp): 2 executions." in done.stderr
     assert f"- The columns are variants: newer is {newer}; plain is S_TOKEN=(redacted)." in done.stdout
     assert "- libfabric differs: " in done.stdout
     stored = the_run(tmp_path / "store")
@@ -240,7 +241,7 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
         {"S_TOKEN": "(redacted)"},
     ]
     shown = fabbench(tmp_path / "store", "show")
-    assert f"\nVariant newer: {newer}\n" in shown.stdout
+    assert f"\nArms: newer (tcp), plain (tcp)\nVariant newer: {newer}\n" in shown.stdout
     compared = fabbench(tmp_path / "store", "compare", "last")
     assert f"newer is {newer}; plain is S_TOKEN=(redacted)" in compared.stdout
     listed = fabbench(tmp_path / "store", "runs")
@@ -317,6 +318,13 @@ def test_each_variant_has_its_mpirun_in_a_script() -> None:
     script = rendered(*NVSHMEM[:6], *variants, "--as", "script")
     assert "\nuse_mpirun /opt/five/bin/mpirun\nuse_mpirun /opt/four/bin/mpirun\n" in script
     assert script.count("    use_mpirun /opt/f") == 2
+
+
+def test_srun_starts_no_mpirun() -> None:
+    words = (*NVSHMEM[:6], "--variant", "a=mpirun=/opt/a/bin/mpirun", "--variant", "b=", "--as", "slurm")
+    done = CliRunner().invoke(program, ["render", *words])
+    assert done.exit_code == 2
+    assert "srun starts the ranks, and variants name /opt/a/bin/mpirun and " in done.output
 
 
 def test_an_mpijob_has_the_variants_in_its_script() -> None:

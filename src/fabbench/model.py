@@ -263,6 +263,10 @@ class Arm:
     fabric: str
     variant: str = ""
 
+    def __str__(self) -> str:
+        """Give the label, and the fabric where the label does not name it."""
+        return f"{self.label} ({self.fabric})" if self.label == self.variant else self.label
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:

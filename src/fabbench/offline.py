@@ -26,6 +26,7 @@ _NCCL_TESTS = "/opt/nccl-tests/build"
 _EFA = "/opt/amazon/efa/bin"
 _PERFTEST = "/opt/perftest/bin"
 _NVSHMEM = "/opt/nvshmem/bin/perftest"
+_FABTESTS = "libexec/fabtests"
 _NAMELESS = "{device "
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
 
@@ -97,7 +98,8 @@ def _searched(program: str, variant: Variant, where: Where) -> tuple[str, ...]:
     """Name the folders of a variant in which a program may be, and then the one where it is else."""
     usual = _path(program, where).rpartition("/")[0]
     there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
-    own = (below(path, name) for path in variant.paths for name in (*there, "bin", ""))
+    there += ["bin", _FABTESTS, ""] if program.startswith("fi_") else ["bin", ""]
+    own = (below(path, name) for path in variant.paths for name in there)
     return tuple(dict.fromkeys((*own, *filter(None, (usual,)))))
 
 

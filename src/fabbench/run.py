@@ -11,11 +11,13 @@ from typing import Protocol
 
 from fabbench.counters.around import judged
 from fabbench.errors import FabbenchError
+from fabbench.execution import ExecutionWriter
 from fabbench.judge import refusal
 from fabbench.launchers import Place
 from fabbench.model import Ending, Log, Plan, Point, Trial
 from fabbench.parse import Result, Session
-from fabbench.store import ExecutionWriter, RunWriter, nothing_read
+from fabbench.split import Begun
+from fabbench.store import RunWriter, nothing_read
 from fabbench.watch import View, Watch
 
 _SETTLING = (
@@ -101,6 +103,7 @@ class _Execution:
         self._output = writer.path / "output.log"
         self._session = Session(str(self._output), proof=trial.proof)
         self._logs: list[Log] = []
+        self._begun = Begun()
 
     def run(self, benchmark: str, place: Place, nics: Watch) -> tuple[Log, ...]:
         """Run the trial, and judge it however it ends."""
@@ -147,11 +150,19 @@ class _Execution:
             except StopIteration as end:
                 ending: Ending = end.value
                 return ending
+            if self._begun.again(line):
+                self._begin_anew()
             self._writer.write(line)
             self._take(self._session.feed(line))
             nics.look()
             if self._stops_off_fabric and (why := self._off_fabric(line, benchmark)):
                 return Ending(refused=why, planned_sizes=self._trial.planned_sizes)
+
+    def _begin_anew(self) -> None:
+        """Forget what was measured: a job that was requeued begins the execution again."""
+        self._writer.begin_anew()
+        self._session = Session(str(self._output), proof=self._trial.proof)
+        self._logs.clear()
 
     def _off_fabric(self, line: str, benchmark: str) -> str:
         """Say why going on is in vain, once a line settles the network."""

@@ -58,6 +58,25 @@ class Split:
             yield raw, self._cut(raw)[0] if SIGN in raw or "fabbench: " in raw else raw
 
 
+class Begun:
+    """Tells where a job that was interrupted, and is run again, begins an execution anew."""
+
+    def __init__(self) -> None:
+        self._cut = Prefixes().cut
+        self._steps: set[str] = set()
+
+    def again(self, line: str) -> bool:
+        """Read a line of one execution: whether it begins a step which had begun before."""
+        marker = read_marker(self._cut(line)[0]) if SIGN in line else None
+        if marker is None or marker.kind != "begin":
+            return False
+        if marker.step in self._steps:
+            self._steps = {marker.step}
+            return True
+        self._steps.add(marker.step)
+        return False
+
+
 class _Told:
     """What the lines of one trial say of its end."""
 
@@ -113,15 +132,19 @@ def read(lines: Iterable[str], plan: Plan, source: str) -> Iterator[tuple[Trial,
     """Judge what a job printed: every trial that has begun, each by what it was to prove."""
     split = Split(lines)
     for trial in plan.trials:
-        session = Session(source, proof=trial.proof, live=False)
+        session, begun = Session(source, proof=trial.proof, live=False), Begun()
         found: list[Log] = []
         execution = split.execute(trial)
         ending = None
         while ending is None:
             try:
-                found += logs(session.feed(next(execution)))
+                line = next(execution)
             except StopIteration as end:
                 ending = end.value
+                break
+            if begun.again(line):
+                session, found = Session(source, proof=trial.proof, live=False), []
+            found += logs(session.feed(line))
         found += logs(session.close(ending))
         if found:
             yield trial, tuple(found)

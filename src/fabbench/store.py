@@ -2,14 +2,14 @@
 
 ``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, arms in order, schedule),
 ``rendered/`` (what was submitted, where a run is one job),
-``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line) and ``run.json`` (written last,
-by rename), and ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins, and again at its end).
+``exec/NNN-ARM-rR/`` with ``plan.json``, ``output.log`` (grows line by line; ``interrupted-N.log`` beside it
+where a job was begun anew) and ``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs:
+written when the execution begins, and again at its end).
 An execution without ``run.json`` was stopped; its ``output.log`` is read again all the same, by the code that
 read it live. Only environment that a plan declares is stored, and no secret.
 """
 
 import json
-import os
 import re
 import secrets
 import time
@@ -17,12 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from fabbench import __version__
 from fabbench.counters import around
 from fabbench.errors import MachineError, RequestError
+from fabbench.execution import FORMAT, ExecutionWriter, unwritable, write
 from fabbench.files import parse_file
 from fabbench.judge import judge
 from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
@@ -30,9 +30,6 @@ from fabbench.plan import Inventory, Request
 from fabbench.redaction import redacted
 from fabbench.variants import AS_IT_IS, Variant, from_settings, named
 
-FORMAT = 1
-"""Number of the layout of a run directory."""
-ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 DEFAULT = Path("fabbench-runs")
 STOPPED = "fabbench was stopped before this execution ended."
 
@@ -68,9 +65,9 @@ class RunWriter:
         try:
             (self.path / "exec").mkdir(parents=True)
             (self.path / "counters").mkdir()
-            _write(self.path / "request.json", document)
+            write(self.path / "request.json", document)
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise unwritable(self.path, error) from error
 
     def rendered(self, documents: Mapping[str, str]) -> None:
         """Write what was rendered for this run: name → text. No folder where there is nothing."""
@@ -80,94 +77,15 @@ class RunWriter:
                 folder.mkdir(exist_ok=True)
                 (folder / name).write_text(text, "utf-8")
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
 
-    def execution(self, trial: Trial) -> "ExecutionWriter":
+    def execution(self, trial: Trial) -> ExecutionWriter:
         """Begin the directory of one execution."""
         return ExecutionWriter(self.path / "exec" / trial.id, _counters(self.path, trial.id), trial)
 
 
-class ExecutionWriter:
-    """One execution that is going on. A context manager, which closes its log."""
-
-    def __init__(self, path: Path, counters: Path, trial: Trial) -> None:
-        self.path = path
-        self._counters = counters
-        self._started = time.time()
-        try:
-            path.mkdir()
-            _write(path / "plan.json", redacted(asdict(trial)))
-            self._log = os.open(
-                path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
-            )
-        except OSError as error:
-            raise _unwritable(path, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._log)
-
-    def write(self, line: str) -> None:
-        """Add a line to the log; when this returns, the line survives fabbench."""
-        rest = line.encode("utf-8", "replace") + b"\n"
-        try:
-            while rest:
-                rest = rest[os.write(self._log, rest) :]
-        except OSError as error:
-            raise _unwritable(self.path / "output.log", error) from error
-
-    def counters(self, counted: around.Around) -> None:
-        """Write the NIC counters, in place of those written before."""
-        try:
-            # Without indentation: what 64 hosts count is long, and json is then ten times as fast.
-            _write(self._counters, around.document(counted), indent=None)
-        except OSError as error:
-            raise _unwritable(self._counters, error) from error
-
-    def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
-        """Write how the execution ended: from now on it counts as finished."""
-        document = {
-            "format": FORMAT,
-            "started": self._started,
-            "ended": time.time(),
-            "ending": {**asdict(ending), "planned_sizes": list(ending.planned_sizes)},
-            "outcomes": [{"outcome": log.outcome, "reason": log.reason} for log in logs],
-        }
-        try:
-            os.fsync(self._log)
-            _write(self.path / "run.json", document)
-        except OSError as error:
-            raise _unwritable(self.path / "run.json", error) from error
-
-
 def _counters(run: Path, execution: str) -> Path:
     return run / "counters" / f"{execution}.json"
-
-
-def _write(path: Path, document: Any, *, indent: int | None = 1) -> None:
-    """Write a file so that it is there whole, or not at all."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False, default=_plain) + "\n"
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
-
-
-def _plain(value: Any) -> Any:
-    return sorted(value) if isinstance(value, set | frozenset) else str(value)
-
-
-def _unwritable(path: Path, error: OSError) -> MachineError:
-    return MachineError(
-        f"{path} cannot be written: {error.strerror or error}.",
-        hint=f"Make room, or name another place with --store or {ENVIRONMENT_VARIABLE}.",
-    )
 
 
 # ---------------------------------------------------------------- reading

@@ -117,7 +117,7 @@ def _measure(
     writer = RunWriter(wanted.store, request, inventory, planned)
     for sentence in loaded(inventory, request.variants):
         click.echo(sentence, err=True)
-    arms = " and ".join(arm.label for arm in planned.arms)
+    arms = " and ".join(map(str, planned.arms))
     number = len(planned.trials)
     click.echo(f"{planned.benchmark} on {arms}: {number} execution{'s' if number > 1 else ''}.", err=True)
     writer.rendered(place.begin(Job(plan=planned, request=request, inventory=inventory, work=work)))

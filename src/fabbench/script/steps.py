@@ -109,6 +109,11 @@ class Steps:
         """Write the lines that begin a trial where mpirun or the container is not the same for all."""
         ranks = any(step.shape is Shape.MPI for step in trial.steps)
         own = ranks and self._way.ranks is Ranks.MPIRUN and len(self._way.mpiruns) > 1
+        if ranks and self._way.ranks is Ranks.SRUN and len(self._way.mpiruns) > 1:
+            raise RequestError(
+                f"srun starts the ranks, and variants name {' and '.join(self._way.mpiruns)}.",
+                hint="Start them with mpirun: --mpi mpirun.",
+            )
         mpirun = line(("use_mpirun", self._way.mpirun)) + "\n" if own else ""
         return mpirun + (_container(self._way, "    ") if len(self._way.insides) > 1 else "")
 

@@ -1,0 +1,202 @@
+"""Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from fabbench.model import Outcome
+from lab import Lab, processes
+from lab_hosts import Labs, standin
+from slurm_runs import PAIRS, files, nccl, nothing_left, pingpong, queued, state, taken, the_job
+from ssh_faults import Going, going, sizes
+from ssh_runs import STORE, the_log, the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+SLOW = ("--no-efa", "--repeat", "1", "--nodes", "2", "--partition", "rest")
+"""On nodes which are not the login node. Eight rows."""
+ALL = [8, 16, 32, 64, 128, 256, 512, 1024]
+
+
+def site(lab: Labs, hosts: int = 3) -> Lab:
+    return lab(hosts, slurm=True)
+
+
+def interrupted(run: Going, ready: Callable[[], object], number: signal.Signals = signal.SIGINT) -> None:
+    """Interrupt a run once something is so; it ends soon."""
+    run.until(ready)
+    run.process.send_signal(number)
+    begun = time.monotonic()
+    assert run.ends(60) == 130, run.err
+    assert time.monotonic() - begun < 40
+    assert "Interrupted" in run.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        interrupted(run, lambda: len(run.rows()) >= 2, number)
+    log = the_log(hosts, "tcp")
+    assert log.outcome is Outcome.TRUNCATED
+    assert 2 <= len(sizes(log)) < 8
+    assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
+
+
+def test_in_the_middle_of_pairs(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), going(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
+        interrupted(
+            run, lambda: any("fi_pingpong" in " ".join(line) for line in hosts[1].processes().values())
+        )
+
+
+def test_while_it_waits(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts), going(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(30) == 130
+        assert "Job" in run.err
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
+def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
+    """While it connects, asks, submits, and while the job starts."""
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: any("sshd: root" in " ".join(line) for line in hosts[0].processes().values()))
+        time.sleep(delay_s)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+
+
+def test_somebody_else_cancels_it(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        job = the_job(hosts[0])
+        hosts[0].sh(["scancel", job])
+        assert run.ends() == 4
+    assert f"Job {job} was cancelled, and not by fabbench" in run.err
+    assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
+
+
+def test_a_requeued_job_goes_on(lab: Labs) -> None:
+    """What has ended well is not repeated; what was interrupted begins again."""
+    hosts = site(lab)
+    words = nccl("--fabric", "tcp", "--fabric", "ofi-tcp", *SLOW[1:])
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.5), going(hosts, words) as run:
+        run.until(lambda: list(hosts.path(STORE).glob("*/exec/001-*/output.log")) and len(run.rows()) >= 10)
+        job = the_job(hosts[0])
+        hosts[0].sh(["scontrol", "requeue", job])
+        assert run.ends(150) == 0, run.err
+    assert f"Job {job} was requeued" in run.err
+    for arm in ("tcp", "ofi-tcp"):
+        log = the_log(hosts, arm)
+        assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+    assert [run.text().count(f"begin {trial}") for trial in ("000-tcp-r1", "001-ofi-tcp-r1")] == [1, 1]
+    (earlier,) = the_run(hosts).path.glob("exec/*/interrupted-*.log")
+    assert earlier.parent.name == "001-ofi-tcp-r1"
+
+
+def test_a_preempted_job_comes_back(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.5), going(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        with taken(hosts[0], "-N3", "-p", "urgent"):
+            run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
+            time.sleep(3)
+        assert run.ends(150) == 0, run.err
+    assert "was requeued" in run.err
+    log = the_log(hosts, "tcp")
+    assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+
+
+def test_a_job_that_is_out_of_time(lab: Labs) -> None:
+    hosts = site(lab)
+    words = nccl(*SLOW, "--time", "1", "--silence", "600")
+    with nothing_left(hosts), standin(*hosts.hosts, HANG_AT="64"), going(hosts, words) as run:
+        assert run.ends(240) == 4
+    assert "came to its time limit of 00:01:00" in run.err
+    assert "--time" in run.err
+    assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
+
+
+def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
+    hosts = site(lab)
+    try:
+        with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.5), going(hosts, nccl(*SLOW)) as run:
+            run.until_rows()
+            hosts[0].sh(["scontrol", "update", "nodename=node2", "state=drain", "reason=later"])
+            assert run.ends() == 0, run.err
+        with going(hosts, nccl(*SLOW)) as run:
+            assert run.ends() == 3
+        assert "1 of the partition rest can run jobs. Not: node2 (drain+idle: later" in run.err
+    finally:
+        hosts[0].sh(["scontrol", "update", "nodename=node2", "state=resume"])
+
+
+def test_a_host_that_dies_is_replaced(lab: Labs) -> None:
+    """Slurm requeues the job, which begins again on the hosts that are left."""
+    hosts = lab(4, fresh=True, slurm=True)
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        hosts[2].kill()
+        assert run.ends(200) == 0, run.err
+    assert "was requeued" in run.err
+    assert "runs on node[1,3]" in run.err
+    log = the_log(hosts, "tcp")
+    assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+
+
+def test_connections_that_break_do_not_matter(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    with standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        for rows in (1, 3, 5):
+            run.until_rows(rows)
+            hosts[0].kill_sshd()
+            time.sleep(1)
+            hosts[0].start_sshd()
+        assert run.ends() == 0, run.err
+    assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)
+    assert run.text().count("#@fabbench begin") == 1
+    assert (queued(hosts[0]), files(hosts[0])) == ([], [])
+
+
+def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    words = [*nccl(*SLOW), "--lost-after", "3"]
+    with standin(*hosts.hosts, ROW_S=0.7), going(hosts, words) as run:
+        run.until_rows(2)
+        job = the_job(hosts[0])
+        hosts[0].kill_sshd()
+        assert run.ends() == 4
+    assert f"Job {job} may still be there" in run.err
+    assert "scancel" in run.err
+    hosts[0].start_sshd()
+
+
+def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
+    """While ranks run: srun starts nothing without it."""
+    hosts = lab(3, fresh=True, slurm=True)
+    with standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+        run.until_rows(1)
+        pid = hosts[0].path("/run/slurm/slurmctld.pid").read_text().strip()
+        hosts[0].sh(["kill", "-STOP", pid])
+        run.until_rows(5)
+        hosts[0].sh(["kill", "-CONT", pid])
+        assert run.ends(150) == 0, run.err
+    assert sizes(the_log(hosts, "tcp")) == ALL
+    assert processes.eventually(lambda: queued(hosts[0]) == [], 20)
+
+
+def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
+    hosts = site(lab, 4)
+    words = [*pingpong("--no-efa", *PAIRS)]
+    with nothing_left(hosts), going(hosts, words) as one, hosts.popen([*words[:-1], f"{STORE}-2"]) as two:
+        assert one.ends() == 0, one.err
+        _, err = two.communicate(timeout=120)
+        assert two.returncode == 0, err
+    assert the_run(hosts).logs("tcp")[0].outcome is Outcome.OK
