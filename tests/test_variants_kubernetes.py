@@ -1,5 +1,6 @@
 """Variants in pods: folders of the image, other images on the same nodes, and what an image lacks."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from cluster import Cluster
 from cluster.images import NCCL, OLDER
 from fabbench.model import Outcome
-from kube_runs import Laptop
+from kube_runs import SIZES, Laptop
 
 pytestmark = pytest.mark.cluster
 
@@ -39,6 +40,18 @@ def test_variants_of_several_images_run_in_pods_of_their_own(laptop: Laptop) -> 
         logs = laptop.logs(name)
         assert [(log.outcome, log.facts["nccl"]) for log in logs] == [(Outcome.OK, version)] * 2
     assert f"old is /opt/nccl-2.21.5, image {OLDER}; new is image {NCCL}." in done.stdout
+
+
+def test_an_interrupt_while_pods_change_leaves_nothing(laptop: Laptop) -> None:
+    variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL}")
+    with laptop.nothing_left(), laptop.going(laptop.nccl(*variants)) as run:
+        run.until(lambda: len(laptop.rows()) == len(SIZES), 150)
+        first = laptop.pods()
+        run.until(lambda: laptop.pods() != first)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == 130, run.err
+    (log,) = laptop.logs("old")
+    assert log.outcome is Outcome.OK
 
 
 def test_what_an_image_lacks_is_said_before_anything_starts(laptop: Laptop) -> None:

@@ -69,6 +69,16 @@ def test_every_rank_finds_its_variants_library(site: Lab, mpi: Mpi) -> None:
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in plain." in done.stdout
 
 
+ODD = 'it\'s a "folder" $HOME; \\ *'
+
+
+def test_a_folder_may_have_any_name(site: Lab, mpi: Mpi) -> None:
+    folder = nccl_of(site, (0, 1), "2.21.5", ODD)
+    done = run(site, nccl(site, *FAST, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}", "plain=")))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert {log.facts["nccl"] for log in the_run(site).logs("odd")} == {"2.21.5"}
+
+
 def test_what_the_host_has_comes_after_it(site: Lab) -> None:
     """A LD_LIBRARY_PATH that ranks get otherwise stays, behind the variant's folders."""
     env = ("--env", "LD_LIBRARY_PATH=/tmp/nccl-2.21.5/lib")
@@ -206,6 +216,13 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> 
     (tmp_path / "out").write_text(done.stdout)
     compared = CliRunner().invoke(cli, ["compare", str(tmp_path / "out")])
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in other." in compared.stdout
+
+
+def test_a_folder_of_a_script_may_have_any_name(trusting: Lab, mpi: Mpi) -> None:
+    folder = nccl_of(trusting, (0, 1), "2.21.5", ODD)
+    done = script(trusting, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "nccl-library=22105" in done.stdout
 
 
 def test_a_script_looks_for_programs_in_a_variants_folders(trusting: Lab) -> None:
