@@ -228,7 +228,7 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
         "plain=S_TOKEN=x",
     )
     assert done.returncode == 0, done.stderr
-    assert f"Variant newer ({newer}): libfabric.so.1 from there." in done.stderr
+    assert f"Variant newer ({newer}): from there come libfabric.so.1." in done.stderr
     assert "pingpong on newer (tcp) and plain (tcp): 2 executions." in done.stderr
     assert f"- The columns are variants: newer is {newer}; plain is S_TOKEN=(redacted)." in done.stdout
     assert "- libfabric differs: " in done.stdout
@@ -254,7 +254,8 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
     variants = ("--variant", f"a={tmp_path}/a", "--variant", f"b={tmp_path}/b")
     done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *variants)
     assert done.returncode == 0, done.stderr
-    assert f"Variant a ({tmp_path}/a): no program, and no library that one is linked to.\n" in done.stderr
+    nothing = "no program, and no library that one is linked to"
+    assert f"Variant a ({tmp_path}/a): from there come {nothing}.\n" in done.stderr
     assert "a and b have other folders, and their logs state the same versions (libfabric " in done.stdout
 
 

@@ -178,7 +178,7 @@ def test_another_libfabric_on_the_hosts(site: Lab) -> None:
     with nothing_left(site):
         done = run(site, pingpong(site, *measured, *words("newer=/tmp/libfabric", "distribution=")))
     assert done.returncode == 0, done.stderr
-    assert "Variant newer (/tmp/libfabric): libfabric.so.1 from there." in done.stderr
+    assert "Variant newer (/tmp/libfabric): from there come libfabric.so.1." in done.stderr
     stored = the_run(site)
     (newer,), (plain,) = stored.logs("newer"), stored.logs("distribution")
     assert newer.facts["libfabric"] != plain.facts["libfabric"]

@@ -59,11 +59,9 @@ def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         without = [host.name for host in hosts if not host.own]
         if not hosts:
             continue
-        told = (
-            f"{', '.join(names)} from there" if names else "no program, and no library that one is linked to"
-        )
-        some = f"; nothing on {', '.join(without)}" if names and without else ""
-        yield f"Variant {variant.name} ({variant}): {told}{some}."
+        nothing = "no program, and no library that one is linked to"
+        some = f", but nothing on {', '.join(without)}" if names and without else ""
+        yield f"Variant {variant.name} ({variant}): from there come {', '.join(names) or nothing}{some}."
 
 
 def programs(needs: Needs) -> tuple[str, ...]:
