@@ -57,6 +57,8 @@ MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
         ),
         (("known",), Variant(name="known", interface="eth1")),
         (("known", "known=A=1"), Variant(name="known", interface="eth1", env={"A": "1"})),
+        (("known=A=1", "known"), Variant(name="known", interface="eth1", env={"A": "1"})),
+        (("known=A=1",), Variant(name="known", env={"A": "1"})),
     ],
 )
 def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:

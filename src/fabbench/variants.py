@@ -138,15 +138,16 @@ def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[V
     """
     found: dict[str, Variant] = {}
     for text in texts:
-        name, equals, rest = text.partition("=")
+        name, equals, _ = text.partition("=")
         check_name(name)
-        if equals:
-            found[name] = _added(found.get(name, Variant(name=name)), rest, text)
-        elif name in known:
-            found[name] = known[name]
-        else:
+        if not equals and name not in known:
             listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
             raise RequestError(f"Nothing says what the variant {name} is: {listed}.", hint=_HINT)
+        found.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if equals:
+            found[name] = _added(found[name], rest, text)
     return tuple(found.values())
 
 
