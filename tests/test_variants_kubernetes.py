@@ -61,3 +61,19 @@ def test_what_an_image_lacks_is_said_before_anything_starts(laptop: Laptop) -> N
     assert (done.returncode, done.stdout) == (3, "")
     assert "With the variant new: There is no folder /opt/nccl-2.21.5 on " in done.stderr
     assert "execution" not in done.stderr
+
+
+def test_variants_of_an_mpijob(mpijobs: Cluster, namespace: str, tmp_path: Path) -> None:
+    """In the launcher's script; the folder is looked for in the workers."""
+    laptop = Laptop(mpijobs, namespace, tmp_path)
+    laptop.launcher = "mpijob"
+    variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")
+    with laptop.nothing_left():
+        done = laptop.call(laptop.nccl("--image", OLDER, *variants))
+    assert done.returncode == 0, done.stderr
+    versions = {name: laptop.logs(name)[0].facts["nccl"] for name in ("old", "plain")}
+    assert versions == {"old": "2.21.5", "plain": "2.28.9"}
+    with laptop.nothing_left():
+        done = laptop.call(laptop.nccl(*variants))
+    assert done.returncode in {3, 4}
+    assert "There is no folder /opt/nccl-2.21.5 on " in done.stdout + done.stderr
