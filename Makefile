@@ -2,7 +2,7 @@
 # SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-cluster test-nodes lint docs reference bench score clean
+.PHONY: help demo test test-slow test-cluster test-nodes test-sky lint docs reference bench score clean
 
 help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
@@ -10,12 +10,13 @@ help:
 	@echo 'make test-slow  run the tests that take their time: faults of hosts'
 	@echo 'make test-cluster  run the tests on a Kubernetes cluster of this machine (first compiles it: minutes)'
 	@echo 'make test-nodes  run the tests with many played nodes; wants a machine with nothing else to do'
+	@echo 'make test-sky  run the tests with SkyPilot, of which it first installs half a gigabyte'
 	@echo 'make lint   ruff and mypy'
 	@echo 'make docs   check the documentation against the program'
 	@echo 'make reference  write docs/cli.md anew from the program'
 	@echo 'make bench  measure fabbench itself: start-up, parsers, checks'
 	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
-	@echo 'make clean  remove .venv, .lab, .cluster and what tools cached; keeps fabbench-runs/'
+	@echo 'make clean  remove .venv, .lab, .cluster, .sky and what tools cached; keeps fabbench-runs/'
 
 demo:
 	@setup/prepare run
@@ -42,6 +43,11 @@ test-nodes:
 	@setup/cluster kwok
 	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m kwok $(ARGS)
 
+test-sky:
+	@setup/prepare dev
+	@setup/sky
+	FABBENCH_REQUIRE_SKY=yes .venv/bin/python -m pytest -m sky $(ARGS)
+
 lint:
 	@setup/prepare dev
 	.venv/bin/ruff check .
@@ -65,5 +71,5 @@ score:
 	.venv/bin/python tests/score.py $(LOGS)
 
 clean:
-	rm -rf .venv .lab .cluster .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .lab .cluster .sky .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,8 +4,9 @@ from hypothesis import HealthCheck, settings
 
 from cluster_nodes import cluster, kwok, mpijobs, namespace
 from lab_hosts import lab, mpi
+from sky_lab import skypilot
 
-__all__ = ["cluster", "kwok", "lab", "mpi", "mpijobs", "namespace"]
+__all__ = ["cluster", "kwok", "lab", "mpi", "mpijobs", "namespace", "skypilot"]
 
 # No test may fail because the machine is busy.
 settings.register_profile("fabbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])

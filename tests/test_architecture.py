@@ -50,7 +50,7 @@ IMPURE = {
 }
 """What the two lower layers do without: they compute, and touch nothing."""
 
-SLOW = ("pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml")
+SLOW = ("pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky")
 
 
 def modules() -> list[str]:

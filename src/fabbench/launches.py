@@ -19,7 +19,7 @@ _FAILURES = re.compile(
     r"|^(?:bash|sh|/bin/sh|-bash): .*(?:command not found|No such file or directory|not found)$"
     r"|^(?:env|stdbuf): .+: (?:No such file or directory|Permission denied)$"
     r"|=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"
-    r"|^fabbench: The script was stopped by "
+    r"|^fabbench: (?:The script was stopped by |SkyPilot ended job )"
 )
 _TIMEOUT = re.compile(
     r"The user-provided time limit for job execution has been reached"

@@ -153,7 +153,7 @@ where = (
         type=click.FloatRange(1),
         metavar="SECONDS",
         help="Give up pods that are not ready after so long, 300 if not given; a job of Slurm's that has not "
-        "started, never if not given.",
+        "started, and a cluster of SkyPilot's that is not up, never if not given.",
     ),
     click.option(
         "--infra",

@@ -229,8 +229,8 @@ TARGET = Section((
     Key(
         "start-timeout",
         Whole(1, 86400),
-        "Seconds to wait until pods are ready, or a job of Slurm's starts.",
-        (*_PODS, *_SLURM),
+        "Seconds to wait until pods are ready, a job of Slurm's starts, or a cluster of SkyPilot's is up.",
+        (*_PODS, *_SLURM, *_SKY),
     ),
     Key("login", Text("the name of a host", _WORD), "Login node, as ssh knows it; else this one.", _SLURM),
     Key("partition", Text("a partition", _WORD), "Slurm's partition, not its default one.", _SLURM),

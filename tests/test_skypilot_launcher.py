@@ -1,0 +1,224 @@
+"""The launcher skypilot beside a stand-in for SkyPilot's library (tests/standin_sky), which has faults."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fabbench.skyapi.ending import ended, failed, own
+from fabbench.store import StoredRun, runs
+from lab import processes
+from lab.layout import ROOT
+
+ONE = ("--infra", "k8s", "--nodes", "1", "--fabric", "tcp", "--size", "64", "--iterations", "200")
+local = pytest.mark.local
+
+
+@dataclass(frozen=True)
+class Sky:
+    """fabbench beside a SkyPilot that is played."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        (self.folder / "sky").mkdir()
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.folder / "sky/calls").read_text().splitlines()
+
+    def let(self, name: str, text: str = "yes") -> None:
+        (self.folder / "sky" / name).write_text(text)
+
+    def argv(self, *words: str) -> list[str]:
+        bin_dir = ("--bin-dir", "/usr/bin") if words[0] == "run" else ()
+        return [sys.executable, "-m", "fabbench", *words, "--on", "skypilot", *bin_dir]
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
+        path = f"{ROOT / 'tests/standin_sky'}:{ROOT / 'src'}"
+        told = {"PYTHONPATH": path, "SKY_STANDIN": str(self.folder / "sky"), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**kept, **told, "FABBENCH_STORE": str(self.folder / "store")}
+
+    def run(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            self.argv("run", "pingpong", *ONE, "--cluster-name", "c", *words),
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def log(self) -> str:
+        run = StoredRun(next(runs(self.folder / "store")))
+        (log,) = run.logs("tcp")
+        return f"{log.outcome}: {log.reason}"
+
+
+@pytest.fixture
+def sky(tmp_path: Path) -> Sky:
+    return Sky(tmp_path)
+
+
+@local
+def test_the_first_trial_launches_and_the_others_are_jobs(sky: Sky) -> None:
+    done = sky.run("--repeat", "3", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    assert "SkyPilot says something" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert sky.calls == [
+        "launch c down=True idle_minutes_to_autostop=10",
+        "logs c 1",
+        "exec c 001-tcp-r2",
+        "logs c 2",
+        "exec c 002-tcp-r3",
+        "logs c 3",
+        "down c",
+    ]
+
+
+@local
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        (("--keep",), ""),
+        (("--keep", "--idle-minutes", "30"), " down=True idle_minutes_to_autostop=30"),
+    ],
+)
+def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options: str) -> None:
+    done = sky.run(*words)
+    assert done.returncode == 0, done.stderr
+    assert sky.calls == [f"launch c{options}", "logs c 1"]
+    assert "sky down c tears it down" in done.stderr
+
+
+@local
+def test_a_cluster_that_was_there_stays(sky: Sky) -> None:
+    sky.let("cluster", "c")
+    assert sky.run().returncode == 0
+    assert "down c" not in sky.calls
+
+
+@local
+def test_a_log_that_breaks_off_goes_on_where_it_was(sky: Sky) -> None:
+    sky.let("break", "5")
+    done = sky.run()
+    assert (done.returncode, sky.log()) == (0, "ok: None"), done.stderr
+    assert sky.calls.count("logs c 1") == 2
+
+
+@local
+def test_a_log_without_its_last_line_is_asked_for_its_end(sky: Sky) -> None:
+    sky.let("mute")
+    assert (sky.run().returncode, sky.log()) == (0, "ok: None")
+    assert "job_status c" in sky.calls
+
+
+@local
+def test_a_script_that_cannot_start_is_a_failed_execution_with_its_reason(sky: Sky) -> None:
+    done = sky.run("--nodes", "2")
+    assert done.returncode == 4
+    why = "fabbench: This needs 2 hosts, and there are 1: 127.0.0.1."
+    told = "The launcher reported: fabbench: SkyPilot ended job 1 as FAILED"
+    assert sky.log() == f"failed: {told}: {why}"
+    assert sky.calls[-1] == "down c"
+
+
+@local
+def test_machines_that_are_not_to_be_had(sky: Sky) -> None:
+    sky.let("launch", "No resource satisfying\n  8x H100 on Kubernetes.")
+    done = sky.run()
+    assert done.returncode == 3
+    said = "Error: The cluster c cannot be launched: No resource satisfying 8x H100 on Kubernetes.\n"
+    assert said in done.stderr
+    assert sky.calls[-1] == "down c"
+
+
+@local
+@pytest.mark.parametrize(("times", "status"), [(2, 0), (3, 3)])
+def test_tearing_down_is_tried_again_and_what_is_left_is_said(sky: Sky, times: int, status: int) -> None:
+    sky.let("down", str(times))
+    done = sky.run()
+    assert done.returncode == status, done.stderr
+    assert sky.calls.count("down c") == 3
+    left = "The cluster c could not be torn down: the cloud said no It may still be up."
+    assert (left in done.stderr) == bool(status)
+    assert ("sky down c" in done.stderr) == bool(status)
+
+
+@local
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> None:
+    sky.let("hang")
+    argv = sky.argv("run", "pingpong", *ONE, "--cluster-name", "c")
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(argv, env=sky.env, text=True, **pipes) as started:  # type: ignore[call-overload]
+        assert processes.eventually((sky.folder / "sky/calls").exists, 30)
+        started.send_signal(number)
+        _, errors = started.communicate(timeout=30)
+    assert started.returncode == 130
+    assert sky.calls[-2:] == ["api_cancel r1", "down c"]
+    assert "Tearing down the cluster c." in errors
+
+
+@local
+def test_a_launch_that_takes_too_long(sky: Sky) -> None:
+    sky.let("hang")
+    done = sky.run("--start-timeout", "1")
+    assert done.returncode == 3
+    assert "it was not up after 1 s" in done.stderr
+    assert sky.calls[-2:] == ["api_cancel r1", "down c"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        (("--host", "a"), 2, "SkyPilot chooses the machines"),
+        (("--infra", "slurm", "--idle-minutes", "5"), 2, "no idle clusters on Slurm"),
+        (("--infra", "gcp"), 2, "no tasks for SkyPilot on gcp"),
+        (("--fabric", "efa"), 3, "No instance type was named"),
+    ],
+)
+def test_what_makes_no_sense_launches_nothing(
+    sky: Sky, words: tuple[str, ...], status: int, told: str
+) -> None:
+    done = sky.run(*words)
+    assert done.returncode == status
+    assert told in done.stderr
+    assert not (sky.folder / "sky/calls").exists()
+
+
+def test_without_skypilot_it_is_said_what_to_install(sky: Sky) -> None:
+    env = {**sky.env, "PYTHONPATH": str(ROOT / "src")}
+    argv = sky.argv("run", "pingpong", *ONE)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "SkyPilot cannot be loaded: No module named 'sky'." in done.stderr
+    assert "pip install 'fabbench[sky]'" in done.stderr
+
+
+@pytest.mark.parametrize(("infra", "status", "seen"), [("k8s", 0, "enabled"), ("aws", 3, "not enabled")])
+def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, seen: str) -> None:
+    argv = sky.argv("check", "--infra", infra, "--format", "json")
+    done = subprocess.run(argv, env=sky.env, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    checks = {check["check"]: check["seen"] for check in json.loads(done.stdout)}
+    assert checks == {"library": "SkyPilot 0.0.", "place": f"{infra}: {seen}."}
+
+
+def test_the_end_of_a_job_is_read() -> None:
+    end = ended("✓ Job finished (status: FAILED_SETUP).")
+    assert end is not None
+    assert (end.status, end.fine) == ("FAILED_SETUP", False)
+    assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
+    assert own("└── Job started. Streaming logs...")
+    assert not own("fabbench: no")
+    assert failed(3, end, "") == "fabbench: SkyPilot ended job 3 as FAILED_SETUP."
