@@ -41,7 +41,7 @@ class SkyLab:
     def __init__(self, site: Lab, folder: Path) -> None:
         self.site, self.work = site, folder / "work"
         self.home, self.store = folder / "home", folder / "store"
-        for made in (self.home / ".slurm", self.home / ".sky", self.work):
+        for made in (self.home / ".slurm", self.home / ".sky", self.work, folder / "tmp"):
             made.mkdir(parents=True)
         key = site.folder / "laptop/lab_key"
         (self.home / ".slurm/config").write_text(_SSH.format(address=site[0].address, key=key))
@@ -53,6 +53,7 @@ class SkyLab:
             "PYTHONPATH": str(ROOT / "src"),
             "FABBENCH_STORE": str(self.store),
             "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            "TMPDIR": str(folder / "tmp"),
         }
 
     def sky(self, *words: str, check: bool = True) -> str:

@@ -17,6 +17,7 @@ from lab.layout import ROOT
 
 ONE = ("--infra", "k8s", "--nodes", "1", "--fabric", "tcp", "--size", "64", "--iterations", "200")
 local = pytest.mark.local
+slow = pytest.mark.slow
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ def test_the_first_trial_launches_and_the_others_are_jobs(sky: Sky) -> None:
 
 
 @local
+@slow
 @pytest.mark.parametrize(
     ("words", "options"),
     [
@@ -101,6 +103,7 @@ def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options:
 
 
 @local
+@slow
 def test_a_cluster_that_was_there_stays(sky: Sky) -> None:
     sky.let("cluster", "c")
     assert sky.run().returncode == 0
@@ -108,6 +111,7 @@ def test_a_cluster_that_was_there_stays(sky: Sky) -> None:
 
 
 @local
+@slow
 def test_a_log_that_breaks_off_goes_on_where_it_was(sky: Sky) -> None:
     sky.let("break", "5")
     done = sky.run()
@@ -116,6 +120,7 @@ def test_a_log_that_breaks_off_goes_on_where_it_was(sky: Sky) -> None:
 
 
 @local
+@slow
 def test_a_log_without_its_last_line_is_asked_for_its_end(sky: Sky) -> None:
     sky.let("mute")
     assert (sky.run().returncode, sky.log()) == (0, "ok: None")
@@ -123,6 +128,7 @@ def test_a_log_without_its_last_line_is_asked_for_its_end(sky: Sky) -> None:
 
 
 @local
+@slow
 def test_a_script_that_cannot_start_is_a_failed_execution_with_its_reason(sky: Sky) -> None:
     done = sky.run("--nodes", "2")
     assert done.returncode == 4
@@ -143,6 +149,7 @@ def test_machines_that_are_not_to_be_had(sky: Sky) -> None:
 
 
 @local
+@slow
 @pytest.mark.parametrize(("times", "status"), [(2, 0), (3, 3)])
 def test_tearing_down_is_tried_again_and_what_is_left_is_said(sky: Sky, times: int, status: int) -> None:
     sky.let("down", str(times))
@@ -155,6 +162,7 @@ def test_tearing_down_is_tried_again_and_what_is_left_is_said(sky: Sky, times: i
 
 
 @local
+@slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> None:
     sky.let("hang")
@@ -170,6 +178,7 @@ def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> 
 
 
 @local
+@slow
 def test_a_launch_that_takes_too_long(sky: Sky) -> None:
     sky.let("hang")
     done = sky.run("--start-timeout", "1")
