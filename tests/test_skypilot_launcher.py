@@ -37,7 +37,7 @@ class Sky:
         (self.folder / "sky" / name).write_text(text)
 
     def argv(self, *words: str) -> list[str]:
-        bin_dir = ("--bin-dir", "/usr/bin") if words[0] == "run" else ()
+        bin_dir = ("--bin-dir", "/usr/bin") if words[0] == "run" and "--bin-dir" not in words else ()
         return [sys.executable, "-m", "fabbench", *words, "--on", "skypilot", *bin_dir]
 
     @property
@@ -136,6 +136,14 @@ def test_a_script_that_cannot_start_is_a_failed_execution_with_its_reason(sky: S
     told = "The launcher reported: fabbench: SkyPilot ended job 1 as FAILED"
     assert sky.log() == f"failed: {told}: {why}"
     assert sky.calls[-1] == "down c"
+
+
+@local
+@slow
+def test_a_step_that_fails_is_one_failed_execution(sky: Sky) -> None:
+    done = sky.run("--bin-dir", "/nowhere")
+    assert done.returncode == 4
+    assert sky.log() == "failed: fi_pingpong ended with exit status 127 in step 64."
 
 
 @local

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 _FINE = "SUCCEEDED"
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
-_OWN = re.compile(r"[├└│✓⚙📋]|ERROR: Job \d+ failed|srun: |slurmstepd")
+_OWN = re.compile(r"[├└│✓⚙📋]")
+_ECHO = re.compile(r"ERROR: Job \d+ failed with return code|srun: error: .*: Exited with exit code \d+")
 
 
 class Ended(NamedTuple):
@@ -27,8 +28,13 @@ def ended(line: str) -> Ended | None:
 
 
 def own(line: str) -> bool:
-    """Whether a line is SkyPilot's, or Slurm's, and none of the job's."""
+    """Whether a line is SkyPilot's, and none of the job's."""
     return bool(_OWN.match(line.strip()))
+
+
+def echo(line: str) -> bool:
+    """Whether a line says no more than that the job's script ended as it did."""
+    return bool(_ECHO.match(line.strip()))
 
 
 def failed(number: int, end: Ended, last: str) -> str:

@@ -10,7 +10,7 @@ from fabbench.plan import Inventory
 from fabbench.prefixes import Prefixes
 from fabbench.rendering import Job, Rendering
 from fabbench.skyapi.cluster import Cluster
-from fabbench.skyapi.ending import failed, own
+from fabbench.skyapi.ending import echo, failed, own
 from fabbench.split import Split
 
 FILE = "task.yaml"
@@ -69,7 +69,9 @@ def _lines(cluster: Cluster, number: int) -> Generator[str, None, None]:
             text = cut(line)[0]
             marker = read_marker(text)
             told = told or bool(marker and marker.kind == "end" and marker.status != 0)
-            last = text if text.strip() and not own(text) else last
-            yield line
+            # Read as a launcher's words, it would be one more execution that failed.
+            if not echo(line):
+                last = text if text.strip() and not own(text) else last
+                yield line
     if not ended.fine and not told:
         yield failed(number, ended, last)

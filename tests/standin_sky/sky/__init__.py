@@ -118,6 +118,9 @@ def tail_logs(cluster_name: str, job_id: int, *, follow: bool, preload_content: 
             (_FOLDER / "break").unlink()
             raise ConnectionError("the stream broke")
         yield f"\x1b[36m(task, pid=1)\x1b[0m {line}\n"
+    if _ENDED[job_id]:
+        yield "srun: error: node0: task 0: Exited with exit code 4\n"
+        yield f"ERROR: \x1b[31mJob {job_id} failed with return code list:\x1b[0m [{_ENDED[job_id]}] \n"
     if not (_FOLDER / "mute").exists():
         yield f"\x1b[32m✓ Job finished (status: {_status(job_id).value}).\x1b[0m\n"
     yield None
