@@ -1,6 +1,7 @@
 """Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
 
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -181,7 +182,7 @@ def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
 def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
     """While ranks run: srun starts nothing without it."""
     hosts = lab(3, fresh=True, slurm=True)
-    with standin(*hosts.hosts, ROW_S=0.7), going(hosts, nccl(*SLOW)) as run:
+    with standin(*hosts.hosts, ROW_S=2.5), going(hosts, nccl(*SLOW)) as run:
         run.until_rows(1)
         pid = hosts[0].path("/run/slurm/slurmctld.pid").read_text().strip()
         hosts[0].sh(["kill", "-STOP", pid])
@@ -200,3 +201,24 @@ def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
         _, err = two.communicate(timeout=120)
         assert two.returncode == 0, err
     assert the_run(hosts).logs("tcp")[0].outcome is Outcome.OK
+
+
+def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
+    hosts = site(lab)
+    clean = [sys.executable, "-m", "fabbench", "clean", "--on", "slurm", "--login", "node0"]
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=5), taken(hosts[0], "-p", "one"):
+        with going(hosts, nccl(*SLOW)) as run:
+            run.until_rows(1)
+            run.process.kill()
+        job = the_job(hosts[0])
+        kept = hosts.run([*clean, "--yes"])
+        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [
+            ["RUN", "PARTITION"],
+            [job, "rest"],
+        ]
+        assert (kept.returncode, state(hosts[0], job)) == (0, "RUNNING")
+        assert hosts.run([*clean, "--all"]).returncode == 1
+        removed = hosts.run([*clean, "--all", "--yes"])
+        assert "Removed 1 run." in removed.stderr
+        assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED", 30)
+        assert "nothing of fabbench's in Slurm's queue on node0" in hosts.run(clean).stderr

@@ -14,7 +14,7 @@ from fabbench.slurm.refusals import refused
 
 RUNNING = (
     "JobId=4 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901756 "
-    "Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None"
+    "Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None "
     "Dependency=(null) Requeue=1 Restarts=0 "
     "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A SubmitTime=2026-11-21T19:29:24 "
     "EligibleTime=2026-11-21T19:29:24 AccrueTime=2026-11-21T19:29:24 StartTime=2026-11-21T19:29:25 "
@@ -227,6 +227,10 @@ def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
     said = "srun: error: Unable to create step for job 1: "
     assert failure(f"{said}More processors requested than permitted")
     assert failure(f"{said}Job/step already completing or completed") is None
+
+
+def test_a_slurm_without_pyxis_is_told() -> None:
+    assert failure("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
 
 
 def test_an_unknown_state_is_neither_waiting_nor_over() -> None:

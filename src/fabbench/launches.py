@@ -13,6 +13,7 @@ _FAILURES = re.compile(
     r"|ORTE (?:was unable to reliably start|has lost communication)|A daemon (?:.* )?failed to report back"
     r"|^(?:srun|sbatch|salloc|slurmstepd[^:]*): error: "
     r"(?!.*(?:Unable to create step(?!.*(?:More processors|not available|Invalid gen))|DUE TO TIME LIMIT))"
+    r"|^srun: unrecognized option "
     r"|^launch failed on |^start failed on "
     r"|^ssh: (?:connect to host|Could not resolve hostname)"
     r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"
@@ -29,7 +30,7 @@ _TIMEOUT = re.compile(
 _STATUS = re.compile(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
 _SIGNS = re.compile(
     r"slots|mpirun|prterun|orterun|mpiexec|ORTE|daemon|error|failed on|denied|verification|ssh|not found"
-    r"|No such file|Permission denied|BAD TERM|time limit|TIME LIMIT|exit status|^fabbench: "
+    r"|No such file|Permission denied|BAD TERM|time limit|TIME LIMIT|exit status|unrecognized|^fabbench: "
 )
 
 

@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "Compare runs and log files side by side, and gate on the result.",
     "runs": "List past runs.",
     "show": "Print a past run.",
-    "clean": "Remove what runs have left in a Kubernetes cluster.",
+    "clean": "Remove what runs have left in a Kubernetes cluster, or in Slurm's queue.",
     "config": "Show the targets and defaults of fabbench.yaml, and check it.",
 }
 """In the order in which `--help` lists them; each is the function `command` of the module of that name.

@@ -211,7 +211,7 @@ TARGET = Section((
         "How mpirun reaches the other hosts: with a key made for the run and removed after it, or as it is.",
         _SSH,
     ),
-    Key("lost-after", Whole(1, 86400), "Seconds after which a silent host is given up.", (*_SSH, *_PODS)),
+    Key("lost-after", Whole(1, 86400), "Seconds after which a silent host is given up.", (*_BY_SSH, *_PODS)),
     Key("nodes", Whole(1, 65536), "How many of the hosts are used (--nodes). All if not given."),
     Key("interface", Text("the name of an interface", _WORD), "Network interface of the hosts for TCP."),
     Key("bin-dirs", Texts("a list of folders"), "Folders on the hosts where programs are looked for first."),

@@ -1,7 +1,8 @@
 # Shows a job and what is new in its output: poll JOB FILE OFFSET LOOK
 # In base64, so that bytes can be counted: a connection that breaks goes on from where it was.
 if [ -n "$4" ]; then
-    scontrol show job -o "$1" 2>&1 | sed 's/^/job /'
+    # A controller that does not answer must not keep the output back.
+    timeout 8 scontrol show job -o "$1" 2>&1 | sed 's/^/job /'
 fi
 if [ -n "$2" ] && [ -e "$2" ]; then
     echo there
