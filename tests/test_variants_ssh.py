@@ -1,5 +1,6 @@
 """Variants over ssh and in scripts: real sshd and mpirun between hosts, and libraries that ranks find."""
 
+import json
 import re
 import statistics
 from collections.abc import Sequence
@@ -190,7 +191,12 @@ def test_another_libfabric_on_the_hosts(site: Lab) -> None:
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
     asked = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
-    rendered = CliRunner().invoke(cli, ["render", *asked, *more, "--as", "script"])
+    return rendered_and_run(site, *asked, *more)
+
+
+def rendered_and_run(site: Lab, *asked: str) -> "CompletedProcess[str]":
+    """Render a script, and run it on the first host."""
+    rendered = CliRunner().invoke(cli, ["render", *asked, "--as", "script"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
     return site[0].sh(["bash", str(HOME / "script"), "node0", "node1"], check=False, timeout=120)
@@ -223,6 +229,33 @@ def test_a_folder_of_a_script_may_have_any_name(trusting: Lab, mpi: Mpi) -> None
     done = script(trusting, "--mpirun", str(mpi.mpirun), *words(f"odd={folder}"))
     assert (done.returncode, done.stderr) == (0, "")
     assert "nccl-library=22105" in done.stdout
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "pingpong"])
+def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: str) -> None:
+    variants = words("fast=interface=fab0", "slow=interface=fab1")
+    if benchmark == "nccl":
+        done = script(trusting, "--mpirun", "/usr/bin/mpirun", *variants)
+    else:
+        asked = (
+            "--fabric",
+            "tcp",
+            "--bin-dir",
+            "/usr/bin",
+            "--size",
+            "64",
+            "--iterations",
+            "100",
+            "--repeat",
+            "2",
+        )
+        done = rendered_and_run(trusting, benchmark, *asked, *variants)
+    assert (done.returncode, done.stderr) == (0, "")
+    (tmp_path / "out").write_text(done.stdout)
+    compared = CliRunner().invoke(cli, ["compare", str(tmp_path / "out"), "--format", "json"])
+    fact = "interface" if benchmark == "nccl" else "domain"
+    found = {column["label"]: column["facts"][fact] for column in json.loads(compared.stdout)["columns"]}
+    assert found == {"fast": "fab0", "slow": "fab1"}
 
 
 def test_a_script_looks_for_programs_in_a_variants_folders(trusting: Lab) -> None:
