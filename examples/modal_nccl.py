@@ -218,20 +218,23 @@ everywhere() {
     return "$failed"
 }
 
-# Stops where a host lacks one of these folders.
-require_folders() {
+# Stops where a host lacks one of these: folders, which end in a slash, and programs.
+require() {
     local told
     # shellcheck disable=SC2016 # text for another shell
     by=$through everywhere sh -c 'lacks=
-        for folder; do
-            [ -d "$folder" ] || { echo "There is no folder $folder on $(uname -n)."; lacks=yes; }
-        done
-        [ -z "$lacks" ]' sh "$@" >"$base/folders" || {
+        for path; do
+            case $path in
+            */) [ -d "$path" ] || lacks="There is no folder ${path%/} on $(uname -n)." ;;
+            *) [ -x "$path" ] || lacks="There is no $path on $(uname -n); --bin-dir names another folder." ;;
+            esac
+            [ -z "$lacks" ] || { echo "$lacks"; exit 1; }
+        done' sh "$@" >"$base/required" || {
         # srun says more, and it is not what matters; without ssh there is nothing else.
-        told=$(grep '^There is no folder ' "$base/folders" || cat "$base/folders")
+        told=$(grep '^There is no ' "$base/required" || cat "$base/required")
         stop 3 "${told//$'\n'/ } Nothing was started."
     }
-    rm -f "$base/folders"
+    rm -f "$base/required"
 }
 
 # Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…
@@ -664,6 +667,7 @@ trap 'signal=TERM number_of_signal=15' TERM
 trap 'signal=INT number_of_signal=2' INT
 trap 'signal=HUP number_of_signal=1' HUP
 
+require /opt/nccl-tests/build/all_reduce_perf
 trial 000-efa-r1 efa steps_1
 trial 001-tcp-r1 tcp steps_2
 trial 002-tcp-r2 tcp steps_2

@@ -82,6 +82,17 @@ def test_too_few_hosts(lab: Labs) -> None:
     assert "needs 2 hosts, and there are 1: node0" in done.stderr
 
 
+def test_a_host_that_lacks_a_program_stops_it_before_anything_starts(lab: Labs) -> None:
+    site = lab(2, trust=True, fresh=True)
+    program = "/tmp/ours"
+    site[0].sh(["cp", "/usr/bin/fi_pingpong", program])
+    done = run(site, pingpong("tcp"), Way(hosts=WAY.hosts, programs={"fi_pingpong": program}))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        f"fabbench: There is no {program} on node1; --bin-dir names another folder. Nothing was started.\n"
+    )
+
+
 @pytest.mark.parametrize("reach", [Reach.SSH, Reach.MPIRUN])
 def test_words_and_environment_arrive_whole(lab: Labs, reach: Reach) -> None:
     """On this host and on the other one, as ranks and as sides of a pair."""

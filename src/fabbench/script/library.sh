@@ -47,20 +47,23 @@ everywhere() {
     return "$failed"
 }
 
-# Stops where a host lacks one of these folders.
-require_folders() {
+# Stops where a host lacks one of these: folders, which end in a slash, and programs.
+require() {
     local told
     # shellcheck disable=SC2016 # text for another shell
     by=$through everywhere sh -c 'lacks=
-        for folder; do
-            [ -d "$folder" ] || { echo "There is no folder $folder on $(uname -n)."; lacks=yes; }
-        done
-        [ -z "$lacks" ]' sh "$@" >"$base/folders" || {
+        for path; do
+            case $path in
+            */) [ -d "$path" ] || lacks="There is no folder ${path%/} on $(uname -n)." ;;
+            *) [ -x "$path" ] || lacks="There is no $path on $(uname -n); --bin-dir names another folder." ;;
+            esac
+            [ -z "$lacks" ] || { echo "$lacks"; exit 1; }
+        done' sh "$@" >"$base/required" || {
         # srun says more, and it is not what matters; without ssh there is nothing else.
-        told=$(grep '^There is no folder ' "$base/folders" || cat "$base/folders")
+        told=$(grep '^There is no ' "$base/required" || cat "$base/required")
         stop 3 "${told//$'\n'/ } Nothing was started."
     }
-    rm -f "$base/folders"
+    rm -f "$base/required"
 }
 
 # Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…

@@ -57,6 +57,7 @@ class Steps:
         """Text → the variable that has it."""
         self._launches: dict[str, str] = {}
         """Body → the function that starts mpirun."""
+        self._paths = _paths(plan, way)
         bodies: dict[str, str] = {}
         self.functions: list[str] = []
         """For each trial its function."""
@@ -83,15 +84,16 @@ class Steps:
         yield from self._bodies
 
     def required(self) -> str:
-        """Give the lines that stop the script where a host lacks a folder of a variant."""
+        """Give the lines that stop the script where a host lacks a program, or a folder of a variant."""
         text = ""
         several = len(self._usual.insides) > 1
-        wanted = {name: own.folders for name, own in self._usual.variants.items() if own.folders}
-        if wanted and not several:
+        wanted = {name: own.folders for name, own in self._usual.variants.items() if own.folders or several}
+        if not several:
             wanted = {"": tuple(dict.fromkeys(chain.from_iterable(wanted.values())))}
         for name, folders in wanted.items():
             text += _container(self._usual.of(name), "") if several else ""
-            text += line(("require_folders", *folders), indent="") + "\n"
+            words = (*(f"{folder}/" for folder in folders), *self._paths.get(name if several else "", ()))
+            text += line(("require", *words), indent="") + "\n" if words else ""
         return text
 
     # ------------------------------------------------------------ one trial
@@ -213,6 +215,19 @@ class Steps:
             programs=self._way.programs,
             env={"FABBENCH_JOB": variable("token"), **self._way.env},
         )
+
+
+def _paths(plan: Plan, way: Way) -> Mapping[str, tuple[str, ...]]:
+    """Give the paths of programs that are known: variant → those that its arms start, and all for no name."""
+    known = {path for path in way.programs.values() if path.startswith("/")}
+    found: dict[str, dict[str, None]] = {"": {}}
+    for trial in plan.trials:
+        for command in chain.from_iterable(step.commands for step in trial.steps):
+            words = (way.programs.get(command.argv[0], ""), *command.argv)
+            own = dict.fromkeys(word for word in words if word in known)
+            found.setdefault(trial.arm.variant, {}).update(own)
+            found[""].update(own)
+    return {variant: tuple(paths) for variant, paths in found.items()}
 
 
 def _container(way: Way, indent: str) -> str:
