@@ -138,6 +138,19 @@ def test_the_fabric_that_all_variants_have() -> None:
         planned(AB, variants=(ONE, TWO), two=without)
 
 
+def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> None:
+    def made(variant: Variant) -> Plan:
+        where = Where(target="t", launcher="own", variants=(variant,))
+        request = Request(benchmark="pingpong", target="t", where=where, fabrics=("tcp",))
+        found = Inventory(target="t", hosts=(Host(name="a", providers=TCP), Host(name="b", providers=TCP)))
+        return plan(request, found, PingpongWork(sizes=(64,)))
+
+    (trial,) = made(Variant(name="big", env={"FI_TCP_BUFFER": "1"})).trials
+    assert trial.steps[0].commands[0].env["FI_TCP_BUFFER"] == "1"
+    with pytest.raises(RequestError, match=r"t does not look for what the variant one names \(/opt/one\)"):
+        made(ONE)
+
+
 def test_commands_are_those_that_the_variant_sees() -> None:
     own = Host(
         name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a"

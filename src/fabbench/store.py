@@ -28,7 +28,7 @@ from fabbench.judge import judge
 from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
 from fabbench.plan import Inventory, Request
 from fabbench.redaction import redacted
-from fabbench.variants import AS_IT_IS, Variant, from_settings, named
+from fabbench.variants import AS_IT_IS, Variant, named
 
 DEFAULT = Path("fabbench-runs")
 STOPPED = "fabbench was stopped before this execution ended."
@@ -123,7 +123,7 @@ class StoredRun:
         self.benchmark = str(self.request.get("benchmark", ""))
         self.arms = tuple(Arm(**arm) for arm in document.get("arms", ()))
         stored = (self.request.get("where") or {}).get("variants", ())
-        self.variants = {each["name"]: from_settings(each["name"], each) for each in stored}
+        self.variants = {each["name"]: Variant(**{**each, "paths": tuple(each["paths"])}) for each in stored}
         """What the arms' variants are, by name."""
 
     def variant(self, arm: Arm) -> Variant:

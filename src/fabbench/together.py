@@ -100,9 +100,8 @@ class Pairs:
                 yield from self._run(session, deadline)
                 yield from self._rest()
                 return
-        program = self._steps[0].commands[0].argv[0]
         raise MachineError(
-            f"No free TCP port was found for {program} in {_PORTS_TRIED} attempts.",
+            f"No free TCP port was found for {self._steps[0].label} in {_PORTS_TRIED} attempts.",
             hint="Something on this machine takes every port as soon as it is free.",
         )
 
