@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from fabbench.errors import MachineError, RequestError
 from fabbench.markers import begin, end, tag
 from fabbench.model import Arm, Command, Ending, Outcome, Plan, Proof, Shape, Step, Trial
-from fabbench.plan import Host, Inventory, Request
+from fabbench.plan import Host, Inventory, Request, Where
 from fabbench.store import RunWriter, StoredRun, open_run, runs
+from fabbench.variants import Variant
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
 ROW = "64      10      =10      1.2k        0.00s     21.33       3.00       0.33"
@@ -173,3 +175,17 @@ def test_a_store_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MachineError, match="cannot be written: Not a directory"):
         begun(tmp_path / "file" / "store", plan_of("a"))
+
+
+def test_secrets_are_in_nothing_that_is_kept(tmp_path: Path) -> None:
+    """The request's own, those of variants, and both in what was submitted."""
+    own = Variant(name="own", env={"MY_PASSWORD": "it's hunter2"})
+    where = Where(target="t", launcher="slurm", env=ENV, variants=(own,))
+    request = Request(benchmark="pingpong", target="t", where=where, env=ENV)
+    writer = RunWriter(tmp_path, request, Inventory(target="t", hosts=()), plan_of("own"))
+    words = [f"{name}={value}" for name, value in {**ENV, **own.env}.items()]
+    writer.rendered({"job": shlex.join(words)})
+    kept = (writer.path / "rendered/job").read_text()
+    assert "MONKEY=banana" in kept
+    assert "hunter2" not in kept + (writer.path / "request.json").read_text()
+    assert kept.count("(redacted)") == 3

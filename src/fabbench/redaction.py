@@ -13,6 +13,14 @@ def shown(name: str, value: str) -> str:
     return REDACTED if _SECRET.search(name) else value
 
 
+def hidden(text: str, env: Mapping[str, str]) -> str:
+    """Take the secret ones of these variables out of a document, in which they stand as ``NAME=VALUE``."""
+    for name, value in filter(all, env.items()):
+        for written in (value, value.replace("'", "'\"'\"'")):
+            text = text.replace(f"{name}={written}", f"{name}={shown(name, written)}")
+    return text
+
+
 def redacted(value: Any) -> Any:
     """Take the values of environment variables with secret names out of a document."""
     if isinstance(value, Mapping):

@@ -27,7 +27,7 @@ from fabbench.files import parse_file
 from fabbench.judge import judge
 from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
 from fabbench.plan import Inventory, Request
-from fabbench.redaction import redacted
+from fabbench.redaction import hidden, redacted
 from fabbench.variants import AS_IT_IS, Variant, named
 
 DEFAULT = Path("fabbench-runs")
@@ -47,6 +47,7 @@ class RunWriter:
         self.id = secrets.token_hex(3)
         self.variants = {arm.label: named(request.variants, arm.variant) for arm in plan.arms}
         """Arm label → its variant."""
+        self._envs = [request.env, *(variant.env for variant in request.variants)]
         created = time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
         self.path = (store / name).absolute()
@@ -70,11 +71,13 @@ class RunWriter:
             raise unwritable(self.path, error) from error
 
     def rendered(self, documents: Mapping[str, str]) -> None:
-        """Write what was rendered for this run: name → text. No folder where there is nothing."""
+        """Write what was rendered for this run: name → text, without secrets. No folder for nothing."""
         folder = self.path / "rendered"
         try:
             for name, text in documents.items():
                 folder.mkdir(exist_ok=True)
+                for env in self._envs:
+                    text = hidden(text, env)  # noqa: PLW2901 - the same text, without secrets
                 (folder / name).write_text(text, "utf-8")
         except OSError as error:
             raise unwritable(folder, error) from error
