@@ -316,12 +316,15 @@ NVSHMEM = (
 
 def test_a_script_looks_for_programs_when_it_runs() -> None:
     script = rendered(*NVSHMEM, "--as", "script")
-    assert "\nrequire_folders /opt/nvshmem-3.5.21 /opt/nvshmem-patched\n" in script
+    assert "\nrequire /opt/nvshmem-3.5.21/ /opt/nvshmem-patched/\n" in script
     assert "/opt/nvshmem-patched/bin/perftest/device/coll:" in script
     assert ":/opt/nvshmem/bin/perftest/device/coll " in script
     assert "trial 001-patched-r1 patched steps_2\n" in script
-    # Nothing of all this where there are no variants.
-    assert "require_folders /" not in rendered(*NVSHMEM[:6], "--as", "script")
+    # Where a variant has no folders the program is known.
+    program = "/opt/nvshmem/bin/perftest/device/coll/alltoall_latency"
+    mixed = rendered(*NVSHMEM[:6], "--variant", "a=/opt/a", "--variant", "plain=", "--as", "script")
+    assert f"\nrequire /opt/a/ {program}\n" in mixed
+    assert f"\nrequire {program}\n" in rendered(*NVSHMEM[:6], "--as", "script")
 
 
 def test_each_variant_has_its_mpirun_in_a_script() -> None:
@@ -345,7 +348,7 @@ def test_srun_starts_no_mpirun() -> None:
 
 def test_an_mpijob_has_the_variants_in_its_script() -> None:
     (job,) = yaml.safe_load_all(rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1"))
-    assert "require_folders /opt/nvshmem-3.5.21" in json.dumps(job)
+    assert "require /opt/nvshmem-3.5.21/" in json.dumps(job)
 
 
 def test_a_batch_script_starts_each_variant_in_its_container() -> None:
@@ -358,7 +361,7 @@ def test_a_batch_script_starts_each_variant_in_its_container() -> None:
     ]
     assert containers == [
         *(("    ", way) for way in (*wanted, "reach")),
-        ("", wanted[1]),
+        *(("", way) for way in (*wanted, "reach")),
     ]
     assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
 

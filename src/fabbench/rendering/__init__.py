@@ -52,7 +52,9 @@ class Job:
         elif not self.request.variants:
             more["inside"] = inside("")
         first = self.inventory.hosts[0]
-        usual: dict[str, Any] = {"programs": first.programs, "interface": first.interface}
+        views = (host.programs for _, host in self.inventory.views())
+        programs = {name: path for each in views for name, path in each.items()}
+        usual: dict[str, Any] = {"programs": programs, "interface": first.interface}
         if first.mpi is not None:
             usual["mpirun"] = first.mpi.program
         usual["variants"] = {each.name: self._otherwise(each, inside) for each in self.request.variants}
