@@ -6,7 +6,7 @@ import pytest
 
 from fabbench.model import Outcome
 from fabbench.store import StoredRun, runs
-from lab import Lab
+from lab import HOME, Lab
 from lab_hosts import STANDIN, Labs
 from slurm_runs import (
     PAIRS,
@@ -99,7 +99,7 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
         (("--constraint", "h100"), "No node has what is asked for: Invalid feature specification."),
         (("--partition", "short"), "The partition short cannot give it what it asks for (PartitionConfig)"),
         (("--partition", "short", "--time", "5"), "(Partition"),
-        (("--chdir", "/dev/null/x"), "Job"),
+        (("--chdir", "/nowhere"), "could not write its output"),
     ],
 )
 def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said: str) -> None:
@@ -158,6 +158,15 @@ def read(hosts: Lab) -> str:
     """The log of the newest run's only execution."""
     (file,) = the_run(hosts).path.glob("exec/*/output.log")
     return file.read_text()
+
+
+def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
+    hosts = lab(3, slurm=True, homes="own")
+    done = run(hosts, nccl("--no-efa", "--partition", "rest"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"ran on node[1-2], and its output {HOME}/fabbench-1.out is not seen on node0" in done.stderr
+    assert "--chdir FOLDER" in done.stderr
+    hosts[1].path(HOME / "fabbench-1.out").unlink()
 
 
 def test_nodes_can_be_named(lab: Labs) -> None:

@@ -67,7 +67,8 @@ def test_a_job_that_runs() -> None:
     found = job_state(RUNNING)
     assert (found.id, found.state, found.partition, found.nodes) == ("4", "RUNNING", "urgent", "node0")
     assert (found.runs, found.pending, found.over, found.status) == (True, False, False, None)
-    assert found.output == "/root/slurm-4.out"
+    assert (found.output, found.ran_s) == ("/root/slurm-4.out", 3)
+    assert job_state(job(RunTime="1-01:02:03")).ran_s == 3723
     assert job_state(job(StdOut="/root/fabbench-%j.out")).output == "/root/fabbench-4.out"
 
 
@@ -90,6 +91,7 @@ def test_a_job_that_slurm_has_forgotten() -> None:
         ("FAILED", "0:11", "ended by signal 11"),
         ("COMPLETED", "3:0", "ended with status 3"),
         ("REVOKED", "0:0", "ended in REVOKED"),
+        ("FAILED", "0:53", "could not write its output /root/slurm-4.out on node0"),
     ],
 )
 def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:

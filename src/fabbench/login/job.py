@@ -12,7 +12,7 @@ from fabbench.errors import MachineError
 from fabbench.login.way import Login
 from fabbench.pipes import Lines
 from fabbench.remote.connection import LostError
-from fabbench.slurm.jobs import JobState, explain_end, gone, job_state
+from fabbench.slurm.jobs import SHARE, JobState, explain_end, gone, job_state
 from fabbench.slurm.pending import explain_pending
 from fabbench.slurm.refusals import refused
 
@@ -24,6 +24,7 @@ _SELDOM_S = 10.0
 """While output comes, Slurm's controller is left alone."""
 _UNSEEN_S = 60.0
 _SETTLE_S = 1.0
+_LATE_S = 15.0
 _POLITE_S = 20.0
 """How long a script may take to clean up after it was asked to end."""
 _END_S = 120.0
@@ -136,7 +137,8 @@ class Submitted:
                 self._last = line or self._last
                 yield line
             if self._over and not poll.data:
-                if settled:
+                # A file system over a network may show the output some time later.
+                if settled and (poll.there or now - looked > _LATE_S):
                     break
                 settled = True
             else:
@@ -208,14 +210,15 @@ class Submitted:
 
     def _require_output(self, poll: _Poll) -> None:
         """Raise MachineError where the job has run for some time, and nothing is seen of its output."""
-        run = self.job.run_time.split(":")
-        ran_s = sum(int(part) * 60**place for place, part in enumerate(reversed(run))) if len(run) == 3 else 0
-        if not poll.there and not self._offset and ran_s > _UNSEEN_S and run[0].isdecimal():
-            raise MachineError(
-                f"Job {self.job.id} runs on {self.job.nodes}, and its output {self.job.output} is not seen "
-                f"on {self._login.name}.",
-                hint="Name a folder that the login node and all nodes share: --chdir FOLDER.",
-            )
+        if not poll.there and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
+            raise self._unseen()
+
+    def _unseen(self) -> MachineError:
+        return MachineError(
+            f"Job {self.job.id} ran on {self.job.nodes}, and its output {self.job.output} is not seen "
+            f"on {self._login.name}.",
+            hint=SHARE,
+        )
 
     # ------------------------------------------------------------ its end
 
@@ -224,6 +227,8 @@ class Submitted:
         why = explain_end(self.job, self._last) if not self._gone else None
         if why is not None:
             raise MachineError(why.text, hint=why.advice)
+        if not self._offset and not self._gone:
+            raise self._unseen()
 
     def end(self) -> str:
         """Cancel the job, wait until it is gone, and remove its files. Gives a sentence if it is not."""

@@ -16,6 +16,8 @@ _ENDED = frozenset(
 _RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
 _OWN_STATUSES = frozenset({0, 4})
 """Of a script that came to its end: what its steps did, their markers say."""
+_NO_OUTPUT = 53
+"""The signal that Slurm names where the output file cannot be written (slurmd's req.c)."""
 _WARNED = 138
 """128 and SIGUSR1, which Slurm sends some time before the limit."""
 _GONE = re.compile(r"Invalid job id")
@@ -46,6 +48,13 @@ class JobState:
     comment: str = ""
     folder: str = ""
     """Where the script runs."""
+
+    @property
+    def ran_s(self) -> int:
+        """For how many seconds it has run, days apart."""
+        parts = self.run_time.rpartition("-")[2].split(":")
+        numbers = [int(part) for part in parts if part.isdecimal()]
+        return sum(number * 60**place for place, number in enumerate(reversed(numbers)))
 
     @property
     def over(self) -> bool:
@@ -99,6 +108,9 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.state == "TIMEOUT" or job.status == _WARNED:
         text = f"{name} came to its time limit of {job.limit}."
         return Explanation(code="timeout", text=text, advice=_LIMIT)
+    if job.signal == _NO_OUTPUT:
+        text = f"{name} could not write its output {job.output} on {job.nodes or 'its nodes'}."
+        return Explanation(code="output", text=text, advice=SHARE)
     told = f" Its last line: {brief(last)}." if last else ""
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
     if job.state == "FAILED" and job.status == 3:
@@ -109,6 +121,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     return Explanation(code=code, text=f"{name} {text}.{said}{told}", advice=advice)
 
 
+SHARE = "Name a folder that the login node and all nodes share: --chdir FOLDER."
 _LIMIT = "Give it more with --time, or measure less."
 _NODE = "See scontrol show node, and leave the node out: --constraint, or another partition."
 _ENDS = {
