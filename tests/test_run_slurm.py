@@ -23,7 +23,7 @@ from slurm_runs import (
     taken,
     the_job,
 )
-from ssh_runs import STORE, the_run
+from ssh_runs import STORE, argv, the_run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp")
@@ -109,6 +109,15 @@ def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said
     assert (done.returncode, done.stdout) == (3, "")
     assert said in done.stderr
     assert "Hint: " in done.stderr
+
+
+def test_devices_have_to_be_named(lab: Labs) -> None:
+    words = [*argv("run", "perftest", "--on", "slurm", "--login", "node0"), "--efa", "--no-gres"]
+    typed = [*words, "--instance-type", "p5.48xlarge", "--bin-dir", "/nowhere"]
+    nameless = run(site(lab), typed)
+    assert (nameless.returncode, "has to name each device" in nameless.stderr) == (2, True)
+    named = run(site(lab), [*typed, "--device", "rdmap79s0"])
+    assert (named.returncode, "status 127 in step rdmap79s0" in named.stderr) == (4, True), named.stderr
 
 
 def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:

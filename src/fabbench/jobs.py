@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import chain, islice
 
 from fabbench.model import Ending, Trial
+from fabbench.offline import require_names
 from fabbench.plan import Inventory
 from fabbench.rendering import Job, Rendering
 from fabbench.split import Split
@@ -41,6 +42,7 @@ class JobPlace:
 
     def begin(self, job: Job) -> Mapping[str, str]:
         """Render the document. Raises RequestError for what it cannot express."""
+        require_names(job.plan)
         document = self._rendering.render(job)
         self._lines = self._follow(document)
         first = [*islice(self._lines, 1)] if self._begins else []

@@ -43,20 +43,18 @@ def looked_up(instance_type: str) -> Instance:
     return found
 
 
-def inventory_of(
-    instance_type: str | None, nodes: int, *, where: Where, needs: Needs, devices: Sequence[str] = ()
-) -> Inventory:
+def inventory_of(instance_type: str | None, nodes: int, *, where: Where, needs: Needs) -> Inventory:
     """Give the inventory of so many hosts of one type. Raises RequestError for a type that is not known.
 
     `where` says what is otherwise than usual: GPUs, the interface, mpirun, folders of programs, names of the
-    hosts, and what pods request. `devices` are EFA devices as the user names them.
+    hosts, and what pods request.
     """
     found = looked_up(instance_type) if instance_type else None
     share = Share(gpus=found.gpus if found else 0, resource=EFA, devices=found.efa_counts[-1] if found else 0)
     amounts = tuple(where.settings.get("pod_requests") or ())
     share = requested(share, amounts)
     count = share.devices if share.resource == EFA else 0
-    names = tuple(devices) or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
+    names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
     gpus = where.gpus if where.gpus is not None else share.gpus
     efa = {"efa": frozenset({"rdm", "dgram"})} if names else {}
     of_type = f" ({found.instance_type})" if found else ""

@@ -58,6 +58,8 @@ class Needs:
     """Whether an mpirun is needed."""
     gpus: bool = False
     """Whether it measures GPUs, and nothing else."""
+    devices: tuple[str, ...] = ()
+    """RDMA devices that the user names: those of hosts which nobody asks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -99,7 +99,6 @@ def _print(rendered: _Rendered) -> None:
         where.nodes or len(where.hosts) or _NODES,
         where=where,
         needs=work.needs,
-        devices=given.get("devices", ()),
     )
     request = Request(
         benchmark=benchmark,

@@ -80,7 +80,7 @@ class FabtestsWork:
     @property
     def needs(self) -> Needs:
         """The program."""
-        return Needs(programs=(self.program,), install=INSTALL)
+        return Needs(programs=(self.program,), install=INSTALL, devices=self.devices)
 
     @property
     def together(self) -> bool:

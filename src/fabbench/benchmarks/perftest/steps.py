@@ -81,7 +81,7 @@ class PerftestWork:
     @property
     def needs(self) -> Needs:
         """The program."""
-        return Needs(programs=(self.test,), install=INSTALL)
+        return Needs(programs=(self.test,), install=INSTALL, devices=self.devices)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Give the sizes, which are the same on any hosts."""
