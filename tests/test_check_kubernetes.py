@@ -91,4 +91,4 @@ def test_deep_without_pods_makes_no_sense(laptop: Laptop) -> None:
     argv = laptop.argv("check", "--on", "local", "--deep")
     done = laptop.call(argv)
     assert done.returncode == 2
-    assert "--deep starts pods, and local has none." in done.stderr
+    assert "--deep starts pods or a job, and local has none." in done.stderr

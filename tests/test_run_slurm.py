@@ -1,5 +1,6 @@
 """Runs as jobs of a real Slurm: submitted from a login node, over ssh and in an allocation."""
 
+import json
 import sys
 
 import pytest
@@ -183,3 +184,27 @@ def test_nodes_can_be_named(lab: Labs) -> None:
     done = run(hosts, nccl("--no-efa", "--node", "node1", "--node", "node2"))
     assert done.returncode == 0, done.stderr
     assert "runs on node[1-2]" in done.stderr
+
+
+def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
+    hosts = site(lab)
+    check = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "check",
+        "--on",
+        "slurm",
+        "--login",
+        "node0",
+        "--format",
+        "json",
+    ]
+    with nothing_left(hosts), taken(hosts[0], "-p", "one"):
+        done = run(hosts, [*check, "--deep", "--benchmark", "pingpong"])
+    assert done.returncode == 0, done.stderr
+    found = {(each["host"], each["check"]): each for each in json.loads(done.stdout)}
+    assert "fi_pingpong" in found["node1", "programs"]["seen"]
+    assert ("node2", "libfabric") in found
+    assert ("node0", "state") in found
+    assert ("node0", "libfabric") not in found

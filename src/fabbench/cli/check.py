@@ -59,7 +59,7 @@ def _with_options(function: Any) -> Any:
     "--deep",
     is_flag=True,
     help="On kubernetes: start a pod on each node that is free, ask in it what is asked over ssh, and remove "
-    "it. With --nodes N on N nodes that a run would take.",
+    "it. With --nodes N on N nodes that a run would take. On slurm: ask the idle nodes by a short job.",
 )
 @options.form(FORMATS, "How to write what was found.")
 @click.option(
@@ -136,10 +136,10 @@ def _print(checks: "Sequence[Check]", form: str, nodes: "Sequence[Node]" = ()) -
 
 
 def _deep(where: "Where") -> "Where":
-    """Have pods started. Raises RequestError where there are none."""
-    if where.launcher != "kubernetes":
+    """Have pods or a job started. Raises RequestError where there are none."""
+    if where.launcher not in {"kubernetes", "slurm"}:
         raise RequestError(
-            f"--deep starts pods, and {where.target} has none.",
+            f"--deep starts pods or a job, and {where.target} has none.",
             hint="Leave it out: machines are asked all there is to know anyway.",
         )
     return replace(where, settings={**where.settings, "deep": True})

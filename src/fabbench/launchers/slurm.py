@@ -4,8 +4,9 @@ Inside an allocation the script is run there, and nothing is submitted.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fabbench.check import Around
 from fabbench.errors import MachineError
@@ -13,6 +14,7 @@ from fabbench.jobs import Follow, JobPlace
 from fabbench.launchers import Examined, Progress
 from fabbench.login.allocation import allocated, run_inside
 from fabbench.login.job import follow
+from fabbench.login.probing import ask_nodes
 from fabbench.login.way import Login, inside, login
 from fabbench.offline import inventory_of
 from fabbench.plan import Inventory, Needs, Where
@@ -28,6 +30,9 @@ from fabbench.slurm.nodes import (
     require,
     type_of,
 )
+
+if TYPE_CHECKING:
+    from fabbench.hosts.found import Probe
 
 _NODES = 2
 _FILE = "job.sbatch"
@@ -53,16 +58,24 @@ class Slurm:
                 yield place
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
-        """Look at the nodes of a partition, as Slurm's controller shows them."""
-        del needs, full
+        """Look at the nodes of a partition, as Slurm's controller shows them.
+
+        With the setting ``deep`` the nodes that are idle are asked themselves, in a short job.
+        """
+        del full
         progress("looking at the nodes", 0, 1)
         with login(where) as there:
             seen, partition = _seen(there, where)
-        inside_it = [node for node in seen if partition.name in node.partitions]
-        shown = [node for node in inside_it if not where.hosts or node.name in where.hosts]
-        return Examined(
-            probes={}, around=Around(), checks=check_nodes(shown, partition, where.nodes, _type(where))
-        )
+            inside_it = [node for node in seen if partition.name in node.partitions]
+            shown = [node for node in inside_it if not where.hosts or node.name in where.hosts]
+            idle = [node for node in shown if node.idle][: where.nodes]
+            probes: Mapping[str, "Probe"] = {}
+            around = Around()
+            if where.settings.get("deep") and idle:
+                progress("asking the nodes", 0, len(idle))
+                probes, around = ask_nodes(there, idle, where, needs)
+        checks = check_nodes(shown, partition, where.nodes, _type(where))
+        return Examined(probes=probes, around=around, checks=checks)
 
 
 LAUNCHER = Slurm()

@@ -14,6 +14,7 @@ _UNFIT = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
     | {"NOT_RESPONDING", "NO_RESPOND", "UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
+_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"})
 _SHOWN = 4
 
 
@@ -40,6 +41,11 @@ class SlurmNode:
     def fit(self) -> bool:
         """Whether it can run jobs, now or once those that it runs have ended."""
         return not self.states & _UNFIT
+
+    @property
+    def idle(self) -> bool:
+        """Whether a job could have the whole node at once."""
+        return self.fit and "IDLE" in self.states and not self.states & _ASLEEP
 
     def __str__(self) -> str:
         why = f": {self.reason}" if self.reason else ""
