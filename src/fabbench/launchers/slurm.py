@@ -69,7 +69,7 @@ class Slurm:
             inside_it = [node for node in seen if partition.name in node.partitions]
             shown = [node for node in inside_it if not where.hosts or node.name in where.hosts]
             idle = [node for node in shown if node.idle][: where.nodes]
-            probes: Mapping[str, "Probe"] = {}
+            probes: Mapping[str, Probe] = {}
             around = Around()
             if where.settings.get("deep") and idle:
                 progress("asking the nodes", 0, len(idle))
