@@ -75,7 +75,10 @@ def taken(host: Host, *more: str) -> Iterator[str]:
     """Let somebody else's job have nodes; gives its id."""
     words = ["sbatch", "--parsable", "--exclusive", "-o", "/dev/null", *more, "--wrap", "sleep 600"]
     job = host.sh(words).stdout.strip()
-    assert processes.eventually(lambda: state(host, job) == "RUNNING", 30)
+    sleeping = ["sleep", "600"]
+    assert processes.eventually(
+        lambda: any(sleeping in each.processes().values() for each in host.lab.hosts), 30
+    )
     try:
         yield job
     finally:

@@ -4,9 +4,10 @@ A launcher of jobs knows how to submit a document and to follow its lines; the r
 is, byte for byte, what `fabbench render` prints.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
+from fabbench.markers import SIGN
 from fabbench.model import Ending, Trial
 from fabbench.offline import require_names
 from fabbench.plan import Inventory
@@ -31,8 +32,8 @@ class JobPlace:
     ) -> None:
         """`name` is the file under which the document is kept with the run.
 
-        `begins`: `begin` submits the job and waits for its first line, so that a job which never starts is
-        no execution.
+        `begins`: `begin` submits the job and waits until its first step begins, so that a job which never
+        comes to that is no execution.
         """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow
@@ -45,7 +46,7 @@ class JobPlace:
         require_names(job.plan)
         document = self._rendering.render(job)
         self._lines = self._follow(document)
-        first = [*islice(self._lines, 1)] if self._begins else []
+        first = [*_until_begun(self._lines)] if self._begins else []
         self._split = Split(chain(first, self._lines))
         return {self._name: document}
 
@@ -61,3 +62,11 @@ class JobPlace:
         """End the job, if it has not ended."""
         if self._lines is not None:
             self._lines.close()
+
+
+def _until_begun(lines: Iterable[str]) -> Iterator[str]:
+    """Give lines up to the first marker."""
+    for line in lines:
+        yield line
+        if SIGN in line:
+            return

@@ -268,8 +268,7 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             hint="Choose a network, or one host.",
         )
     for name, host in inventory.views():
-        why = work.lacks(fabric, host)
-        if why:
+        if why := work.lacks(fabric, host):
             raise MachineError(
                 f"{fabric} cannot be measured on {name}: {why} {_looked(inventory)}",
                 hint="Nothing was started. Name a fabric that was found, or another target with --on.",
