@@ -8,7 +8,7 @@ help:
 	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
 	@echo 'make test   run the tests'
 	@echo 'make test-slow  run the tests that take their time: faults of hosts'
-	@echo 'make test-cluster  run the tests on a Kubernetes cluster of this machine (first compiles it: minutes)'
+	@echo 'make test-cluster  run the tests on two Kubernetes clusters of this machine (first compiles them: minutes)'
 	@echo 'make test-nodes  run the tests with many played nodes; wants a machine with nothing else to do'
 	@echo 'make test-sky  run the tests with SkyPilot, of which it first installs half a gigabyte'
 	@echo 'make lint   ruff and mypy'
@@ -36,7 +36,8 @@ test-slow:
 test-cluster:
 	@setup/prepare dev
 	@setup/cluster
-	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m "cluster and not kwok" $(ARGS)
+	FABBENCH_REQUIRE_CLUSTER=yes .venv/bin/python -m pytest -m "cluster and not kwok" \
+	    --numprocesses 2 --dist loadfile $(ARGS)
 
 test-nodes:
 	@setup/prepare dev

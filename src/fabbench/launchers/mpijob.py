@@ -54,7 +54,7 @@ class MpiJob:
             lost_s=float(settings.get("lost_after") or _LOST_S),
         )
         with MpiJobRun(site, run, f"fabbench-{run}", patience, _tell) as going:
-            place = JobPlace(found, _Settled(told), _FILE, going.follow)
+            place = JobPlace(found, _Settled(told), _FILE, going.follow, begins=True)
             try:
                 yield place
             finally:
