@@ -208,18 +208,8 @@ def test_an_account_may_do_what_it_was_given_and_no_more(cluster: Cluster, names
         assert told.strip() == may, words
 
 
-def test_a_node_without_kubelet_is_not_ready_and_comes_back(cluster: Cluster, pods: Pods) -> None:
-    node = cluster.nodes[1]
-    pods.make("a", *SLEEP, nodeName=node.name)
-    pods.ready("a")
-    node.stop_kubelet()
-    assert processes.eventually(lambda: node.condition() == "Unknown", 90)
-    assert f"{node.name} sleep infinity" in cluster.processes()
-    cluster.restore()
-    assert pods.ready("a")
-
-
 def test_a_node_that_lost_power_has_nothing_running_and_comes_back(cluster: Cluster, pods: Pods) -> None:
+    """One that lost its kubelet alone: test_kube_losses.py."""
     node = cluster.nodes[0]
     pods.make("a", *SLEEP, nodeName=node.name, restartPolicy="Always")
     pods.ready("a")

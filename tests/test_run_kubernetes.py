@@ -23,7 +23,16 @@ def laptop(cluster: Cluster, namespace: str, tmp_path: Path) -> Laptop:
     return Laptop(cluster, namespace, tmp_path)
 
 
+def rules(kind: str) -> list[dict[str, Any]]:
+    """What the example grants."""
+    (role,) = (each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == kind)
+    found: list[dict[str, Any]] = role["rules"]
+    return found
+
+
 def test_nccl_on_all_devices_of_two_nodes(laptop: Laptop) -> None:
+    """With the rights of the example, and no others."""
+    laptop.kubeconfig = laptop.cluster.service_account(laptop.namespace, rules("Role"), rules("ClusterRole"))
     with laptop.nothing_left():
         done = laptop.call(laptop.run_argv("nccl", *laptop.image, "--no-efa", "-e", "1K", "--repeat", "1"))
     assert done.returncode == 0, done.stderr
@@ -35,13 +44,6 @@ def test_nccl_on_all_devices_of_two_nodes(laptop: Laptop) -> None:
     made = (laptop.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
     assert [each["kind"] for each in yaml.safe_load_all(made)] == ["Job", "Secret", "Service"]
     assert "PRIVATE KEY" not in made
-
-
-def test_rows_are_stored_while_they_come(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly() as run:
-        assert len(laptop.rows()) < len(SIZES)
-        assert run.ends() == 0, run.err
-    assert laptop.rows() == SIZES
 
 
 def test_two_arms_in_the_same_pods(laptop: Laptop) -> None:
@@ -139,20 +141,6 @@ def test_pod_security_that_forbids_locked_memory(laptop: Laptop, level: str) -> 
     with laptop.nothing_left():
         done = laptop.call(laptop.nccl())
     assert (done.returncode, "IPC_LOCK" in done.stderr) == (3, True), done.stderr
-
-
-def rules(kind: str) -> list[dict[str, Any]]:
-    """What the example grants."""
-    (role,) = (each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == kind)
-    found: list[dict[str, Any]] = role["rules"]
-    return found
-
-
-def test_the_rights_of_the_example_are_enough(laptop: Laptop) -> None:
-    laptop.kubeconfig = laptop.cluster.service_account(laptop.namespace, rules("Role"), rules("ClusterRole"))
-    with laptop.nothing_left():
-        done = laptop.call(laptop.nccl())
-    assert done.returncode == 0, done.stderr
 
 
 def test_missing_rights_are_named(laptop: Laptop) -> None:

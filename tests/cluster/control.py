@@ -44,6 +44,7 @@ class Control:
             f"--cert-dir={folder / 'controllers'}",
             f"--node-monitor-grace-period={options.grace}s",
             "--node-monitor-period=1s",
+            "--node-startup-grace-period=20s",
             # Without, it may not patch nodes, and the taint not-ready stays for ever.
             "--use-service-account-credentials=true",
             *_FAST,
