@@ -507,7 +507,12 @@ def test_every_key_is_documented() -> None:
 
 def test_every_option_that_says_where_to_run_has_a_key() -> None:
     options = {max(option.opts, key=len).removeprefix("--") for option in _where() if option.name != "on"}
-    singular = {"hosts": "host", "bin-dirs": "bin-dir", "pod-requests": "pod-request"}
+    singular = {
+        "hosts": "host",
+        "bin-dirs": "bin-dir",
+        "sbatch-options": "sbatch-option",
+        "pod-requests": "pod-request",
+    }
     assert options <= {singular.get(key.name, key.name) for key in TARGET.keys}
 
 

@@ -81,6 +81,8 @@ def test_options_of_slurms_are_passed_on() -> None:
     assert {name: found[name] for name in names} == names
     assert (found["time"], found["chdir"]) == ("20", "/fsx/me")
     assert "gpus-per-node" not in found
+    more = options("nccl", "--efa", *P5, "--sbatch-option", "exclude=n[7-8]", "--sbatch-option", "contiguous")
+    assert (more["exclude"], more["contiguous"]) == ("n[7-8]", "")
     # Slurm may warn a minute too early: a job of a few minutes would be stopped as soon as it starts.
     assert "signal" not in options("nccl", "--efa", *P5, "--time", "4")
 
@@ -165,6 +167,8 @@ def test_what_is_no_time_limit_is_refused(limit: str) -> None:
         (("--partition", "a b"), "--partition 'a b' cannot stand"),
         (("--account", "x\n#SBATCH --uid=0"), "--account"),
         (("--chdir", "/$HOME"), "--chdir"),
+        (("--sbatch-option", "exclude=a b"), "is no option of sbatch's"),
+        (("--sbatch-option", "--uid=0"), "is no option of sbatch's"),
         (("--container-mounts", "/a:/b"), "--container-mounts is for containers"),
         (("--image", "a/b", "--mpi", "mpirun"), "mpirun starts no container"),
         (("--time", "soon"), "soon is no time limit"),

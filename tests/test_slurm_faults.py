@@ -166,6 +166,19 @@ def test_connections_that_break_do_not_matter(lab: Labs) -> None:
     assert (queued(hosts[0]), files(hosts[0])) == ([], [])
 
 
+def test_a_connection_that_loses_everything_without_a_word_does_not_matter(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    silence = ["lladdr", "02:00:00:00:00:01", "dev", "fab0", "nud", "permanent"]
+    with standin(*hosts.hosts, ROW_S=4), going(hosts, nccl(*SLOW)) as run:
+        run.until_rows(1)
+        hosts[0].sh(["ip", "neigh", "replace", "198.18.1.1", *silence])
+        time.sleep(35)
+        hosts[0].sh(["ip", "neigh", "del", "198.18.1.1", "dev", "fab0"])
+        assert run.ends(150) == 0, run.err
+    assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)
+    assert (queued(hosts[0]), files(hosts[0])) == ([], [])
+
+
 def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
     hosts = lab(3, fresh=True, slurm=True)
     words = [*nccl(*SLOW), "--lost-after", "3"]

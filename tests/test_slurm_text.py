@@ -139,6 +139,12 @@ def test_why_a_job_waits(reason: str, final: bool, said: str) -> None:
     assert why.final == final
 
 
+def test_a_job_whose_nodes_boot() -> None:
+    booting = job_state(job(JobState="CONFIGURING"))
+    assert booting.pending
+    assert explain_pending(booting).text == "Job 4: Its nodes boot (CONFIGURING)."
+
+
 def test_a_job_in_the_queue_has_a_place_there() -> None:
     waiting = job_state(job(JobState="PENDING", Reason="Priority"))
     assert explain_pending(waiting, 3).text == (

@@ -33,12 +33,19 @@ slurm = (
         help="Where the job writes its output: a folder that the login node and all nodes share.",
     ),
     click.option(
+        "--sbatch-option",
+        "sbatch_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Another option for sbatch, such as exclude=node7. Can be given several times.",
+    ),
+    click.option(
         "--no-gres", is_flag=True, help="Do not ask for GPUs: for a Slurm that does not count those it has."
     ),
 )
 
 SLURM = (
     *("login", "partition", "account", "qos", "time", "reservation", "constraint", "mpi"),
-    *("container_mounts", "chdir", "no_gres"),
+    *("container_mounts", "chdir", "sbatch_options", "no_gres"),
 )
 """Their names."""

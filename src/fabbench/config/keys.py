@@ -242,6 +242,7 @@ TARGET = Section((
     Key("mpi", Choice(("srun", "mpirun")), "What starts the ranks in a job.", _SLURM),
     Key("container-mounts", Texts("a list of FROM:TO"), "Folders for the job's container.", _SLURM),
     Key("chdir", Text("a folder"), "Folder that the login node and all nodes share.", _SLURM),
+    Key("sbatch-options", Texts("a list of NAME=VALUE"), "More options for sbatch.", _SLURM),
     Key("no-gres", Flag(), "Do not ask for GPUs: this Slurm does not count them.", _SLURM),
     Key("infra", Text("SkyPilot's name of a place", _WORD), "Where SkyPilot runs it: k8s, aws, slurm.", _SKY),
     Key("network-tier", Choice(("best", "standard")), "The network_tier that SkyPilot is asked for.", _SKY),

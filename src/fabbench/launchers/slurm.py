@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fabbench.check import Around
-from fabbench.errors import MachineError
+from fabbench.errors import MachineError, RequestError
 from fabbench.jobs import Follow, JobPlace
 from fabbench.launchers import Examined, Progress
 from fabbench.login.allocation import allocated, run_inside
@@ -46,6 +46,7 @@ class Slurm:
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[JobPlace]:
         """Look at Slurm's nodes. Leaving it leaves no job and no file there."""
+        _refuse_options(where)
         with login(where) as there:
             seen, partition = _seen(there, where)
             found, how = (
@@ -79,6 +80,14 @@ class Slurm:
 
 
 LAUNCHER = Slurm()
+
+
+def _refuse_options(where: Where) -> None:
+    if where.settings.get("options"):
+        raise RequestError(
+            "The options of this target are none of the launcher slurm.",
+            hint="What sbatch is to get besides stands in sbatch-options, as a list.",
+        )
 
 
 def _seen(there: Login, where: Where) -> tuple[tuple[SlurmNode, ...], Partition]:

@@ -23,6 +23,7 @@ _LOOK_S = 2.0
 _SELDOM_S = 10.0
 """While output comes, Slurm's controller is left alone."""
 _UNSEEN_S = 60.0
+_ANSWER_S = 20.0
 _SETTLE_S = 1.0
 _LATE_S = 15.0
 _POLITE_S = 20.0
@@ -160,7 +161,7 @@ class Submitted:
 
     def _once(self, *, look: bool) -> _Poll:
         argv = ("sh", "-c", self._poll, "poll", self.job.id, self.job.output, str(self._offset))
-        out = self._login.sure((*argv, "look" if look else "")).out
+        out = self._login.sure((*argv, "look" if look else ""), timeout_s=_ANSWER_S).out
         told = [line.removeprefix("job ") for line in out if line.startswith("job ")]
         data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
         self._offset += len(data)
@@ -183,7 +184,7 @@ class Submitted:
 
     def _wait(self, waited_s: float) -> None:
         why = explain_pending(self.job, self._position())
-        if self.job.reason:
+        if self.job.reason or self.job.state != "PENDING":
             if why.final:
                 raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
             self._say(why.text)

@@ -18,6 +18,14 @@ from fabbench.session import TimedOutError
 
 _LOST_AFTER_S = 300.0
 _AGAIN_S = 1.0
+# Where images of clouds have Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it in
+# their PATH, and a command over ssh gets none of those.
+_PLACES = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
+
+
+def placed(argv: Sequence[str]) -> tuple[str, ...]:
+    """Give the command that finds Slurm's programs where PATH does not have them."""
+    return ("sh", "-c", f'PATH="$PATH:{_PLACES}"; export PATH; exec "$@"', "sh", *argv)
 
 
 class Login(Protocol):
@@ -43,7 +51,7 @@ class Here:
         """Run a command to its end."""
         with tempfile.TemporaryDirectory(prefix="fabbench-") as folder, Processes() as processes:
             Path(folder, "in").write_bytes(stdin)
-            words = ("sh", "-c", 'exec "$@" <"$0/in" 2>"$0/err"', folder, *argv)
+            words = ("sh", "-c", 'exec "$@" <"$0/in" 2>"$0/err"', folder, *placed(argv))
             process = processes.start(words, name=argv[0])
             try:
                 told = list(processes.lines(deadline=time.monotonic() + timeout_s))
@@ -70,7 +78,7 @@ class There:
         """Run a command to its end, over a connection that is made anew if it has to be."""
         if not self._connection.alive:
             self._again()
-        return self._connection.run(argv, stdin=stdin, timeout_s=timeout_s)
+        return self._connection.run(placed(argv), stdin=stdin, timeout_s=timeout_s)
 
     def sure(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
         """Run a command, and again where the connection broke meanwhile."""
@@ -78,8 +86,10 @@ class There:
         while True:
             try:
                 return self.run(argv, timeout_s=timeout_s)
-            except LostError:
-                if time.monotonic() > deadline:
+            except MachineError as error:
+                # One that loses all packets without a word is seen by asking.
+                lost = isinstance(error, LostError) or not self._connection.answers()
+                if not lost or time.monotonic() > deadline:
                     raise
                 time.sleep(_AGAIN_S)
 

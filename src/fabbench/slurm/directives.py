@@ -16,6 +16,7 @@ JOB_NAME = "fabbench-"
 AS_GIVEN = ("partition", "account", "qos", "reservation", "constraint", "chdir")
 """Settings that are options of sbatch's."""
 _WORD = re.compile(r"[^\s\"'`$\\#]+")
+_OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
 _WARNED_S = 60
 _LEAST_WARNED_S = 300
 """Slurm warns up to a minute too early: a short job would never come to anything."""
@@ -45,6 +46,13 @@ def _options(plan: Plan, settings: Mapping[str, Any], gpus: int, nodes: Sequence
     yield "open-mode=append"
     yield "requeue"
     yield from (f"{name}={_word(name, settings[name])}" for name in AS_GIVEN if settings.get(name))
+    for text in settings.get("sbatch_options", ()):
+        if not _OPTION.fullmatch(text):
+            raise RequestError(
+                f"--sbatch-option {text} is no option of sbatch's.",
+                hint="Write it as --sbatch-option exclude=node7.",
+            )
+        yield text
     if nodes:
         yield f"nodelist={','.join(_word('node', node) for node in nodes)}"
 

@@ -59,13 +59,14 @@ _TABLE = (
         final=False,
     ),
     words(r"^BeginTime$", "begin", "Slurm lets it wait for some time", "It starts then.", final=False),
+    words(r"^CONFIGURING$", "booting", "Its nodes boot", "It starts when they are up.", final=False),
     words(r".", "waiting", "It waits", "See squeue.", final=False),
 )  # fmt: skip
 
 
 def explain_pending(job: JobState, position: int | None = None) -> Explanation:
     """Say why a job waits. `position` counts the waiting jobs before it, where that is known."""
-    reason = job.reason or "no reason told"
+    reason = job.reason or job.state
     entry = next((entry for entry in _TABLE if entry.pattern.search(reason)), _TABLE[-1])
     text = entry.text.format(partition=job.partition or "?")
     return Explanation(
