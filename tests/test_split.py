@@ -113,6 +113,12 @@ def test_a_reader_that_knows_no_plan_sees_it_too(said: str, outcome: Outcome) ->
     assert (log.outcome, log.reason) == (outcome, f"The launcher reported: fabbench: {said}")
 
 
+def test_an_attempt_that_was_killed_does_not_count() -> None:
+    """Its programs got a signal, and the script did not come to say why."""
+    ((_, ended), _) = taken([*step(ONE, 0, status=143), *step(ONE, 0), *step(ONE, 1)])
+    assert ended == Ending(status=0, planned_sizes=(64, 1024))
+
+
 def test_what_is_begun_anew_is_told_by_its_first_step() -> None:
     first, second = step(ONE, 0), step(ONE, 1)
     begun = Begun()

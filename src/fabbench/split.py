@@ -84,6 +84,7 @@ class _Told:
         self.begun = False
         self._trial = trial
         self._open = ""
+        self._steps: set[str] = set()
         self._over = 0
         self._status: int | None = None
         self._timed_out = ""
@@ -100,10 +101,12 @@ class _Told:
 
     def _mark(self, marker: Marker) -> None:
         if marker.kind == "begin":
-            if self._open or self._stopped:
+            if self._open or self._stopped or marker.step in self._steps:
                 # The job was begun anew, after a node was lost or taken away.
                 self._timed_out = self._stopped = ""
                 self._over, self._status = 0, None
+                self._steps.clear()
+            self._steps.add(marker.step)
             self.begun, self._open = True, marker.name
             return
         self._open = ""

@@ -249,9 +249,12 @@ class Submitted:
         if not self.job.id:
             return ""
         if not self._over:
-            if not self.job.pending:
+            self._look()
+            if self.job.runs:
                 # The script is asked first: as long as the job runs it can end what it started on every node.
-                self._login.sure(("scancel", "--batch", "--signal=TERM", self.job.id))
+                # Where the job has just ended, scancel would try again for minutes.
+                polite = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)
+                self._login.sure(polite)
                 self._wait_for_end(_POLITE_S)
             if not self._over:
                 self._login.sure(("scancel", self.job.id))
@@ -272,9 +275,12 @@ class Submitted:
         deadline = time.monotonic() + limit_s
         while not self._over and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-            poll = self._once(look=True)
-            self._gone = self._gone or poll.gone
-            self.job = poll.job or self.job
+            self._look()
+
+    def _look(self) -> None:
+        poll = self._once(look=True)
+        self._gone = self._gone or poll.gone
+        self.job = poll.job or self.job
 
     def _remove_files(self) -> None:
         output = self.job.output
