@@ -90,12 +90,13 @@ def run(lab: Lab, words: list[str]) -> "subprocess.CompletedProcess[str]":
     return lab.run(words, timeout=240)
 
 
-def on_login_node(lab: Lab, words: list[str]) -> "subprocess.CompletedProcess[str]":
+def on_login_node(lab: Lab, words: list[str], **env: str) -> "subprocess.CompletedProcess[str]":
     """Run on node0 itself, in its home."""
     plain = [word for word in words if word not in {"--login", "node0"}]
-    return on(lab[0], *plain)
+    return on(lab[0], *plain, **env)
 
 
-def on(host: Host, *words: str) -> "subprocess.CompletedProcess[str]":
+def on(host: Host, *words: str, **env: str) -> "subprocess.CompletedProcess[str]":
     """Run a program on a host, in its home, with the fabbench that is tested."""
-    return host.sh(["env", "-C", HOME, *words], check=False, timeout=240, PYTHONPATH=str(ROOT / "src"))
+    ours = {"PYTHONPATH": str(ROOT / "src"), **env}
+    return host.sh(["env", "-C", HOME, *words], check=False, timeout=240, **ours)

@@ -1,6 +1,7 @@
 """Runs as jobs of a real Slurm: submitted from a login node, over ssh and in an allocation."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from fabbench.model import Outcome
 from fabbench.store import StoredRun, runs
 from lab import HOME, Lab
+from lab.host import PATH
 from lab_hosts import STANDIN, Labs
 from slurm_runs import (
     PAIRS,
@@ -201,3 +203,34 @@ def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
     assert ("node2", "libfabric") in found
     assert ("node0", "state") in found
     assert ("node0", "libfabric") not in found
+
+
+PYXIS = """#!/usr/bin/env bash
+# Takes the options of Pyxis, notes the call, and starts the program without a container.
+printf '%s ' "$@" >>~/srun.calls; echo >>~/srun.calls
+words=()
+for word; do case $word in --container-*) ;; *) words+=("$word") ;; esac; done
+exec /usr/bin/srun "${words[@]}"
+"""
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "pingpong"])
+def test_only_what_is_measured_is_started_in_a_container(lab: Labs, benchmark: str) -> None:
+    hosts = lab(2, slurm=True)
+    folder = hosts[0].home / f"pyxis-{benchmark}"
+    folder.mkdir()
+    (folder / "srun").write_text(PYXIS)
+    (folder / "srun").chmod(0o755)
+    words = (nccl if benchmark == "nccl" else pingpong)("--no-efa", "--image", "ghcr.io/a/b:1")
+    path = f"{HOME / folder.name}:{PATH}"
+    done = on_login_node(hosts, [*words, "--container-mounts", "/opt:/opt"], PATH=path)
+    assert done.returncode == 0, done.stderr
+    calls = (hosts[0].home / "srun.calls").read_text().splitlines()
+    (hosts[0].home / "srun.calls").unlink()
+    inside = [call for call in calls if "--container-image=docker://ghcr.io#a/b:1 " in call]
+    mounts = re.compile(r"--container-mounts=(/tmp/fabbench-\w+):\1,/opt:/opt ")
+    assert all(mounts.search(call) for call in inside)
+    measured = [call for call in calls if re.search("env .*(all_reduce_perf|fi_pingpong) ", call)]
+    assert len(measured) == (1 if benchmark == "nccl" else 4)
+    assert set(measured) <= set(inside)
+    assert any("sleep infinity" in line for line in calls)

@@ -25,7 +25,8 @@ class JobPlace:
     goes on in the job, up to the next one; a job that is left before its last trial is to be ended: `close`.
     """
 
-    remote = True
+    remote = False
+    """Nothing is counted, and so no thread looks on: a launcher may start programs here at any time."""
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, begins: bool = False

@@ -18,8 +18,8 @@ from fabbench.session import TimedOutError
 
 _LOST_AFTER_S = 300.0
 _AGAIN_S = 1.0
-# their PATH, and a command over ssh gets none of it.
-# their PATH, and a command over ssh gets none of those.
+# Where images of clouds have Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
+# in their PATH, and a command over ssh gets none of those.
 _PLACES = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
 
 
