@@ -39,10 +39,7 @@ def test_the_api_server_is_gone_for_good(laptop: Laptop) -> None:
         assert re.search(r"The Job fabbench-\w+ could not be removed: the cluster's API does not", run.err)
         # Nobody can tell the kubelets to end them: they end for want of a sign of fabbench.
         assert processes.eventually(lambda: not laptop.runs_somewhere("all_reduce_perf"), 30)
-        laptop.cluster.api_start()
-        # As where a whole control plane comes back: else they wait, up to half a minute.
-        laptop.cluster.control.controllers.stop()
-        laptop.cluster.control.controllers.start()
+        laptop.cluster.api_back()
 
 
 @contextmanager

@@ -192,6 +192,15 @@ class Cluster:
         self.control.api.start()
         self._wait_for_api()
 
+    def api_back(self) -> None:
+        """Start the API server after a long time, and anew all that else asks for it a minute later only."""
+        anew = [self.control.controllers, self.control.scheduler, *(node.kubelet for node in self.nodes)]
+        for daemon in anew:
+            daemon.stop()
+        self.api_start()
+        for daemon in anew:
+            daemon.start()
+
     def api_restart(self) -> None:
         """End the API server, and start it again."""
         self.api_stop()
