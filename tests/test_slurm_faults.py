@@ -1,5 +1,7 @@
 """Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
 
+import random
+import shlex
 import signal
 import sys
 import time
@@ -8,10 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from fabbench.model import Outcome
-from lab import Lab, processes
+from lab import HOME, Lab, processes
+from lab.layout import ROOT
 from lab_hosts import Labs, standin
-from slurm_runs import PAIRS, files, nccl, nothing_left, pingpong, queued, state, taken, the_job
-from ssh_faults import Going, going, sizes
+from slurm_runs import PAIRS, files, nccl, nothing_left, on, pingpong, queued, state, taken, the_job
+from ssh_faults import ROW, Going, going, sizes
 from ssh_runs import STORE, the_log, the_run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -71,6 +74,25 @@ def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
         time.sleep(delay_s)
         run.process.send_signal(signal.SIGINT)
         assert run.ends(60) == 130, run.err
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_in_an_allocation(lab: Labs, number: str) -> None:
+    """What ran is ended on all nodes, and the allocation stays its owner's."""
+    hosts = site(lab)
+    words = [word for word in nccl(*SLOW[:-2]) if word not in {"--login", "node0", "--on", "slurm"}]
+    salloc = ["salloc", "-N2", "-p", "rest", "--exclusive", "--quiet", "sh", "-c"]
+    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; sleep 3; squeue -h"
+    with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.7):
+        with hosts.popen(["ssh", "node0", shlex.join([*salloc, ours])]) as run:
+            stored = hosts[0].path(STORE)
+            rows = lambda: [ROW.findall(path.read_text()) for path in stored.glob("*/exec/*/output.log")]  # noqa: E731
+            assert processes.eventually(lambda: any(len(found) >= 2 for found in rows()), 60)
+            hosts[0].sh(["pkill", f"-{number}", "-f", f"^{sys.executable} -m fabbench run"])
+            out, err = run.communicate(timeout=60)
+        assert "status 130" in out, err
+        assert " R " in out
+        hosts[0].sh(["rm", "-rf", STORE])
 
 
 def test_somebody_else_cancels_it(lab: Labs) -> None:
@@ -235,3 +257,57 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
         assert "Removed 1 run." in removed.stderr
         assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED", 30)
         assert "nothing of fabbench's in Slurm's queue on node0" in hosts.run(clean).stderr
+
+
+BREAKS = """
+from fabbench.login.job import Submitted
+from fabbench.login.way import Here
+from fabbench.remote.connection import LostError
+
+class Breaks(Here):
+    broken = 0
+    def run(self, argv, *, stdin=b"", timeout_s=60.0):
+        done = None
+        if "sbatch" not in argv or Breaks.broken != WHEN:
+            done = super().run(argv, stdin=stdin, timeout_s=timeout_s)
+        if "sbatch" in argv and Breaks.broken < 1:
+            Breaks.broken += 1
+            raise LostError("broke")
+        return done or super().run(argv, stdin=stdin, timeout_s=timeout_s)
+
+job = Submitted(Breaks(), None)
+job.submit("#!/bin/sh\\n#SBATCH --job-name=fabbench-x --output=/dev/null\\nsleep 600\\n")
+print(job.job.id)
+"""
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_connection_that_breaks_while_it_submits_makes_no_second_job(lab: Labs, when: str) -> None:
+    """Over it sbatch was run, or was not."""
+    hosts = site(lab)
+    program = BREAKS.replace("WHEN", "-1" if when == "after" else "0")
+    done = on(hosts[0], sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    assert [line.split()[0] for line in queued(hosts[0])] == [job]
+    hosts[0].sh(["scancel", job])
+    assert processes.eventually(lambda: queued(hosts[0]) == [], 30)
+
+
+def test_random_moments(lab: Labs) -> None:
+    """Runs on the same nodes, some of which wait for the others, are ended at some moment."""
+    hosts = site(lab)
+    chance = random.Random(6)
+    ended: set[int] = set()
+    for _ in range(2):
+        with nothing_left(hosts, within_s=40), standin(*hosts.hosts, ROW_S=0.4):
+            runs = [hosts.popen([*nccl(*SLOW)[:-1], f"{STORE}-{store}"]) for store in range(4)]
+            begun = time.monotonic()
+            for moment, pid in sorted((chance.uniform(0.5, 12), run.pid) for run in runs):
+                time.sleep(max(0.0, begun + moment - time.monotonic()))
+                processes.send(signal.SIGINT, pid)
+            for run in runs:
+                _, err = run.communicate(timeout=120)
+                assert "Traceback" not in err
+                ended.add(run.returncode)
+    assert ended <= {0, 130, -signal.SIGINT}

@@ -1,21 +1,25 @@
 """The allocation of Slurm's that this program runs in: a script is run on its first node."""
 
+import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.hostlist import expand
 from fabbench.process import Processes
+from fabbench.session import TimedOutError
 from fabbench.slurm.jobs import JobState, explain_end
 
 _GRACE_S = 20.0
 """How long the script may take to end what it started."""
-_EXIT = "#@exit "
+_STEP, _EXIT = "#@step ", "#@exit "
 # The script comes on standard input; what it starts must not read from there. srun itself would report a
 # status in a line that reads like one of the ranks'.
 _RUN = (
+    f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
     'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
     "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
     'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; done; '
@@ -36,28 +40,23 @@ def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None
 
     Raises MachineError for a script that did not come to its end.
     """
-    options = ("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none")
     srun = (
-        "env",
-        "-u",
-        "FABRIC",
-        "DONE_FILE=/dev/null",
-        "srun",
-        *options,
-        f"--nodelist={nodes[0]}",
-        "--",
-        "sh",
-        "-c",
-        _RUN,
+        *("env", "-u", "FABRIC", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet", "--nodes=1"),
+        *("--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}"),
+        *("--", "sh", "-c", _RUN),
     )
     last = ""
     status: int | None = None
+    step = ""
     with tempfile.TemporaryDirectory(prefix="fabbench-") as folder, Processes() as processes:
         Path(folder, "script").write_text(document, "utf-8")
-        process = processes.start(("sh", "-c", 'exec "$@" <"$0"', f"{folder}/script", *srun), name="srun")
+        processes.start(("sh", "-c", 'exec "$@" <"$0"', f"{folder}/script", *srun), name="srun")
         try:
             for output in processes.lines():
                 if output.text is None:
+                    continue
+                if output.text.startswith(_STEP):
+                    step = output.text.removeprefix(_STEP)
                     continue
                 if output.text.startswith(_EXIT):
                     status = int(output.text.removeprefix(_EXIT))
@@ -65,9 +64,19 @@ def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None
                 last = output.text or last
                 yield output.text
         except BaseException:
-            processes.stop([process], grace_s=_GRACE_S)
+            _end(processes, step)
             raise
     job = JobState(id=os.environ["SLURM_JOB_ID"], state="FAILED", status=status)
     why = explain_end(job, last)
     if why is not None:
         raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
+
+
+def _end(processes: Processes, step: str) -> None:
+    """Let the script end what it started, for some time. srun itself would have the step killed too soon."""
+    if not step:
+        return
+    processes.start(("scancel", "--signal=TERM", step))
+    with contextlib.suppress(TimedOutError):
+        for _ in processes.lines(deadline=time.monotonic() + _GRACE_S):
+            pass

@@ -115,7 +115,8 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
     if job.state == "FAILED" and job.status == 3:
         advice = "See the line: hosts, a program or a folder is missing there."
-    how = f"with status {job.status}" if job.status is not None else f"by signal {job.signal}"
+    signal = f"by signal {job.signal}" if job.signal else "before its script did"
+    how = signal if job.status is None else f"with status {job.status}"
     said = f" Slurm says: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
     text = ended.format(how=how, nodes=job.nodes or "its nodes", state=job.state or "an unknown state")
     return Explanation(code=code, text=f"{name} {text}.{said}{told}", advice=advice)
