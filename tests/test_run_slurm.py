@@ -74,6 +74,14 @@ def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
     assert done.returncode == 0, done.stderr
     assert the_run(hosts).logs("tcp")[0].facts["ranks"] == 4
     assert jobs(hosts[0])[the_job(hosts[0])]["TresPerNode"] == "gres:gpu:2"
+    text = (the_run(hosts).path / "rendered/job.sbatch").read_text()
+    assert text == rendered(hosts, "nccl", "--no-efa", "--gpus", "2", *RANKS[:2], *RANKS[5:])
+
+
+def test_gpus_are_left_alone_by_what_does_not_measure_them(lab: Labs) -> None:
+    hosts = lab(2, slurm=True, gpus=2)
+    assert run(hosts, pingpong("--no-efa")).returncode == 0
+    assert "TresPerNode" not in jobs(hosts[0])[the_job(hosts[0])]
 
 
 def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:

@@ -308,7 +308,7 @@ def test_random_moments(lab: Labs) -> None:
         with nothing_left(hosts, within_s=40), standin(*hosts.hosts, ROW_S=0.4):
             runs = [hosts.popen([*nccl(*SLOW)[:-1], f"{STORE}-{store}"]) for store in range(4)]
             begun = time.monotonic()
-            for moment, pid in sorted((chance.uniform(0.5, 12), run.pid) for run in runs):
+            for moment, pid in sorted((chance.uniform(1.5, 12), run.pid) for run in runs):
                 time.sleep(max(0.0, begun + moment - time.monotonic()))
                 processes.send(signal.SIGINT, pid)
             for run in runs:

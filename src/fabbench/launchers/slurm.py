@@ -140,6 +140,7 @@ def _inventory(
 ) -> Inventory:
     """Give the hosts, as the catalogue and Slurm's own counts have them."""
     instance_type = _type(where) or type_of(fit)
-    gpus = where.gpus if where.gpus is not None else gpus_of(fit) or None
+    counted = gpus_of(fit) or None if needs.gpus else None
+    gpus = where.gpus if where.gpus is not None else counted
     found = inventory_of(instance_type or None, len(names), where=replace(where, gpus=gpus), needs=needs)
     return found.named(names)
