@@ -59,9 +59,10 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
 def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name="gone", errors=errors)
-    assert processes.eventually(lambda: _measuring(skypilot), 120), errors.read_text()
-    skypilot.sky("cancel", "-y", "gone", "1")
-    assert started.wait(120) == 4, errors.read_text()
+    assert processes.eventually(lambda: _measuring(skypilot), 300), errors.read_text()
+    # It may not live to see it: fabbench tears the cluster down at once.
+    skypilot.sky("cancel", "-y", "gone", "1", check=False)
+    assert started.wait(300) == 4, errors.read_text()
     (log,) = newest(skypilot).logs("tcp")
     assert (log.outcome, "CANCELLED" in (log.reason or "")) == ("failed", True), log.reason
     assert skypilot.left() == NOTHING
@@ -73,9 +74,9 @@ def test_an_interrupt_while_it_measures_tears_all_down(
 ) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name=f"cut{number}", errors=errors)
-    assert processes.eventually(lambda: _measuring(skypilot), 120), errors.read_text()
+    assert processes.eventually(lambda: _measuring(skypilot), 300), errors.read_text()
     started.send_signal(number)
-    assert started.wait(120) == 130, errors.read_text()
+    assert started.wait(300) == 130, errors.read_text()
     assert "Cancelling job 1" in errors.read_text()
     assert skypilot.left() == NOTHING
     (log,) = newest(skypilot).logs("tcp")
@@ -85,9 +86,9 @@ def test_an_interrupt_while_it_measures_tears_all_down(
 def test_an_interrupt_while_it_is_launched_tears_all_down(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*ONE, "--nodes", "3", name="early", errors=errors)
-    assert processes.eventually(lambda: "early" in str(skypilot.left()["jobs"]), 120), errors.read_text()
+    assert processes.eventually(lambda: "early" in str(skypilot.left()["jobs"]), 300), errors.read_text()
     started.send_signal(signal.SIGINT)
-    assert started.wait(120) == 130, errors.read_text()
+    assert started.wait(300) == 130, errors.read_text()
     assert skypilot.left() == NOTHING
 
 

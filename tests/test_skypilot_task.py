@@ -1,7 +1,9 @@
 """Tasks for SkyPilot: they mean what SkyPilot's own example means, where that is right."""
 
 import re
+import shutil
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from fabbench.cli import cli
 from fabbench.pods.images import DEFAULT
 from fabbench.skypilot.checks import check_task
 
+EXAMPLE = Path(__file__).parent.parent / "examples/skypilot_nccl_efa.yaml"
 EFA = "vpc.amazonaws.com/efa"
 TYPES = {
     "p4d.24xlarge": ("A100", 8, 4),
@@ -113,6 +116,11 @@ def test_nodes_are_as_the_catalogue_has_them(instance_type: str, infra: str) -> 
     assert {check.status.value for check in check_task("it", found)} == {"pass"}
 
 
+def test_the_example_is_what_render_prints() -> None:
+    """To write it anew: fabbench render nccl --efa --as skypilot --instance-type p5.48xlarge > EXAMPLE."""
+    assert rendered("--efa", "--instance-type", "p5.48xlarge").stdout == EXAMPLE.read_text("utf-8")
+
+
 def test_one_variable_gives_the_other_arm() -> None:
     found = task("--efa", "--instance-type", "p5.48xlarge", "--repeat", "2")
     assert found["envs"] == {"FABRIC": "efa"}
@@ -155,6 +163,17 @@ def test_the_run_text_is_clean_shell(infra: str) -> None:
     assert inner.startswith("#!/usr/bin/env bash\n")
     done = subprocess.run(["bash", "-n"], input=inner, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="no shellcheck here")
+@pytest.mark.parametrize("infra", ["k8s", "aws", "slurm"])
+def test_shellcheck_finds_nothing(infra: str) -> None:
+    text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", infra)["run"]
+    inner = text.partition("'FABBENCH_SCRIPT'\n")[2].removesuffix("FABBENCH_SCRIPT\n")
+    for each in (text, inner):
+        argv = ["shellcheck", "-s", "bash", "-"]
+        done = subprocess.run(argv, input=each, capture_output=True, text=True, check=False)
+        assert done.stdout == ""
 
 
 def test_other_nodes_do_nothing() -> None:
