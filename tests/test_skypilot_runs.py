@@ -91,3 +91,25 @@ def test_sigterm_ends_it_on_both_nodes(lab: Labs) -> None:
         left = site.left_since(before, 15)
     assert [line for line in left if "/sky" not in line] == []
     assert "The script was stopped by SIGTERM" in output.read_text()
+
+
+# What SkyPilot takes away before it runs a task on Slurm: variables of its own step, which would bind others.
+_STEPLESS = (
+    'export SKYPILOT_NODE_RANK=$SLURM_PROCID; unset "${!SLURM_STEP_@}" "${!SLURM_CPU_BIND@}" '
+    "SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_CPUS_ON_NODE SLURM_NTASKS SLURM_NPROCS "
+    "SLURM_NTASKS_PER_NODE SLURM_TASKS_PER_NODE SLURM_DISTRIBUTION SLURM_TASK_PID SLURM_PROCID "
+    "SLURM_LOCALID SLURM_NODEID SLURM_GTIDS SLURM_STEPID SLURM_LAUNCH_NODE_IPADDR"
+)
+
+
+def test_on_slurm_srun_starts_the_ranks_within_skypilots_own_step(lab: Labs) -> None:
+    site = lab(2, slurm=True, gpus=1)
+    text = text_of(site, *NCCL, *ARMS, "--infra", "slurm")
+    site[0].path(HOME / "sky_app_0").write_text(f"#!/bin/bash\n{_STEPLESS}\n{text}\n")
+    step = ["srun", "-N2", "--ntasks-per-node=1", "--exclusive", "--gpus-per-node=1"]
+    done = site[0].sh([*step, "bash", HOME / "sky_app_0"], check=False, timeout=300, FABRIC="all")
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = parsed(site, done.stdout)
+    transports = [log["facts"]["transport"] for log in logs]
+    assert transports == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
+    assert {(log["outcome"], log["facts"]["hosts"]) for log in logs} == {("ok", 2)}
