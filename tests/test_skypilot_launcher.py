@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.skyapi.ending import ended, failed, own
+from fabbench.skyapi.ending import echo, ended, failed, prefix
 from fabbench.store import StoredRun, runs
 from lab import processes
 from lab.layout import ROOT
@@ -129,21 +129,23 @@ def test_a_log_without_its_last_line_is_asked_for_its_end(sky: Sky) -> None:
 
 @local
 @slow
-def test_a_script_that_cannot_start_is_a_failed_execution_with_its_reason(sky: Sky) -> None:
+def test_a_script_that_cannot_start_is_refused_with_its_reason(sky: Sky) -> None:
     done = sky.run("--nodes", "2")
-    assert done.returncode == 4
+    assert done.returncode == 3
     why = "fabbench: This needs 2 hosts, and there are 1: 127.0.0.1."
-    told = "The launcher reported: fabbench: SkyPilot ended job 1 as FAILED"
-    assert sky.log() == f"failed: {told}: {why}"
+    assert f"Error: SkyPilot ended job 1 as FAILED: {why}\n" in done.stderr
     assert sky.calls[-1] == "down c"
 
 
 @local
 @slow
 def test_a_step_that_fails_is_one_failed_execution(sky: Sky) -> None:
-    done = sky.run("--bin-dir", "/nowhere")
+    program = sky.folder / "fi_pingpong"
+    program.write_text("#!/bin/sh\nexit 7\n")
+    program.chmod(0o755)
+    done = sky.run("--bin-dir", str(sky.folder))
     assert done.returncode == 4
-    assert sky.log() == "failed: fi_pingpong ended with exit status 127 in step 64."
+    assert sky.log() == "failed: fi_pingpong ended with exit status 7 in step 64."
 
 
 @local
@@ -236,6 +238,11 @@ def test_the_end_of_a_job_is_read() -> None:
     assert end is not None
     assert (end.status, end.fine) == ("FAILED_SETUP", False)
     assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
-    assert own("└── Job started. Streaming logs...")
-    assert not own("fabbench: no")
+    assert (
+        prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b")
+        == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
+    )
+    assert prefix("└── Job started. Streaming logs...") == ""
+    assert echo("srun: error: node0: task 0: Exited with exit code 4")
+    assert not echo("slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***")
     assert failed(3, end, "") == "fabbench: SkyPilot ended job 3 as FAILED_SETUP."

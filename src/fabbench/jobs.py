@@ -47,7 +47,7 @@ class JobPlace:
         require_names(job.plan)
         document = self._rendering.render(job)
         self._lines = self._follow(document)
-        first = [*_until_begun(self._lines)] if self._begins else []
+        first = [*until_begun(self._lines)] if self._begins else []
         self._split = Split(chain(first, self._lines))
         return {self._name: document}
 
@@ -65,7 +65,7 @@ class JobPlace:
             self._lines.close()
 
 
-def _until_begun(lines: Iterable[str]) -> Iterator[str]:
+def until_begun(lines: Iterable[str]) -> Iterator[str]:
     """Give lines up to the first marker."""
     for line in lines:
         yield line

@@ -1,6 +1,7 @@
 """The launcher ``skypilot``: a cluster that SkyPilot launches, one job for each execution."""
 
 import contextlib
+import importlib
 import secrets
 from collections.abc import Iterator
 
@@ -87,7 +88,9 @@ def _checks(infra: str) -> Iterator[Check]:
     cloud = infra.partition("/")[0]
     try:
         with asking(f"SkyPilot cannot check {cloud}") as library:
-            found = library.get(library.check((cloud,), verbose=False))
+            # The name sky.check is that of a module.
+            sdk = importlib.import_module("sky.client.sdk")
+            found = library.get(sdk.check((cloud,), verbose=False))
     except FabbenchError as error:
         advice = "See what sky check says."
         yield Check(host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice)

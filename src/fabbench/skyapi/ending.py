@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 _FINE = "SUCCEEDED"
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
-_OWN = re.compile(r"[├└│✓⚙📋]")
+_NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")
 _ECHO = re.compile(r"ERROR: Job \d+ failed with return code|srun: error: .*: Exited with exit code \d+")
 
 
@@ -27,9 +27,10 @@ def ended(line: str) -> Ended | None:
     return Ended(match[1]) if match else None
 
 
-def own(line: str) -> bool:
-    """Whether a line is SkyPilot's, and none of the job's."""
-    return bool(_OWN.match(line.strip()))
+def prefix(line: str) -> str:
+    """Give SkyPilot's prefix of a node's line; empty where a line has none, and so is no node's."""
+    match = _NODE.match(line)
+    return match[0] if match else ""
 
 
 def echo(line: str) -> bool:

@@ -2,15 +2,19 @@
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 
-from fabbench.markers import read_marker
+from fabbench.errors import MachineError
+from fabbench.jobs import until_begun
+from fabbench.launches import failure
+from fabbench.markers import SIGN, read_marker
 from fabbench.model import Ending, Trial
 from fabbench.offline import require_names
 from fabbench.plan import Inventory
 from fabbench.prefixes import Prefixes
 from fabbench.rendering import Job, Rendering
 from fabbench.skyapi.cluster import Cluster
-from fabbench.skyapi.ending import echo, failed, own
+from fabbench.skyapi.ending import echo, failed, prefix
 from fabbench.split import Split
 
 FILE = "task.yaml"
@@ -25,25 +29,36 @@ class SkyPlace:
         self.inventory = inventory
         self._rendering, self._cluster = rendering, cluster
         self._document = ""
-        self._launched: Mapping[str, int] = {}
-        """The trial with which the cluster was launched → its job."""
+        self._first: Mapping[str, tuple[list[str], Generator[str, None, None]]] = {}
+        """The trial with which the cluster was launched → what its job has printed, and what it will."""
 
     def begin(self, job: Job) -> Mapping[str, str]:
-        """Render the task, and launch the cluster with the first trial.
+        """Render the task, launch the cluster with the first trial, and wait until that begins.
 
-        Raises RequestError for what cannot be expressed, MachineError where there are no such machines.
+        Raises RequestError for what cannot be expressed, MachineError where there are no such machines, or
+        something is missing there.
         """
         require_names(job.plan)
         self._document = self._rendering.render(job)
         first = job.plan.trials[0]
-        self._launched = {first.id: self._cluster.launch(self._document, _variables(first))}
+        number = self._cluster.launch(self._document, _variables(first))
+        lines = _lines(self._cluster, number)
+        begun = [*until_begun(lines)]
+        if not begun or SIGN not in begun[-1]:
+            told = Prefixes().cut(begun[-1])[0] if begun else f"Job {number} printed nothing."
+            raise MachineError(told.removeprefix("fabbench: "))
+        self._first = {first.id: (begun, lines)}
         return {FILE: self._document}
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Give the lines of a trial, and how it ended."""
-        number = self._launched.get(trial.id) or self._cluster.submit(self._document, _variables(trial))
-        with closing(_lines(self._cluster, number)) as lines:
-            return (yield from Split(lines).execute(trial))
+        begun, lines = self._first.get(trial.id) or ([], self._job(trial))
+        with closing(lines):
+            return (yield from Split(chain(begun, lines)).execute(trial))
+
+    def _job(self, trial: Trial) -> Generator[str, None, None]:
+        """Submit a trial, and give the lines of its job."""
+        return _lines(self._cluster, self._cluster.submit(self._document, _variables(trial)))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Nothing: the nodes are not asked."""
@@ -56,9 +71,12 @@ def _variables(trial: Trial) -> dict[str, str]:
 
 
 def _lines(cluster: Cluster, number: int) -> Generator[str, None, None]:
-    """Give the lines of a job; for one that failed before or after its steps, a last one with the reason."""
+    """Give the lines of a job; for one that failed outside its steps, a last one with the reason.
+
+    What a launcher says of its failure becomes that reason, or it would be one more execution that failed.
+    """
     cut = Prefixes().cut
-    last, told = "", False
+    node, last, told = "", "", False
     with closing(cluster.lines(number)) as lines:
         while True:
             try:
@@ -67,11 +85,14 @@ def _lines(cluster: Cluster, number: int) -> Generator[str, None, None]:
                 ended = end.value
                 break
             text = cut(line)[0]
+            own = prefix(line)
+            node = own or node
+            if not own and (echo(text) or failure(text)):
+                last = last if echo(text) else text
+                continue
+            last = text if own and text.strip() else last
             marker = read_marker(text)
             told = told or bool(marker and marker.kind == "end" and marker.status != 0)
-            # Read as a launcher's words, it would be one more execution that failed.
-            if not echo(line):
-                last = text if text.strip() and not own(text) else last
-                yield line
+            yield line
     if not ended.fine and not told:
-        yield failed(number, ended, last)
+        yield f"{node}{failed(number, ended, last)}"

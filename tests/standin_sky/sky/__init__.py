@@ -165,9 +165,4 @@ def down(cluster_name: str) -> Any:
     return answer
 
 
-def check(infra_list: tuple[str, ...], *, verbose: bool) -> Any:
-    assert not verbose
-    return lambda: {"default": {infra_list[0]: ["compute"]} if infra_list[0] == "k8s" else {}}
-
-
 print("SkyPilot says something as it is loaded.", file=sys.stdout)

@@ -1,0 +1,1 @@
+"""In SkyPilot this module has the name of the function, too."""
