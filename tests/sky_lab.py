@@ -78,7 +78,7 @@ class SkyLab:
     def popen(self, *words: str, name: str, errors: Path) -> "subprocess.Popen[str]":
         """Start a run; what it says goes into a file."""
         with errors.open("w") as file:
-            return self.site.popen(self.argv(*words, name=name), env=self.env, stderr=file)
+            return self.site.popen(self.argv(*words, name=name), env=self.env, stdout=file, stderr=file)
 
     def left(self) -> dict[str, Any]:
         """What is left of all clusters: SkyPilot's list, Slurm's jobs, programs and files of hosts."""
@@ -95,7 +95,8 @@ class SkyLab:
         files = [
             f"{name}:{path}"
             for host, name in zip(self.site.hosts, names, strict=True)
-            for path in map(str, host.path("/tmp").glob("fabbench-*"))
+            for pattern in ("fabbench-*", "*/fabbench-*")
+            for path in map(str, host.path("/tmp").glob(pattern))
         ]
         return {"clusters": known, "jobs": jobs, "programs": measuring, "files": files}
 

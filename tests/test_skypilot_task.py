@@ -202,6 +202,15 @@ def test_the_text_is_written_as_a_block() -> None:
     assert "--env FABRIC=tcp" in done.stdout.partition("name:")[0]
 
 
+def test_what_pods_request_can_be_said() -> None:
+    words = ("--pod-request", f"{EFA}=1", "--pod-request", "hugepages-2Mi=5120Mi", "--pod-request", "cpu=90")
+    found = task("--efa", "--instance-type", "p5.48xlarge", *words)
+    assert found["resources"]["cpus"] == "90+"
+    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
+    asked = {EFA: 1, "hugepages-2Mi": "5120Mi"}
+    assert {**container["resources"]["limits"]} == {**container["resources"]["requests"]} == asked
+
+
 def test_containers_on_machines_have_a_port_of_their_own() -> None:
     found = task("--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws", "--image", "docker:a/b:c")
     assert found["resources"]["image_id"] == "docker:a/b:c"

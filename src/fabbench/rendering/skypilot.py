@@ -13,7 +13,7 @@ sky logs fabbench | fabbench parse - reads what it printed."""
 _TOGGLE = """
 envs.FABRIC chooses the arms ({arms}): sky launch -c fabbench --env FABRIC={other} FILE"""
 _ON_PODS = """
-SkyPilot itself mounts /dev/shm in memory. Huge pages are not asked for: a node may have none."""
+SkyPilot itself mounts /dev/shm in memory. Huge pages are asked for by --pod-request."""
 _ON_MACHINES = """
 SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and aws.use_ssm or
 aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are dropped in silence."""

@@ -18,7 +18,7 @@ quoted() {
 # Whatever is measured has this in its environment, on every host: what is left of it is found by it.
 token=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
 # Here, and under the same name on other hosts where a step needs it.
-base=/tmp/fabbench-$token
+base=${FABBENCH_FOLDER:-/tmp}/fabbench-$token
 folder=$base
 touched=
 

@@ -12,7 +12,7 @@ from fabbench.model import Plan
 from fabbench.pods.checks import TOLERATED
 from fabbench.pods.images import DEFAULT, require_benchmark
 from fabbench.pods.profiles import GPU
-from fabbench.pods.share import Share, share_of_type
+from fabbench.pods.share import Share, requested, share_of_type
 from fabbench.rendering import Job
 from fabbench.script import Ranks, Reach, Way, script
 from fabbench.script.way import SKYPILOT_HOSTS, SLURM_HOSTS, SSH
@@ -40,6 +40,10 @@ for folder in /opt/amazon/efa/bin /usr/local/cuda/efa/test-cuda-*; do
     [ ! -d "$folder" ] || PATH=$folder:$PATH
 done
 export PATH
+"""
+_ON_SLURM = """\
+# SkyPilot removes this folder from every node when the cluster goes, also where the script was killed.
+export FABBENCH_FOLDER=${SKY_RUNTIME_DIR:-/tmp}
 """
 
 
@@ -91,6 +95,7 @@ def _place(job: Job) -> _Place:
     require_benchmark(job.plan.benchmark, image)
     gpus = max(host.gpus for host in job.inventory.hosts)
     share = share_of_type(job.instance.instance_type, gpus=gpus > 0) if job.instance else None
+    share = requested(share, job.settings.get("pod_requests") or ()) if share else None
     if share is None and (where is Flavour.MACHINES or gpus):
         raise RequestError(
             "Nothing says which machines SkyPilot is to take.",
@@ -159,6 +164,8 @@ def _bare(job: Job) -> dict[str, Any]:
 
 
 def _preamble(job: Job, place: _Place) -> str:
+    if place.where is Flavour.SLURM:
+        return _ON_SLURM
     plain = place.where is Flavour.MACHINES and not place.image and not _folders(job)
     return _IMAGE_OF_MACHINES if plain else ""
 
