@@ -74,7 +74,7 @@ def test_an_interrupt_while_it_measures_tears_all_down(
 ) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name=f"cut{number}", errors=errors)
-    assert processes.eventually(lambda: _measuring(skypilot), 300), errors.read_text()
+    assert processes.eventually(lambda: _measuring(skypilot) and _followed(skypilot), 300), errors.read_text()
     started.send_signal(number)
     assert started.wait(300) == 130, errors.read_text()
     assert "Cancelling job 1" in errors.read_text()
@@ -108,6 +108,12 @@ def test_a_place_that_skypilot_cannot_use_is_said_so(skypilot: SkyLab) -> None:
     assert (good.returncode, "slurm: enabled." in good.stdout) == (0, True), good.stdout
     bad = skypilot.site.run([*argv, "k8s"], env=skypilot.env)
     assert (bad.returncode, "k8s: not enabled." in bad.stdout) == (3, True), bad.stdout + bad.stderr
+
+
+def _followed(skypilot: SkyLab) -> bool:
+    """Whether fabbench has seen the newest run begin to measure."""
+    logs = newest(skypilot).path.glob("exec/*/output.log")
+    return any("#@fabbench begin" in log.read_text() for log in logs)
 
 
 def _measuring(skypilot: SkyLab) -> bool:

@@ -90,8 +90,8 @@ def _lines(cluster: Cluster, number: int) -> Generator[str, None, None]:
             if not own and (echo(text) or failure(text)):
                 last = last if echo(text) else text
                 continue
-            last = text if own and text.strip() else last
             marker = read_marker(text)
+            last = text if own and text.strip() and marker is None else last
             told = told or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
     if not ended.fine and not told:
