@@ -49,7 +49,8 @@ where = (
     click.option(
         "--on",
         metavar="TARGET",
-        help="Where to run: a target of fabbench.yaml, or local, or ssh. Else FABBENCH_TARGET says it.",
+        help="Where to run: a target of fabbench.yaml, or local, ssh, slurm, kubernetes, mpijob or skypilot. "
+        "Else FABBENCH_TARGET says it.",
     ),
     click.option(
         "--host",
