@@ -254,36 +254,33 @@ collect() {
 
 # SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
 end_programs() {
-    [ -z "$touched" ] || everywhere sh -c "$ending" sh "$token"
+    [ -z "$touched" ] || everywhere sh -c 'ended=
+        tries=0
+        while [ "$tries" -lt 60 ]; do
+            pids=$(grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
+            [ -n "$pids" ] || break
+            case $tries in
+            0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
+            [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
+            esac 2>/dev/null
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        for pid in $ended; do rm -f /dev/shm/"$pid":*; done' sh "$token"
 }
-# TOKEN FOLDER: the folder is removed, if one is named.
-ending='ended=
-    tries=0
-    while [ "$tries" -lt 60 ]; do
-        pids=$(grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
-        [ -n "$pids" ] || break
-        case $tries in
-        0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
-        [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
-        esac 2>/dev/null
-        tries=$((tries + 1))
-        sleep 0.1
-    done
-    for pid in $ended; do rm -f /dev/shm/"$pid":*; done
-    [ -z "${2:-}" ] || rm -rf "$2"'
 
 finish() {
     local status=$? number
     trap - EXIT
     trap '' TERM INT HUP
     exec 3<&-
+    end_programs >/dev/null 2>&1
     [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
-    # All at once, and this host's folder first: a job that is cancelled may have two seconds.
-    for number in ${touched:+"${!hosts[@]}"}; do
-        reach "$number" sh -c "$ending" sh "$token" "$base" </dev/null >/dev/null 2>&1 &
-    done
+    if [ -n "$touched" ]; then
+        for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
+        wait
+    fi
     rm -rf "$base"
-    [ -z "$touched" ] || wait
     exit "$status"
 }
 
@@ -436,7 +433,7 @@ side() { # NUMBER ROLE: starts the function ROLE_NUMBER
     {
         "$2_$1" </dev/null >"$base/$1.$2" 2>&1
         echo "$?" >"$base/$1.$2.status"
-    } 2>/dev/null &
+    } &
 }
 
 # A port that is free, as it seems; should it be taken, the server says so.
@@ -453,13 +450,13 @@ start_server() { # NUMBER
     rm -f "$base/$1".*
     side "$1" server
     # Nothing is connected to: fi_pingpong takes the first connection for its client.
-    { reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
+    reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
         while [ "$tries" -lt "$2" ]; do
             cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
             tries=$((tries + 1))
             sleep 0.1
         done
-        exit 1' sh "${ports[$1]}" "$((limit * 10))" </dev/null >/dev/null 2>&1 && : >"$base/$1.ready"; } 2>/dev/null &
+        exit 1' sh "${ports[$1]}" "$((limit * 10))" </dev/null >/dev/null 2>&1 && : >"$base/$1.ready" &
 }
 
 # Waits until every server listens, or one of them has ended.
