@@ -10,6 +10,7 @@ from fabbench.model import Outcome
 from fabbench.store import StoredRun, runs
 from lab import HOME, Lab
 from lab.host import PATH
+from lab.slurm import await_idle
 from lab_hosts import STANDIN, Labs
 from slurm_runs import (
     PAIRS,
@@ -158,6 +159,7 @@ def test_drained_nodes_are_named(lab: Labs) -> None:
     finally:
         for name in ("node1", "node2"):
             hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=resume"])
+        await_idle(hosts.hosts)
     assert done.returncode == 3
     assert "1 of the partition main can run jobs. Not: node1 (drain+idle: fan broken" in done.stderr
     assert checked.returncode == 3

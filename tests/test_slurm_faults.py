@@ -13,6 +13,7 @@ import pytest
 from fabbench.model import Outcome
 from lab import HOME, Lab, processes
 from lab.layout import ROOT
+from lab.slurm import await_idle
 from lab_hosts import Labs, standin
 from slurm_runs import PAIRS, files, nccl, nothing_left, on, pingpong, queued, state, taken, the_job
 from ssh_faults import ROW, Going, going, sizes
@@ -164,6 +165,7 @@ def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
         assert "1 of the partition rest can run jobs. Not: node2 (drain+idle: later" in run.err
     finally:
         hosts[0].sh(["scontrol", "update", "nodename=node2", "state=resume"])
+        await_idle(hosts.hosts)
 
 
 def test_a_host_that_dies_is_replaced(lab: Labs) -> None:

@@ -231,6 +231,13 @@ def test_checks_of_nodes() -> None:
     assert found["main", "partition"].seen == "2 of 3 nodes can run jobs, and 3 are wanted."
 
 
+def test_a_node_that_is_silent_for_now_is_waited_for() -> None:
+    (node,) = nodes(["NodeName=n1 State=IDLE+NOT_RESPONDING Partitions=main"])
+    assert (node.fit, node.idle) == (True, False)
+    found = check_nodes([node], partitions(PARTITIONS)[0], 1)
+    assert found[0].status is Status.WARN
+
+
 def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
     said = "srun: error: Unable to create step for job 1: "
     assert failure(f"{said}More processors requested than permitted")

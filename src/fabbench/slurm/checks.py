@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.check import Check, Status
 from fabbench.instances import instance
-from fabbench.slurm.nodes import Partition, SlurmNode
+from fabbench.slurm.nodes import SILENT, Partition, SlurmNode
 
 
 def check_nodes(
@@ -17,7 +17,12 @@ def check_nodes(
 
 def _own(node: SlurmNode, named_type: str) -> Iterator[Check]:
     states = "+".join(sorted(node.states)).lower() or "unknown"
-    if node.fit:
+    if node.fit and SILENT in node.states:
+        advice = "Look again soon: Slurm calls it down if it stays so."
+        yield Check(
+            host=node.name, name="state", status=Status.WARN, seen=f"{states.capitalize()}.", advice=advice
+        )
+    elif node.fit:
         yield Check(host=node.name, name="state", status=Status.PASS, seen=f"{states.capitalize()}.")
     else:
         why = f": {node.reason.rstrip('.')}" if node.reason else ""

@@ -12,9 +12,13 @@ from fabbench.slurm.records import records
 _GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _UNFIT = frozenset(
     {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
-    | {"NOT_RESPONDING", "NO_RESPOND", "UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
+    | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
-_ASLEEP = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"})
+SILENT = "NOT_RESPONDING"
+"""Stands beside other states for a while: Slurm waits for the node, or will soon call it down."""
+_ASLEEP = frozenset(
+    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
+)
 _SHOWN = 4
 
 
