@@ -66,7 +66,7 @@ def test_the_script_in_an_app_is_a_script(benchmark: str) -> None:
         (("--efa", "--instance-type", "p6-b200.48xlarge"), {"GPU": "B200:8"}),
         (("--efa", *TYPE, "--gpus", "4"), {"GPU": "H100!:8"}),
         (("--efa", *TYPE, "--interface", "eth1"), {"INTERFACE": "eth1"}),
-        (("--efa", *TYPE, "--timeout", "60"), {"TIMEOUT_S": 960}),
+        (("--efa", *TYPE, "--timeout", "60"), {"TIMEOUT_S": 720}),
         (("--ab", *TYPE, "--repeat", "99"), {"TIMEOUT_S": 24 * 3600}),
         (("--efa", *TYPE, "--image", "docker.io/me/it:1"), {"IMAGE": "docker.io/me/it:1"}),
     ],

@@ -9,13 +9,13 @@ from fabbench.pods.asked import Asked, Object, SshKey
 from fabbench.pods.images import DEFAULT, require_benchmark
 from fabbench.pods.share import Share, requested, share_of_type
 from fabbench.rendering import Job
+from fabbench.script.limits import longest_s
 from fabbench.variants import refuse_images
 
 if TYPE_CHECKING:
     import yaml
 
 _RUN = "rendered"
-_DEADLINE_S = 2 * 3600
 _PUBLIC = "ssh-ed25519 MADE-ANEW-FOR-EVERY-RUN fabbench"
 
 
@@ -42,7 +42,7 @@ def asked(job: Job) -> Asked:
         run=str(settings.get("run_id") or _RUN),
         count=len(job.inventory.hosts),
         share=requested(share, amounts),
-        deadline_s=_DEADLINE_S,
+        deadline_s=longest_s(job.plan),
         image=image,
         hostnames=job.request.where.hosts if job.request.where else (),
         instance_type=instance_type,

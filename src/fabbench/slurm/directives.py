@@ -7,7 +7,8 @@ from typing import Any
 
 from fabbench.errors import RequestError
 from fabbench.model import Plan, Shape
-from fabbench.slurm.limits import longest_s, seconds, written
+from fabbench.script.limits import longest_s
+from fabbench.slurm.limits import seconds, written
 
 OUTPUT = "fabbench-%j.out"
 """The output file; ``%j`` is the job's id."""

@@ -1,10 +1,8 @@
 """Time limits as Slurm writes them. Pure. Source: sbatch(1), ``--time``."""
 
-import math
 import re
 
 from fabbench.errors import RequestError
-from fabbench.model import Plan, Trial
 
 _FORMS = (
     re.compile(r"(?P<m>\d+)(?::(?P<s>\d\d?))?"),
@@ -12,9 +10,6 @@ _FORMS = (
     re.compile(r"(?P<d>\d+)-(?P<h>\d\d?)(?::(?P<m>\d\d?)(?::(?P<s>\d\d?))?)?"),
 )
 _PARTS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_AROUND_S = 600
-"""For starting, ending and looking, besides what is measured."""
-_EACH_STEP_S = 30
 
 
 def seconds(text: str) -> int:
@@ -32,14 +27,3 @@ def written(limit_s: int) -> str:
     days, rest = divmod(limit_s, 86400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{text}" if days else text
-
-
-def longest_s(plan: Plan) -> int:
-    """Say how long a plan may take: its steps' own limits, and what goes on around them, in whole minutes."""
-    total = sum(_trial_s(trial) for trial in plan.trials) + _AROUND_S
-    return math.ceil(total / 60) * 60
-
-
-def _trial_s(trial: Trial) -> float:
-    each = [step.timeout_s + _EACH_STEP_S for step in trial.steps]
-    return max(each, default=0) if trial.together else sum(each)

@@ -6,11 +6,9 @@ environment of containers _cluster.py of the package modal.
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from importlib.resources import files
-from itertools import chain
 
 from fabbench.environments import UNKNOWN_INTERFACE
 from fabbench.errors import RequestError
@@ -20,6 +18,7 @@ from fabbench.model import Plan, Step
 from fabbench.pods.images import DEFAULT, require_benchmark
 from fabbench.rendering import Job, Rendering
 from fabbench.script import headline, script
+from fabbench.script.limits import longest_s
 from fabbench.script.quoting import variable
 from fabbench.script.way import NAMED_HOSTS
 
@@ -31,7 +30,7 @@ _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600
 """The longest that a function of Modal's may run."""
-_AROUND_S = 900
+_WAIT_S = 900
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
 _FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
@@ -118,16 +117,14 @@ def _about(plan: Plan) -> str:
 def _settings(plan: Plan, found: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
     """Give the names and values that differ from app to app."""
     fabrics = {arm.fabric for arm in plan.arms}
-    steps = chain.from_iterable(trial.steps for trial in plan.trials)
-    needed_s = math.ceil(sum(step.timeout_s for step in steps)) + _AROUND_S
     yield "IMAGE", _text(image)
     yield "NODES", str(plan.hosts)
     yield "GPU", _text(f"{_GPUS[found.gpu_model]}:{found.gpus}")
     yield "CLOUD", '"aws"'
     yield "OPTIONS", '{"efa_enabled": True}'
     yield "RDMA", str(bool(fabrics & {*RDMA}))
-    yield "TIMEOUT_S", str(min(needed_s, _LONGEST_S))
-    yield "WAIT_S", str(_AROUND_S)
+    yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
+    yield "WAIT_S", str(_WAIT_S)
     yield "PORT", "2222  # of sshd"
     yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
     yield "FOR_NCCL", f"({_words(_FOR_NCCL)})"
