@@ -244,5 +244,6 @@ def test_the_end_of_a_job_is_read() -> None:
     )
     assert prefix("└── Job started. Streaming logs...") == ""
     assert echo("srun: error: node0: task 0: Exited with exit code 4")
+    assert echo("srun: error: node1: task 1: Terminated")
     assert not echo("slurmstepd-node0: error: *** STEP 2.14 ON node0 CANCELLED AT 2026-11-21T20:13:31 ***")
     assert failed(3, end, "") == "fabbench: SkyPilot ended job 3 as FAILED_SETUP."
