@@ -2,10 +2,12 @@
 
 import pytest
 
+from fabbench.model import Outcome
 from lab import Lab
 from lab_hosts import Labs
+from reading import LOGS
 from slurm_runs import nccl, nothing_left, run
-from ssh_runs import the_run
+from ssh_runs import argv, the_run
 from test_variants_ssh import NEW, OLD, nccl_of, words
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -37,3 +39,56 @@ def test_a_folder_that_a_node_lacks(site: Lab) -> None:
         done = run(site, nccl("--no-efa", *words("half=/tmp/half", "plain=")))
     assert (done.returncode, done.stdout) == (3, "")
     assert "There is no folder /tmp/half on node1. Nothing was started." in done.stderr
+
+
+# Plays a published table, as all PEs print it: what rank 0 says is in its debug file too.
+PERFTEST = """#!/bin/sh
+folder=$(dirname "$0")
+echo "mype: $SLURM_PROCID mype_node: $SLURM_LOCALID device name: H200 bus id: $SLURM_PROCID "
+[ "$SLURM_PROCID" = 0 ] || exit 0
+# NVSHMEM's PEs have met before one of them measures.
+sleep 2
+debug=$(printf %s "$NVSHMEM_DEBUG_FILE" | sed "s/%h/$(uname -n)/; s/%p/$$/")
+{
+    echo "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: $NVSHMEM_REMOTE_TRANSPORT"
+    echo "/libfabric.cpp 1 Selected provider $NVSHMEM_LIBFABRIC_PROVIDER, fabric efa, nic n-rdm, hmem yes"
+} >"$debug"
+echo "NVSHMEM v$(cat "$folder/version")"
+echo "#alltoall_device"
+cat "$folder/table"
+"""
+
+
+def nvshmem_of(site: Lab, name: str, version: str) -> str:
+    """Put a perftest on all hosts; gives the variant."""
+    folder = f"/tmp/nvshmem-{name}/bin/perftest/device/coll"
+    table = (LOGS / "published" / f"alltoall-{name}.txt").read_text("utf-8")
+    for host in site.hosts:
+        host.path(folder).mkdir(parents=True, exist_ok=True)
+        for file, text in (("alltoall_latency", PERFTEST), ("version", version), ("table", table)):
+            host.path(f"{folder}/{file}").write_text(text, "utf-8")
+        host.path(f"{folder}/alltoall_latency").chmod(0o755)
+    return f"{name}=/tmp/nvshmem-{name}"
+
+
+def test_the_published_comparison_of_nvshmem_is_one_job(lab: Labs) -> None:
+    """Three versions, four nodes, eight tasks on each: whoever reads the figures sees 32 PEs."""
+    site = lab(4, slurm=True)
+    variants = [
+        nvshmem_of(site, name, version)
+        for name, version in (("3.5.21", "3.5.21"), ("3.6.5", "3.6.5"), ("patched", "3.6.5"))
+    ]
+    machines = ("--nodes", "4", "--instance-type", "p5.48xlarge", "--no-gres")
+    measured = ("--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
+    words_ = argv("run", "nvshmem", "--on", "slurm", "--login", "node0", *machines, *measured)
+    with nothing_left(site):
+        done = run(site, [*words_, *words(*variants), "--repeat", "2"])
+    assert done.returncode == 0, done.stderr + done.stdout
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines()]
+    assert ["64 MB", "12.93", "10.6", "42.41", "0.3 x", "0.2 x"] in rows
+    stored = the_run(site)
+    logs = [log for arm in stored.arms for log in stored.logs(arm.label)]
+    assert [log.outcome for log in logs] == [Outcome.OK] * 6
+    assert {(log.facts["ranks"], log.facts["transport"], log.facts["provider"]) for log in logs} == {
+        (32, "efa", "efa")
+    }
