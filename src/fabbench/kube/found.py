@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from fabbench.errors import MachineError
-from fabbench.kube.client import Cluster, ForbiddenError
+from fabbench.kube.client import Cluster, ForbiddenError, cluster
+from fabbench.plan import Needs, Where
+from fabbench.pods.choice import Wish
 from fabbench.pods.nodes import Node, read_nodes
 from fabbench.pods.rights import RIGHTS, Right
 from fabbench.remote.pool import each
@@ -13,6 +15,24 @@ T = TypeVar("T")
 
 _AT_ONCE = 8
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def site_of(where: Where) -> Cluster:
+    """Give the cluster that is meant, before anything is asked. Raises MachineError."""
+    settings = where.settings
+    return cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
+
+
+def wish_of(where: Where, needs: Needs) -> Wish:
+    """Say which nodes are wanted."""
+    settings = where.settings
+    return Wish(
+        count=where.nodes,
+        instance_type=str(settings.get("instance_type") or ""),
+        names=where.hosts,
+        selector=str(settings.get("selector") or ""),
+        needs_gpu=needs.mpi and where.gpus is None,
+    )
 
 
 def nodes(cluster: Cluster) -> tuple[Node, ...]:

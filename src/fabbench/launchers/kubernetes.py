@@ -12,9 +12,9 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.probe import probe_arguments
 from fabbench.inventory import folders, inventories, programs
 from fabbench.kube.changing import by_image
-from fabbench.kube.client import Cluster, cluster
+from fabbench.kube.client import Cluster
 from fabbench.kube.deep import Group, ask_pods
-from fabbench.kube.found import nodes, require_rights
+from fabbench.kube.found import nodes, require_rights, site_of, wish_of
 from fabbench.kube.objects import RunObjects
 from fabbench.kube.pipe import PodConnection
 from fabbench.kube.relay import relayed
@@ -52,21 +52,20 @@ class Kubernetes:
     @contextlib.contextmanager
     def open(self, where: Where, needs: Needs) -> Iterator[Place]:
         """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
-        settings = where.settings
-        site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
+        site = site_of(where)
         require_rights(site)
         seen = nodes(site)
-        chosen = choose(seen, _wish(where, needs))
+        chosen = choose(seen, wish_of(where, needs))
         with by_image(where, lambda here: _pods(here, needs, site, seen, chosen)) as place:
             yield place
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Look at the cluster's nodes; with the setting ``deep``, also into a pod on each that is free."""
         settings = where.settings
-        site = cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
+        site = site_of(where)
         progress("looking at the nodes", 0, 1)
         seen = nodes(site)
-        wish = _wish(where, needs)
+        wish = wish_of(where, needs)
         shown = wished(seen, replace(wish, needs_gpu=False))
         checks = (*check_nodes(shown), check_choice(seen, wish, site.context))
         if not settings.get("deep"):
@@ -113,18 +112,6 @@ def _pods(
             agent = stack.enter_context(_mpi_agent(asked, found, remotes)) if mpi else ()
             allocation = Allocation(hosts=found.hosts, remotes=remotes, agent=agent)
             yield RemotePlace(found, allocation, {_FILE: _shown(asked)})
-
-
-def _wish(where: Where, needs: Needs) -> Wish:
-    settings = where.settings
-    return Wish(
-        count=where.nodes,
-        instance_type=str(settings.get("instance_type") or ""),
-        names=where.hosts,
-        selector=str(settings.get("selector") or ""),
-        needs_gpu=needs.mpi and where.gpus is None,
-        tolerations=tuple(settings.get("tolerations") or ()),
-    )
 
 
 def _groups(where: Where, wish: Wish, seen: Sequence[Node]) -> tuple[Group, ...]:

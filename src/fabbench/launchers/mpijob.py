@@ -10,14 +10,14 @@ from fabbench.check import Around, Check, Status
 from fabbench.errors import MachineError
 from fabbench.instances import instance
 from fabbench.jobs import JobPlace
-from fabbench.kube.client import Cluster, cluster
-from fabbench.kube.found import nodes, require_rights
+from fabbench.kube.client import Cluster
+from fabbench.kube.found import nodes, require_rights, site_of, wish_of
 from fabbench.kube.mpijob import MpiJobRun, Patience, require_operator
 from fabbench.launchers import Examined, Progress
 from fabbench.offline import inventory_of
 from fabbench.plan import Needs, Where
 from fabbench.pods.checks import check_nodes
-from fabbench.pods.choice import Wish, check_choice, choose, wished
+from fabbench.pods.choice import check_choice, choose, wished
 from fabbench.pods.rights import MPIJOB
 from fabbench.pods.share import requested, share_of
 from fabbench.rendering import Job, rendering_named
@@ -35,10 +35,10 @@ class MpiJob:
     def open(self, where: Where, needs: Needs) -> Iterator[JobPlace]:
         """Choose nodes, and say what is known of them. Leaving it leaves nothing in the cluster."""
         settings = where.settings
-        site = _site(where)
+        site = site_of(where)
         require_operator(site)
         require_rights(site, MPIJOB, "examples/rbac-mpijob.yaml")
-        chosen = choose(nodes(site), _wish(where, needs))
+        chosen = choose(nodes(site), wish_of(where, needs))
         share = requested(share_of(chosen, gpus=needs.mpi), settings.get("pod_requests") or ())
         run = secrets.token_hex(4)
         told = replace(
@@ -63,10 +63,10 @@ class MpiJob:
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Look at the cluster's nodes, and for the operator. Nothing is started."""
         del full
-        site = _site(where)
+        site = site_of(where)
         progress("looking at the nodes", 0, 1)
         seen = nodes(site)
-        wish = _wish(where, needs)
+        wish = wish_of(where, needs)
         shown = wished(seen, replace(wish, needs_gpu=False))
         checks = (*check_nodes(shown), check_choice(seen, wish, site.context), _check_operator(site))
         return Examined(probes={}, around=Around(), checks=checks, nodes=shown)
@@ -85,22 +85,6 @@ class _Settled:
     def render(self, job: Job) -> str:
         """Write what `fabbench render` writes when it is told of these nodes, requests and this run."""
         return rendering_named(self.name).render(replace(job, request=replace(job.request, where=self.where)))
-
-
-def _site(where: Where) -> Cluster:
-    settings = where.settings
-    return cluster(settings.get("kubeconfig"), settings.get("context"), settings.get("namespace"))
-
-
-def _wish(where: Where, needs: Needs) -> Wish:
-    settings = where.settings
-    return Wish(
-        count=where.nodes,
-        instance_type=str(settings.get("instance_type") or ""),
-        names=where.hosts,
-        selector=str(settings.get("selector") or ""),
-        needs_gpu=needs.mpi and where.gpus is None,
-    )
 
 
 def _check_operator(site: Cluster) -> Check:

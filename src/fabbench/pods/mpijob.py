@@ -12,8 +12,6 @@ from fabbench.pods.template import measuring, template
 
 LAUNCHER = "launcher"
 """The label ``training.kubeflow.org/job-role`` of the pod whose log is the run's, and its container."""
-HOSTFILE = "/etc/mpi/hostfile"
-"""Where the launcher finds the workers' names."""
 _SSH = "/root/.ssh"
 _PORT = 22
 _SSHD = (

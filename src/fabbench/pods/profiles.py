@@ -101,8 +101,3 @@ def fabric_resource(resources: Collection[str]) -> str:
     """Choose the resource by which a node's fabric is asked for; empty where it has none."""
     found = (name for each in PROFILES for name in sorted(resources) if fnmatchcase(name, each.resource))
     return next(found, "")
-
-
-def profile_named(name: str) -> Profile | None:
-    """Look a profile up by its own name."""
-    return next((each for each in PROFILES if each.name == name), None)

@@ -30,7 +30,6 @@ INSTALL = (
 )
 OPERATIONS = ("write", "read", "writedata")
 """What `fi_rma_*` can do, the default first."""
-MEMORY = ("host", "cuda")
 SIZE = 1 << 20
 TIMEOUT_S = 120.0
 
