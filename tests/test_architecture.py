@@ -29,7 +29,7 @@ LAYERS: Mapping[str, set[str]] = {
     },
     "edge": {
         *("batch", "config", "files", "frames", "report", "inputs", "store", "process", "pipes", "kube"),
-        *("session", "together", "drive", "jobs", "execution"),
+        *("session", "together", "drive", "jobs", "telling", "execution"),
         *("launchers", "login", "remote", "run", "watch", "testing", "programs", "skyapi"),
     },
     "command line": {"cli", "__main__"},

@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,6 +37,7 @@ from fabbench.remote.pool import each
 from fabbench.remote.reach import all_well, probe
 from fabbench.remote.session import Allocation
 from fabbench.rendering.manifests import written
+from fabbench.telling import tell
 
 _FILE = "kubernetes.yaml"
 _START_S = 300.0
@@ -79,7 +79,7 @@ class Kubernetes:
             lambda way: ask(PodShell(way, arguments), f"The pod {way.name}"),
             lambda told: meet(where, told, full=full),
             limit_s=float(settings.get("start_timeout") or _START_S),
-            tell=_tell,
+            tell=tell,
         )
         return Examined(probes=probes, around=around, checks=(*checks, *pods), nodes=shown)
 
@@ -97,7 +97,7 @@ def _pods(
     asked = _asked(where, share, chosen)
     with RunObjects(site, asked) as objects:
         limit_s = float(settings.get("start_timeout") or _START_S)
-        pods = objects.wait(limit_s, seen, _tell)
+        pods = objects.wait(limit_s, seen, tell)
         by_name = _by_node(pods, site, objects)
         found = inventories(
             replace(where, gpus=_gpus(where, share)),
@@ -160,10 +160,6 @@ def _gpus(where: Where, share: Share) -> int | None:
     return share.gpus if where.gpus is None and share.gpus else where.gpus
 
 
-def _tell(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
-
-
 def _shown(asked: Asked) -> str:
     """Write the objects of a run as they were made, less the private key."""
     return written(
@@ -199,7 +195,7 @@ def _memory_watched(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, A
     for pod in pods:
         node = pod["spec"]["nodeName"]
         if node in before and node in after and (why := explain_killed(pod, before[node], after[node])):
-            _tell(str(why))
+            tell(str(why))
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import secrets
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -21,6 +20,7 @@ from fabbench.pods.choice import check_choice, choose, wished
 from fabbench.pods.rights import MPIJOB
 from fabbench.pods.share import requested, share_of
 from fabbench.rendering import Job, rendering_named
+from fabbench.telling import tell
 
 _FILE = "mpijob.yaml"
 _START_S, _LOST_S = 300.0, 60.0
@@ -53,7 +53,7 @@ class MpiJob:
             start_s=float(settings.get("start_timeout") or _START_S),
             lost_s=float(settings.get("lost_after") or _LOST_S),
         )
-        with MpiJobRun(site, run, f"fabbench-{run}", patience, _tell) as going:
+        with MpiJobRun(site, run, f"fabbench-{run}", patience, tell) as going:
             place = JobPlace(found, _Settled(told), _FILE, going.follow, begins=True)
             try:
                 yield place
@@ -96,7 +96,3 @@ def _check_operator(site: Cluster) -> Check:
         )
     seen = "The cluster knows MPIJobs of Kubeflow's (v2beta1)."
     return Check(host=site.context, name="operator", status=Status.PASS, seen=seen)
-
-
-def _tell(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")

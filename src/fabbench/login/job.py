@@ -2,7 +2,6 @@
 
 import base64
 import secrets
-import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from fabbench.remote.connection import LostError
 from fabbench.slurm.jobs import SHARE, JobState, explain_end, gone, job_state
 from fabbench.slurm.pending import explain_pending
 from fabbench.slurm.refusals import refused
+from fabbench.telling import tell
 
 COMMENT = "fabbench:"
 """How the comments of jobs begin that fabbench submitted; an id of its own follows."""
@@ -107,7 +107,7 @@ class Submitted:
         else:
             raise MachineError(f"No job could be submitted on {self._login.name}: its connection breaks.")
         self.job = JobState(id=found)
-        _tell(f"Job {found} was submitted on {self._login.name}.")
+        tell(f"Job {found} was submitted on {self._login.name}.")
 
     def _find(self) -> str:
         """Find the job by its comment; empty: there is none."""
@@ -176,7 +176,7 @@ class Submitted:
             return
         before, self.job = self.job, poll.job
         if before.restarts < poll.job.restarts:
-            _tell(f"Job {self.job.id} was requeued, and starts again: what has ended well is not repeated.")
+            tell(f"Job {self.job.id} was requeued, and starts again: what has ended well is not repeated.")
         if poll.job.runs:
             self._say(f"Job {self.job.id} runs on {self.job.nodes}.")
         elif poll.job.pending:
@@ -207,7 +207,7 @@ class Submitted:
     def _say(self, sentence: str) -> None:
         if sentence != self._told:
             self._told = sentence
-            _tell(sentence)
+            tell(sentence)
 
     def _require_output(self, poll: _Poll) -> None:
         """Raise MachineError where the job has run for some time, and nothing is seen of its output."""
@@ -287,7 +287,3 @@ class Submitted:
         if output:
             done = f"{self.job.folder}/fabbench-{self.job.id}.done"
             self._login.sure(("rm", "-f", "--", output, done))
-
-
-def _tell(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")

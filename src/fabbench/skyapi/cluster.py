@@ -1,6 +1,5 @@
 """A cluster of SkyPilot's: launched with a task, given more of them, and torn down. Whatever happens."""
 
-import sys
 import time
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from fabbench.errors import FabbenchError, MachineError
 from fabbench.prefixes import uncoloured
 from fabbench.skyapi.ending import Ended, ended
 from fabbench.skyapi.library import ASIDE, asking, is_gone
+from fabbench.telling import tell
 
 _TRIES, _PAUSE_S = 3, 2.0
 _ACTIVE = ("PENDING", "RUNNING")
@@ -68,7 +68,7 @@ class Cluster:
         with asking("SkyPilot does not answer") as sky:
             if sky.get(sky.status(cluster_names=[name])):
                 self._stays = True
-                _say(f"Using the cluster {name}, which is there already and stays.")
+                tell(f"Using the cluster {name}, which is there already and stays.")
         idle = self.wish.idle_minutes
         options = {} if idle is None else {"idle_minutes_to_autostop": idle, "down": True}
         hint = "sky check says which places SkyPilot can use."
@@ -163,12 +163,12 @@ class Cluster:
         job, self._running = self._running, None
         if job is None:
             return
-        _say(f"Cancelling job {job} on {self.wish.name}.")
+        tell(f"Cancelling job {job} on {self.wish.name}.")
         try:
             with asking(f"Job {job} on {self.wish.name} could not be cancelled") as sky:
                 sky.get(sky.cancel(self.wish.name, job_ids=[job]))
         except FabbenchError as error:
-            _say(str(error))
+            tell(str(error))
 
     # ------------------------------------------------------------ the end
 
@@ -178,9 +178,9 @@ class Cluster:
             return
         if self._stays:
             self.cancel()
-            _say(f"The cluster {name} is still up. sky down {name} tears it down.")
+            tell(f"The cluster {name} is still up. sky down {name} tears it down.")
             return
-        _say(f"Tearing down the cluster {name}.")
+        tell(f"Tearing down the cluster {name}.")
         for tries in range(_TRIES):
             try:
                 self._down()
@@ -219,7 +219,3 @@ def _answer(answers: SimpleQueue[Any], sky: Any, request: Any) -> None:
         answers.put(sky.stream_and_get(request, output_stream=ASIDE))
     except Exception as error:  # noqa: BLE001 - it is raised again where somebody waits
         answers.put(error)
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"{sentence}\n")
