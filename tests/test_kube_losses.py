@@ -10,7 +10,7 @@ import pytest
 
 from cluster import Cluster, Node
 from fabbench.model import Outcome
-from kube_runs import SIZES, Laptop
+from kube_runs import SIZES, Going, Laptop
 from lab import processes
 
 pytestmark = pytest.mark.cluster
@@ -43,26 +43,31 @@ def test_the_api_server_is_gone_for_good(laptop: Laptop) -> None:
 
 
 @contextmanager
-def lost(laptop: Laptop, node: Node) -> Iterator[None]:
-    """After this the node is as it was, and what was on it is gone."""
-    with laptop.nothing_left(within_s=60):
-        yield
+def losing(laptop: Laptop, index: int) -> Iterator[tuple[Going, Node]]:
+    """A run, and the node of one of its pods: mpirun runs in the first one.
+
+    After this the node is as it was, and what was on it is gone.
+    """
+    with laptop.nothing_left(within_s=60), laptop.slowly("--lost-after", "8", row_s=2) as run:
+        name = laptop.kubectl("get", laptop.pods()[index], "-o", "jsonpath={.spec.nodeName}")
+        node = next(node for node in laptop.cluster.nodes if node.name == name)
+        yield run, node
         node.restore()
 
 
-def test_a_node_loses_its_power(laptop: Laptop) -> None:
-    node = laptop.cluster.nodes[1]
-    with lost(laptop, node), laptop.slowly("--lost-after", "8", row_s=2) as run:
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_node_loses_its_power(laptop: Laptop, index: int) -> None:
+    with losing(laptop, index) as (run, node):
         node.pull_the_plug()
         assert run.ends(120) in {3, 4}, run.err
         assert re.search(rf"^Error: {node.name} has not answered for \d+ s", run.err, re.MULTILINE), run.err
         assert some_rows(laptop)
 
 
-def test_a_node_loses_its_kubelet(laptop: Laptop) -> None:
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_node_loses_its_kubelet(laptop: Laptop, index: int) -> None:
     """Programs go on there, and nobody can see them. What cannot be removed is named, and not waited for."""
-    node = laptop.cluster.nodes[1]
-    with lost(laptop, node), laptop.slowly("--lost-after", "8", row_s=2) as run:
+    with losing(laptop, index) as (run, node):
         node.stop_kubelet()
         assert run.ends(120) == 4, run.err
         silent = rf"^Error: {node.name} has not answered for \d+ s.*10250"
@@ -74,6 +79,17 @@ def test_a_node_loses_its_kubelet(laptop: Laptop) -> None:
         assert (kept.returncode, f"The nodes of {pod} are lost" in kept.stderr) == (3, True), kept.stderr
         forced = laptop.call([*laptop.argv("clean"), "--yes", "--force"])
         assert (forced.returncode, laptop.pods()) == (0, []), forced.stderr
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_kubelet_starts_anew(laptop: Laptop, index: int) -> None:
+    """Programs run on, and fabbench finds them again: the run is whole."""
+    with losing(laptop, index) as (run, node):
+        node.stop_kubelet()
+        node.restore()
+        assert run.ends(120) == 0, run.err
+        (log,) = laptop.logs("tcp")
+        assert (log.outcome, {point.size for point in log.points}) == (Outcome.OK, set(SIZES))
 
 
 @pytest.mark.parametrize("index", [0, 1])

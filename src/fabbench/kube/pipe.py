@@ -6,7 +6,6 @@ import math
 import re
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,10 +19,18 @@ _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
 _LINGER_S = 1.0
 _MOST_ERR = 1000
-# exec has no way to close a program's input: the program reads as many bytes as it is told.
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
 """What the API puts before a kubelet's words: the whole command."""
+_NOT_NOW = re.compile(
+    r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
+    r"pod does not exist|container not found"
+)
+"""What is said where the kubelet cannot be reached, or has just started and knows no pods yet."""
+# exec has no way to close a program's input: the program reads as many bytes as it is told.
 _FED = 'head -c "$1" | { shift; exec "$@"; }'
+# A kubelet that stops has the API say "Success" of programs that run on: each says itself how it ended.
+_SAYING = '"$@"; set -- "$?"; echo "fabbench-exec: ended $1" >&2; exit "$1"'
+_ENDED = re.compile(r"fabbench-exec: ended (\d+)$")
 
 
 class PodPipe:
@@ -31,7 +38,8 @@ class PodPipe:
 
     def __init__(self, stream: Any, name: str) -> None:
         self.status: int | None = None
-        self.err: deque[str] = deque(maxlen=_MOST_ERR)
+        self.err: list[str] = []
+        """The last lines of its standard error."""
         self._stream = stream
         self._name = name
         self._out, self._err = Lines(), Lines()
@@ -56,6 +64,7 @@ class PodPipe:
             except Exception as error:  # the same
                 raise lost(self._name, error) from error
             self.err += self._err.feed(err)
+            del self.err[:-_MOST_ERR]
             yield from self._out.feed(out)
             if not open_still and not out and not err:
                 break
@@ -74,22 +83,33 @@ class PodPipe:
         data = self._stream.read_channel(channel) if self._stream.peek_channel(channel) else b""
         return data if isinstance(data, bytes) else data.encode()
 
+    def _own_word(self) -> str:
+        """Take what the program itself said of its end, if it did, from its standard error."""
+        for index in reversed(range(len(self.err))):
+            if said := _ENDED.search(self.err[index]):
+                before = self.err[index][: said.start()]
+                self.err[index : index + 1] = [before] if before else []
+                return said[1]
+        return ""
+
     def _conclude(self) -> None:
         """Read how it ended, which the API says last. Raises LostError where it does not."""
-        told = self._read(_ERROR)
+        told, own = self._read(_ERROR), self._own_word()
         try:
             status = json.loads(told)
         except ValueError as error:
             raise lost(self._name, "it ended without a word") from error
-        if status.get("status") == "Success":
-            self.status = 0
-            return
         causes = status.get("details", {}).get("causes", ())
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
-        if not codes:
-            said = _REQUEST.sub("", str(status.get("message", told)))
-            raise MachineError(f"No program could be run in the pod {self._name}: {said}.")
-        self.status = int(codes[0])
+        if own or codes:
+            self.status = int(own or codes[0])
+            return
+        if status.get("status") == "Success":
+            raise lost(self._name, "the program there did not say that it ended")
+        said = _REQUEST.sub("", str(status.get("message", told))).rstrip(".")
+        if _NOT_NOW.search(said):
+            raise lost(self._name, said)
+        raise MachineError(f"No program could be run in the pod {self._name}: {said}.")
 
 
 class PodConnection:
@@ -144,7 +164,7 @@ class PodConnection:
                     self.name,
                     self._cluster.namespace,
                     container=self._container,
-                    command=list(argv),
+                    command=["sh", "-c", _SAYING, "sh", *argv],
                     stdin=True,
                     stdout=True,
                     stderr=True,
