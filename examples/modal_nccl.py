@@ -245,8 +245,28 @@ prepare() {
         while [ "$#" -gt 0 ]; do printf %s "$2" >"$1" || exit; shift 2; done' sh "$folder" "$@"
 }
 
+# File of ranks on this host → how many of its lines were printed.
+declare -A shown=()
+
+# Prints what ranks on this host have written into files of their own since the last time: whole lines.
+news() {
+    local count file
+    while read -r count file; do
+        case $file in debug.*) ;; *) continue ;; esac
+        [ "$count" -gt "${shown[$file]:-0}" ] || continue
+        sed -n "$((${shown[$file]:-0} + 1)),${count}p" "$folder/$file"
+        shown[$file]=$count
+    done < <(cd "$folder" 2>/dev/null && wc -l debug.* 2>/dev/null)
+}
+
 # Prints what the ranks wrote into files of their own, and removes the step's folder.
 collect() {
+    local file
+    for file in "${!shown[@]}"; do
+        tail -n "+$((shown[$file] + 1))" "$folder/$file" 2>/dev/null | grep -a ''
+        rm -f "$folder/$file"
+    done
+    shown=()
     everywhere sh -c 'cd "$1" 2>/dev/null || exit 0
         grep -ah "" debug.* 2>/dev/null
         cd / && rm -rf "$1"' sh "$folder"
@@ -350,6 +370,7 @@ trial() { # ID ARM STEPS
     if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
     heed
     failed=0
+    current=$1
     if "$3" "$1"; then
         [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
     else
@@ -357,6 +378,17 @@ trial() { # ID ARM STEPS
     fi
 }
 all_well=yes
+
+# Looks every five seconds what is new. Whether DONE_FILE names the trial that goes on: whoever follows it has
+# seen enough.
+given_up() {
+    [ "$((SECONDS - looked))" -ge 5 ] || return
+    looked=$SECONDS
+    news
+    [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$current" "$DONE_FILE" 2>/dev/null
+}
+looked=0
+enough='fabbench needs no more of it'
 
 # ---------------------------------------------------------------- ranks on all hosts
 
@@ -395,6 +427,8 @@ ranks() {
             why='it had not ended when its time was up'
         elif [ "$silence" -gt 0 ] && [ "$((SECONDS - heard))" -ge "$silence" ]; then
             why="nothing was printed for $silence s"
+        elif given_up; then
+            why=$enough
         fi
         if [ -n "$why" ]; then
             end_programs
@@ -507,6 +541,10 @@ until_over() {
             fi
         done
         [ -n "$running" ] || return
+        if given_up; then
+            why=$enough
+            return
+        fi
         [ "$SECONDS" -lt "$deadline" ] || break
         sleep 0.1
     done

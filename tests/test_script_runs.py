@@ -213,8 +213,35 @@ def test_sigterm_in_the_middle_leaves_nothing(lab: Labs, kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["nccl", "pingpong"])
+def test_a_trial_that_nobody_needs_any_more_is_ended(lab: Labs, kind: str) -> None:
+    """DONE_FILE names it while it goes on; so a job that is started again does not begin it anew either."""
+    site = lab(2, trust=True)
+    listen = "import socket, time; s = socket.create_server(('', {port})); time.sleep(98)"
+    endless = pair((sys.executable, "-c", listen), ("sleep", "98"), timeout_s=90)
+    of = nccl("tcp", repeats=1) if kind == "nccl" else of_steps(endless)
+    words, name = put(site, of), of.trials[0].steps[0].id
+    before = site.traces()
+    with standin(*site.hosts, HANG_AT="256"):
+        output = site[0].path(HOME / "script.out")
+        begin = f'DONE_FILE={HOME}/done "$@" >{HOME}/script.out 2>&1 &'
+        site[0].sh(["bash", "-c", begin, "bash", *words])
+        waiting = (lambda: "   128 " in output.read_text()) if kind == "nccl" else (lambda: _sleeps(site))
+        assert processes.eventually(waiting), output.read_text()
+        # Long before the ranks end.
+        assert kind != "nccl" or processes.eventually(lambda: "Using network" in output.read_text())
+        site[0].path(HOME / "done").write_text(f"{of.trials[0].id}\n")
+        told = f": fabbench needs no more of it.\n#@fabbench end {name} ?\n"
+        assert processes.eventually(lambda: output.read_text().endswith(told), 60), output.read_text()
+        assert left(site, before) == []
+    debug = [line for line in output.read_text().splitlines() if " NCCL INFO " in line]
+    assert (bool(debug), len(debug)) == (kind == "nccl", len(set(debug)))
+    assert run(site, of, DONE_FILE=f"{HOME}/done").stdout == ""
+    site[0].path(HOME / "done").unlink()
+
+
 def _sleeps(site: Lab) -> bool:
-    return ["sleep", "98"] in site[0].processes().values()
+    return any(["sleep", "98"] in host.processes().values() for host in site.hosts)
 
 
 def test_a_requeued_script_does_not_repeat_what_is_done(lab: Labs) -> None:

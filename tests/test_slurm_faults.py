@@ -130,6 +130,18 @@ def test_a_requeued_job_goes_on(lab: Labs) -> None:
     assert earlier.parent.name == "001-ofi-tcp-r1"
 
 
+def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> None:
+    hosts = site(lab)
+    words = nccl("--efa", "--no-efa", *SLOW[1:], "--instance-type", "p5.48xlarge")
+    with nothing_left(hosts), standin(*hosts.hosts, NICS=1), going(hosts, words) as run:
+        with standin(*hosts.hosts, ROW_S=100):
+            run.until(lambda: list(hosts.path(STORE).glob("*/exec/000-*/run.json")))
+        assert run.ends(60) == 4, run.err
+    efa, tcp = the_log(hosts, "efa"), the_log(hosts, "tcp")
+    assert (efa.outcome, "fabbench ended it then" in (efa.reason or "")) == (Outcome.OFF_FABRIC, True)
+    assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
+
+
 def test_a_preempted_job_comes_back(lab: Labs) -> None:
     hosts = site(lab)
     with nothing_left(hosts), standin(*hosts.hosts, ROW_S=0.5), going(hosts, nccl(*SLOW)) as run:

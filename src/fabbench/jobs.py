@@ -16,17 +16,22 @@ from fabbench.split import Split
 
 Follow = Callable[[str], Generator[str, None, None]]
 """Submits a document and gives its lines as they come. Closing it early ends the job."""
+GiveUp = Callable[[Trial], None]
+"""Ends one trial of a job, which goes on with the next one."""
 
 
 class JobPlace:
     """A place that is given a whole plan as one document; see `fabbench.launchers.Place`.
 
     Nothing is submitted before the first trial is asked for, but for `begins`. A trial that is ended early
-    goes on in the job, up to the next one; a job that is left before its last trial is to be ended: `close`.
+    goes on in the job, up to the next one, unless `give_up` ends it there; a job that is left before its last
+    trial is to be ended: `close`.
     """
 
     remote = False
     """Nothing is counted, and so no thread looks on: a launcher may start programs here at any time."""
+    give_up: GiveUp | None = None
+    """Ends a trial of which no more is asked for; None: it goes on to its end."""
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, begins: bool = False
@@ -53,7 +58,12 @@ class JobPlace:
 
     def execute(self, trial: Trial) -> Generator[str, None, Ending]:
         """Give the lines of a trial, and how it ended."""
-        return self._split.execute(trial)
+        try:
+            return (yield from self._split.execute(trial))
+        except GeneratorExit:
+            if self.give_up is not None:
+                self.give_up(trial)
+            raise
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Nothing: the job's machines are not asked."""

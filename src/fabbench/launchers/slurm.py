@@ -6,6 +6,7 @@ Inside an allocation the script is run there, and nothing is submitted.
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fabbench.check import Around
@@ -13,7 +14,7 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.jobs import Follow, JobPlace
 from fabbench.launchers import Examined, Progress
 from fabbench.login.allocation import allocated, run_inside
-from fabbench.login.job import follow
+from fabbench.login.job import Submitted, follow
 from fabbench.login.probing import ask_nodes
 from fabbench.login.way import Login, inside, login
 from fabbench.offline import inventory_of
@@ -49,12 +50,11 @@ class Slurm:
         _refuse_options(where)
         with login(where) as there:
             seen, partition = _seen(there, where)
-            found, how = (
+            place = (
                 _allocated(where, needs, seen)
                 if inside(where)
                 else _wanted(where, needs, there, seen, partition)
             )
-            place = JobPlace(found, rendering_named("slurm"), _FILE, how, begins=True)
             with contextlib.closing(place):
                 yield place
 
@@ -111,7 +111,7 @@ def _type(where: Where) -> str:
 
 def _wanted(
     where: Where, needs: Needs, there: Login, seen: tuple[SlurmNode, ...], partition: Partition
-) -> tuple[Inventory, Follow]:
+) -> JobPlace:
     """Say what a job gets, and how it is submitted."""
     count = where.nodes or len(where.hosts) or _NODES
     fit = require(seen, partition, count, where.hosts)
@@ -120,10 +120,13 @@ def _wanted(
     found = _inventory(
         where, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)]
     )
-    return found, lambda document: follow(there, document, start_timeout_s=limit_s)
+    job = Submitted(there, limit_s)
+    place = _place(found, partial(follow, job))
+    place.give_up = job.give_up
+    return place
 
 
-def _allocated(where: Where, needs: Needs, seen: tuple[SlurmNode, ...]) -> tuple[Inventory, Follow]:
+def _allocated(where: Where, needs: Needs, seen: tuple[SlurmNode, ...]) -> JobPlace:
     """Say what the allocation has, and how a script is run in it."""
     names = allocated()
     count = where.nodes or len(names)
@@ -132,7 +135,12 @@ def _allocated(where: Where, needs: Needs, seen: tuple[SlurmNode, ...]) -> tuple
             f"{count} nodes are wanted, and this allocation has {len(names)}: {', '.join(names)}."
         )
     fit = tuple(node for node in seen if node.name in names)
-    return _inventory(where, needs, fit, names[:count]), lambda document: run_inside(document, names)
+    found = _inventory(where, needs, fit, names[:count])
+    return _place(found, lambda document: run_inside(document, names))
+
+
+def _place(found: Inventory, how: Follow) -> JobPlace:
+    return JobPlace(found, rendering_named("slurm"), _FILE, how, begins=True)
 
 
 def _inventory(

@@ -1,6 +1,7 @@
 """A job of Slurm's: submitted, followed to its end, and ended."""
 
 import base64
+import contextlib
 import secrets
 import time
 from collections.abc import Generator, Iterator
@@ -9,6 +10,7 @@ from importlib.resources import files
 
 from fabbench.errors import MachineError
 from fabbench.login.way import Login
+from fabbench.model import Trial
 from fabbench.pipes import Lines
 from fabbench.remote.connection import LostError
 from fabbench.slurm.jobs import SHARE, JobState, explain_end, gone, job_state
@@ -46,15 +48,12 @@ class _Poll:
     gone: bool = False
 
 
-def follow(
-    login: Login, document: str, *, start_timeout_s: float | None = None
-) -> Generator[str, None, None]:
-    """Submit a document, and give the lines of its output as they come. Closing it ends the job.
+def follow(job: "Submitted", document: str) -> Generator[str, None, None]:
+    """Submit a document as a job, and give the lines of its output as they come. Closing it ends the job.
 
     Raises MachineError for a job that cannot start, or that something ended. Whatever happens, no job and no
     file of it is left; what could not be ended is a note of the error.
     """
-    job = Submitted(login, start_timeout_s)
     try:
         job.submit(document)
         yield from job.lines()
@@ -159,6 +158,11 @@ class Submitted:
     def _over(self) -> bool:
         return self._gone or self.job.over
 
+    @property
+    def _done_file(self) -> str:
+        """The file in which the script notes the trials that it need not run (again)."""
+        return f"{self.job.folder}/fabbench-{self.job.id}.done"
+
     def _once(self, *, look: bool) -> _Poll:
         argv = ("sh", "-c", self._poll, "poll", self.job.id, self.job.output, str(self._offset))
         out = self._login.sure((*argv, "look" if look else ""), timeout_s=_ANSWER_S).out
@@ -220,6 +224,12 @@ class Submitted:
             f"on {self._login.name}.",
             hint=SHARE,
         )
+
+    def give_up(self, trial: Trial) -> None:
+        """Let the job go on with the next trial: its script looks into this file. It may fail."""
+        with contextlib.suppress(MachineError):
+            append = 'printf "%s\\n" "$2" >>"$1"'
+            self._login.run(("sh", "-c", append, "sh", self._done_file, trial.id), timeout_s=_ANSWER_S)
 
     # ------------------------------------------------------------ its end
 
@@ -285,5 +295,4 @@ class Submitted:
     def _remove_files(self) -> None:
         output = self.job.output
         if output:
-            done = f"{self.job.folder}/fabbench-{self.job.id}.done"
-            self._login.sure(("rm", "-f", "--", output, done))
+            self._login.sure(("rm", "-f", "--", output, self._done_file))
