@@ -166,7 +166,7 @@ def main(fabric: str = "all") -> None:
 SCRIPT = r"""#!/usr/bin/env bash
 # Made by fabbench 0.1.0: nccl on efa and tcp, 3 repeats, 2 hosts.
 # FABRIC=efa runs that arm alone. fabbench parse reads what this prints.
-# shellcheck disable=SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name
+# shellcheck disable=SC1003,SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name
 set -u
 
 # ---------------------------------------------------------------- the same in every script of fabbench's

@@ -87,6 +87,13 @@ def test_options_of_slurms_are_passed_on() -> None:
     assert "signal" not in options("nccl", "--efa", *P5, "--time", "4")
 
 
+def test_nodes_can_be_named() -> None:
+    found = options("nccl", "--efa", *P5, "--node", "n[1-3]", "--node", "x7")
+    assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")
+    wrong = render("nccl", "--efa", *P5, "--node", "n[1-")
+    assert (wrong.exit_code, "Write --host NAME, or --host 'node[01-16]'." in wrong.stderr) == (2, True)
+
+
 def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
     found = text("nccl", "--efa", *P5)
     assert (

@@ -24,7 +24,7 @@ WAYS = [
     Way(hosts=named(["10.0.0.1", "10.0.0.2"]), env={"LD_LIBRARY_PATH": "/opt/it's"}),
 ]
 PLANS = [
-    nccl("ofi-tcp", "tcp", env={"NOTE": "a 'b' \"c\" $d\n`e` \\ \u00fc"}),
+    nccl("ofi-tcp", "tcp", env={"NOTE": "a 'b' \"c\" $d\n`e` \u00fc \\"}),
     pingpong("tcp"),
     of_steps(pair(("a", "{port}"), ("b", "{port}", "{server}")), pair(("c",), ("d",), "b"), together=True),
 ]

@@ -1,7 +1,7 @@
 """Options that several commands have, each in one place."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -226,7 +226,6 @@ def resolved(
     """
     from fabbench.config.kubeconfig import current_context
     from fabbench.config.resolve import resolve
-    from fabbench.hostlist import expand
     from fabbench.launchers import launchers
     from fabbench.plan import Where
 
@@ -243,9 +242,16 @@ def resolved(
     settings = dict(place.target.settings) if place.target else {}
     settings = {key.replace("-", "_"): value for key, value in settings.items()}
     settings |= {key: given[key] for key in WHERE if key != "on" and given[key] not in {None, (), False}}
-    try:
-        settings["hosts"] = tuple(name for text in settings.get("hosts", ()) for name in expand(text))
-    except ValueError as error:
-        raise RequestError(f"{error}.", hint="Write --host NAME, or --host 'node[01-16]'.") from None
+    settings["hosts"] = named_hosts(settings.get("hosts", ()))
     of_all = {key: settings.pop(key) for key in (*_OF_ALL, "env") if key in settings}
     return Where(target=place.name, launcher=place.launcher, settings=settings, **of_all), place.why
+
+
+def named_hosts(texts: Iterable[str]) -> tuple[str, ...]:
+    """Name the hosts of lists such as ``node[01-16]``. Raises RequestError."""
+    from fabbench.hostlist import expand
+
+    try:
+        return tuple(name for text in texts for name in expand(text))
+    except ValueError as error:
+        raise RequestError(f"{error}.", hint="Write --host NAME, or --host 'node[01-16]'.") from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from fabbench.cli.options import named_hosts
 from fabbench.cli.run import RunGroup
 from fabbench.cli.run_options import Asked, RunCommand, environment, variants_of
 from fabbench.errors import RequestError
@@ -23,13 +24,13 @@ _OF_RUNS = (
 )
 """What has a meaning only where something is run."""
 _OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")
-_WITH_NODES = ("kubernetes", "mpijob")
+_WITH_NODES = ("kubernetes", "mpijob", "slurm")
 """Formats that can say on which nodes."""
 _TYPE = "instance_type"
 _HELP = {
     "nodes": f"How many hosts. {_NODES} if not given, or those that are named.",
-    "hosts": "With kubernetes or mpijob: a node of the cluster, by its label kubernetes.io/hostname. Can be "
-    "given several times; any of the instance type if not given.",
+    "hosts": "With kubernetes or mpijob: a node of the cluster, by its label kubernetes.io/hostname; with "
+    "slurm by its name. Can be given several times; any if not given.",
 }
 """What options of runs mean here."""
 
@@ -120,6 +121,7 @@ def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":
 
     given = {name: value for name, value in place.items() if value not in {None, (), False}}
     of_all = {name: given.pop(name) for name in _OF_ALL if name in given}
+    of_all["hosts"] = named_hosts(of_all.get("hosts", ()))
     settings = {name: value for name, value in given.items() if name not in _OF_RUNS}
     if rendered.run_id:
         settings["run_id"] = rendered.run_id

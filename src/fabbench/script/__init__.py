@@ -29,7 +29,7 @@ def script(plan: Plan, way: Way) -> str:
         way.header,
         comment(headline(plan)),
         comment(f"FABRIC={plan.arms[0].label} runs that arm alone. fabbench parse reads what this prints."),
-        "# shellcheck disable=SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
+        "# shellcheck disable=SC1003,SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
         "set -u\n\n",
         (files(__name__) / "library.sh").read_text("utf-8"),
         "\n# ---------------------------------------------------------------- this plan\n\n",
