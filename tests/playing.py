@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from counter_trees import Tree
+from fabbench.machines import Inventory
 from fabbench.model import Ending, Trial
-from fabbench.plan import Inventory
 from fabbench.rendering import Job
 from fabbench.testing import Replay, two_hosts
 from nvshmem_text import alltoall

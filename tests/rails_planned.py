@@ -2,9 +2,10 @@
 
 from fabbench.drive import drive
 from fabbench.launchers.local import LocalSession
+from fabbench.machines import Host, Inventory
 from fabbench.model import Log, Step, Trial
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, Work, plan
+from fabbench.plan import Request, Work, plan
 
 
 def first_trial(benchmark: str, work: Work, fabric: str, hosts: tuple[Host, ...]) -> Trial:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from fabbench.benchmarks.nccl_steps import NcclWork
 from fabbench.benchmarks.pingpong.steps import PingpongWork
 from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.machines import Host, Inventory
 from fabbench.model import Arm, Command, Log, Plan, Proof, Shape, Step, Trial
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Request, plan
 from fabbench.script import Way, script
 from fabbench.script.way import NAMED_HOSTS
 from fabbench.sizes import Sweep

@@ -21,7 +21,7 @@ LAYERS: Mapping[str, set[str]] = {
     "values": {"model", "units", "errors", "fabrics", "markers"},
     "core": {
         *("benchmarks", "parse", "prefixes", "debug", "evidence", "carrier", "symptoms", "judge"),
-        *("plan", "inventory", "mpi", "launches", "hostlist"),
+        *("machines", "plan", "inventory", "mpi", "launches", "hostlist"),
         *("compare", "grouping", "pool", "standout", "notes", "gate", "rails"),
         "plugins",
         *("hosts", "instances", "check", "counters", "environments", "sizes", "pods"),

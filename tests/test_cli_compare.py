@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 from fabbench.cli import cli
 from fabbench.errors import MachineError, RequestError
 from fabbench.inputs import columns, labelled
+from fabbench.machines import Host, Inventory
 from fabbench.model import Arm, Ending, Outcome, Plan, Proof, Trial
-from fabbench.plan import Host, Inventory, Request
+from fabbench.plan import Request
 from fabbench.store import RunWriter
 from logs_by_hand import GB, KB, MB
 from nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text

@@ -17,7 +17,7 @@ from fabbench.environments import (
     nics,
 )
 from fabbench.errors import MachineError, RequestError
-from fabbench.plan import Host
+from fabbench.machines import Host
 
 A = Host(name="a", interface="eth0", gpus=8)
 B = Host(name="b", interface="eth0", gpus=8)

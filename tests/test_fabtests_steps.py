@@ -9,8 +9,8 @@ import rail_programs
 from fabbench.benchmarks.fabtests.library import SETTINGS, used
 from fabbench.benchmarks.fabtests.steps import PROGRAMS, FabtestsWork
 from fabbench.errors import MachineError, RequestError
+from fabbench.machines import Host
 from fabbench.model import Outcome, Trial
-from fabbench.plan import Host
 from fabbench.rails import spreads, together
 from rails_planned import first_trial, measured, option, words
 

@@ -8,9 +8,10 @@ import pytest
 
 from fabbench.benchmarks.nccl_steps import WIDTHS, NcclWork
 from fabbench.errors import RequestError
+from fabbench.machines import Host, Inventory
 from fabbench.model import Proof, Shape
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Request, plan
 from fabbench.sizes import Sweep, sweep
 from local_runs import fabbench, the_run
 

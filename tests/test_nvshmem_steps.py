@@ -8,9 +8,10 @@ from fabbench import markers
 from fabbench.benchmarks.nvshmem.steps import COLLECTIVES, PAIRS, NvshmemWork, refuse
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.machines import Host
 from fabbench.model import Ending, Log, Outcome, Proof
 from fabbench.parse import Session, logs
-from fabbench.plan import AUTO, Host
+from fabbench.plan import AUTO
 from fabbench.sizes import Sweep
 
 OPEN_MPI = Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")

@@ -9,8 +9,9 @@ import pytest
 import rail_programs
 from fabbench.benchmarks.perftest.steps import TESTS, PerftestWork
 from fabbench.errors import MachineError, RequestError
+from fabbench.machines import Host
 from fabbench.model import Outcome, Trial
-from fabbench.plan import AB, Host
+from fabbench.plan import AB
 from fabbench.rails import spreads, together
 from local_runs import fabbench, nothing_left
 from rails_planned import first_trial, measured, option, words

@@ -8,8 +8,9 @@ from fabbench.benchmarks.nccl_steps import NcclWork
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.benchmarks.pingpong.steps import PingpongWork, enough_iterations, size_range
 from fabbench.errors import FabbenchError, MachineError, RequestError
+from fabbench.machines import Host, Inventory
 from fabbench.model import Plan
-from fabbench.plan import AB, Host, Inventory, Request, plan
+from fabbench.plan import AB, Request, plan
 
 HERE = Host(
     name="here",

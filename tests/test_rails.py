@@ -14,9 +14,9 @@ from fabbench.compare import compare
 from fabbench.drive import drive
 from fabbench.errors import MachineError, RequestError
 from fabbench.launchers.local import LocalSession
+from fabbench.machines import Host
 from fabbench.model import Ending, Log, Outcome, Point, Trial
 from fabbench.parse import Session, logs
-from fabbench.plan import Host
 from fabbench.pool import Column
 from fabbench.report import render
 from fabbench.report.rails import table

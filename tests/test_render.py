@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from fabbench.cli import cli
 from fabbench.errors import RequestError
+from fabbench.machines import Host, Needs, Where
 from fabbench.offline import inventory_of
-from fabbench.plan import Host, Needs, Where
 from fabbench.rendering import renderings
 
 WHERE = Where(target="script", launcher="script")

@@ -27,8 +27,9 @@ from fabbench.counters.stored import Pair
 from fabbench.counters.traffic import Traffic
 from fabbench.errors import MachineError
 from fabbench.launchers import launchers
+from fabbench.machines import Host, Inventory
 from fabbench.model import Finding, Log, Outcome, Point, Trial
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Request, plan
 from fabbench.run import Results
 from fabbench.sizes import Sweep
 from fabbench.store import StoredRun, open_run

@@ -1,6 +1,7 @@
 """`fabbench run` on a real cluster: pods on two nodes, what keeps them from starting, and rights."""
 
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from cluster import Cluster
-from cluster.images import CPU, NO_MPI, NO_SSHD
+from cluster.images import CPU, NCCL, NO_MPI, NO_SSHD
 from fabbench.model import Outcome
 from kube_runs import HANGS, SIZES, Laptop
 
@@ -36,6 +37,10 @@ def test_nccl_on_all_devices_of_two_nodes(laptop: Laptop) -> None:
     with laptop.nothing_left():
         done = laptop.call(laptop.run_argv("nccl", *laptop.image, "--no-efa", "-e", "1K", "--repeat", "1"))
     assert done.returncode == 0, done.stderr
+    nodes = ", ".join(host["name"] for host in laptop.the_run().document["hosts"])
+    assert f"Target kubernetes ({nodes}; image {NCCL}): --on says so.\n" in done.stderr
+    show = [sys.executable, "-m", "fabbench", "show", str(laptop.the_run().path)]
+    assert f"\nImage: {NCCL}\n" in laptop.call(show).stdout
     (log,) = laptop.logs("tcp")
     assert log.outcome is Outcome.OK
     assert (log.facts["ranks"], log.facts["hosts"], log.facts["gpus_per_host"]) == (16, 2, 8)

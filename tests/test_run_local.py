@@ -20,9 +20,10 @@ import pytest
 from fabbench.benchmarks.pingpong.steps import PingpongWork
 from fabbench.drive import drive
 from fabbench.launchers.local import LocalSession
+from fabbench.machines import Host, Inventory
 from fabbench.model import Ending, Outcome
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Request, plan
 from fabbench.store import runs
 from local_runs import (
     QUICK,
@@ -291,7 +292,8 @@ import sys
 from pathlib import Path
 from fabbench.benchmarks.pingpong.steps import PingpongWork
 from fabbench.launchers import launcher_named
-from fabbench.plan import Request, Where, plan
+from fabbench.machines import Where
+from fabbench.plan import Request, plan
 from fabbench.run import carry_out
 from fabbench.store import RunWriter
 

@@ -71,6 +71,7 @@ def test_both_arms_of_nccl_in_the_bytes_that_render_prints(laptop: Laptop) -> No
     with laptop.nothing_left():
         done = laptop.call(laptop.nccl("--fabric", "ofi-tcp", "--fabric", "tcp", fabric=()))
     assert done.returncode == 0, done.stderr
+    assert f"; image {laptop.image[1]}): --on says so." in done.stderr
     for arm, transport in (("ofi-tcp", "libfabric-tcp"), ("tcp", "socket")):
         (log,) = laptop.logs(arm)
         assert log.outcome is Outcome.OK

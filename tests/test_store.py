@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from fabbench.errors import MachineError, RequestError
+from fabbench.machines import Host, Inventory, Where
 from fabbench.markers import begin, end, tag
 from fabbench.model import Arm, Command, Ending, Outcome, Plan, Proof, Shape, Step, Trial
-from fabbench.plan import Host, Inventory, Request, Where
+from fabbench.plan import Request
 from fabbench.store import RunWriter, StoredRun, open_run, runs
 from fabbench.variants import Variant
 

@@ -14,10 +14,11 @@ from fabbench.benchmarks.pingpong.steps import PingpongWork
 from fabbench.drive import drive
 from fabbench.errors import RequestError
 from fabbench.launchers.local import LocalSession
+from fabbench.machines import Host, Inventory
 from fabbench.markers import Marker, read_marker
 from fabbench.model import Command, Ending, Log, Outcome, Shape, Step, Trial
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Request, plan
+from fabbench.plan import Request, plan
 from fabbench.process import Process
 from local_runs import eventually
 

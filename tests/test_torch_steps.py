@@ -9,9 +9,9 @@ import pytest
 from fabbench.benchmarks import torch_steps
 from fabbench.benchmarks.torch_steps import FILE, TorchWork
 from fabbench.errors import RequestError
+from fabbench.machines import Host
 from fabbench.model import Log, Proof
 from fabbench.parse import Session, logs
-from fabbench.plan import Host
 from fabbench.programs import torch_all_reduce as program
 from local_runs import fabbench, the_run
 

@@ -19,8 +19,9 @@ from fabbench.cli import cli as program
 from fabbench.config import read as read_config
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
+from fabbench.machines import Host, Inventory, Where
 from fabbench.model import Plan, Trial
-from fabbench.plan import AB, Host, Inventory, Request, Where, Work, plan
+from fabbench.plan import AB, Request, Work, plan
 from fabbench.pool import Column
 from fabbench.testing import Replay, ReplayLauncher
 from fabbench.variants import Variant, read_variants

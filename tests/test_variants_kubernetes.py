@@ -34,6 +34,7 @@ def test_variants_of_several_images_run_in_pods_of_their_own(laptop: Laptop) -> 
     with laptop.nothing_left():
         done = laptop.call(laptop.nccl("--repeat", "2", *variants), timeout=400)
     assert done.returncode == 0, done.stderr
+    assert f"; image {OLDER}, {NCCL}): --on says so." in done.stderr
     stored = laptop.the_run()
     assert [trial.arm for trial in stored.trials] == ["old", "new", "new", "old"]
     for name, version in (("old", "2.21.5"), ("new", "2.28.9")):

@@ -11,8 +11,8 @@ from itertools import groupby
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.fabrics import INTRA_HOST, provider
+from fabbench.machines import Host
 from fabbench.model import Command
-from fabbench.plan import Host
 
 PLUGIN = "AWS Libfabric"
 """The plugin aws-ofi-nccl as NCCL_NET calls it. Every release of it answers to this name."""

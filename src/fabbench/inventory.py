@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.found import Probe
-from fabbench.plan import Host, Inventory, Needs, Where
+from fabbench.machines import Host, Inventory, Needs, Where
 from fabbench.variants import AS_IT_IS, Variant
 
 INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it comes with the EFA installer"

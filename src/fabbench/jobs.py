@@ -7,10 +7,10 @@ is, byte for byte, what `fabbench render` prints.
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from fabbench.machines import Inventory
 from fabbench.markers import SIGN
 from fabbench.model import Ending, Trial
 from fabbench.offline import require_names
-from fabbench.plan import Inventory
 from fabbench.rendering import Job, Rendering
 from fabbench.split import Split
 

@@ -14,8 +14,8 @@ from fabbench.errors import RequestError
 from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.hosts.places import BELOW_PREFIX
 from fabbench.instances import Instance, catalogue, instance
+from fabbench.machines import Host, Inventory, Needs, Where
 from fabbench.model import Plan
-from fabbench.plan import Host, Inventory, Needs, Where
 from fabbench.pods.profiles import EFA
 from fabbench.pods.share import Share, requested
 from fabbench.variants import Variant, below
@@ -77,7 +77,10 @@ def inventory_of(instance_type: str | None, nodes: int, *, where: Where, needs: 
     views = {
         variant.name: tuple(_as_seen(host, variant, where) for host in hosts) for variant in where.variants
     }
-    return Inventory(target=where.target, hosts=next(iter(views.values()), hosts), variants=views)
+    image = str(where.settings.get("image") or "")
+    return Inventory(
+        target=where.target, hosts=next(iter(views.values()), hosts), image=image, variants=views
+    )
 
 
 def _as_seen(host: Host, variant: Variant, where: Where) -> Host:

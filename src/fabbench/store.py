@@ -25,8 +25,9 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.execution import FORMAT, ExecutionWriter, unwritable, write
 from fabbench.files import parse_file
 from fabbench.judge import judge
+from fabbench.machines import Inventory
 from fabbench.model import Arm, Ending, Log, Plan, Proof, Record, Trial
-from fabbench.plan import Inventory, Request
+from fabbench.plan import Request
 from fabbench.redaction import hidden, redacted
 from fabbench.variants import AS_IT_IS, Variant, named
 
@@ -62,6 +63,7 @@ class RunWriter:
             "schedule": [trial.id for trial in plan.trials],
             "hosts": [asdict(host) for host in inventory.hosts],
             "variants": hosts,
+            "image": inventory.image,
         }
         try:
             (self.path / "exec").mkdir(parents=True)

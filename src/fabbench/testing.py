@@ -12,9 +12,10 @@ from fabbench import markers
 from fabbench.check import Around
 from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.launchers import Examined, Place, Progress
+from fabbench.machines import Host, Inventory, Needs, Where
 from fabbench.model import Ending, Log, Point, Proof, Trial
 from fabbench.parse import Session, logs
-from fabbench.plan import Host, Inventory, Needs, Request, Where, Work, plan
+from fabbench.plan import Request, Work, plan
 from fabbench.prefixes import sniff
 from fabbench.rendering import Job
 from fabbench.run import Results, Watcher, carry_out

@@ -77,7 +77,7 @@ AS_IT_IS = Variant(name="")
 
 
 class Seen(Protocol):
-    """What a host must say of its programs; see `fabbench.plan.Host`."""
+    """What a host must say of its programs; see `fabbench.machines.Host`."""
 
     @property
     def programs(self) -> Mapping[str, str]:

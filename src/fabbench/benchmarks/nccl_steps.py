@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from fabbench import environments
 from fabbench.errors import RequestError
+from fabbench.machines import Host, Needs
 from fabbench.model import Proof, Shape, Step
-from fabbench.plan import Host, Needs
 from fabbench.sizes import Sweep
 
 COLLECTIVES = (

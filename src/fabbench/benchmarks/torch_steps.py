@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from fabbench import environments
 from fabbench.errors import RequestError
+from fabbench.machines import Host, Needs
 from fabbench.model import Proof, Shape, Step
-from fabbench.plan import Host, Needs
 
 FILE = "torch_all_reduce.py"
 """The program, as it lies in each host's folder of the step."""

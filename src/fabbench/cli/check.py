@@ -18,7 +18,7 @@ from fabbench.report.parsed import FORMATS
 if TYPE_CHECKING:
     from fabbench.check import Check, Wanted
     from fabbench.launchers import Progress
-    from fabbench.plan import Needs, Where
+    from fabbench.machines import Needs, Where
     from fabbench.pods.nodes import Node
 
 _DEFAULT = "nccl"
@@ -147,7 +147,7 @@ def _deep(where: "Where") -> "Where":
 
 def _needs(benchmarks: Sequence[str], config: Path | None) -> "Needs":
     """Put together what benchmarks need."""
-    from fabbench.plan import Needs
+    from fabbench.machines import Needs
 
     found = [run.work(name, config).needs for name in benchmarks or (_DEFAULT,)]
     return Needs(

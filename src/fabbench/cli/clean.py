@@ -110,7 +110,7 @@ class _Looked(NamedTuple):
 
 def _in_queue(login: str | None, stack: ExitStack) -> _Looked:
     from fabbench.login import leftovers, way
-    from fabbench.plan import Where
+    from fabbench.machines import Where
 
     settings = {"login": login} if login else {}
     there = stack.enter_context(way.login(Where(target="slurm", launcher="slurm", settings=settings)))

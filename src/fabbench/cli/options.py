@@ -12,7 +12,7 @@ from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
     from fabbench.config import Config
-    from fabbench.plan import Where
+    from fabbench.machines import Where
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -227,7 +227,7 @@ def resolved(
     from fabbench.config.kubeconfig import current_context
     from fabbench.config.resolve import resolve
     from fabbench.launchers import launchers
-    from fabbench.plan import Where
+    from fabbench.machines import Where
 
     place = resolve(
         given["on"],

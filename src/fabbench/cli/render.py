@@ -14,7 +14,7 @@ from fabbench.cli.run_options import Asked, RunCommand, environment, variants_of
 from fabbench.errors import RequestError
 
 if TYPE_CHECKING:
-    from fabbench.plan import Where
+    from fabbench.machines import Where
 
 _NODES = 2
 _OF_RUNS = (
@@ -117,7 +117,7 @@ def _print(rendered: _Rendered) -> None:
 
 def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":
     """Say what the machines are to be: the options, and nothing that is found out."""
-    from fabbench.plan import Where
+    from fabbench.machines import Where
 
     given = {name: value for name, value in place.items() if value not in {None, (), False}}
     of_all = {name: given.pop(name) for name in _OF_ALL if name in given}

@@ -20,6 +20,7 @@ from fabbench.model import METRICS
 if TYPE_CHECKING:
     from fabbench.gate import Gate
     from fabbench.launchers import Place
+    from fabbench.machines import Inventory
     from fabbench.plan import Request, Work
     from fabbench.pool import Column
     from fabbench.run import Results
@@ -110,8 +111,7 @@ def _measure(
     from fabbench.store import RunWriter
 
     inventory = place.inventory
-    hosts = ", ".join(host.name for host in inventory.hosts)
-    click.echo(f"Target {request.target} ({hosts}): {checks.why}.", err=True)
+    click.echo(f"Target {request.target} ({_machines(request, inventory)}): {checks.why}.", err=True)
     planned = plan(request, inventory, work)
     _check_gates(checks.gates, [arm.label for arm in planned.arms], checks.baseline)
     writer = RunWriter(wanted.store, request, inventory, planned)
@@ -123,6 +123,14 @@ def _measure(
     writer.rendered(place.begin(Job(plan=planned, request=request, inventory=inventory, work=work)))
     with watching(planned) as watcher:
         return writer, carry_out(planned, place, writer, watcher, keep_going=wanted.keep_going)
+
+
+def _machines(request: "Request", inventory: "Inventory") -> str:
+    """Name the hosts, and the images of what runs there."""
+    hosts = ", ".join(host.name for host in inventory.hosts)
+    own = (variant.image or inventory.image for variant in request.variants)
+    images = ", ".join(filter(None, dict.fromkeys(own if request.variants else (inventory.image,))))
+    return f"{hosts}; image {images}" if images else hosts
 
 
 def _baseline(wanted: Wanted) -> "list[Column]":

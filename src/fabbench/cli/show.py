@@ -98,6 +98,8 @@ def _described(run: "StoredRun") -> Iterator[str]:
     """Write the request and the executions as lines."""
     hosts = ", ".join(str(host.get("name")) for host in run.document.get("hosts", ()))
     yield f"Run {run.id}: {run.benchmark} on {run.request.get('target')} ({hosts}), {run.created}"
+    if image := run.document.get("image"):
+        yield f"Image: {image}"
     yield f"Arms: {', '.join(map(str, run.arms))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
     given = run.request.get("options", {}).items()

@@ -15,8 +15,8 @@ from fabbench.counters.snapshot import Snapshot
 from fabbench.counters.stored import Pair, hosts_document, hosts_from_document
 from fabbench.counters.traffic import NicTraffic, Traffic, kind_of, of_fabric
 from fabbench.errors import MachineError
+from fabbench.machines import Host
 from fabbench.model import Finding, Log, Severity, Shape, Trial
-from fabbench.plan import Host
 
 _WITHOUT_ROWS = frozenset({"nic-errors"})
 """Findings that hold where no row was measured; the others are about what was."""

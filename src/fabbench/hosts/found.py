@@ -186,7 +186,7 @@ class Probe:
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
-        """Map libfabric's providers, with their layers, to types of endpoint; see `fabbench.plan.Host`."""
+        """Map libfabric's providers, with their layers, to types of endpoint; see `machines.Host`."""
         found: dict[str, set[str]] = {}
         for domain in self.domains:
             if domain.endpoint:

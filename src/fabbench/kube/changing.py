@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fabbench.launchers import Place
+from fabbench.machines import Inventory, Where
 from fabbench.model import Ending, Trial
-from fabbench.plan import Inventory, Where
 from fabbench.rendering import Job
 
 Start = Callable[[Where], contextlib.AbstractContextManager[Place]]
@@ -31,7 +31,8 @@ def by_image(where: Where, start: Start) -> Iterator[Place]:
         found = [pods.be(image).inventory for image in reversed(images)]
         views = {name: hosts for each in found for name, hosts in each.variants.items()}
         in_order = {variant.name: views[variant.name] for variant in where.variants}
-        pods.inventory = Inventory(target=where.target, hosts=found[-1].hosts, variants=in_order)
+        own = next((each.image for image, each in zip(reversed(images), found, strict=True) if not image), "")
+        pods.inventory = replace(found[-1], image=own, variants=in_order)
         yield pods
 
 

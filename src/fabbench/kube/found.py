@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from fabbench.errors import MachineError
 from fabbench.kube.client import Cluster, ForbiddenError, cluster
-from fabbench.plan import Needs, Where
+from fabbench.machines import Needs, Where
 from fabbench.pods.choice import Wish
 from fabbench.pods.nodes import Node, read_nodes
 from fabbench.pods.rights import RIGHTS, Right

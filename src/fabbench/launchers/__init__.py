@@ -13,8 +13,8 @@ from typing import Protocol
 from fabbench.check import Around, Check
 from fabbench.errors import RequestError
 from fabbench.hosts.found import Probe
+from fabbench.machines import Inventory, Needs, Where
 from fabbench.model import Ending, Trial
-from fabbench.plan import Inventory, Needs, Where
 from fabbench.plugins import Plugins
 from fabbench.pods.nodes import Node
 from fabbench.rendering import Job

@@ -19,12 +19,12 @@ from fabbench.kube.pipe import PodConnection
 from fabbench.kube.relay import relayed
 from fabbench.kube.shell import PodShell
 from fabbench.launchers import Examined, Place, Progress
-from fabbench.plan import Inventory, Needs, Where
+from fabbench.machines import Inventory, Needs, Where
 from fabbench.pods.asked import HOST_KEY, KNOWN_HOSTS, LEASE_S, SSH, TTL_S, Asked, SshKey
 from fabbench.pods.checks import check_nodes
 from fabbench.pods.choice import Wish, check_choice, choose, fitting, wished
 from fabbench.pods.ended import OOM_COUNTERS, explain_killed
-from fabbench.pods.images import DEFAULT
+from fabbench.pods.images import image_of
 from fabbench.pods.nodes import Node
 from fabbench.pods.share import Share, requested, share_of
 from fabbench.pods.workload import CONTAINER, without_private_keys, workload
@@ -111,7 +111,7 @@ def _pods(
             mpi = needs.mpi and len(remotes) > 1
             agent = stack.enter_context(_mpi_agent(asked, found, remotes)) if mpi else ()
             allocation = Allocation(hosts=found.hosts, remotes=remotes, agent=agent)
-            yield RemotePlace(found, allocation, {_FILE: _shown(asked)})
+            yield RemotePlace(replace(found, image=asked.image), allocation, {_FILE: _shown(asked)})
 
 
 def _groups(where: Where, wish: Wish, seen: Sequence[Node]) -> tuple[Group, ...]:
@@ -135,7 +135,7 @@ def _asked(where: Where, share: Share, chosen: Sequence[Node]) -> Asked:
         deadline_s=lease_s,
         lease_s=lease_s,
         ttl_s=min(TTL_S, lease_s),
-        image=str(settings.get("image") or DEFAULT),
+        image=image_of(settings),
         hostnames=tuple(node.hostname for node in chosen),
         agent="ssh" if ssh else "exec",
         key=SshKey(public=pair.public, private=pair.private.decode()) if pair else None,

@@ -20,10 +20,10 @@ from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_argv, read_probe
 from fabbench.inventory import folders, inventories, inventory, parted, programs
 from fabbench.launchers import Examined, Progress
+from fabbench.machines import Host, Inventory, Needs, Where
 from fabbench.model import Command, Ending, Step, Trial
 from fabbench.mpi import Spread
 from fabbench.pipes import Tail
-from fabbench.plan import Host, Inventory, Needs, Where
 from fabbench.process import Process, Processes
 from fabbench.rendering import Job
 from fabbench.session import DEBUG, FORWARDED, Output, Program, TimedOutError

@@ -13,10 +13,11 @@ from fabbench.kube.client import Cluster
 from fabbench.kube.found import nodes, require_rights, site_of, wish_of
 from fabbench.kube.mpijob import MpiJobRun, Patience, require_operator
 from fabbench.launchers import Examined, Progress
+from fabbench.machines import Needs, Where
 from fabbench.offline import inventory_of
-from fabbench.plan import Needs, Where
 from fabbench.pods.checks import check_nodes
 from fabbench.pods.choice import check_choice, choose, wished
+from fabbench.pods.images import image_of
 from fabbench.pods.rights import MPIJOB
 from fabbench.pods.share import requested, share_of
 from fabbench.rendering import Job, rendering_named
@@ -44,7 +45,7 @@ class MpiJob:
         told = replace(
             where,
             hosts=tuple(node.hostname for node in chosen),
-            settings={**settings, "run_id": run, "pod_requests": share.texts()},
+            settings={**settings, "run_id": run, "pod_requests": share.texts(), "image": image_of(settings)},
         )
         of_type = instance(chosen[0].instance_type)
         known = of_type.instance_type if of_type else None

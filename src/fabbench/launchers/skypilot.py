@@ -4,17 +4,19 @@ import contextlib
 import importlib
 import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fabbench.check import Around, Check, Status
 from fabbench.errors import FabbenchError, RequestError
 from fabbench.launchers import Examined, Progress
+from fabbench.machines import Needs, Where
 from fabbench.offline import inventory_of
-from fabbench.plan import Needs, Where
 from fabbench.rendering import rendering_named
 from fabbench.skyapi.cluster import Cluster, Wish
 from fabbench.skyapi.library import asking, sky
 from fabbench.skyapi.place import SkyPlace
 from fabbench.skypilot.infra import DEFAULT, Flavour, flavour
+from fabbench.skypilot.task import image_in
 
 _NODES = 2
 _IDLE_MINUTES = 10
@@ -35,8 +37,9 @@ class SkyPilot:
         sky()
         instance_type = str(where.settings.get("instance_type") or "") or None
         inventory = inventory_of(instance_type, where.nodes or _NODES, where=where, needs=needs)
+        image = image_in(str(where.settings.get("infra") or DEFAULT), where.settings)
         with Cluster(wish) as cluster:
-            yield SkyPlace(inventory, rendering_named(self.name), cluster)
+            yield SkyPlace(replace(inventory, image=image), rendering_named(self.name), cluster)
 
     def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
         """Ask SkyPilot whether it can use the place. Nothing is launched, so nothing is known of machines."""

@@ -17,8 +17,8 @@ from fabbench.login.allocation import allocated, run_inside
 from fabbench.login.job import Submitted, follow
 from fabbench.login.probing import ask_nodes
 from fabbench.login.way import Login, inside, login
+from fabbench.machines import Inventory, Needs, Where
 from fabbench.offline import inventory_of
-from fabbench.plan import Inventory, Needs, Where
 from fabbench.rendering import rendering_named
 from fabbench.slurm.checks import check_nodes
 from fabbench.slurm.nodes import (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fabbench.inventory import inventories
 from fabbench.launchers import Examined, Progress
-from fabbench.plan import Inventory, Needs, Where
+from fabbench.machines import Inventory, Needs, Where
 from fabbench.remote import keys
 from fabbench.remote.examine import examine
 from fabbench.remote.host import RemoteHost

@@ -10,7 +10,7 @@ from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.inventory import folders, programs
 from fabbench.login.way import Login
-from fabbench.plan import Needs, Where
+from fabbench.machines import Needs, Where
 from fabbench.pods.explanation import brief
 from fabbench.slurm.directives import AS_GIVEN
 from fabbench.slurm.nodes import SlurmNode

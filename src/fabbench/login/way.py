@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fabbench.errors import MachineError
-from fabbench.plan import Where
+from fabbench.machines import Where
 from fabbench.process import Processes
 from fabbench.remote.connection import Connection, Done, LostError
 from fabbench.remote.reach import all_well, connected

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from fabbench.errors import RequestError
 
@@ -15,6 +16,11 @@ _TAG = re.compile(
     r"cuda(?P<cuda>[\d.]+)-efa(?P<efa_installer>[\d.]+)-ofiv?(?P<plugin>[\d.]+)-ncclv?(?P<nccl>[\d.]+(?:-\d+)?)"
     r"-tests?v?(?P<nccl_tests>[\d.]+)"
 )
+
+
+def image_of(settings: Mapping[str, Any]) -> str:
+    """Give the image of pods: the one that was asked for, else the default one."""
+    return str(settings.get("image") or DEFAULT)
 
 
 def image_parts(image: str) -> Mapping[str, str]:

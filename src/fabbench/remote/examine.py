@@ -12,7 +12,7 @@ from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.inventory import folders, inventory, programs
 from fabbench.launchers import Progress
-from fabbench.plan import Needs, Where
+from fabbench.machines import Needs, Where
 from fabbench.remote import connection as ssh
 from fabbench.remote.firewall import Party, try_connections
 from fabbench.remote.pool import each

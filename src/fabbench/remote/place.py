@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from fabbench.drive import drive
 from fabbench.errors import MachineError
+from fabbench.machines import Inventory
 from fabbench.model import Ending, Trial
-from fabbench.plan import Inventory
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.pool import each
 from fabbench.remote.reach import all_well

@@ -8,7 +8,7 @@ from fabbench.errors import MachineError, RequestError
 from fabbench.hosts.found import Probe
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.inventory import folders, programs
-from fabbench.plan import Needs, Where
+from fabbench.machines import Needs, Where
 from fabbench.remote.connection import Connection
 from fabbench.remote.pool import connect_all
 from fabbench.remote.settings import all_settings

@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Self
 
 from fabbench.errors import MachineError
+from fabbench.machines import Host
 from fabbench.model import Command, Shape, Step
 from fabbench.mpi import Spread
-from fabbench.plan import Host
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.pool import each
 from fabbench.remote.program import Ended, Queue, RemoteProgram, Watched, follow

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from fabbench.errors import RequestError
 from fabbench.instances import Instance, instance
+from fabbench.machines import Inventory
 from fabbench.model import Plan
-from fabbench.plan import Inventory, Request, Work
+from fabbench.plan import Request, Work
 from fabbench.plugins import Plugins
 from fabbench.script import Way
 from fabbench.script.way import Otherwise

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.errors import RequestError
 from fabbench.pods.asked import Asked, Object, SshKey
-from fabbench.pods.images import DEFAULT, require_benchmark
+from fabbench.pods.images import image_of, require_benchmark
 from fabbench.pods.share import Share, requested, share_of_type
 from fabbench.rendering import Job
 from fabbench.script.limits import longest_s
@@ -33,7 +33,7 @@ def asked(job: Job) -> Asked:
         raise RequestError(
             "Nothing says what the nodes have.", hint="Name their type, such as --instance-type p5.48xlarge."
         )
-    image = str(settings.get("image") or DEFAULT)
+    image = image_of(settings)
     require_benchmark(job.plan.benchmark, image)
     needs_gpus = any(host.gpus for host in job.inventory.hosts)
     instance_type = job.instance.instance_type if job.instance else ""

@@ -7,10 +7,10 @@ from itertools import chain
 from fabbench.errors import MachineError
 from fabbench.jobs import until_begun
 from fabbench.launches import failure
+from fabbench.machines import Inventory
 from fabbench.markers import SIGN, read_marker
 from fabbench.model import Ending, Trial
 from fabbench.offline import require_names
-from fabbench.plan import Inventory
 from fabbench.prefixes import Prefixes
 from fabbench.rendering import Job, Rendering
 from fabbench.skyapi.cluster import Cluster

@@ -5,12 +5,13 @@ transport that is chosen and proven, and not what an empty FI_PROVIDER happens t
 or plugin release is named; NCCL tunes itself; every step has a time limit.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fabbench.errors import RequestError
 from fabbench.model import Plan
 from fabbench.pods.checks import TOLERATED
-from fabbench.pods.images import DEFAULT, require_benchmark
+from fabbench.pods.images import image_of, require_benchmark
 from fabbench.pods.profiles import GPU
 from fabbench.pods.share import Share, requested, share_of_type
 from fabbench.rendering import Job
@@ -82,10 +83,15 @@ def _end(text: str) -> str:
     return word
 
 
+def image_in(infra: str, settings: Mapping[str, Any]) -> str:
+    """Give the image of the nodes, as it was asked for; empty: the usual one. Raises RequestError."""
+    return image_of(settings) if flavour(infra) is Flavour.PODS else str(settings.get("image") or "")
+
+
 def _place(job: Job) -> _Place:
     infra = str(job.settings.get("infra") or USUAL_INFRA)
     where = flavour(infra)
-    image = str(job.settings.get("image") or (DEFAULT if where is Flavour.PODS else ""))
+    image = image_in(infra, job.settings)
     if image and where is Flavour.SLURM:
         raise RequestError(
             "SkyPilot's containers on Slurm have no srun, which starts the ranks.",

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 from fabbench.errors import FabbenchError
 from fabbench.fabrics import RDMA
+from fabbench.machines import Inventory
 from fabbench.model import Plan, Step, Trial
-from fabbench.plan import Inventory, Request, Work, plan
+from fabbench.plan import Request, Work, plan
 
 ALL = "all"
 _BASE = "tcp"

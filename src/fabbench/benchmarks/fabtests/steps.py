@@ -10,8 +10,8 @@ from fabbench.benchmarks.libfabric import starting
 from fabbench.benchmarks.libfabric.starting import PORT
 from fabbench.errors import RequestError
 from fabbench.fabrics import provider
+from fabbench.machines import Host, Needs
 from fabbench.model import Command, Proof, Shape, Step
-from fabbench.plan import Host, Needs
 from fabbench.units import format_size
 
 PROGRAMS: Mapping[str, str] = {

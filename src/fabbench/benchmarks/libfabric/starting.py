@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from fabbench.fabrics import provider
+from fabbench.machines import Host
 from fabbench.model import Command
-from fabbench.plan import Host
 
 PORT, SERVER = "{port}", "{server}"
 """Words of a command that are known only when it runs: a free port, and the server's address."""

@@ -8,8 +8,9 @@ from fabbench.benchmarks.nvshmem.settings import PROVIDER, TRANSPORT
 from fabbench.errors import MachineError, RequestError
 from fabbench.fabrics import INTRA_HOST
 from fabbench.hosts.mpi import MpiKind
+from fabbench.machines import Host, Needs
 from fabbench.model import Proof, Shape, Step
-from fabbench.plan import AUTO, Host, Needs
+from fabbench.plan import AUTO
 from fabbench.sizes import Sweep
 
 PAIRS = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fabbench import rails
 from fabbench.errors import FabbenchError, MachineError, RequestError
 from fabbench.fabrics import INTRA_HOST
+from fabbench.machines import Host, Needs
 from fabbench.model import Command, Proof, Shape, Step
-from fabbench.plan import Host, Needs
 from fabbench.units import format_size
 
 TESTS = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat")

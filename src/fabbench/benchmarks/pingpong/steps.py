@@ -10,8 +10,8 @@ from fabbench.benchmarks.libfabric.starting import PORT
 from fabbench.benchmarks.pingpong.setup import SHARE, setup_s
 from fabbench.errors import RequestError
 from fabbench.fabrics import provider
+from fabbench.machines import Host, Needs
 from fabbench.model import Proof, Shape, Step
-from fabbench.plan import Host, Needs
 from fabbench.sizes import size
 from fabbench.units import format_size
 

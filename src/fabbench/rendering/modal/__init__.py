@@ -15,7 +15,7 @@ from fabbench.errors import RequestError
 from fabbench.fabrics import RDMA
 from fabbench.instances import Instance
 from fabbench.model import Plan, Step
-from fabbench.pods.images import DEFAULT, require_benchmark
+from fabbench.pods.images import DEFAULT, image_of, require_benchmark
 from fabbench.rendering import Job, Rendering
 from fabbench.script import headline, script
 from fabbench.script.limits import longest_s
@@ -46,7 +46,7 @@ class Modal:
     def render(self, job: Job) -> str:
         """Write the app. Raises RequestError for hosts that Modal does not have."""
         found = _instance(job)
-        image = str(job.settings.get("image") or DEFAULT)
+        image = image_of(job.settings)
         own_torch = job.plan.benchmark == "torch" and image == DEFAULT
         if not own_torch:
             require_benchmark(job.plan.benchmark, image)
