@@ -1,7 +1,9 @@
 """`fabbench render --as kubernetes|mpijob`: documents that contact nothing, and that a cluster takes."""
 
+import json
 import subprocess
 import sys
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 
 from cluster import Cluster
 from fabbench.pods.images import DEFAULT
+from fabbench.rendering.manifests import document
 
 TYPES = {"p4d.24xlarge": (8, 4), "p5.48xlarge": (8, 32), "ml.p5en.48xlarge": (8, 16), "g6e.48xlarge": (8, 4)}
 
@@ -59,9 +62,9 @@ def test_the_same_request_gives_the_same_bytes() -> None:
     assert first.stdout == render("kubernetes", "--efa", "--instance-type", "p5.48xlarge").stdout
 
 
-@pytest.mark.parametrize("run", ["7e123456", "12345678", "0o17", "y"])
+@pytest.mark.parametrize("run", ["7e123456", "08123456", "12345678", "0o17", "y"])
 def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
-    """The API reads 7e12 as a number, which PyYAML writes without quotes."""
+    """The API reads 7e12 and 08 as numbers, which PyYAML writes without quotes."""
     done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--run-id", run)
     assert f"fabbench/run: '{run}'\n" in done.stdout
 
@@ -121,3 +124,33 @@ def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, names
     words = ("-n", namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
     told = cluster.kubectl(*words, given=done.stdout)
     assert told.count("created (server dry run)") == 3
+
+
+@pytest.mark.cluster
+def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -> None:
+    """Random ones of all kinds of characters that numbers have, and words that some take for truths."""
+    random = Random(7)
+    forms = ("0123456789abcdef", "0123456789e", "0189", "01_", "0123456789.e+-_", "0xob17", "-+.0123456789:")
+    texts = ["".join(random.choices(form, k=random.randint(1, 9))) for form in forms for _ in range(400)]
+    texts += [
+        "y",
+        "No",
+        "ON",
+        "off",
+        "null",
+        "~",
+        "",
+        ".inf",
+        "-.INF",
+        ".nan",
+        "2026-11-21",
+        "12:30:45",
+        "1e3",
+    ]
+    data = {f"text-{number}": text for number, text in enumerate(texts)}
+    about = {"name": "texts", "namespace": namespace}
+    text = document({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}, "Texts.")
+    cluster.kubectl("create", "-f", "-", given=text)
+    assert (
+        json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data
+    )

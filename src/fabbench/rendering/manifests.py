@@ -69,8 +69,8 @@ def document(value: Object, about: str) -> str:
     return _comment(about) + text
 
 
-_OTHERWISE = re.compile(r"[-+.]?\d[\d_.]*[eE][-+]?\d+|0o[0-7]+|[yYnN]")
-"""Texts that PyYAML writes without quotes, and the API reads as numbers or truths: ``7e12``."""
+_OTHERWISE = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
+"""Texts that PyYAML writes without quotes, and the API reads as numbers or truths: ``7e12``, ``08123``."""
 _STYLE: dict[str, Any] = {"sort_keys": False, "width": 110, "allow_unicode": True}
 
 
