@@ -191,7 +191,7 @@ class Submitted:
         if self.job.reason or self.job.state != "PENDING":
             if why.final:
                 raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
-            self._say(why.text)
+            self._say(str(why))
         limit_s = self._start_timeout_s
         if limit_s is not None and waited_s > limit_s and not self.job.restarts:
             raise MachineError(
