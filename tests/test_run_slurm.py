@@ -191,6 +191,30 @@ def test_nodes_can_be_named(lab: Labs) -> None:
     assert "runs on node[1-2]" in done.stderr
 
 
+def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
+    """Variables count for sbatch and srun before the lines of a script; and a home may have any name."""
+    hosts = site(lab)
+    folder = hosts[0].home / "a b  x=y's"
+    folder.mkdir()
+    words = [word for word in pingpong("--no-efa", "--partition", "rest") if word not in {"--login", "node0"}]
+    wrong = (
+        "PARTITION=one",
+        "OUTPUT=/tmp/elsewhere",
+        "EXPORT=NONE",
+        "ARRAY_INX=1-2",
+        "JOB_NAME=a b",
+        "GPUS=7",
+    )
+    given = ["FABRIC=efa", "NL=a\nb", *(f"SBATCH_{word}" for word in wrong), "SLURM_EXPORT_ENV=NONE"]
+    with nothing_left(hosts):
+        moved = ["env", "-C", str(HOME / folder.name), *given, *words, "--env", 'X=a "b" $c\n\'d']
+        done = on(hosts[0], *moved)
+        assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
+    assert [*folder.iterdir()] == []
+    folder.rmdir()
+
+
 def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
     hosts = site(lab)
     check = [

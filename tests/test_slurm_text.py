@@ -6,6 +6,7 @@ from fabbench.check import Status
 from fabbench.errors import MachineError
 from fabbench.launches import failure
 from fabbench.slurm.checks import check_nodes
+from fabbench.slurm.directives import overruling
 from fabbench.slurm.jobs import explain_end, gone, job_state
 from fabbench.slurm.nodes import SlurmNode, chosen, gpus_of, nodes, partitions, require, type_of
 from fabbench.slurm.pending import explain_pending
@@ -99,6 +100,27 @@ def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
     assert why is not None
     assert said in why.text
     assert why.advice
+
+
+@pytest.mark.parametrize(
+    ("output", "left"),
+    [
+        ("/home/a b x=y/fabbench-4.out", ("/home/a b x=y/fabbench-4.out", "/home/a b x=y/fabbench-4.done")),
+        ("/dev/null", ("/home/a b x=y/fabbench-4.done",)),
+    ],
+)
+def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[str, ...]) -> None:
+    assert job_state(job(StdOut=output, WorkDir="/home/a b x=y")).leaves == left
+    assert job_state("JobId=4 JobState=PENDING").leaves == ()
+
+
+def test_variables_that_sbatch_would_believe_are_known() -> None:
+    script = "#!/bin/sh\n#SBATCH --gpus-per-node=8\n#SBATCH --requeue\n#SBATCH --mem=0\n#SBATCH --time=20\n"
+    found = {*overruling(script)}
+    assert {f"SBATCH_{name}" for name in ("GPUS_PER_NODE", "REQUEUE", "MEM_PER_NODE", "TIMELIMIT")} <= found
+    assert {"SBATCH_NO_REQUEUE", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"} <= found
+    assert "SBATCH_PARTITION" not in found
+    assert "SBATCH_PARTITION" in overruling(f"{script}#SBATCH --partition=gpu\n")
 
 
 @pytest.mark.parametrize(("state", "code"), [("COMPLETED", "0:0"), ("FAILED", "4:0")])

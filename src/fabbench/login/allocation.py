@@ -41,8 +41,8 @@ def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None
     Raises MachineError for a script that did not come to its end.
     """
     srun = (
-        *("env", "-u", "FABRIC", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet", "--nodes=1"),
-        *("--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}"),
+        *("env", "-u", "FABRIC", "-u", "TRIAL", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet"),
+        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}"),
         *("--", "sh", "-c", _RUN),
     )
     last = ""

@@ -13,6 +13,7 @@ from fabbench.login.way import Login
 from fabbench.model import Trial
 from fabbench.pipes import Lines
 from fabbench.remote.connection import LostError
+from fabbench.slurm.directives import overruling
 from fabbench.slurm.jobs import SHARE, JobState, explain_end, gone, job_state
 from fabbench.slurm.pending import explain_pending
 from fabbench.slurm.refusals import refused
@@ -89,7 +90,10 @@ class Submitted:
 
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile leaves no second job."""
-        argv = ("env", "-u", "FABRIC", "-u", "DONE_FILE", "sbatch", "--parsable", f"--comment={self._token}")
+        unset = (
+            word for name in ("FABRIC", "TRIAL", "DONE_FILE", *overruling(document)) for word in ("-u", name)
+        )
+        argv = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
         self._sent = True
         for _ in range(_TRIES):
             try:
@@ -158,11 +162,6 @@ class Submitted:
     def _over(self) -> bool:
         return self._gone or self.job.over
 
-    @property
-    def _done_file(self) -> str:
-        """The file in which the script notes the trials that it need not run (again)."""
-        return f"{self.job.folder}/fabbench-{self.job.id}.done"
-
     def _once(self, *, look: bool) -> _Poll:
         argv = ("sh", "-c", self._poll, "poll", self.job.id, self.job.output, str(self._offset))
         out = self._login.sure((*argv, "look" if look else ""), timeout_s=_ANSWER_S).out
@@ -229,7 +228,7 @@ class Submitted:
         """Let the job go on with the next trial: its script looks into this file. It may fail."""
         with contextlib.suppress(MachineError):
             append = 'printf "%s\\n" "$2" >>"$1"'
-            self._login.run(("sh", "-c", append, "sh", self._done_file, trial.id), timeout_s=_ANSWER_S)
+            self._login.run(("sh", "-c", append, "sh", self.job.done_file, trial.id), timeout_s=_ANSWER_S)
 
     # ------------------------------------------------------------ its end
 
@@ -293,6 +292,5 @@ class Submitted:
         self.job = poll.job or self.job
 
     def _remove_files(self) -> None:
-        output = self.job.output
-        if output:
-            self._login.sure(("rm", "-f", "--", output, self._done_file))
+        if self.job.leaves:
+            self._login.sure(("rm", "-f", "--", *self.job.leaves))

@@ -38,5 +38,5 @@ def remove(there: Login, chosen: Sequence[Leftover]) -> None:
         shown = there.sure(("scontrol", "show", "job", "--oneliner", each.run)).out
         there.sure(("scancel", each.run))
         job = job_state(next(iter(shown), ""))
-        if job.comment.startswith(COMMENT) and job.output:
-            there.sure(("rm", "-f", "--", job.output, f"{job.folder}/fabbench-{job.id}.done"))
+        if job.comment.startswith(COMMENT) and job.leaves:
+            there.sure(("rm", "-f", "--", *job.leaves))

@@ -16,6 +16,14 @@ JOB_NAME = "fabbench-"
 """What the names of jobs begin with."""
 AS_GIVEN = ("partition", "account", "qos", "reservation", "constraint", "chdir")
 """Settings that are options of sbatch's."""
+_OVERRULING = (
+    *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
+    *("NO_REQUEUE", "WAIT"),
+)
+"""What would make another job of it, less ``SBATCH_``."""
+_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
+"""Options whose variables have other names."""
+_DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 _WORD = re.compile(r"[^\s\"'`$\\#]+")
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
 _WARNED_S = 60
@@ -29,6 +37,12 @@ def directives(plan: Plan, settings: Mapping[str, Any], *, gpus: int, nodes: Seq
     Raises RequestError for a value that cannot stand in such a line.
     """
     return "".join(f"#SBATCH --{text}\n" for text in _options(plan, settings, gpus, nodes))
+
+
+def overruling(script: str) -> tuple[str, ...]:
+    """Name the variables that sbatch would believe rather than the lines of a script."""
+    given = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
+    return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *given}))
 
 
 def _options(plan: Plan, settings: Mapping[str, Any], gpus: int, nodes: Sequence[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from fabbench.pods.explanation import Explanation, brief
+from fabbench.slurm.directives import OUTPUT
 from fabbench.slurm.records import record
 
 _ENDED = frozenset(
@@ -48,6 +49,17 @@ class JobState:
     comment: str = ""
     folder: str = ""
     """Where the script runs."""
+
+    @property
+    def done_file(self) -> str:
+        """The file in which the script notes the trials that it need not run (again)."""
+        return f"{self.folder}/fabbench-{self.id}.done"
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The files that it leaves; an output that somebody else has chosen (/dev/null) is none of them."""
+        own = self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
+        return (self.output, self.done_file) if own else (self.done_file,) if self.folder else ()
 
     @property
     def ran_s(self) -> int:

@@ -1,5 +1,7 @@
 # ---------------------------------------------------------------- in a job of Slurm's
 
+# Whatever the job was submitted with: programs have the environment of this script.
+export SLURM_EXPORT_ENV=ALL
 # Sent some time before the job's time limit.
 trap 'signal=USR1 number_of_signal=10' USR1
 # A job that is started again goes on where it was.

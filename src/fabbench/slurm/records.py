@@ -1,7 +1,8 @@
 """What ``scontrol show … --oneliner`` prints → fields. Pure.
 
 A record is one line of ``Name=value`` words. Values may hold blanks (``Reason=Not responding [root@…]``):
-they go on up to the next name. Read of Slurm 22.05; later versions add fields.
+they go on up to the next name, which begins with a capital letter. Read of Slurm 22.05; later versions add
+fields.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import TypeAlias
 Fields: TypeAlias = Mapping[str, str]
 """Name → value. ``(null)``, ``N/A`` and ``None`` are empty."""
 
-_NAME = re.compile(r"(?:^| )([A-Za-z][A-Za-z0-9_:/]*)=")
+_NAME = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
 _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
 
 
