@@ -91,6 +91,13 @@ def test_refused(fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[E
         planned(*fabrics, hosts=hosts)
 
 
+@pytest.mark.parametrize(("hosts", "can"), [((HERE,), "--fabric shm"), ((HERE, HERE), "fabbench check")])
+def test_without_an_rdma_fabric_ab_says_what_to_do(hosts: tuple[Host, ...], can: str) -> None:
+    with pytest.raises(MachineError) as refused:
+        planned(AB, hosts=hosts)
+    assert can in (refused.value.hint or "")
+
+
 EFA_HOST = Host(name="box", gpus=2, devices={"rdmap0s6": "efa"})
 
 

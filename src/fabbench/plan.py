@@ -109,7 +109,9 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
             names = ", ".join(host.name for host in inventory.hosts)
             raise MachineError(
                 f"--ab compares an RDMA fabric with tcp, and {names} has none. {_looked(inventory)}",
-                hint="Name the fabrics: --fabric shm --fabric tcp works on any one host.",
+                hint="Name the fabrics: --fabric shm --fabric tcp works on any one host."
+                if len(inventory.hosts) == 1
+                else "fabbench check says what is missing there. --fabric tcp measures what there is.",
             )
         return there[0], "tcp"
     local = _INSIDE if len(inventory.hosts) == 1 else ()
