@@ -201,20 +201,27 @@ on() {
 }
 # What starts it; containers have a function of their own.
 through=reach
+# Words before whatever reaches a host, where it is not to take long.
+brief=
 # A process that stands guard on every host, where there is one.
 keeper=
 
-# Runs a program on all hosts at once, and prints what it printed, host after host.
-everywhere() {
+# Runs a program on all hosts at once. What it printed is in host.NUMBER.
+ask() {
     local number failed=0 started=()
     for number in "${!hosts[@]}"; do
         "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
         started+=("$!")
     done
-    for number in "${!hosts[@]}"; do
-        await "${started[number]}" || failed=1
-        cat "$base/host.$number"
-    done
+    for number in "${!hosts[@]}"; do await "${started[number]}" || failed=1; done
+    return "$failed"
+}
+
+# The same, and prints what it printed, host after host.
+everywhere() {
+    local number failed=0
+    ask "$@" || failed=1
+    for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
     return "$failed"
 }
 
@@ -364,14 +371,33 @@ over() {
     [ "$failed" = 0 ]
 }
 
-trial() { # ID ARM STEPS
+# The program that prints what a host's NICs have counted; empty: they are not asked.
+snapshot=
+
+# Prints that of all hosts. base64 -d | gunzip shows it. Of a host that does not tell in time nothing is packed.
+nics() { # TRIAL before|after FACTS
+    local number text
+    brief='timeout -k 1 10' ask sh -c "$snapshot"
+    for number in "${!hosts[@]}"; do
+        text=$(grep -aE '^(proc|sys)/' "$base/host.$number" | { gzip | base64; } 2>/dev/null | tr -d '\n')
+        printf '#@fabbench nics %s when=%s number=%s host=%s %s packed=%s\n' \
+            "$1" "$2" "$number" "${hosts[number]}" "$3" "$text"
+    done
+}
+
+trial() { # ID ARM STEPS WHAT-NICS-ARE-JUDGED-BY
+    local status
     case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
     case ${TRIAL:-$1} in "$1") ;; *) return ;; esac
     if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
     heed
     failed=0
     current=$1
-    if "$3" "$1"; then
+    [ -z "$snapshot" ] || nics "$1" before "$4"
+    "$3" "$1"
+    status=$?
+    [ -z "$snapshot" ] || nics "$1" after "$4"
+    if [ "$status" = 0 ]; then
         [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
     else
         all_well=
@@ -618,12 +644,40 @@ reach() {
     local number=$1
     shift
     if [ "$number" = 0 ]; then
-        "$@"
+        $brief "$@"
         return
     fi
-    ssh -o BatchMode=yes -o ConnectTimeout=30 -o LogLevel=ERROR -o ServerAliveInterval=15 \
+    $brief ssh -o BatchMode=yes -o ConnectTimeout=30 -o LogLevel=ERROR -o ServerAliveInterval=15 \
             -o ServerAliveCountMax=4 -- "${hosts[number]}" "$(quoted "$@")"
 }
+
+snapshot='fabbench_counters() (
+    cd "${1:-/}" || exit
+    set -- proc/uptime
+    for port in sys/class/infiniband/*/ports/*; do
+        set -- "$@" "${port%/ports/*}/device/uevent" \
+            "$port/rate" "$port/state" "$port/link_layer" "$port/counters/port_xmit_data" \
+            "$port/counters/port_rcv_data" "$port/counters/port_xmit_packets" \
+            "$port/counters/port_rcv_packets" "$port/hw_counters/tx_bytes" \
+            "$port/hw_counters/rx_bytes" "$port/hw_counters/tx_pkts" "$port/hw_counters/rx_pkts" \
+            "$port/counters/symbol_error" "$port/counters/link_downed" \
+            "$port/counters/link_error_recovery" "$port/counters/local_link_integrity_errors" \
+            "$port/counters/port_rcv_errors" "$port/counters/port_xmit_discards" \
+            "$port/hw_counters/send_bytes" "$port/hw_counters/recv_bytes" \
+            "$port/hw_counters/rdma_write_bytes" "$port/hw_counters/rdma_write_recv_bytes" \
+            "$port/hw_counters/rdma_read_bytes" "$port/hw_counters/rdma_read_resp_bytes" \
+            "$port/hw_counters/rdma_read_wr_err" "$port/hw_counters/rdma_write_wr_err" \
+            "$port/hw_counters/rx_drops" "$port/hw_counters/retrans_bytes" \
+            "$port/hw_counters/retrans_pkts" "$port/hw_counters/retrans_timeout_events" \
+            "$port/hw_counters/unresponsive_remote_events" \
+            "$port/hw_counters/impaired_remote_conn_events" "$port/hw_counters/out_of_sequence" \
+            "$port/hw_counters/packet_seq_err" "$port/hw_counters/local_ack_timeout_err" \
+            "$port/hw_counters/rnr_nak_retry_err"
+    done
+    LC_ALL=C grep -sH "" "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \
+        sys/class/net/*/speed proc/uptime 2>/dev/null || :
+)
+fabbench_counters'
 
 use_mpirun() { # PATH
     local said
@@ -706,12 +760,12 @@ trap 'signal=INT number_of_signal=2' INT
 trap 'signal=HUP number_of_signal=1' HUP
 
 require /opt/nccl-tests/build/all_reduce_perf
-trial 000-efa-r1 efa steps_1
-trial 001-tcp-r1 tcp steps_2
-trial 002-tcp-r2 tcp steps_2
-trial 003-efa-r2 efa steps_1
-trial 004-efa-r3 efa steps_1
-trial 005-tcp-r3 tcp steps_2
+trial 000-efa-r1 efa steps_1 'fabric=efa expected=32 among=0,1'
+trial 001-tcp-r1 tcp steps_2 'fabric=tcp among=0,1'
+trial 002-tcp-r2 tcp steps_2 'fabric=tcp among=0,1'
+trial 003-efa-r2 efa steps_1 'fabric=efa expected=32 among=0,1'
+trial 004-efa-r3 efa steps_1 'fabric=efa expected=32 among=0,1'
+trial 005-tcp-r3 tcp steps_2 'fabric=tcp among=0,1'
 heed
 [ -n "$all_well" ] || exit 4
 """

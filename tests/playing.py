@@ -1,11 +1,14 @@
 """Hosts for tests whose programs print a recorded log, and whose counters are folders like /sys."""
 
+import gzip
 import time
+from base64 import b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from counter_trees import Tree
+from fabbench.counters import printed
 from fabbench.machines import Inventory
 from fabbench.model import Ending, Trial
 from fabbench.rendering import Job
@@ -59,6 +62,17 @@ class Playing:
         left = self.silent if self.executed else frozenset()
         return {name: tree.text().splitlines() for name, tree in self.trees.items() if name not in left}
 
+    def nics(self, trial: Trial, when: str) -> list[str]:
+        """Give the lines that a script prints of the counters."""
+        packed = {host: packed_text(tree.text()) for host, tree in self.trees.items()}
+        for host in self.silent if self.executed else ():
+            packed[host] = ""
+        asked = printed.asked(trial, self.inventory.hosts)
+        return [
+            f"#@fabbench nics {trial.id} when={when} number={number} host={host} {asked} packed={text}"
+            for number, (host, text) in enumerate(packed.items())
+        ]
+
     def _log(self, trial: Trial) -> Iterator[str]:
         del trial
         yield from self.lines
@@ -71,3 +85,20 @@ class Playing:
             tree.at(100.0 + 10 * self.executed)
             for number, (tx, rx) in enumerate(self.moves or [(0, 0)] * 4):
                 tree.efa(f"rdmap{number}s1", 7 + tx * self.executed, 7 + rx * self.executed)
+
+
+class Printing(Playing):
+    """Such hosts in a job, whose script prints the counters with its lines."""
+
+    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
+        yield from self.nics(trial, "before")
+        ending = yield from super().execute(trial)
+        yield from self.nics(trial, "after")
+        return ending
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        return {}
+
+
+def packed_text(text: str) -> str:
+    return b64encode(gzip.compress(text.encode())).decode()

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
@@ -14,7 +15,7 @@ from fabbench.model import Command, Plan, Shape, Step
 from fabbench.script import Ranks, Reach, Way, script
 from fabbench.script.quoting import line, variable
 from fabbench.script.way import MPIJOB_HOSTS, NAMED_HOSTS, SKYPILOT_HOSTS, SLURM_HOSTS, named
-from script_plans import WAY, nccl, of_steps, pair, pingpong
+from script_plans import WAY, inventory, nccl, of_steps, pair, pingpong
 
 WAYS = [
     WAY,
@@ -22,6 +23,7 @@ WAYS = [
     Way(hosts=SKYPILOT_HOSTS, interface="eth0", agent=("ssh", "-F", "/tmp/x y"), extra=("--mca", "a", "b")),
     Way(hosts=MPIJOB_HOSTS, reach=Reach.MPIRUN, here=False),
     Way(hosts=named(["10.0.0.1", "10.0.0.2"]), env={"LD_LIBRARY_PATH": "/opt/it's"}),
+    replace(WAY, inventory=inventory()),
 ]
 PLANS = [
     nccl("ofi-tcp", "tcp", env={"NOTE": "a 'b' \"c\" $d\n`e` \u00fc \\"}),
@@ -61,8 +63,9 @@ def test_a_small_script() -> None:
         "\nreach() {\n"
         "    local number=$1\n"
         "    shift\n"
-        '    if [ "$number" = 0 ]; then\n        "$@"\n        return\n    fi\n'
-        "    ssh -o BatchMode=yes -o ConnectTimeout=30 -o LogLevel=ERROR -o ServerAliveInterval=15 \\\n"
+        '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n'
+        "    $brief ssh -o BatchMode=yes -o ConnectTimeout=30 -o LogLevel=ERROR "
+        "-o ServerAliveInterval=15 \\\n"
         '            -o ServerAliveCountMax=4 -- "${hosts[number]}" "$(quoted "$@")"\n'
         "}\n"
         "\nsteps_1() { # tcp\n"
@@ -99,6 +102,13 @@ def test_arms_interleave_and_share_their_steps() -> None:
         "trial 003-ofi-tcp-r2 ofi-tcp steps_1",
     ]
     assert text.count("ranks 300 mpirun_1") == 2
+
+
+def test_nics_are_asked_once_and_judged_by_what_each_trial_was_to_use() -> None:
+    text = script(pingpong("tcp", repeats=1), replace(WAY, inventory=inventory()))
+    assert "trial 000-tcp-r1 tcp steps_1 'fabric=tcp chosen=fab0 expected=1 among=0,1'" in text
+    assert text.count("proc/net/dev") == 1
+    assert "proc/net/dev" not in script(pingpong("tcp"), WAY)
 
 
 def test_each_kind_of_mpirun_gets_its_own_options() -> None:

@@ -16,7 +16,7 @@ from fabbench.prefixes import sniff
 
 _BLOCK = 1 << 18
 _SNIFFED_LINES = 2000
-_ARM = re.compile(rf"{SIGN}begin \d+-(\S+)-r\d+/")
+_ARM = re.compile(rf"{SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
 def parse_file(
@@ -78,7 +78,7 @@ def parse_stream(
 
 
 def _of_arm(blocks: Iterable[list[str]], arm: str) -> Iterator[list[str]]:
-    """Leave out what stands between the begin of another arm's step and the next of this one."""
+    """Leave out what stands between the first marker of another arm and the next of this one."""
     whose = arm
     for lines in blocks:
         kept = []

@@ -29,7 +29,7 @@ class JobPlace:
     """
 
     remote = False
-    """Nothing is counted, and so no thread looks on: a launcher may start programs here at any time."""
+    """No thread looks on, since the script counts: a launcher may start programs here at any time."""
     give_up: GiveUp | None = None
     """Ends a trial of which no more is asked for; None: it goes on to its end."""
 
@@ -66,7 +66,7 @@ class JobPlace:
             raise
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Nothing: the job's machines are not asked."""
+        """Nothing: the script prints them with its lines."""
         return {}
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 ``#@fabbench begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
 ``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read again.
+What ``#@fabbench nics 000-tcp-r1 …`` says of a trial is in `fabbench.counters.printed`.
 """
 
 import re
@@ -10,17 +11,18 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 SIGN = "#@fabbench "
-_MARKER = re.compile(r"#@fabbench (begin|end) (\S+)(?: (.*))?")
+_MARKER = re.compile(r"#@fabbench (begin|end|nics) (\S+)(?: (.*))?")
 
 
 class Marker(NamedTuple):
     """One marker line. `trial` is the step's id up to the slash."""
 
     kind: str
-    """`begin` or `end`."""
+    """`begin`, `end` or `nics`."""
     step: str
+    """Its id; in a `nics` marker that of the trial."""
     facts: Mapping[str, str]
-    """What the begin marker says (`benchmark`, `size`, …)."""
+    """What the marker says (`benchmark`, `size`, …); nothing in an end marker."""
     status: int | None
     """Exit status in an end marker; None: it was not seen."""
 
@@ -48,8 +50,12 @@ class Marker(NamedTuple):
 
 def begin(step: str, facts: Mapping[str, str | int]) -> str:
     """Write the marker line before a step."""
-    words = [shlex.quote(f"{key}={value}") for key, value in facts.items()]
-    return " ".join([f"{SIGN}begin {step}", *words])
+    return f"{SIGN}begin {step} {words(facts)}".rstrip()
+
+
+def words(facts: Mapping[str, str | int]) -> str:
+    """Write what a marker says."""
+    return " ".join(shlex.quote(f"{key}={value}") for key, value in facts.items())
 
 
 def end(step: str, status: int | None) -> str:
@@ -73,8 +79,8 @@ def read_marker(text: str) -> Marker | None:
             return None
         return Marker(kind, step, {}, None if rest == "?" else int(rest))
     try:
-        words = shlex.split(rest or "")
+        said = shlex.split(rest or "")
     except ValueError:
         return None
-    facts = dict(word.split("=", 1) for word in words if "=" in word)
+    facts = dict(word.split("=", 1) for word in said if "=" in word)
     return Marker(kind, step, facts, None)

@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 
 from fabbench import carrier, launches
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
+from fabbench.counters.printed import Counted
 from fabbench.debug import INFO, Hosts
 from fabbench.evidence import HANDLERS, HEAD, Evidence
 from fabbench.judge import judge
@@ -77,6 +78,7 @@ class Session:
         self._hosts = Hosts()
         self._number = 0
         self._groups: dict[str, _Group] = {}
+        self._counted = Counted()
         self._joint: dict[str, Reader] = {
             name: benchmark.reader() for name, benchmark in benchmarks().items() if benchmark.joins_groups
         }
@@ -140,7 +142,7 @@ class Session:
         for group in self._groups.values():
             out += self._close_group(group, ending)
         self._groups.clear()
-        return out
+        return [*out, *self._counted.close()]
 
     def stated(self) -> dict[str, str | int]:
         """Say what the debug lines of executions that are still open come to, as facts."""
@@ -199,11 +201,15 @@ class Session:
 
     def _mark(self, group: _Group, marker: Marker) -> list[Result]:
         """Follow fabbench's own markers: they say which benchmark begins."""
-        reader = group.readers.get(marker.facts.get("benchmark", ""), group.current)
-        if reader is None:
+        if marker.kind == "nics":
+            self._counted.take(marker)
             return []
-        out = self._open(group, reader) if reader is not group.current else []
-        return out + self._judged(group, reader.mark(marker))
+        out: list[Result] = []
+        reader = group.readers.get(marker.facts.get("benchmark", ""), group.current)
+        if reader is not None:
+            out = self._open(group, reader) if reader is not group.current else []
+            out += self._judged(group, reader.mark(marker))
+        return [*out, *self._counted.begun(marker)] if marker.kind == "begin" else out
 
     # -- executions
 
@@ -243,12 +249,13 @@ class Session:
         records = [reading for reading in batch if isinstance(reading, Record)]
         if records:
             group.attach(records[-1])
-        return [
+        results = [
             judge(reading, source=self._source, proof=self._proof, ending=ending)
             if isinstance(reading, Record)
             else reading
             for reading in batch
         ]
+        return self._counted.keep(results)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

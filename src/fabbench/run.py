@@ -150,6 +150,8 @@ class _Execution:
             except StopIteration as end:
                 ending: Ending = end.value
                 return ending
+            if nics.printed(line):
+                continue
             if self._begun.again(line):
                 self._begin_anew()
             self._writer.write(line)

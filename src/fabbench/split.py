@@ -24,7 +24,7 @@ class Split:
         self._lines = iter(lines)
         self._cut = Prefixes().cut
         self._held: str | None = None
-        """The line that begins a trial which was not asked for yet."""
+        """The line with which a trial begins that was not asked for yet."""
         self._whose = ""
         """The trial that began last; empty: none yet, and lines go to the first that is asked for."""
         self._past: set[str] = set()
@@ -39,7 +39,7 @@ class Split:
         self._past.add(trial.id)
         for raw, text in self._rest():
             marker = read_marker(text) if text.startswith(SIGN) else None
-            if marker is not None and marker.kind == "begin":
+            if marker is not None and marker.kind != "end":
                 if marker.trial not in self._past:
                     self._held = raw
                     break
@@ -92,8 +92,9 @@ class _Told:
 
     def take(self, text: str, marker: Marker | None) -> None:
         """Read a line."""
-        if marker is not None and marker.trial == self._trial.id:
-            self._mark(marker)
+        if marker is not None:
+            if marker.trial == self._trial.id and marker.kind != "nics":
+                self._mark(marker)
         elif match := _ENDED.fullmatch(text):
             self._timed_out = self._timed_out or match["why"]
         elif match := _STOPPED.fullmatch(text):

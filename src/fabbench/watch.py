@@ -12,13 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fabbench.counters.around import Around, whose
+from fabbench.counters.printed import Printed
 from fabbench.counters.reading import read_snapshot
 from fabbench.counters.snapshot import Snapshot
 from fabbench.counters.stored import Pair
 from fabbench.counters.traffic import Traffic, difference
 from fabbench.errors import FabbenchError
 from fabbench.launchers import Place
+from fabbench.markers import SIGN, read_marker
 from fabbench.model import Trial
+from fabbench.prefixes import Prefixes
 
 EVERY_S = 2.0
 """How often those who watch are told; seldomer where looking takes its time."""
@@ -39,6 +42,8 @@ class Watch:
         hosts = place.inventory.seen_by(trial.arm.variant)
         asked, among = whose(trial, hosts)
         self.around = Around(asked=asked, among=among, hosts={})
+        self._printed = Printed(trial.id)
+        self._cut = Prefixes().cut
         self._names = (
             [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]
         )
@@ -62,10 +67,21 @@ class Watch:
         if self._view is not None and not self._remote and time.monotonic() >= self._next:
             self._look(self._view)
 
+    def printed(self, line: str) -> bool:
+        """Read a line of the trial: whether it holds counters, which a job's script prints with its lines."""
+        marker = read_marker(self._cut(line)[0]) if SIGN in line else None
+        if marker is None or marker.kind != "nics":
+            return False
+        self._printed.take(marker)
+        return True
+
     def end(self) -> Around:
         """Take the snapshot after the trial. Nobody is told anything from now on."""
         with self._lock:
             self._over.set()
+        if self._printed.around is not None:
+            self.around = self._printed.around
+            return self.around
         taken = self._taken()
         pairs = self.around.hosts
         before = {name: pairs[name].before if name in pairs else None for name in self._all(taken, pairs)}

@@ -4,6 +4,7 @@ EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. In
 kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in units of 4 octets.
 """
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,15 +94,17 @@ PORT_COUNTERS: tuple[Source, ...] = (
 
 _PORT_FILES = " ".join(f'"$port/{name}"' for name in ("rate", "state", "link_layer"))
 _COUNTER_FILES = " ".join(f'"$port/{source.file}"' for source in PORT_COUNTERS)
+_OF_A_PORT = " \\\n            ".join(textwrap.wrap(f"{_PORT_FILES} {_COUNTER_FILES}", 88))
 
 SNAPSHOT = f"""\
 fabbench_counters() (
     cd "${{1:-/}}" || exit
     set -- proc/uptime
     for port in sys/class/infiniband/*/ports/*; do
-        set -- "$@" "${{port%/ports/*}}/device/uevent" {_PORT_FILES} {_COUNTER_FILES}
+        set -- "$@" "${{port%/ports/*}}/device/uevent" \\
+            {_OF_A_PORT}
     done
-    LC_ALL=C grep -sH '' "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \\
+    LC_ALL=C grep -sH "" "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \\
         sys/class/net/*/speed proc/uptime 2>/dev/null || :
 )
 """

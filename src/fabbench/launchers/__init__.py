@@ -64,7 +64,10 @@ class Place(Protocol):
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`."""
+        """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`.
+
+        Nothing where they come with the lines of a trial; see `fabbench.counters.printed`.
+        """
 
 
 class Launcher(Protocol):

@@ -56,6 +56,7 @@ class Job:
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
         usual: dict[str, Any] = {"programs": programs, "interface": first.interface}
+        usual["inventory"] = self.inventory
         if first.mpi is not None:
             usual["mpirun"] = first.mpi.program
         usual["variants"] = {each.name: self._otherwise(each, inside) for each in self.request.variants}

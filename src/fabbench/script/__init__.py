@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from importlib.resources import files
 
 from fabbench import __version__
+from fabbench.counters import printed
+from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.errors import RequestError
 from fabbench.model import Plan
-from fabbench.script.quoting import comment, line, quote
+from fabbench.script.quoting import comment, line, quote, wrapped
 from fabbench.script.steps import Steps
 from fabbench.script.way import Ranks, Reach, Way
 
@@ -35,12 +37,13 @@ def script(plan: Plan, way: Way) -> str:
         "\n# ---------------------------------------------------------------- this plan\n\n",
         *_hosts(plan, way),
         _reach(plan, way),
+        _snapshot(way),
         *steps.texts(),
         _toggle(plan),
         _BEGIN,
         way.opening,
         steps.required(),
-        *(_trial(plan, index, steps.functions[index]) for index in range(len(plan.trials))),
+        *(_trial(plan, index, steps.functions[index], way) for index in range(len(plan.trials))),
         "heed\n",
         way.closing,
         '[ -n "$all_well" ] || exit 4\n',
@@ -85,15 +88,20 @@ def _hosts(plan: Plan, way: Way) -> Iterator[str]:
 
 def _reach(plan: Plan, way: Way) -> str:
     """Write the function `reach`, which starts a program on a host."""
-    here = '    if [ "$number" = 0 ]; then\n        "$@"\n        return\n    fi\n' if way.here else ""
+    here = '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n' if way.here else ""
     there = {
-        Reach.SSH: line(("ssh", *way.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
-        Reach.SRUN: line(("srun", *_SRUN, *way.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
+        Reach.SSH: _brief(("ssh", *way.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
+        Reach.SRUN: _brief(("srun", *_SRUN, *way.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
         Reach.MPIRUN: '    mpirun_on "${hosts[number]}" "$@"\n',
     }
     body = there[way.reach] if plan.hosts > 1 or not way.here else ""
     inside = _inside(way) if any(way.insides) else ""
     return f"reach() {{\n    local number=$1\n    shift\n{here}{body}}}\n\n{inside}"
+
+
+def _brief(words: tuple[str, ...]) -> str:
+    """Write a command whose time may be limited."""
+    return wrapped(["$brief", *map(quote, words)])
 
 
 def _inside(way: Way) -> str:
@@ -122,6 +130,14 @@ def _toggle(plan: Plan) -> str:
     )
 
 
-def _trial(plan: Plan, index: int, function: str) -> str:
+def _snapshot(way: Way) -> str:
+    """Write the program that prints what a host's NICs have counted."""
+    return f"snapshot={quote(f'{SNAPSHOT}fabbench_counters')}\n\n" if way.inventory is not None else ""
+
+
+def _trial(plan: Plan, index: int, function: str, way: Way) -> str:
     trial = plan.trials[index]
-    return line(("trial", trial.id, trial.arm.label, function), indent="") + "\n"
+    words = ["trial", trial.id, trial.arm.label, function]
+    if way.inventory is not None:
+        words.append(printed.asked(trial, way.inventory.seen_by(trial.arm.variant)))
+    return line(words, indent="") + "\n"

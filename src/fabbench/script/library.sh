@@ -30,20 +30,27 @@ on() {
 }
 # What starts it; containers have a function of their own.
 through=reach
+# Words before whatever reaches a host, where it is not to take long.
+brief=
 # A process that stands guard on every host, where there is one.
 keeper=
 
-# Runs a program on all hosts at once, and prints what it printed, host after host.
-everywhere() {
+# Runs a program on all hosts at once. What it printed is in host.NUMBER.
+ask() {
     local number failed=0 started=()
     for number in "${!hosts[@]}"; do
         "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
         started+=("$!")
     done
-    for number in "${!hosts[@]}"; do
-        await "${started[number]}" || failed=1
-        cat "$base/host.$number"
-    done
+    for number in "${!hosts[@]}"; do await "${started[number]}" || failed=1; done
+    return "$failed"
+}
+
+# The same, and prints what it printed, host after host.
+everywhere() {
+    local number failed=0
+    ask "$@" || failed=1
+    for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
     return "$failed"
 }
 
@@ -193,14 +200,33 @@ over() {
     [ "$failed" = 0 ]
 }
 
-trial() { # ID ARM STEPS
+# The program that prints what a host's NICs have counted; empty: they are not asked.
+snapshot=
+
+# Prints that of all hosts. base64 -d | gunzip shows it. Of a host that does not tell in time nothing is packed.
+nics() { # TRIAL before|after FACTS
+    local number text
+    brief='timeout -k 1 10' ask sh -c "$snapshot"
+    for number in "${!hosts[@]}"; do
+        text=$(grep -aE '^(proc|sys)/' "$base/host.$number" | { gzip | base64; } 2>/dev/null | tr -d '\n')
+        printf '#@fabbench nics %s when=%s number=%s host=%s %s packed=%s\n' \
+            "$1" "$2" "$number" "${hosts[number]}" "$3" "$text"
+    done
+}
+
+trial() { # ID ARM STEPS WHAT-NICS-ARE-JUDGED-BY
+    local status
     case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
     case ${TRIAL:-$1} in "$1") ;; *) return ;; esac
     if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
     heed
     failed=0
     current=$1
-    if "$3" "$1"; then
+    [ -z "$snapshot" ] || nics "$1" before "$4"
+    "$3" "$1"
+    status=$?
+    [ -z "$snapshot" ] || nics "$1" after "$4"
+    if [ "$status" = 0 ]; then
         [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
     else
         all_well=

@@ -38,8 +38,8 @@ mpirun_on() { # HOST WORD…
     local host=$1
     shift
     case $mpi in
-    hydra) "$mpirun" -hosts "$host" -np 1 "$@" ;;
-    *) "$mpirun" --allow-run-as-root --bind-to none -H "$host:1" -np 1 "$@" ;;
+    hydra) $brief "$mpirun" -hosts "$host" -np 1 "$@" ;;
+    *) $brief "$mpirun" --allow-run-as-root --bind-to none -H "$host:1" -np 1 "$@" ;;
     esac
 }
 
@@ -129,7 +129,7 @@ class Steps:
     def _begin(self, step: Step) -> str:
         """Write the call that begins a step; its trial is the function's first argument."""
         name = step.id.partition("/")[2]
-        facts = markers.begin(step.id, step.facts).removeprefix(markers.begin(step.id, {})).strip()
+        facts = markers.words(step.facts)
         identity = f'"$1"/{quote(name)}'
         limit = str(math.ceil(step.timeout_s))
         return wrapped(["step", identity, quote(step.label), limit, quote(facts)]) + "\n"

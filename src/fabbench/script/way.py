@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from fabbench.machines import Inventory
+
 SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
 SKYPILOT_HOSTS = "printf '%s\\n' \"$SKYPILOT_NODE_IPS\""
 MPIJOB_HOSTS = (
@@ -87,6 +89,8 @@ class Way:
     """Text of the script that runs after the last trial."""
     variants: Mapping[str, Otherwise] = field(default_factory=dict)
     """Variant → what is not as it is said here."""
+    inventory: Inventory | None = None
+    """What the hosts have, by which their NICs are judged; None: NIC counters are not read."""
 
     def of(self, variant: str) -> "Way":
         """Give the way of a variant's arms."""

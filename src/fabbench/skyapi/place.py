@@ -61,7 +61,7 @@ class SkyPlace:
         return _lines(self._cluster, self._cluster.submit(self._document, _variables(trial)))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Nothing: the nodes are not asked."""
+        """Nothing: the script prints them with its lines."""
         return {}
 
 

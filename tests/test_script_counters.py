@@ -1,0 +1,166 @@
+"""NIC counters of rendered scripts that run on real hosts, and of real jobs."""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fabbench.counters.around import Around
+from fabbench.counters.printed import Printed
+from fabbench.markers import read_marker
+from fabbench.model import Log, Outcome
+from fabbench.script import Reach, Way
+from fabbench.script.way import NAMED_HOSTS
+from lab import HOME, Lab
+from lab_hosts import Labs, Mpi
+from script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, run
+from slurm_runs import nothing_left
+from slurm_runs import pingpong as pingpong_by_slurm
+from slurm_runs import run as run_by_slurm
+from ssh_runs import the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+COUNTING = replace(WAY, inventory=inventory())
+BIG = ("--fabric", "tcp", "--size", "1M", "--iterations", "150", "--repeat", "1")
+"""150 MiB there and back."""
+MOVED = range(150 << 20, 3 * 150 << 20)
+ELSEWHERE = r"tcp was asked for and fab1 moved [\d.]+ MB, fab0 [\d.]+ [kK]?B"
+
+
+def codes(log: Log) -> list[str]:
+    return [finding.code for finding in log.findings if finding.code.startswith("nic-")]
+
+
+def printed(lines: Iterable[str], trial: str = "000-tcp-r1") -> Around:
+    """What a script printed of a trial's NICs."""
+    read = Printed(trial)
+    for marker in map(read_marker, lines):
+        if marker is not None and (marker.kind, marker.trial) == ("nics", trial):
+            read.take(marker)
+    assert read.around is not None
+    return read.around
+
+
+def own(around: Around) -> dict[str, list[str]]:
+    """Host → the fabric's NICs that moved as much as the benchmark did."""
+    moved = around.own(around.traffic())
+    return {host: [nic.name for nic in traffic.nics if nic.total in MOVED] for host, traffic in moved.items()}
+
+
+def by_hand(site: Lab, *words: str) -> str:
+    """Render a script on the laptop, and run it on the first host; gives what it printed."""
+    rendered = site.run([sys.executable, "-m", "fabbench", "render", *words, "--as", "script"], check=True)
+    site[0].path(HOME / "script").write_text(rendered.stdout)
+    done = site[0].sh(["bash", HOME / "script"], HOSTS="node0,node1", timeout=120)
+    assert done.stderr == ""
+    return str(done.stdout)
+
+
+def parsed(site: Lab, text: str) -> list[dict[str, Any]]:
+    done = site.run([sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=text)
+    logs: list[dict[str, Any]] = json.loads(done.stdout)["logs"]
+    return logs
+
+
+def elsewhere(site: Lab) -> str:
+    """Bring a program that uses fab1 whatever it is told; gives its folder."""
+    for host in site.hosts:
+        program = host.path("/tmp/elsewhere/fi_pingpong")
+        program.parent.mkdir(exist_ok=True)
+        program.write_text('#!/bin/sh\nexec env FI_TCP_IFACE=fab1 /usr/bin/fi_pingpong "$@"\n')
+        program.chmod(0o755)
+    return "/tmp/elsewhere"
+
+
+# ---------------------------------------------------------------- scripts that are run by hand
+
+
+def test_the_interface_that_carried_the_bytes_is_in_the_log(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    text = by_hand(site, "pingpong", *BIG, "--bin-dir", "/usr/bin")
+    assert own(printed(text.splitlines())) == {"node0": ["fab1"], "node1": ["fab1"]}
+    (log,) = parsed(site, text)
+    assert log["outcome"] == "ok"
+    assert [finding["code"] for finding in log["findings"] if finding["code"].startswith("nic-")] == []
+
+
+def test_bytes_that_went_over_another_interface_are_found_in_the_log(lab: Labs) -> None:
+    site = lab(2, trust=True)
+    words = ("--interface", "fab0", "--bin-dir", elsewhere(site))
+    (log,) = parsed(site, by_hand(site, "pingpong", *BIG, *words))
+    (found,) = (finding for finding in log["findings"] if finding["code"].startswith("nic-"))
+    assert (found["code"], found["severity"]) == ("nic-wrong-network", "error")
+    assert re.match(f"node0: {ELSEWHERE}; the same on node1.", found["meaning"]), found["meaning"]
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_hosts_are_asked_through_any_mpirun(lab: Labs, mpi: Mpi, here: bool) -> None:
+    """Also where the script runs on none of the hosts."""
+    mpirun = str(mpi.mpirun)
+    way = Way(hosts=NAMED_HOSTS, reach=Reach.MPIRUN, here=here, mpirun=mpirun, programs=PROGRAMS)
+    done = run(lab(2, trust=True), nccl("tcp", repeats=1), replace(way, inventory=inventory()))
+    assert (done.returncode, done.stderr) == (0, "")
+    around = printed(done.stdout.splitlines())
+    assert [*around.traffic()] == ["node0", "node1"]
+    assert around.failures == ()
+    assert [taken.unread for pair in around.hosts.values() for taken in pair if taken] == [()] * 4
+
+
+def test_a_host_whose_driver_hangs_delays_a_run_and_does_not_fail_it(lab: Labs) -> None:
+    site = lab(2, trust=True, fresh=True)
+    site[1].sh(["sh", "-c", HANGS])
+    of = pingpong("tcp", repeats=1)
+    begun = time.monotonic()
+    done = run(site, of, COUNTING)
+    assert time.monotonic() - begun < 60
+    assert done.returncode == 0, done.stdout + done.stderr
+    (log,) = judged(done, of).values()
+    assert log.outcome is Outcome.OK
+    told = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
+    missing = "There are no NIC counters of node1 from {} this execution."
+    assert told == [missing.format(when) for when in ("before", "after")]
+
+
+HANGS = """
+set -e
+mkdir -p /run/class/infiniband/hangs/ports/1 && cp -a /sys/class/net /run/class/
+mkfifo /run/class/infiniband/hangs/ports/1/rate
+mount --bind /run/class /sys/class
+"""
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def test_a_job_of_slurms_has_the_counters_of_its_nodes(lab: Labs) -> None:
+    hosts = lab(2, slurm=True)
+    with nothing_left(hosts):
+        done = run_by_slurm(hosts, pingpong_by_slurm(*BIG, "--repeat", "2"))
+    assert done.returncode == 0, done.stderr
+    stored = the_run(hosts)
+    assert len(stored.trials) == 2
+    for trial in stored.trials:
+        counted = stored.counters(trial.id)
+        assert counted is not None
+        assert own(counted) == {"node0": ["fab1"], "node1": ["fab1"]}
+        assert [codes(log) for log in trial.logs] == [[]]
+        assert "#@fabbench nics" not in (trial.path / "output.log").read_text()
+    shown = hosts.run([sys.executable, "-m", "fabbench", "show", stored.path], check=True).stdout
+    assert re.search(r"\| node1 +\| fab1 +\| [\d.]+ MB", shown), shown
+
+
+def test_a_job_that_went_over_another_interface_is_found_out(lab: Labs) -> None:
+    hosts = lab(2, slurm=True)
+    folder = elsewhere(hosts)
+    words = [folder if word == "/usr/bin" else word for word in pingpong_by_slurm(*BIG)]
+    done = run_by_slurm(hosts, [*words, "--interface", "fab0"])
+    assert "off-fabric: Domain fab0 was asked for, but fab1 was used." in done.stderr
+    (log,) = the_run(hosts).logs("tcp")
+    assert codes(log) == ["nic-wrong-network"]
+    meaning = next(finding.meaning for finding in log.findings if finding.code == "nic-wrong-network")
+    assert re.match(f"node0: {ELSEWHERE}; the same on node1.", meaning), meaning
