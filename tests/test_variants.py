@@ -320,7 +320,7 @@ def test_a_script_looks_for_programs_when_it_runs() -> None:
     assert "\nrequire /opt/nvshmem-3.5.21/ /opt/nvshmem-patched/\n" in script
     assert "/opt/nvshmem-patched/bin/perftest/device/coll:" in script
     assert ":/opt/nvshmem/bin/perftest/device/coll " in script
-    assert "trial 001-patched-r1 patched steps_2\n" in script
+    assert "trial 001-patched-r1 patched steps_2 " in script
     # Where a variant has no folders the program is known.
     program = "/opt/nvshmem/bin/perftest/device/coll/alltoall_latency"
     mixed = rendered(*NVSHMEM[:6], "--variant", "a=/opt/a", "--variant", "plain=", "--as", "script")
