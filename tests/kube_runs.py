@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,25 @@ class Laptop:
         with self.cluster.standin(ROW_S=row_s), self.going(self.nccl(*more)) as run:
             run.until(lambda: len(self.rows()) >= rows)
             yield run
+
+    @contextmanager
+    def disk_fills_up(self) -> "Iterator[Going]":
+        """Start the stand-in, and take all room from the run as soon as it has a row."""
+        store = self.folder / "small"
+        store.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", store], check=True)
+        argv = self.nccl()
+        argv[argv.index("--store") + 1] = str(store)
+        try:
+            with self.cluster.standin(ROW_S=0.5), self.going(argv) as run:
+                logs = "*/exec/*/output.log"
+                run.until(lambda: any("float" in file.read_text() for file in store.glob(logs)))
+                with suppress(OSError), (store / "filler").open("wb", buffering=0) as filler:
+                    while True:
+                        filler.write(b"x" * 512)
+                yield run
+        finally:
+            subprocess.run(["umount", store], check=True)
 
 
 class Going:

@@ -115,6 +115,11 @@ class Node:
         """Start the kubelet again."""
         self.kubelet.start()
 
+    def stop_containerd(self) -> None:
+        """End containerd: containers go on, and nobody can look into them or start any."""
+        self.cluster.touched = True
+        self.containerd.stop()
+
     def stop_devices(self) -> None:
         """End the device plugins: the kubelet offers no devices any more."""
         self.cluster.touched = True
@@ -156,6 +161,11 @@ class Node:
         """Let no new pods come, by the API."""
         self.cluster.touched = True
         self.cluster.kubectl("cordon", self.name)
+
+    def drain(self) -> None:
+        """Let no new pods come, and have those that are there leave, by the API."""
+        self.cluster.touched = True
+        self.cluster.kubectl("drain", self.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets")
 
     def taint(self, taint: str) -> None:
         """Taint the node by the API: `key=value:NoSchedule`."""

@@ -86,10 +86,12 @@ def _held(wanted: Wanted, request: "Request", work: "Work", checks: _Checks) -> 
     except FabbenchError as error:
         if measured is None:
             raise
-        earlier = measured[1].failure
-        if measured[1].interrupted or str(earlier or error) != str(error):
+        earlier, interrupted = measured[1].failure, measured[1].interrupted
+        if interrupted or (earlier is not None and str(earlier) != str(error)):
             click.echo(f"Error: {error}", err=True)
-        if earlier is not None:
+            if error.hint:
+                click.echo(f"Hint: {error.hint}", err=True)
+        if interrupted or earlier is not None:
             tell_notes(error)
         measured[1].failure = measured[1].failure or error
     except KeyboardInterrupt as interrupt:

@@ -1,15 +1,17 @@
 """The log of a container, line by line as it comes, over connections that may break."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 
 from fabbench.errors import MachineError
-from fabbench.kube.client import Cluster, UnansweredError
+from fabbench.kube.client import Cluster, ForbiddenError, UnansweredError
 from fabbench.pipes import Lines
 
 _AGAIN_S = 1.0
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\S+(?: |$)")
 Queue = SimpleQueue[str | MachineError | None]
 """Lines; at last None, or the error for which no more can come."""
 
@@ -23,7 +25,7 @@ class PodLog:
     def __init__(self, cluster: Cluster, pod: str, container: str, ended: Callable[[], bool]) -> None:
         """Follow nothing yet. `ended` says whether the container has ended, and may raise MachineError."""
         self.queue: Queue = SimpleQueue()
-        self.failing: tuple[float, UnansweredError] | None = None
+        self.failing: tuple[float, MachineError] | None = None
         """Since when the log cannot be read, and why."""
         self._cluster, self._ended = cluster, ended
         self._path = f"/api/v1/namespaces/{cluster.namespace}/pods/{pod}/log"
@@ -42,21 +44,32 @@ class PodLog:
 
     def _run(self) -> None:
         end: MachineError | None = None
-        ended = False
-        while not ended and not self._closing.is_set():
+        while not self._closing.is_set():
             try:
                 ended = self._ended()
-                for line in self._read(follow=not ended):
-                    self.queue.put(line)
             except UnansweredError as error:
-                since, _ = self.failing or (time.monotonic(), error)
-                self.failing = (since, error)
-                ended = False
+                self._failed(error)
             except MachineError as error:
-                end, ended = error, True
-            if not ended:
-                self._closing.wait(_AGAIN_S)
+                end = error
+                break
+            else:
+                try:
+                    for line in self._read(follow=not ended):
+                        self.queue.put(line)
+                    if ended:
+                        break
+                except ForbiddenError as error:
+                    end = error
+                    break
+                except MachineError as error:
+                    # Also "no such pod", and it is there: so says a kubelet that has just started.
+                    self._failed(error)
+            self._closing.wait(_AGAIN_S)
         self.queue.put(end)
+
+    def _failed(self, error: MachineError) -> None:
+        since, _ = self.failing or (time.monotonic(), error)
+        self.failing = (since, error)
 
     def _read(self, *, follow: bool) -> Iterator[str]:
         """Give the lines that are new, until the connection ends or breaks."""
@@ -64,16 +77,23 @@ class PodLog:
         if self._last:
             query["sinceTime"] = self._last
         with self._cluster.stream(self._path, query) as pieces:
-            self.failing = None
+            if not self._last:
+                self.failing = None
             yield from self._new(_lines(pieces, whole=follow))
 
     def _new(self, texts: Iterator[str]) -> Iterator[str]:
-        """Leave out what was read before, and take note of how far it goes."""
+        """Leave out what was read before, and take note of how far it goes.
+
+        Raises UnansweredError for what a kubelet says in place of a log that it cannot read: it has no time.
+        """
         last, skip = self._last, self._times
         for text in texts:
             if self._closing.is_set():
                 return
             written, _, line = text.partition(" ")
+            if not _TIME.match(written):
+                raise UnansweredError(f"The kubelet says: {text}.")
+            self.failing = None
             if written < last:
                 continue
             if written == last and skip:
@@ -89,5 +109,6 @@ def _lines(pieces: Iterator[bytes], *, whole: bool) -> Iterator[str]:
     lines = Lines()
     for piece in pieces:
         yield from lines.feed(piece)
-    if not whole:
-        yield from lines.rest()
+    for rest in lines.rest():
+        if not (whole and _TIME.match(rest)):
+            yield rest

@@ -1,0 +1,131 @@
+"""MPIJobs on a real cluster that lose sight of a node, a node, their launcher, or room here."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cluster import Cluster, Node
+from fabbench.model import Outcome
+from kube_runs import SIZES, Going, Laptop
+from lab import processes
+
+pytestmark = pytest.mark.cluster
+
+LAUNCHER = "training.kubeflow.org/job-role=launcher"
+
+
+@pytest.fixture
+def laptop(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Laptop:
+    found = Laptop(mpijobs, namespace, tmp_path)
+    found.launcher = "mpijob"
+    return found
+
+
+@contextmanager
+def losing(laptop: Laptop, *, own: bool, row_s: float = 1) -> Iterator[tuple[Going, Node]]:
+    """A run, and the node of its launcher's pod (`own`), or the other one.
+
+    After this the node is as it was.
+    """
+    with laptop.nothing_left(within_s=90), laptop.slowly("--lost-after", "8", row_s=row_s) as run:
+        name = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "jsonpath={.items[*].spec.nodeName}")
+        node = next(node for node in laptop.cluster.nodes if (node.name == name) == own)
+        yield run, node
+        node.restore()
+
+
+def is_whole(laptop: Laptop) -> bool:
+    """Whether all rows are there, each once, and nothing is amiss."""
+    (log,) = laptop.logs("tcp")
+    return log.outcome is Outcome.OK and laptop.rows() == SIZES
+
+
+def some_rows(laptop: Laptop) -> bool:
+    """Whether what was measured until then is kept."""
+    (log,) = laptop.logs("tcp")
+    return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_kubelet_starts_anew(laptop: Laptop, own: bool) -> None:
+    """For a moment it says that there is no such pod."""
+    with losing(laptop, own=own) as (run, node):
+        node.stop_kubelet()
+        node.restore()
+        assert run.ends(120) == 0, run.err
+    assert is_whole(laptop)
+
+
+def test_a_nodes_containerd_starts_anew(laptop: Laptop) -> None:
+    """Meanwhile the kubelet says in the log's place that it cannot read it."""
+    with losing(laptop, own=True, row_s=1.5) as (run, node):
+        node.stop_containerd()
+        launcher = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip()
+        unreadable = "unable to retrieve container logs"
+        assert processes.eventually(lambda: unreadable in laptop.kubectl("logs", launcher, check=False))
+        node.restore()
+        assert run.ends(120) == 0, run.err
+    assert is_whole(laptop)
+
+
+def test_the_launchers_node_loses_its_kubelet(laptop: Laptop) -> None:
+    """The log is not taken for whole because it is not heard any more."""
+    with losing(laptop, own=True, row_s=2) as (run, node):
+        node.stop_kubelet()
+        assert run.ends(120) == 4, run.err
+        silent = r"^Error: The launcher's log has not been heard for \d+ s.*10250"
+        assert re.search(silent, run.err, re.MULTILINE), run.err
+        assert "as their node is lost: fabbench-" in run.err, run.err
+        assert "Hint: They go when it is back" in run.err, run.err
+        forced = laptop.call([*laptop.argv("clean"), "--yes", "--force"])
+        assert (forced.returncode, laptop.pods()) == (0, []), forced.stderr
+    assert some_rows(laptop)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_loses_its_power(laptop: Laptop, own: bool) -> None:
+    with losing(laptop, own=own, row_s=2) as (run, node):
+        node.pull_the_plug()
+        assert run.ends(120) == 4, run.err
+        silent = r"The launcher's log has not been heard for \d+ s.*"
+        not_ready = rf"{node.name}, where the pod \S+ is, is not ready: .*|The pod \S+ on {node.name} .*"
+        assert re.search(rf"^Error: ({silent}|{not_ready})", run.err, re.MULTILINE), run.err
+        assert f" on {node.name}" in run.err, run.err
+    assert some_rows(laptop)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_is_drained(laptop: Laptop, own: bool) -> None:
+    with losing(laptop, own=own) as (run, node):
+        node.drain()
+        assert run.ends(120) == 4, run.err
+    drained = rf"^Error: The pod \S+ was told to leave {node.name}, which is being drained"
+    assert re.search(drained, run.err, re.MULTILINE), run.err
+    assert some_rows(laptop)
+
+
+def test_a_node_that_is_cordoned_keeps_what_it_runs(laptop: Laptop) -> None:
+    with losing(laptop, own=True, row_s=0.5) as (run, node):
+        node.cordon()
+        assert run.ends(120) == 0, run.err
+    assert is_whole(laptop)
+
+
+def test_the_launcher_is_deleted(laptop: Laptop) -> None:
+    with laptop.nothing_left(), laptop.slowly(row_s=1) as run:
+        pod = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip().removeprefix("pod/")
+        laptop.kubectl("delete", "pod", pod, "--wait=false")
+        assert run.ends(120) in {3, 4}, run.err
+    removed = rf"^Error: The pod {pod} (on ip-\S+ was removed|.*deleted|ended with status 143)"
+    assert re.search(removed, run.err, re.MULTILINE), run.err
+    assert some_rows(laptop)
+
+
+def test_a_full_disk_on_this_machine(laptop: Laptop) -> None:
+    """What can be kept is kept; the cluster is cleared all the same."""
+    with laptop.nothing_left(), laptop.disk_fills_up() as run:
+        assert run.ends() in {3, 4}, run.err
+        assert "No space left on device" in run.err
