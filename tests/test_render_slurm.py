@@ -87,6 +87,12 @@ def test_options_of_slurms_are_passed_on() -> None:
     assert "signal" not in options("nccl", "--efa", *P5, "--time", "4")
 
 
+@pytest.mark.parametrize("word", ["output=x", "array=1-2", "nodes=3", "wait"])
+def test_what_would_make_another_job_of_it_is_refused(word: str) -> None:
+    done = render("pingpong", "--no-efa", "--sbatch-option", word)
+    assert (done.exit_code, f"--sbatch-option {word}: that is fabbench's own" in done.stderr) == (2, True)
+
+
 def test_nodes_can_be_named() -> None:
     found = options("nccl", "--efa", *P5, "--node", "n[1-3]", "--node", "x7")
     assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")

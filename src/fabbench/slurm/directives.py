@@ -26,6 +26,11 @@ _VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 _WORD = re.compile(r"[^\s\"'`$\\#]+")
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
+_OWN = frozenset({
+    *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"),
+    *("parsable", "test-only", "wait", "wrap"),
+})  # fmt: skip
+"""Options without which, or with which, it would be no job that fabbench can follow."""
 _WARNED_S = 60
 _LEAST_WARNED_S = 300
 """Slurm warns up to a minute too early: a short job would never come to anything."""
@@ -66,6 +71,10 @@ def _options(plan: Plan, settings: Mapping[str, Any], gpus: int, nodes: Sequence
             raise RequestError(
                 f"--sbatch-option {text} is no option of sbatch's.",
                 hint="Write it as --sbatch-option exclude=node7.",
+            )
+        if text.partition("=")[0] in _OWN:
+            raise RequestError(
+                f"--sbatch-option {text}: that is fabbench's own to say.", hint="Leave it out."
             )
         yield text
     if nodes:
