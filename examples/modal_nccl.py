@@ -355,11 +355,12 @@ count=0
 
 begin() {
     begun=${ids[turn]}
-    printf '#@fabbench begin %s\n' "$begun${facts[turn]:+ ${facts[turn]}}"
+    # Status 74: nobody reads what is printed, as on a disk that is full; so nothing more is worth its time.
+    printf '#@fabbench begin %s\n' "$begun${facts[turn]:+ ${facts[turn]}}" || exit 74
 }
 
 end() { # STATUS
-    printf '#@fabbench end %s %s\n' "$begun" "$1"
+    printf '#@fabbench end %s %s\n' "$begun" "$1" || exit 74
     begun=
     [ "$1" = 0 ] || failed=1
 }

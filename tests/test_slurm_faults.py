@@ -3,6 +3,7 @@
 import random
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -163,6 +164,26 @@ def test_a_job_that_is_out_of_time(lab: Labs) -> None:
     assert "came to its time limit of 00:01:00" in run.err
     assert "--time" in run.err
     assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
+
+
+@pytest.mark.parametrize(("taken_kib", "status"), [(24, 3), (0, 4)])
+def test_a_disk_that_is_full_is_told(lab: Labs, tmp_path: Path, taken_kib: int, status: int) -> None:
+    """From the start, or soon. Nobody can write, and so nothing goes on."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", shared], check=True)
+    try:
+        hosts = lab(3, fresh=True, slurm=True, share=(shared,))
+        (shared / "more").write_bytes(bytes(taken_kib << 10))
+        words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--chdir", str(shared))
+        with nothing_left(hosts), going(hosts, words) as run:
+            assert run.ends() == status
+        assert f"could not write its output {shared}/fabbench-1.out to the end" in run.err
+        assert "Is the disk full?" in run.err
+        assert [path.name for path in shared.iterdir()] == ["more"]
+        hosts.down()
+    finally:
+        subprocess.run(["umount", "--lazy", shared], check=True)
 
 
 def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:

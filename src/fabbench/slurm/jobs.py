@@ -21,6 +21,8 @@ _NO_OUTPUT = 53
 """The signal that Slurm names where the output file cannot be written (slurmd's req.c)."""
 _WARNED = 138
 """128 and SIGUSR1, which Slurm sends some time before the limit."""
+_UNWRITTEN = 74
+"""Of a script that could not print (any more)."""
 _GONE = re.compile(r"Invalid job id")
 _EXIT = re.compile(r"(\d+):(\d+)")
 
@@ -123,6 +125,9 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.signal == _NO_OUTPUT:
         text = f"{name} could not write its output {job.output} on {job.nodes or 'its nodes'}."
         return Explanation(code="output", text=text, advice=SHARE)
+    if job.status == _UNWRITTEN:
+        text = f"{name} could not write its output {job.output} to the end."
+        return Explanation(code="output", text=text, advice=_FULL)
     told = f" Its last line: {brief(last)}." if last else ""
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
     if job.state == "FAILED" and job.status == 3:
@@ -135,6 +140,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
 
 
 SHARE = "Name a folder that the login node and all nodes share: --chdir FOLDER."
+_FULL = "Is the disk full? Name a folder elsewhere that the login node and all nodes share: --chdir FOLDER."
 _LIMIT = "Give it more with --time, or measure less."
 _NODE = "See scontrol show node, and leave the node out: --constraint, or another partition."
 _ENDS = {
