@@ -91,6 +91,13 @@ def test_pingpong_between_two_workers(laptop: Laptop) -> None:
         Outcome.OK,
         {"client", "server"},
     )
+    run = laptop.the_run()
+    counted = run.counters(run.trials[0].id)
+    assert counted is not None
+    assert counted.failures == ()
+    moved = counted.own(counted.traffic())
+    assert [re.sub(r"fabbench-\w+-worker-(\d)\..*", r"\1", host) for host in moved] == ["0", "1"]
+    assert all(traffic.total > 2 * 100 * 64 for traffic in moved.values()), moved
 
 
 def test_rows_come_live_and_once_whatever_happens_to_the_connection(laptop: Laptop) -> None:

@@ -1,6 +1,7 @@
 """NIC counters of rendered scripts that run on real hosts, and of real jobs."""
 
 import json
+import random
 import re
 import sys
 import time
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from counter_trees import Tree
 from fabbench.counters.around import Around
 from fabbench.counters.printed import Printed
+from fabbench.counters.snapshot import PORT_COUNTERS, Kind
 from fabbench.markers import read_marker
 from fabbench.model import Log, Outcome
 from fabbench.script import Reach, Way
 from fabbench.script.way import NAMED_HOSTS
-from lab import HOME, Lab
+from lab import HOME, Host, Lab
 from lab_hosts import Labs, Mpi
 from script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, run
 from slurm_runs import nothing_left
@@ -152,6 +155,35 @@ def test_a_job_of_slurms_has_the_counters_of_its_nodes(lab: Labs) -> None:
         assert "#@fabbench nics" not in (trial.path / "output.log").read_text()
     shown = hosts.run([sys.executable, "-m", "fabbench", "show", stored.path], check=True).stdout
     assert re.search(r"\| node1 +\| fab1 +\| [\d.]+ MB", shown), shown
+
+
+def test_hosts_of_many_nics_print_long_lines(lab: Labs) -> None:
+    """32 EFA devices, as p5.48xlarge has them: 14 KB for each host, through Slurm's file and ssh."""
+    hosts = lab(2, slurm=True, fresh=True)
+    for host in hosts.hosts:
+        show_efa(host, 32)
+    done = run_by_slurm(hosts, pingpong_by_slurm("--no-efa"))
+    assert done.returncode == 0, done.stderr
+    stored = the_run(hosts)
+    (trial,) = stored.trials
+    counted = stored.counters(trial.id)
+    assert counted is not None
+    assert counted.failures == ()
+    for moved in counted.traffic().values():
+        assert sum(nic.kind is Kind.EFA and len(nic.moved) > 15 for nic in moved.nics) == 32
+
+
+def show_efa(host: Host, devices: int) -> None:
+    """Lay a /sys/class with such devices, whose counters stand still, over the real one."""
+    tree = Tree(host.path("/run/played"))
+    chance = random.Random(host.number)
+    counters = [each.file.removeprefix("hw_counters/") for each in PORT_COUNTERS if "hw_" in each.file]
+    for number in range(devices):
+        tree.efa(f"rdmap{number}s0", 0, 0, **{name: chance.randrange(10**13) for name in counters})
+    host.sh(["sh", "-c", "cp -a /sys/class/net /run/played/sys/class/ && mount --bind $0 /sys/class", PLAYED])
+
+
+PLAYED = "/run/played/sys/class"
 
 
 def test_a_job_that_went_over_another_interface_is_found_out(lab: Labs) -> None:

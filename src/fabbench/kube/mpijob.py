@@ -14,6 +14,7 @@ from fabbench.kube.podlog import PodLog
 from fabbench.kube.removal import remove
 from fabbench.kube.waiting import Waiting, ready, unanswered
 from fabbench.kube.watching import PodWatch
+from fabbench.markers import SIGN
 from fabbench.pods.asked import RUN
 from fabbench.pods.explanation import Explanation
 from fabbench.pods.mpijob import LAUNCHER
@@ -164,7 +165,7 @@ class MpiJobRun:
                 if isinstance(line, MachineError):
                     gone = self._gone or self._first_gone()
                     raise MachineError(gone.text, hint=gone.advice) if gone else line
-                self._last = line or self._last
+                self._last = line if line and SIGN not in line else self._last
                 yield line
             now = time.monotonic()
             if now - looked > _OFTEN_S:

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from fabbench.errors import MachineError
 from fabbench.login.way import Login
+from fabbench.markers import SIGN
 from fabbench.model import Trial
 from fabbench.pipes import Lines
 from fabbench.remote.connection import LostError
@@ -138,7 +139,7 @@ class Submitted:
                 elif now - heard > _SILENT_S:
                     raise MachineError(f"Slurm's controller has not answered for {_SILENT_S:.0f} s.")
             for line in whole.feed(poll.data):
-                self._last = line or self._last
+                self._last = line if line and SIGN not in line else self._last
                 yield line
             if self._over and not poll.data:
                 # A file system over a network may show the output some time later.
