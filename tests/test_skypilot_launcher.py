@@ -197,6 +197,25 @@ def test_a_launch_that_takes_too_long(sky: Sky) -> None:
     assert sky.calls[-2:] == ["api_cancel r1", "down c"]
 
 
+@pytest.mark.lab
+@slow
+@pytest.mark.parametrize(("size", "status"), [("16k", 3), ("96k", 4)])
+def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str, status: int) -> None:
+    """From the start, or soon."""
+    store = sky.folder / "store"
+    store.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", store], check=True)
+    try:
+        done = sky.run("--repeat", "9")
+        assert done.returncode == status, done.stderr
+        assert "No space left on device" in done.stderr
+        assert "Traceback" not in done.stderr
+        calls = sky.calls if (sky.folder / "sky/calls").exists() else ["down c"]
+        assert calls[-1] == "down c"
+    finally:
+        subprocess.run(["umount", store], check=True)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "told"),
     [

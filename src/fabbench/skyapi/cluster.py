@@ -180,6 +180,8 @@ class Cluster:
             self.cancel()
             tell(f"The cluster {name} is still up. sky down {name} tears it down.")
             return
+        # A job ends with its cluster: nothing that is closed later is to cancel it.
+        self._running = None
         tell(f"Tearing down the cluster {name}.")
         for tries in range(_TRIES):
             try:
