@@ -142,10 +142,10 @@ def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
 def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
     hosts = site(lab)
     with taken(hosts[0], "-N3"), nothing_left(hosts):
-        done = run(hosts, nccl("--no-efa", "--start-timeout", "6"))
+        done = run(hosts, nccl("--no-efa", "--start-timeout", "12"))
     assert (done.returncode, done.stdout) == (3, "")
     assert "waits for nodes that other jobs have (Resources)" in done.stderr
-    assert "The job had not started after 6 s." in done.stderr
+    assert "The job had not started after 12 s." in done.stderr
     assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
 
 

@@ -243,13 +243,21 @@ def test_without_skypilot_it_is_said_what_to_install(sky: Sky) -> None:
     assert "pip install 'fabbench[sky]'" in done.stderr
 
 
+def test_a_skypilot_that_is_too_old_is_said(sky: Sky) -> None:
+    env, argv = {**sky.env, "SKY_VERSION": "0.9.3"}, sky.argv("run", "pingpong", *ONE)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "SkyPilot 0.9.3 is installed, and 0.14 or later is wanted." in done.stderr
+    assert not (sky.folder / "sky/calls").exists()
+
+
 @pytest.mark.parametrize(("infra", "status", "seen"), [("k8s", 0, "enabled"), ("aws", 3, "not enabled")])
 def test_check_says_what_skypilot_can_use(sky: Sky, infra: str, status: int, seen: str) -> None:
     argv = sky.argv("check", "--infra", infra, "--format", "json")
     done = subprocess.run(argv, env=sky.env, capture_output=True, text=True, check=False)
     assert done.returncode == status
     checks = {check["check"]: check["seen"] for check in json.loads(done.stdout)}
-    assert checks == {"library": "SkyPilot 0.0.", "place": f"{infra}: {seen}."}
+    assert checks == {"library": "SkyPilot 0.14.1.", "place": f"{infra}: {seen}."}
 
 
 def test_the_end_of_a_job_is_read() -> None:

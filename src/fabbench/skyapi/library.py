@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -17,6 +18,9 @@ _REQUESTS = frozenset({
     "ResourcesMismatchError",
 })  # fmt: skip
 """Names of SkyPilot's errors that say that a request makes no sense."""
+_OLDEST = (0, 14)
+"""The release that fabbench is tried with; those before have not all of it."""
+_RELEASE = re.compile(r"(\d+)\.(\d+)")
 _LONGEST = 1500
 
 
@@ -46,6 +50,12 @@ def sky() -> Any:
         raise MachineError(f"SkyPilot cannot be loaded: {error}.", hint=_INSTALL) from error
     if not hasattr(loaded, "tail_logs"):
         raise MachineError(f"The package sky in {loaded.__file__} is not SkyPilot.", hint=_INSTALL)
+    release = _RELEASE.match(str(getattr(loaded, "__version__", "")))
+    if release and tuple(map(int, release.groups())) < _OLDEST:
+        wanted = ".".join(map(str, _OLDEST))
+        raise MachineError(
+            f"SkyPilot {loaded.__version__} is installed, and {wanted} or later is wanted.", hint=_INSTALL
+        )
     return loaded
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-__version__ = "0.0"
+__version__ = os.environ.get("SKY_VERSION", "0.14.1")
 _FOLDER = Path(os.environ["SKY_STANDIN"])
 _JOBS: dict[int, "Task"] = {}
 _ENDED: dict[int, int] = {}
