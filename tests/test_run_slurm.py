@@ -95,6 +95,9 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
     assert "submitted" not in done.stderr
     stored = StoredRun(next(runs(hosts[0].path(STORE))))
     assert stored.logs("tcp")[0].outcome is Outcome.OK
+    over = on(hosts[0], *own, SLURM_JOB_ID="999", SLURM_JOB_NODELIST="node[1-2]")
+    assert over.returncode == 3
+    assert "srun started nothing in job 999, whose allocation this is: srun: error: " in over.stderr
     too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
     assert too_many.returncode == 3
     assert "2 nodes are wanted, and this allocation has 1: node0." in too_many.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fabbench.errors import MachineError, RequestError
 from fabbench.hostlist import expand
+from fabbench.pods.explanation import brief
 from fabbench.process import Processes
 from fabbench.session import TimedOutError
 from fabbench.slurm.jobs import JobState, explain_end
@@ -66,8 +67,24 @@ def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None
         except BaseException:
             _end(processes, step)
             raise
-    job = JobState(id=os.environ["SLURM_JOB_ID"], state="FAILED", status=status)
-    why = explain_end(job, last)
+    _judge(status, started=bool(step), last=last)
+
+
+def _judge(status: int | None, *, started: bool, last: str) -> None:
+    """Raise MachineError for a script that did not come to its end, or did not start."""
+    number = os.environ["SLURM_JOB_ID"]
+    said = brief(last) or "it said nothing"
+    if not started:
+        raise MachineError(
+            f"srun started nothing in job {number}, whose allocation this is: {said}.",
+            hint=f"See squeue --job {number}. Should it be over: without SLURM_JOB_ID a job is submitted.",
+        )
+    if status is None:
+        raise MachineError(
+            f"The script in job {number} was ended before its end. Its last line: {said}.",
+            hint=f"See squeue --job {number}: somebody cancelled it, its time was up, or a node was lost.",
+        )
+    why = explain_end(JobState(id=number, state="FAILED", status=status), last)
     if why is not None:
         raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
 
