@@ -13,6 +13,7 @@ import pytest
 
 from fabbench.model import Outcome
 from lab import HOME, Lab, processes
+from lab.host import PATH
 from lab.layout import ROOT
 from lab.slurm import await_idle
 from lab_hosts import Labs, standin
@@ -276,6 +277,42 @@ def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
         assert run.ends(150) == 0, run.err
     assert sizes(the_log(hosts, "tcp")) == ALL
     assert processes.eventually(lambda: queued(hosts[0]) == [], 20)
+
+
+FORGETS = """#!/bin/sh
+# A controller that has forgotten all jobs.
+if [ "$1 $2" = "show job" ] && [ -e ~/forgotten ]; then
+    echo 'slurm_load_jobs error: Invalid job id specified'
+    exit 1
+fi
+exec /usr/bin/scontrol "$@"
+"""
+REMEMBERS = """#!/bin/sh
+echo 'CANCELLED by 0|0:0|node[1-2]|00:41:00'
+"""
+
+
+@pytest.mark.parametrize("accounting", [True, False])
+def test_a_job_that_slurm_has_forgotten_is_looked_up(lab: Labs, *, accounting: bool) -> None:
+    """After a laptop was away for some minutes."""
+    hosts = site(lab)
+    folder = hosts[0].home / f"bin-{accounting}"
+    folder.mkdir()
+    for name, text in [("scontrol", FORGETS), *([("sacct", REMEMBERS)] if accounting else [])]:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    plain = [word for word in nccl(*SLOW) if word not in {"--login", "node0"}]
+    ours = ["env", "-C", str(HOME), f"PYTHONPATH={ROOT}/src", f"PATH={HOME / folder.name}:{PATH}", *plain]
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
+        with hosts.popen(["ssh", "node0", shlex.join(ours)]) as run:
+            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2, 60)
+            (hosts[0].home / "forgotten").touch()
+            hosts[0].sh(["scancel", job := the_job(hosts[0])])
+            _, err = run.communicate(timeout=60)
+        (hosts[0].home / "forgotten").unlink()
+        hosts[0].sh(["rm", "-rf", STORE])
+    assert run.returncode == 4
+    assert (f"Job {job} was cancelled, and not by fabbench" in err) == accounting, err
 
 
 def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:

@@ -7,7 +7,7 @@ from fabbench.errors import MachineError
 from fabbench.launches import failure
 from fabbench.slurm.checks import check_nodes
 from fabbench.slurm.directives import overruling
-from fabbench.slurm.jobs import explain_end, gone, job_state
+from fabbench.slurm.jobs import accounted, explain_end, gone, job_state
 from fabbench.slurm.nodes import SlurmNode, chosen, gpus_of, nodes, partitions, require, type_of
 from fabbench.slurm.pending import explain_pending
 from fabbench.slurm.records import record
@@ -112,6 +112,31 @@ def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
 def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[str, ...]) -> None:
     assert job_state(job(StdOut=output, WorkDir="/home/a b x=y")).leaves == left
     assert job_state("JobId=4 JobState=PENDING").leaves == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("CANCELLED by 1000|0:0|node[0-1]|01:00:00", "Job 4 was cancelled, and not by fabbench."),
+        ("TIMEOUT|0:0|node[0-1]|01:00:00", "Job 4 came to its time limit of 01:00:00."),
+        ("OUT_OF_MEMORY|0:125|node[0-1]|01:00:00", "Job 4 took more memory than it may."),
+        ("NODE_FAIL|1:0|node[0-1]|01:00:00", "Job 4 lost a node of node[0-1]."),
+        ("COMPLETED|0:0|node[0-1]|01:00:00", None),
+        ("FAILED|4:0|node[0-1]|01:00:00", None),
+    ],
+)
+def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> None:
+    found = accounted(line, job_state("JobId=4 JobState=RUNNING"))
+    assert found is not None
+    why = explain_end(found)
+    assert (why.text if why else None) == said
+
+
+@pytest.mark.parametrize(
+    "line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"]
+)
+def test_what_is_no_end_in_accounting_is_none(line: str) -> None:
+    assert accounted(line, job_state("JobId=4")) is None
 
 
 def test_variables_that_sbatch_would_believe_are_known() -> None:

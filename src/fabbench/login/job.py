@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from fabbench.errors import MachineError
+from fabbench.login.accounting import remembered
 from fabbench.login.way import Login
 from fabbench.markers import SIGN
 from fabbench.model import Trial
@@ -235,7 +236,8 @@ class Submitted:
 
     def judge(self) -> None:
         """Raise MachineError for a job that did not come to its own end."""
-        why = explain_end(self.job, self._last) if not self._gone else None
+        job = remembered(self._login, self.job) if self._gone else self.job
+        why = explain_end(job, self._last) if job else None
         if why is not None:
             raise MachineError(why.text, hint=why.advice)
         if not self._offset and not self._gone:

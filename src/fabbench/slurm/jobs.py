@@ -4,7 +4,7 @@ States: squeue(1), "JOB STATE CODES".
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabbench.pods.explanation import Explanation, brief
 from fabbench.slurm.directives import OUTPUT
@@ -112,6 +112,18 @@ def job_state(line: str) -> JobState:
         comment=fields.get("Comment", ""),
         folder=fields.get("WorkDir", ""),
     )
+
+
+def accounted(line: str, job: JobState) -> JobState | None:
+    """Read what sacct says of a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``. None: it is no end."""
+    words, _, rest = line.partition("|")
+    code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
+    state, match = words.partition(" ")[0], _EXIT.match(code)
+    if state not in _ENDED or match is None:
+        return None
+    status = int(match[1]) if match[2] == "0" else None
+    ended = replace(job, state=state, reason="", status=status, signal=int(match[2]))
+    return replace(ended, nodes=nodes or job.nodes, limit=limit or job.limit)
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
