@@ -100,6 +100,11 @@ class SkyLab:
         ]
         return {"clusters": known, "jobs": jobs, "programs": measuring, "files": files}
 
+    def settled(self) -> dict[str, Any]:
+        """What is left once it is nothing, or after a while: Slurm is done with a job a moment later."""
+        processes.eventually(lambda: self.left() == NOTHING, 20)
+        return self.left()
+
     def stop(self) -> None:
         """Stop the API server, and see that nothing of it stays but connections that SkyPilot shares."""
         self.sky("api", "stop")

@@ -38,7 +38,7 @@ def test_both_arms_are_measured_by_jobs_on_one_cluster(skypilot: SkyLab) -> None
         env=skypilot.env, check=True,
     )  # fmt: skip
     assert (run.path / "rendered/task.yaml").read_text() == printed.stdout
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
 
 
 def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
@@ -53,7 +53,7 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     assert "Using the cluster kept, which is there already and stays." in again.stderr
     assert skypilot.left()["clusters"] == ["kept"]
     skypilot.sky("down", "-y", "kept")
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
 
 
 def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab
     assert started.wait(300) == 4, errors.read_text()
     (log,) = newest(skypilot).logs("tcp")
     assert (log.outcome, "CANCELLED" in (log.reason or "")) == ("failed", True), log.reason
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -78,7 +78,7 @@ def test_an_interrupt_while_it_measures_tears_all_down(
     started.send_signal(number)
     assert started.wait(300) == 130, errors.read_text()
     assert "Cancelling job 1" in errors.read_text()
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
     (log,) = newest(skypilot).logs("tcp")
     assert log.outcome != "ok"
 
@@ -89,14 +89,14 @@ def test_an_interrupt_while_it_is_launched_tears_all_down(skypilot: SkyLab, tmp_
     assert processes.eventually(lambda: "early" in str(skypilot.left()["jobs"]), 300), errors.read_text()
     started.send_signal(signal.SIGINT)
     assert started.wait(300) == 130, errors.read_text()
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
 
 
 def test_a_cluster_that_cannot_be_had_in_time_is_given_up(skypilot: SkyLab) -> None:
     done = skypilot.run(*ONE, "--nodes", "3", "--start-timeout", "20", name="never")
     assert done.returncode == 3, done.stderr
     assert "The cluster never cannot be launched: it was not up after 20 s" in done.stderr
-    assert skypilot.left() == NOTHING
+    assert skypilot.settled() == NOTHING
 
 
 def test_a_place_that_skypilot_cannot_use_is_said_so(skypilot: SkyLab) -> None:

@@ -187,6 +187,14 @@ def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
     hosts[1].path(HOME / "fabbench-1.out").unlink()
 
 
+def test_slurm_chooses_among_partitions_that_are_named(lab: Labs) -> None:
+    done = run(site(lab), nccl("--no-efa", "--partition", "one,rest"))
+    assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
+    wrong = run(site(lab), nccl("--no-efa", "--partition", "one,nope"))
+    assert (wrong.returncode, "This Slurm has no partition nope." in wrong.stderr) == (3, True)
+
+
 def test_nodes_can_be_named(lab: Labs) -> None:
     hosts = site(lab)
     done = run(hosts, nccl("--no-efa", "--node", "node1", "--node", "node2"))

@@ -17,7 +17,7 @@ from lab.host import PATH
 from lab.layout import ROOT
 from lab.slurm import await_idle
 from lab_hosts import Labs, standin
-from slurm_runs import PAIRS, files, nccl, nothing_left, on, pingpong, queued, state, taken, the_job
+from slurm_runs import PAIRS, files, jobs, nccl, nothing_left, on, pingpong, queued, state, taken, the_job
 from ssh_faults import ROW, Going, going, sizes
 from ssh_runs import STORE, the_log, the_run
 
@@ -220,7 +220,7 @@ def test_a_host_that_dies_is_replaced(lab: Labs) -> None:
         hosts[2].kill()
         assert run.ends(200) == 0, run.err
     assert "was requeued" in run.err
-    assert "runs on node[1,3]" in run.err
+    assert jobs(hosts[0])[the_job(hosts[0])]["NodeList"] == "node[1,3]"
     log = the_log(hosts, "tcp")
     assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
 

@@ -67,7 +67,7 @@ class Slurm:
         progress("looking at the nodes", 0, 1)
         with login(where) as there:
             seen, partition = _seen(there, where)
-            inside_it = [node for node in seen if partition.name in node.partitions]
+            inside_it = [node for node in seen if partition.has(node)]
             shown = [node for node in inside_it if not where.hosts or node.name in where.hosts]
             idle = [node for node in shown if node.idle][: where.nodes]
             probes: Mapping[str, Probe] = {}

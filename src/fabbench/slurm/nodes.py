@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabbench.errors import MachineError
 from fabbench.instances import Instance, instance
@@ -58,12 +58,16 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """One partition."""
+    """One partition, or several among which Slurm chooses: ``gpu,big``."""
 
     name: str
     default: bool = False
     state: str = ""
     """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
+
+    def has(self, node: SlurmNode) -> bool:
+        """Whether a node is in it."""
+        return not node.partitions.isdisjoint(self.name.split(","))
 
 
 def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
@@ -97,6 +101,10 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
 def chosen(known: Sequence[Partition], name: str | None) -> Partition:
     """Find the partition that is named, or the default one. Raises MachineError that lists all."""
     there = ", ".join(each.name for each in known) or "none"
+    if name and "," in name:
+        several = [chosen(known, one) for one in name.split(",")]
+        best = next((each for each in several if each.state in {"UP", ""}), several[0])
+        return replace(best, name=name)
     found = next((each for each in known if each.name == name or (name is None and each.default)), None)
     if found is None and name is None:
         raise MachineError(
@@ -117,7 +125,7 @@ def require(
 
     Nodes that run other jobs count. `named` are the only ones to take, if any are named.
     """
-    inside = [node for node in seen if partition.name in node.partitions]
+    inside = [node for node in seen if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
     if unknown:
         raise MachineError(f"The partition {partition.name} has no node {', '.join(unknown)}.")
