@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING
 
 from fabbench.benchmarks.nccl_steps import NcclWork
 from fabbench.benchmarks.pingpong.steps import PingpongWork
+from fabbench.counters.around import Around
+from fabbench.counters.printed import Printed
 from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.machines import Host, Inventory
+from fabbench.markers import read_marker
 from fabbench.model import Arm, Command, Log, Plan, Proof, Shape, Step, Trial
 from fabbench.plan import Request, plan
 from fabbench.script import Way, script
@@ -81,3 +84,13 @@ def judged(done: "CompletedProcess[str]", of: Plan) -> dict[str, Log]:
     for trial, logs in read(done.stdout.splitlines(), of, "script"):
         (found[trial.id],) = logs
     return found
+
+
+def printed(text: str, trial: str = "000-tcp-r1") -> Around:
+    """What a script printed of the NICs around a trial."""
+    read = Printed(trial)
+    for marker in map(read_marker, text.splitlines()):
+        if marker is not None and (marker.kind, marker.trial) == ("nics", trial):
+            read.take(marker)
+    assert read.around is not None, text
+    return read.around

@@ -6,9 +6,7 @@ import pytest
 
 from fabbench.benchmarks.nvshmem.steps import NvshmemWork
 from fabbench.counters.around import Around
-from fabbench.counters.printed import Printed
 from fabbench.files import parse_file
-from fabbench.markers import read_marker
 from fabbench.model import Log, Outcome, Trial
 from fabbench.plan import Request, plan
 from fabbench.sizes import Sweep
@@ -16,6 +14,7 @@ from fabbench.split import Split
 from fabbench.store import StoredRun
 from fabbench.testing import sample_run
 from playing import GB, NVSHMEM, Playing, Printing
+from script_plans import printed as printed_by_script
 
 UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
 WORK = NvshmemWork(tests=("alltoall_latency",), sweep=Sweep(first=8, last=8))
@@ -95,12 +94,7 @@ def test_a_job_that_begins_anew_counts_anew(tmp_path: Path) -> None:
 
 
 def of_lines(lines: list[str]) -> Around:
-    read = Printed("000-efa-r1")
-    for marker in map(read_marker, lines):
-        if marker is not None and marker.kind == "nics":
-            read.take(marker)
-    assert read.around is not None
-    return read.around
+    return printed_by_script("\n".join(lines), "000-efa-r1")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from fabbench.rendering.modal import written
 from lab import HOME, Host
 from lab_hosts import STANDIN, Labs, Mpi
 from reading import read
+from script_plans import printed
 
 EXAMPLE = Path(__file__).parent.parent / "examples/modal_nccl.py"
 STANDIN_MODAL = Path(__file__).parent / "standin_modal/modal.py"
@@ -132,6 +133,7 @@ def in_containers(words: Sequence[str], lab: Labs, folder: Path) -> str:
     assert (first.returncode, first.stderr) == (0, ""), first.stdout
     assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
     assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
+    assert [*printed(first.stdout).traffic()] == [host.slow_address for host in site.hosts]
     assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
     assert "PRIVATE" not in "".join(file.read_text() for file in board.iterdir())
     return first.stdout

@@ -5,7 +5,6 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +12,13 @@ import pytest
 
 from counter_trees import Tree
 from fabbench.counters.around import Around
-from fabbench.counters.printed import Printed
 from fabbench.counters.snapshot import PORT_COUNTERS, Kind
-from fabbench.markers import read_marker
 from fabbench.model import Log, Outcome
 from fabbench.script import Reach, Way
 from fabbench.script.way import NAMED_HOSTS
 from lab import HOME, Host, Lab
-from lab_hosts import Labs, Mpi
-from script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, run
+from lab_hosts import Labs, mpi_flavour
+from script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, printed, run
 from slurm_runs import nothing_left
 from slurm_runs import pingpong as pingpong_by_slurm
 from slurm_runs import run as run_by_slurm
@@ -37,16 +34,6 @@ ELSEWHERE = r"tcp was asked for and fab1 moved [\d.]+ MB, fab0 [\d.]+ [kK]?B"
 
 def codes(log: Log) -> list[str]:
     return [finding.code for finding in log.findings if finding.code.startswith("nic-")]
-
-
-def printed(lines: Iterable[str], trial: str = "000-tcp-r1") -> Around:
-    """What a script printed of a trial's NICs."""
-    read = Printed(trial)
-    for marker in map(read_marker, lines):
-        if marker is not None and (marker.kind, marker.trial) == ("nics", trial):
-            read.take(marker)
-    assert read.around is not None
-    return read.around
 
 
 def own(around: Around) -> dict[str, list[str]]:
@@ -86,7 +73,7 @@ def elsewhere(site: Lab) -> str:
 def test_the_interface_that_carried_the_bytes_is_in_the_log(lab: Labs) -> None:
     site = lab(2, trust=True)
     text = by_hand(site, "pingpong", *BIG, "--bin-dir", "/usr/bin")
-    assert own(printed(text.splitlines())) == {"node0": ["fab1"], "node1": ["fab1"]}
+    assert own(printed(text)) == {"node0": ["fab1"], "node1": ["fab1"]}
     (log,) = parsed(site, text)
     assert log["outcome"] == "ok"
     assert [finding["code"] for finding in log["findings"] if finding["code"].startswith("nic-")] == []
@@ -102,13 +89,14 @@ def test_bytes_that_went_over_another_interface_are_found_in_the_log(lab: Labs) 
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_hosts_are_asked_through_any_mpirun(lab: Labs, mpi: Mpi, here: bool) -> None:
-    """Also where the script runs on none of the hosts."""
-    mpirun = str(mpi.mpirun)
+@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
+def test_hosts_are_asked_through_mpirun(lab: Labs, flavour: str, here: bool) -> None:
+    """Also where the script runs on none of the hosts. Not by Open MPI 5, which may not end; see Mpi.run."""
+    mpirun = str(mpi_flavour(flavour).mpirun)
     way = Way(hosts=NAMED_HOSTS, reach=Reach.MPIRUN, here=here, mpirun=mpirun, programs=PROGRAMS)
     done = run(lab(2, trust=True), nccl("tcp", repeats=1), replace(way, inventory=inventory()))
     assert (done.returncode, done.stderr) == (0, "")
-    around = printed(done.stdout.splitlines())
+    around = printed(done.stdout)
     assert [*around.traffic()] == ["node0", "node1"]
     assert around.failures == ()
     assert [taken.unread for pair in around.hosts.values() for taken in pair if taken] == [()] * 4

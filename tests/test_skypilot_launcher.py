@@ -75,6 +75,9 @@ def test_the_first_trial_launches_and_the_others_are_jobs(sky: Sky) -> None:
     json.loads(done.stdout)
     assert "SkyPilot says something" in done.stderr
     assert "\x1b" not in done.stderr
+    run = StoredRun(next(runs(sky.folder / "store")))
+    counted = [run.counters(trial.id) for trial in run.trials]
+    assert [around and len(around.traffic()) for around in counted] == [1, 1, 1]
     assert sky.calls == [
         "launch c down=True idle_minutes_to_autostop=10",
         "logs c 1",

@@ -10,6 +10,7 @@ import yaml
 from lab import HOME, Lab, processes
 from lab.layout import address
 from lab_hosts import STANDIN, Labs, standin
+from script_plans import printed
 
 if TYPE_CHECKING:
     from subprocess import CompletedProcess
@@ -56,6 +57,7 @@ def test_rank_0_runs_both_arms_and_the_others_nothing(lab: Labs) -> None:
     transports = [log["facts"]["transport"] for log in logs]
     assert transports == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
     assert {(log["outcome"], log["facts"]["hosts"]) for log in logs} == {("ok", 2)}
+    assert [*printed(done.stdout, "001-tcp-r1").traffic()] == [address(0), address(1)]
     assert [line for line in site.left_since(before) if "sky_app" not in line] == []
 
 
