@@ -753,12 +753,12 @@ steps_2() { # tcp
 case ${FABRIC:-all} in all | efa | tcp) ;; *) stop 2 "FABRIC is $FABRIC"', and this script has efa and tcp.' ;; esac
 case ${TRIAL:-} in '' | 000-efa-r1 | 001-tcp-r1 | 002-tcp-r2 | 003-efa-r2 | 004-efa-r3 | 005-tcp-r3) ;; *) stop 2 "This script has no trial $TRIAL." ;; esac
 
-umask 077
-if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi
 trap finish EXIT
 trap 'signal=TERM number_of_signal=15' TERM
 trap 'signal=INT number_of_signal=2' INT
 trap 'signal=HUP number_of_signal=1' HUP
+umask 077
+if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi
 
 require /opt/nccl-tests/build/all_reduce_perf
 trial 000-efa-r1 efa steps_1 'fabric=efa expected=32 among=0,1'

@@ -1,22 +1,20 @@
 """A job of Slurm's: submitted, followed to its end, and ended."""
 
-import base64
 import contextlib
 import secrets
 import time
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from importlib.resources import files
 
 from fabbench.errors import MachineError
 from fabbench.login.accounting import remembered
+from fabbench.login.poll import Poll, asked, read
 from fabbench.login.way import Login
 from fabbench.markers import SIGN
 from fabbench.model import Trial
 from fabbench.pipes import Lines
 from fabbench.remote.connection import LostError
 from fabbench.slurm.directives import overruling
-from fabbench.slurm.jobs import SHARE, JobState, explain_end, gone, job_state
+from fabbench.slurm.jobs import SHARE, JobState, explain_end
 from fabbench.slurm.pending import explain_pending
 from fabbench.slurm.refusals import refused
 from fabbench.telling import tell
@@ -33,22 +31,12 @@ _SETTLE_S = 1.0
 _LATE_S = 15.0
 _POLITE_S = 20.0
 """How long a script may take to clean up after it was asked to end."""
+_HEARD_S = 3.0
 _END_S = 120.0
 _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
-
-
-@dataclass(frozen=True, slots=True)
-class _Poll:
-    """What one look at a job gave."""
-
-    job: JobState | None
-    """None: it was not looked at, or Slurm's controller did not answer."""
-    there: bool
-    data: bytes
-    gone: bool = False
 
 
 def follow(job: "Submitted", document: str) -> Generator[str, None, None]:
@@ -80,7 +68,6 @@ class Submitted:
         self._login = login
         self._start_timeout_s = start_timeout_s
         self._token = f"{COMMENT}{secrets.token_hex(6)}"
-        self._poll = (files("fabbench.slurm") / "poll.sh").read_text("utf-8")
         self.job = JobState(id="")
         self._offset = 0
         self._last = ""
@@ -154,7 +141,7 @@ class Submitted:
             look = not self._over and time.monotonic() - looked >= self._every(poll, now - begun)
         yield from whole.rest()
 
-    def _every(self, poll: _Poll, waited_s: float) -> float:
+    def _every(self, poll: Poll, waited_s: float) -> float:
         """Say how often Slurm's controller is asked: often to see the job start, and seldom without need."""
         if not self.job.runs:
             return 0.0 if waited_s < _SELDOM_S else _LOOK_S if waited_s < _UNSEEN_S else _SELDOM_S
@@ -164,16 +151,12 @@ class Submitted:
     def _over(self) -> bool:
         return self._gone or self.job.over
 
-    def _once(self, *, look: bool) -> _Poll:
-        argv = ("sh", "-c", self._poll, "poll", self.job.id, self.job.output, str(self._offset))
-        out = self._login.sure((*argv, "look" if look else ""), timeout_s=_ANSWER_S).out
-        told = [line.removeprefix("job ") for line in out if line.startswith("job ")]
-        data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
-        self._offset += len(data)
-        shown = next((line for line in told if line.startswith("JobId=")), "")
-        return _Poll(job_state(shown) if shown else None, "there" in out, data, gone(told))
+    def _once(self, *, look: bool) -> Poll:
+        poll = read(self._login.sure(asked(self.job, self._offset, look=look), timeout_s=_ANSWER_S).out)
+        self._offset += len(poll.data)
+        return poll
 
-    def _note(self, poll: _Poll, waited_s: float) -> None:
+    def _note(self, poll: Poll, waited_s: float) -> None:
         """Take note of what the job does, and tell it. Raises MachineError for one that cannot start."""
         if poll.gone:
             self._gone = True
@@ -214,7 +197,7 @@ class Submitted:
             self._told = sentence
             tell(sentence)
 
-    def _require_output(self, poll: _Poll) -> None:
+    def _require_output(self, poll: Poll) -> None:
         """Raise MachineError where the job has run for some time, and nothing is seen of its output."""
         if not poll.there and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
             raise self._unseen()
@@ -261,13 +244,10 @@ class Submitted:
         if not self.job.id:
             return ""
         if not self._over:
+            self._login.sure(("scancel", "--state=PENDING", self.job.id))
             self._look()
             if self.job.runs:
-                # The script is asked first: as long as the job runs it can end what it started on every node.
-                # Where the job has just ended, scancel would try again for minutes.
-                polite = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)
-                self._login.sure(polite)
-                self._wait_for_end(_POLITE_S)
+                self._ask_to_end()
             if not self._over:
                 self._login.sure(("scancel", self.job.id))
                 self._wait_for_end(_END_S)
@@ -275,6 +255,16 @@ class Submitted:
             return f"Job {self.job.id} was cancelled, and is still {self.job.state} after {_END_S:.0f} s."
         self._remove_files()
         return ""
+
+    def _ask_to_end(self) -> None:
+        """Let the script end, which as long as the job runs can end what it started on every node."""
+        deadline = time.monotonic() + _POLITE_S
+        # Where the job has just ended, scancel would try again for minutes.
+        polite = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)
+        while not self._over and time.monotonic() < deadline:
+            # A script that is only being started does not get it.
+            self._login.sure(polite)
+            self._wait_for_end(_HEARD_S)
 
     def _find_late(self) -> str:
         """Find a job whose submission was interrupted: sbatch may just be at it."""

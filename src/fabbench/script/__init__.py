@@ -52,12 +52,12 @@ def script(plan: Plan, way: Way) -> str:
 
 
 _BEGIN = """
-umask 077
-if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi
 trap finish EXIT
 trap 'signal=TERM number_of_signal=15' TERM
 trap 'signal=INT number_of_signal=2' INT
 trap 'signal=HUP number_of_signal=1' HUP
+umask 077
+if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi
 
 """
 
