@@ -77,11 +77,11 @@ def test_a_small_script() -> None:
         "\ncase ${FABRIC:-all} in all | tcp) ;; *) "
         "stop 2 \"FABRIC is $FABRIC\"', and this script has tcp.' ;; esac\n"
         "case ${TRIAL:-} in '' | 000-tcp-r1) ;; *) stop 2 \"This script has no trial $TRIAL.\" ;; esac\n"
-        "\numask 077\n"
-        'if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi\n'
-        "trap finish EXIT\n"
+        "\ntrap finish EXIT\n"
         "trap 'signal=TERM number_of_signal=15' TERM\ntrap 'signal=INT number_of_signal=2' INT\n"
         "trap 'signal=HUP number_of_signal=1' HUP\n"
+        "umask 077\n"
+        'if ! { mkdir "$base" && mkfifo "$base/out"; }; then stop 3 "The folder $base cannot be made."; fi\n'
         "\ntrial 000-tcp-r1 tcp steps_1\n"
         'heed\n[ -n "$all_well" ] || exit 4\n'
     )
