@@ -86,6 +86,10 @@ class Laptop:
         """What has been told of pods, in small letters."""
         return self.kubectl("get", "events", "-o", "custom-columns=R:.reason,M:.message").lower()
 
+    def measures(self) -> bool:
+        """Whether the stand-in runs in a pod."""
+        return self.runs_somewhere("all_reduce_perf")
+
     def runs_somewhere(self, word: str) -> bool:
         """Whether a command line with this runs in a pod."""
         return any(word in f"{line} " for line in self.cluster.processes() if "client" not in line)
@@ -135,27 +139,25 @@ class Laptop:
                 process.kill()
 
     @contextmanager
-    def slowly(self, *more: str, row_s: float = 0.5, rows: int = 2) -> "Iterator[Going]":
-        """Start the stand-in in pods on both nodes, and wait for some of its rows."""
-        with self.cluster.standin(ROW_S=row_s), self.going(self.nccl(*more)) as run:
-            run.until(lambda: len(self.rows()) >= rows)
+    def midway(self, *more: str, rows: int = 2, argv: Sequence[str] = ()) -> "Iterator[Going]":
+        """Start the stand-in in pods on both nodes, and wait for some rows: no more come before `goes_on`."""
+        slow = self.cluster.standin(WAIT_AT=SIZES[rows], ROW_S=0.1)
+        with slow, self.going([*argv] or self.nccl(*more)) as run:
+            run.until(lambda: len(self.rows()) >= rows, 150)
             yield run
 
     @contextmanager
     def disk_fills_up(self) -> "Iterator[Going]":
         """Start the stand-in, and take all room from the run as soon as it has a row."""
-        store = self.folder / "small"
+        store = self.folder / "runs"
         store.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", store], check=True)
-        argv = self.nccl()
-        argv[argv.index("--store") + 1] = str(store)
         try:
-            with self.cluster.standin(ROW_S=0.5), self.going(argv) as run:
-                logs = "*/exec/*/output.log"
-                run.until(lambda: any("float" in file.read_text() for file in store.glob(logs)))
+            with self.midway() as run:
                 with suppress(OSError), (store / "filler").open("wb", buffering=0) as filler:
                     while True:
                         filler.write(b"x" * 512)
+                run.goes_on()
                 yield run
         finally:
             subprocess.run(["umount", store], check=True)
@@ -172,6 +174,10 @@ class Going:
         """Wait until something is so, while it goes on."""
         assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
         assert self.process.poll() is None, self.process.communicate()
+
+    def goes_on(self) -> None:
+        """Let the rest of the rows come."""
+        self.laptop.cluster.standin_goes_on()
 
     def ends(self, seconds: float = 90) -> int:
         """Wait until it ends, and give its exit status."""

@@ -52,7 +52,7 @@ def test_what_does_not_run_is_listed_and_removed_with_yes(laptop: Laptop) -> Non
 @pytest.mark.cluster
 def test_a_killed_run_is_kept_while_it_may_run_and_removed_when_all_is(laptop: Laptop) -> None:
     with laptop.nothing_left():
-        with laptop.slowly() as run:
+        with laptop.midway() as run:
             run.process.kill()
             run.process.wait()
         assert [row[3:5] for row in clean(laptop, "--yes")] == [["RUNS", "REMOVE"], ["yes", "no"]]

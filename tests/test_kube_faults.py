@@ -34,7 +34,7 @@ def interrupted(run: Going, number: signal.Signals = signal.SIGINT) -> None:
 
 
 def test_interrupted_in_the_middle_of_rows(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly() as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         interrupted(run)
     assert INTERRUPTED in run.err
     (log,) = laptop.logs("tcp")
@@ -47,7 +47,7 @@ def test_interrupted_while_pods_start(laptop: Laptop) -> None:
     with laptop.nothing_left(), laptop.going(laptop.nccl("--image", HANGS)) as run:
         run.until(lambda: "pulling" in laptop.events())
         run.process.send_signal(signal.SIGINT)
-        assert processes.eventually(lambda: laptop.kubectl("get", "jobs", "-o", "name") == "", 5)
+        assert processes.eventually(lambda: laptop.kubectl("get", "jobs", "-o", "name") == "", 15)
         assert run.ends(60) == 130, run.err
 
 
@@ -57,7 +57,7 @@ def test_interrupted_while_pods_start(laptop: Laptop) -> None:
 )
 def test_interrupted_as_soon_as(laptop: Laptop, stage: str, number: signal.Signals) -> None:
     """The first moment at which something is seen in a pod."""
-    with laptop.nothing_left(), laptop.cluster.standin(ROW_S=0.5), laptop.going(laptop.nccl()) as run:
+    with laptop.nothing_left(), laptop.cluster.standin(WAIT_AT=8), laptop.going(laptop.nccl()) as run:
         run.until(lambda: laptop.runs_somewhere(stage))
         interrupted(run, number)
 
@@ -71,7 +71,7 @@ STAGES: dict[str, Callable[[Laptop], object]] = {
 @pytest.mark.parametrize("stage", STAGES)
 def test_killed(laptop: Laptop, stage: str) -> None:
     """The cluster ends everything by itself."""
-    slow = laptop.cluster.standin(ROW_S=0.5)
+    slow = laptop.cluster.standin(WAIT_AT=SIZES[2])
     with laptop.nothing_left(within_s=60), slow, laptop.going(laptop.briefly()) as run:
         run.until(lambda: STAGES[stage](laptop))
         run.process.kill()
@@ -91,10 +91,17 @@ def test_a_run_may_take_longer_than_the_lease(laptop: Laptop) -> None:
     assert laptop.rows() == SIZES
 
 
-def test_the_api_server_restarts_in_the_middle_of_rows(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly(row_s=1.5) as run:
-        laptop.cluster.api_restart()
-        assert len(laptop.rows()) < len(SIZES)
+@pytest.mark.parametrize("away", [True, False])
+def test_the_api_server_restarts_in_the_middle_of_rows(laptop: Laptop, away: bool) -> None:
+    """The others come while it is `away`, or when it is back."""
+    with laptop.nothing_left(), laptop.midway() as run:
+        laptop.cluster.api_stop()
+        if away:
+            run.goes_on()
+            assert processes.eventually(lambda: not laptop.measures(), 30)
+        laptop.cluster.api_start()
+        assert laptop.rows() == SIZES[:2] or away
+        run.goes_on()
         assert run.ends() == 0, run.err
     assert laptop.rows() == SIZES
     (log,) = laptop.logs("tcp")
@@ -111,7 +118,7 @@ def test_the_api_server_restarts_while_pods_start(laptop: Laptop) -> None:
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_pod_is_deleted(laptop: Laptop, index: int) -> None:
-    with laptop.nothing_left(), laptop.slowly() as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         pod = laptop.pods()[index]
         laptop.kubectl("delete", pod, "--wait=false")
         assert run.ends(60) in {3, 4}, run.err
@@ -125,16 +132,17 @@ def test_a_pod_is_deleted(laptop: Laptop, index: int) -> None:
 
 def test_a_program_is_killed_for_its_memory(laptop: Laptop) -> None:
     """The pod goes on, and its status says nothing."""
-    with laptop.nothing_left(), laptop.slowly(row_s=2, rows=1) as run:
+    with laptop.nothing_left(), laptop.midway(rows=1) as run:
         pod = laptop.pods()[1].removeprefix("pod/")
         laptop.limit_memory(pod, 256 << 20)
         laptop.kubectl("exec", pod, "--", "python3", "-c", "b'x' * (900 << 20)", check=False)
+        run.goes_on()
         run.ends(60)
     assert f"A program in the pod {pod} was killed at the pod's limit" in run.err
 
 
 def test_a_rank_is_killed(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly() as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         pod = laptop.pods()[1].removeprefix("pod/")
         laptop.kubectl("exec", pod, "--", "sh", "-c", "kill -9 $(pgrep -f all_reduce_perf)", check=False)
         assert run.ends(30) == 4, run.err

@@ -1,6 +1,7 @@
 """mpirun over pods without sshd: its agent asks fabbench, which runs the command by exec."""
 
 import base64
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -49,11 +50,33 @@ def test_an_interrupted_run_leaves_nothing(laptop: Laptop) -> None:
 
 @pytest.mark.cluster
 def test_the_api_server_restarts_while_mpiruns_daemons_run(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly(*EXEC, row_s=1.5) as run:
+    with laptop.nothing_left(), laptop.midway(*EXEC) as run:
         laptop.cluster.api_restart()
-        assert len(laptop.rows()) < len(SIZES)
+        assert laptop.rows() == SIZES[:2]
+        run.goes_on()
         assert run.ends() == 0, run.err
     assert laptop.rows() == SIZES
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_is_deleted(laptop: Laptop, index: int) -> None:
+    with laptop.nothing_left(), laptop.midway(*EXEC) as run:
+        pod = laptop.pods()[index]
+        laptop.kubectl("delete", pod, "--wait=false")
+        assert run.ends(60) in {3, 4}, run.err
+    name = pod.removeprefix("pod/")
+    gone = rf"^Error: The pod {name} (on ip-\S+ was removed|ended with status 143|is being deleted)"
+    assert re.search(gone, run.err, re.MULTILINE), run.err
+    assert laptop.rows() == SIZES[:2]
+
+
+@pytest.mark.cluster
+def test_killed(laptop: Laptop) -> None:
+    """The cluster ends everything by itself."""
+    with laptop.nothing_left(within_s=60), laptop.midway(argv=laptop.briefly(*EXEC)) as run:
+        run.process.kill()
+        run.process.communicate()
 
 
 SERVED: list["Served"] = []

@@ -14,6 +14,7 @@ from lab import processes
 
 pytestmark = pytest.mark.cluster
 
+SOON = ("--lost-after", "8")
 LAUNCHER = "training.kubeflow.org/job-role=launcher"
 
 
@@ -25,12 +26,12 @@ def laptop(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Laptop:
 
 
 @contextmanager
-def losing(laptop: Laptop, *, own: bool, row_s: float = 1) -> Iterator[tuple[Going, Node]]:
+def losing(laptop: Laptop, *more: str, own: bool) -> Iterator[tuple[Going, Node]]:
     """A run, and the node of its launcher's pod (`own`), or the other one.
 
     After this the node is as it was.
     """
-    with laptop.nothing_left(within_s=90), laptop.slowly("--lost-after", "8", row_s=row_s) as run:
+    with laptop.nothing_left(within_s=90), laptop.midway(*more) as run:
         name = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "jsonpath={.items[*].spec.nodeName}")
         node = next(node for node in laptop.cluster.nodes if (node.name == name) == own)
         yield run, node
@@ -49,31 +50,38 @@ def some_rows(laptop: Laptop) -> bool:
     return log.outcome is not Outcome.OK and 2 <= len({point.size for point in log.points}) < len(SIZES)
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_kubelet_starts_anew(laptop: Laptop, own: bool) -> None:
-    """For a moment it says that there is no such pod."""
+@pytest.mark.parametrize(("own", "away"), [(True, True), (True, False), (False, False)])
+def test_a_kubelet_starts_anew(laptop: Laptop, own: bool, away: bool) -> None:
+    """For a moment it says that there is no such pod. Rows come while it is `away`, or later."""
     with losing(laptop, own=own) as (run, node):
         node.stop_kubelet()
+        if away:
+            run.goes_on()
+            assert processes.eventually(lambda: not laptop.measures(), 30)
         node.restore()
+        assert processes.eventually(node.ready, 60)
+        run.goes_on()
         assert run.ends(120) == 0, run.err
     assert is_whole(laptop)
 
 
 def test_a_nodes_containerd_starts_anew(laptop: Laptop) -> None:
     """Meanwhile the kubelet says in the log's place that it cannot read it."""
-    with losing(laptop, own=True, row_s=1.5) as (run, node):
+    with losing(laptop, own=True) as (run, node):
         node.stop_containerd()
         launcher = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip()
         unreadable = "unable to retrieve container logs"
         assert processes.eventually(lambda: unreadable in laptop.kubectl("logs", launcher, check=False))
         node.restore()
+        assert processes.eventually(node.ready, 60)
+        run.goes_on()
         assert run.ends(120) == 0, run.err
     assert is_whole(laptop)
 
 
 def test_the_launchers_node_loses_its_kubelet(laptop: Laptop) -> None:
     """The log is not taken for whole because it is not heard any more."""
-    with losing(laptop, own=True, row_s=2) as (run, node):
+    with losing(laptop, *SOON, own=True) as (run, node):
         node.stop_kubelet()
         assert run.ends(120) == 4, run.err
         silent = r"^Error: The launcher's log has not been heard for \d+ s.*10250"
@@ -85,9 +93,8 @@ def test_the_launchers_node_loses_its_kubelet(laptop: Laptop) -> None:
     assert some_rows(laptop)
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_node_loses_its_power(laptop: Laptop, own: bool) -> None:
-    with losing(laptop, own=own, row_s=2) as (run, node):
+def test_a_node_loses_its_power(laptop: Laptop) -> None:
+    with losing(laptop, *SOON, own=False) as (run, node):
         node.pull_the_plug()
         assert run.ends(120) == 4, run.err
         silent = r"The launcher's log has not been heard for \d+ s.*"
@@ -108,14 +115,15 @@ def test_a_node_is_drained(laptop: Laptop, own: bool) -> None:
 
 
 def test_a_node_that_is_cordoned_keeps_what_it_runs(laptop: Laptop) -> None:
-    with losing(laptop, own=True, row_s=0.5) as (run, node):
+    with losing(laptop, own=True) as (run, node):
         node.cordon()
+        run.goes_on()
         assert run.ends(120) == 0, run.err
     assert is_whole(laptop)
 
 
 def test_the_launcher_is_deleted(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly(row_s=1) as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         pod = laptop.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip().removeprefix("pod/")
         laptop.kubectl("delete", "pod", pod, "--wait=false")
         assert run.ends(120) in {3, 4}, run.err

@@ -100,16 +100,22 @@ def test_pingpong_between_two_workers(laptop: Laptop) -> None:
     assert all(traffic.total > 2 * 100 * 64 for traffic in moved.values()), moved
 
 
-def test_rows_come_live_and_once_whatever_happens_to_the_connection(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly(row_s=1.5) as run:
-        assert len(laptop.rows()) < len(SIZES)
-        laptop.cluster.api_restart()
+@pytest.mark.parametrize("away", [True, False])
+def test_rows_come_live_and_once_whatever_happens_to_the_connection(laptop: Laptop, away: bool) -> None:
+    with laptop.nothing_left(), laptop.midway() as run:
+        laptop.cluster.api_stop()
+        if away:
+            run.goes_on()
+            assert processes.eventually(lambda: not laptop.measures(), 30)
+        laptop.cluster.api_start()
+        assert laptop.rows() == SIZES[:2] or away
+        run.goes_on()
         assert run.ends(120) == 0, run.err
     assert laptop.rows() == SIZES
 
 
 def test_interrupted_in_the_middle_of_rows(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly() as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         run.process.send_signal(signal.SIGINT)
         assert run.ends(60) == 130, run.err
     (log,) = laptop.logs("tcp")
@@ -126,9 +132,10 @@ def test_interrupted_while_workers_start(laptop: Laptop) -> None:
 
 def test_killed_it_runs_to_its_end_and_is_cleaned(laptop: Laptop) -> None:
     with laptop.nothing_left():
-        with laptop.slowly() as run:
+        with laptop.midway() as run:
             run.process.kill()
             run.process.wait()
+            run.goes_on()
             ended = ("get", "mpijobs", "-o", "jsonpath={.items[*].status.conditions[*].type}")
             assert processes.eventually(lambda: "Succeeded" in laptop.kubectl(*ended), 60)
         done = laptop.call([*laptop.argv("clean"), "--yes"])
@@ -158,7 +165,7 @@ def test_a_quota_is_explained(laptop: Laptop) -> None:
 
 
 def test_a_worker_is_deleted(laptop: Laptop) -> None:
-    with laptop.nothing_left(), laptop.slowly(row_s=1) as run:
+    with laptop.nothing_left(), laptop.midway() as run:
         worker = pod(laptop, "worker")
         laptop.kubectl("delete", worker, "--wait=false")
         assert run.ends(90) in {3, 4}, run.err

@@ -8,7 +8,7 @@ import pytest
 from cluster import Cluster
 from cluster.images import NCCL, OLDER
 from fabbench.model import Outcome
-from kube_runs import SIZES, Laptop
+from kube_runs import Laptop
 
 pytestmark = pytest.mark.cluster
 
@@ -45,9 +45,9 @@ def test_variants_of_several_images_run_in_pods_of_their_own(laptop: Laptop) -> 
 
 def test_an_interrupt_while_pods_change_leaves_nothing(laptop: Laptop) -> None:
     variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL}")
-    with laptop.nothing_left(), laptop.going(laptop.nccl(*variants)) as run:
-        run.until(lambda: len(laptop.rows()) == len(SIZES), 150)
+    with laptop.nothing_left(), laptop.midway(*variants) as run:
         first = laptop.pods()
+        run.goes_on()
         run.until(lambda: laptop.pods() != first)
         run.process.send_signal(signal.SIGINT)
         assert run.ends() == 130, run.err

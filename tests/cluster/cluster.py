@@ -240,7 +240,7 @@ class Cluster:
     def restore(self) -> None:
         """Undo what was done to nodes and to the API."""
         if not self.control.api.pid:
-            self.api_start()
+            self.api_back()
         for node in self.nodes:
             node.restore()
         self.wait()
@@ -249,7 +249,7 @@ class Cluster:
     def make_namespace(self, name: str) -> None:
         """Make a namespace, and wait until pods can be made in it."""
         self.kubectl("create", "namespace", name)
-        assert processes.eventually(lambda: self.get("serviceaccounts", "default", name), 30)
+        assert processes.eventually(lambda: self.get("serviceaccounts", "default", name), 60)
 
     def remove_namespace(self, name: str) -> None:
         """Remove a namespace with all that is in it, and the rights of its `service_account`.
@@ -274,7 +274,12 @@ class Cluster:
             yield
         finally:
             for file in files:
-                file.unlink()
+                file.unlink(missing_ok=True)
+
+    def standin_goes_on(self) -> None:
+        """Let the stand-ins that WAIT_AT a size go on."""
+        for node in self.nodes:
+            (node.standin / "WAIT_AT").unlink(missing_ok=True)
 
     # -- what is there
 

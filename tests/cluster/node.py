@@ -25,6 +25,8 @@ class Node:
         self._group = f"{cluster.identity}-{self.name}"
         self._mounts = processes.namespace(pid, "mnt")
         self._taints: set[str] = set()
+        self._presses = False
+        """Whether the kubelet believes that it has no memory."""
         settings.node(self.folder, number, self._group)
         self._path = f"{settings.CACHE}/tools/usr/bin:{settings.CACHE}/tools/usr/sbin"
         self.containerd = self._daemon("containerd", "--config", self.folder / "containerd.toml")
@@ -120,6 +122,13 @@ class Node:
         self.cluster.touched = True
         self.containerd.stop()
 
+    def run_out_of_memory(self) -> None:
+        """Let the kubelet believe so: it evicts pods, one at a time, and taints its node."""
+        self.cluster.touched = self._presses = True
+        self.kubelet.stop()
+        settings.evict(self.folder, pressed=True)
+        self.kubelet.start()
+
     def stop_devices(self) -> None:
         """End the device plugins: the kubelet offers no devices any more."""
         self.cluster.touched = True
@@ -177,6 +186,10 @@ class Node:
         """Undo all of the above; does not wait until the node is ready."""
         if "state UP" not in self.sh("ip", "link", "show", "dev", "eth0"):
             self.heal()
+        if self._presses:
+            self.kubelet.stop()
+            settings.evict(self.folder, pressed=False)
+            self._presses = False
         self.start()
         self.cluster.kubectl("uncordon", self.name)
         for taint in self._taints:

@@ -194,6 +194,16 @@ def node(folder: Path, number: int, group: str) -> None:
     (folder / "kubelet.json").write_text(json.dumps(kubelet, indent=1))
 
 
+def evict(folder: Path, *, pressed: bool) -> None:
+    """Say in kubelet.json whether pods are evicted although there is memory."""
+    file = folder / "kubelet.json"
+    kubelet = json.loads(file.read_text())
+    # A hard limit would be taken off what the node has: its pods would not be let in again.
+    kubelet["evictionSoft"] = {"memory.available": "98%"} if pressed else {}
+    kubelet["evictionSoftGracePeriod"] = {"memory.available": "1s"} if pressed else {}
+    file.write_text(json.dumps(kubelet, indent=1))
+
+
 def address(number: int) -> str:
     """The address of a node."""
     return f"10.77.0.{11 + number}"

@@ -10,6 +10,7 @@ of the file says. As with NCCL itself, ranks of several versions do not start.
 
 Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
 STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
+STANDIN_WAIT_AT=SIZE       as a file: print nothing more from this size on while the file is there
 STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal
 STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
@@ -207,8 +208,16 @@ def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
         if (hang and asked >= size(hang)) or others_leave(asked):
             while True:
                 time.sleep(3600)
+        while waits(asked):
+            time.sleep(0.05)
         time.sleep(pause)
         out.write(table.row(asked))
+
+
+def waits(asked: int) -> bool:
+    """Whether this row is to be held back for now."""
+    limit = setting("WAIT_AT")
+    return bool(limit) and asked >= size(limit)
 
 
 def follow(place: Place, meeting: Meeting | Call) -> None:
