@@ -21,7 +21,7 @@ WAYS = [
     WAY,
     Way(hosts=SLURM_HOSTS, ranks=Ranks.SRUN, reach=Reach.SRUN, extra=("--container-image=a b",)),
     Way(hosts=SKYPILOT_HOSTS, interface="eth0", agent=("ssh", "-F", "/tmp/x y"), extra=("--mca", "a", "b")),
-    Way(hosts=MPIJOB_HOSTS, reach=Reach.MPIRUN, here=False),
+    Way(hosts=MPIJOB_HOSTS, here=False),
     Way(hosts=named(["10.0.0.1", "10.0.0.2"]), env={"LD_LIBRARY_PATH": "/opt/it's"}),
     replace(WAY, inventory=inventory()),
 ]

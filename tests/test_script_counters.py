@@ -14,10 +14,10 @@ from counter_trees import Tree
 from fabbench.counters.around import Around
 from fabbench.counters.snapshot import PORT_COUNTERS, Kind
 from fabbench.model import Log, Outcome
-from fabbench.script import Reach, Way
+from fabbench.script import Way
 from fabbench.script.way import NAMED_HOSTS
 from lab import HOME, Host, Lab
-from lab_hosts import Labs, mpi_flavour
+from lab_hosts import Labs
 from script_plans import PROGRAMS, WAY, inventory, judged, nccl, pingpong, printed, run
 from slurm_runs import nothing_left
 from slurm_runs import pingpong as pingpong_by_slurm
@@ -89,12 +89,9 @@ def test_bytes_that_went_over_another_interface_are_found_in_the_log(lab: Labs) 
 
 
 @pytest.mark.parametrize("here", [True, False])
-@pytest.mark.parametrize("flavour", ["openmpi4", "mpich"])
-def test_hosts_are_asked_through_mpirun(lab: Labs, flavour: str, here: bool) -> None:
-    """Also where the script runs on none of the hosts. Not by Open MPI 5, which may not end; see Mpi.run."""
-    mpirun = str(mpi_flavour(flavour).mpirun)
-    way = Way(hosts=NAMED_HOSTS, reach=Reach.MPIRUN, here=here, mpirun=mpirun, programs=PROGRAMS)
-    done = run(lab(2, trust=True), nccl("tcp", repeats=1), replace(way, inventory=inventory()))
+def test_hosts_are_asked_also_where_the_script_runs_on_none_of_them(lab: Labs, here: bool) -> None:
+    way = Way(hosts=NAMED_HOSTS, here=here, programs=PROGRAMS, inventory=inventory())
+    done = run(lab(2, trust=True), nccl("tcp", repeats=1), way)
     assert (done.returncode, done.stderr) == (0, "")
     around = printed(done.stdout)
     assert [*around.traffic()] == ["node0", "node1"]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from fabbench.model import Command, Outcome, Shape, Step
-from fabbench.script import Reach, Way
+from fabbench.script import Way
 from fabbench.script.way import named
 from lab import HOME, Lab, processes
 from lab_hosts import STANDIN, Labs, Mpi, standin
@@ -93,8 +93,7 @@ def test_a_host_that_lacks_a_program_stops_it_before_anything_starts(lab: Labs) 
     )
 
 
-@pytest.mark.parametrize("reach", [Reach.SSH, Reach.MPIRUN])
-def test_words_and_environment_arrive_whole(lab: Labs, reach: Reach) -> None:
+def test_words_and_environment_arrive_whole(lab: Labs) -> None:
     """On this host and on the other one, as ranks and as sides of a pair."""
     site = lab(2, trust=True)
     show = (
@@ -125,7 +124,7 @@ def test_words_and_environment_arrive_whole(lab: Labs, reach: Reach) -> None:
             files={"note": WORDS[0]},
         ),
     )
-    done = run(site, of_steps(*steps), Way(hosts=WAY.hosts, reach=reach))
+    done = run(site, of_steps(*steps), WAY)
     assert done.returncode == 0, done.stdout + done.stderr
     got = [json.loads(row.partition("GOT ")[2]) for row in done.stdout.splitlines() if "GOT " in row]
     assert len(got) == 4
@@ -268,7 +267,7 @@ def test_pairs_at_the_same_time_are_printed_one_after_another(lab: Labs, here: b
     )
     of = of_steps(*(pair(server, client, name) for name in "abc"), together=True)
     begun = time.monotonic()
-    done = run(site, of, Way(hosts=WAY.hosts, reach=Reach.SSH if here else Reach.MPIRUN, here=here))
+    done = run(site, of, Way(hosts=WAY.hosts, here=here))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout == "".join(
         f"#@fabbench begin 000-tcp-r1/{name}\n[fabbench:server] heard\n#@fabbench end 000-tcp-r1/{name} 0\n"

@@ -92,7 +92,6 @@ def _reach(plan: Plan, way: Way) -> str:
     there = {
         Reach.SSH: _brief(("ssh", *way.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
         Reach.SRUN: _brief(("srun", *_SRUN, *way.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
-        Reach.MPIRUN: '    mpirun_on "${hosts[number]}" "$@"\n',
     }
     body = there[way.reach] if plan.hosts > 1 or not way.here else ""
     inside = _inside(way) if any(way.insides) else ""

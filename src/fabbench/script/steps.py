@@ -12,7 +12,7 @@ from fabbench.hosts.mpi import Mpi, MpiKind
 from fabbench.model import Command, Plan, Shape, Step, Trial
 from fabbench.mpi import Spread, contexts, options, srun
 from fabbench.script.quoting import line, quote, variable, wrapped
-from fabbench.script.way import Ranks, Reach, Way
+from fabbench.script.way import Ranks, Way
 
 _LONGEST_FILE = 100_000
 """Characters; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
@@ -32,17 +32,6 @@ use_mpirun() { # PATH
     case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
     *) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
 }
-"""
-_MPIRUN_ON = """\
-mpirun_on() { # HOST WORD…
-    local host=$1
-    shift
-    case $mpi in
-    hydra) $brief "$mpirun" -hosts "$host" -np 1 "$@" ;;
-    *) $brief "$mpirun" --allow-run-as-root --bind-to none -H "$host:1" -np 1 "$@" ;;
-    esac
-}
-
 """
 
 
@@ -72,13 +61,11 @@ class Steps:
 
     def texts(self) -> Iterator[str]:
         """Give the script's text: what the steps need, then themselves."""
-        if self._launches or self._way.reach is Reach.MPIRUN:
+        if self._launches:
             yield _DETECT
             # All of them, so that what is missing is known before anything starts.
             yield from (f"use_mpirun {quote(path)}\n" for path in reversed(self._way.mpiruns))
             yield "\n"
-        if self._way.reach is Reach.MPIRUN:
-            yield _MPIRUN_ON
         yield from (f"{name}() {{\n{body}}}\n\n" for body, name in self._launches.items())
         yield from (f"{name}={quote(text)}\n\n" for text, name in self._files.items())
         yield from self._bodies

@@ -40,7 +40,6 @@ class Reach(StrEnum):
 
     SSH = "ssh"
     SRUN = "srun"
-    MPIRUN = "mpirun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
