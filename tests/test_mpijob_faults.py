@@ -114,6 +114,16 @@ def test_a_node_is_drained(laptop: Laptop, own: bool) -> None:
     assert some_rows(laptop)
 
 
+def test_a_node_runs_out_of_memory(laptop: Laptop) -> None:
+    """The launcher is evicted, and its log goes with it."""
+    with losing(laptop, own=True) as (run, node):
+        node.run_out_of_memory()
+        assert run.ends(90) in {3, 4}, run.err
+    evicted = rf"^Error: The pod \S+ was evicted from {node.name}: The node was low on resource: memory"
+    assert re.search(evicted, run.err, re.MULTILINE), run.err
+    assert some_rows(laptop)
+
+
 def test_a_node_that_is_cordoned_keeps_what_it_runs(laptop: Laptop) -> None:
     with losing(laptop, own=True) as (run, node):
         node.cordon()

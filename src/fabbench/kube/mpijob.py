@@ -163,7 +163,7 @@ class MpiJobRun:
                 if line is None:
                     return
                 if isinstance(line, MachineError):
-                    gone = self._gone or self._first_gone()
+                    gone = self._gone or self._first_gone() or self._why_ended()
                     raise MachineError(gone.text, hint=gone.advice) if gone else line
                 self._last = line if line and SIGN not in line else self._last
                 yield line
@@ -177,6 +177,8 @@ class MpiJobRun:
         now = time.monotonic()
         if log.failing and now - log.failing[0] > self._patience.lost_s:
             since, error = log.failing
+            if why := self._why_ended():
+                raise MachineError(why.text, hint=why.advice)
             raise MachineError(
                 f"The launcher's log has not been heard for {now - since:.0f} s: {error}", hint=error.hint
             )
@@ -201,6 +203,13 @@ class MpiJobRun:
                 last = self._watch.last.get(uid, before)
                 if why := explain_lost(last, now, self._events(), self._nodes([last])):
                     return why
+        return None
+
+    def _why_ended(self) -> Explanation | None:
+        """Explain how the launcher ended; None: it did not, or nobody can tell."""
+        with suppress(UnansweredError, AbsentError):
+            pod = self._pod()
+            return explain_launcher(pod, self._last) if ended(pod) else None
         return None
 
     def _ended(self) -> bool:

@@ -11,6 +11,8 @@ from fabbench.kube.client import Cluster, ForbiddenError, UnansweredError
 from fabbench.pipes import Lines
 
 _AGAIN_S = 1.0
+_REST_S = 10.0
+"""For how long the rest of a log is asked for where the kubelet does not give it: it may be removed."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\S+(?: |$)")
 Queue = SimpleQueue[str | MachineError | None]
 """Lines; at last None, or the error for which no more can come."""
@@ -63,13 +65,22 @@ class PodLog:
                     break
                 except MachineError as error:
                     # Also "no such pod", and it is there: so says a kubelet that has just started.
-                    self._failed(error)
+                    since = self._failed(error)
+                    if (
+                        ended
+                        and not isinstance(error, UnansweredError)
+                        and time.monotonic() - since > _REST_S
+                    ):
+                        end = error
+                        break
             self._closing.wait(_AGAIN_S)
         self.queue.put(end)
 
-    def _failed(self, error: MachineError) -> None:
+    def _failed(self, error: MachineError) -> float:
+        """Take note of an error; gives since when there are any."""
         since, _ = self.failing or (time.monotonic(), error)
         self.failing = (since, error)
+        return since
 
     def _read(self, *, follow: bool) -> Iterator[str]:
         """Give the lines that are new, until the connection ends or breaks."""
@@ -84,7 +95,7 @@ class PodLog:
     def _new(self, texts: Iterator[str]) -> Iterator[str]:
         """Leave out what was read before, and take note of how far it goes.
 
-        Raises UnansweredError for what a kubelet says in place of a log that it cannot read: it has no time.
+        Raises MachineError for what a kubelet says in place of a log that it cannot read: it has no time.
         """
         last, skip = self._last, self._times
         for text in texts:
@@ -92,7 +103,7 @@ class PodLog:
                 return
             written, _, line = text.partition(" ")
             if not _TIME.match(written):
-                raise UnansweredError(f"The kubelet says: {text}.")
+                raise MachineError(f"The kubelet says: {text}.")
             self.failing = None
             if written < last:
                 continue

@@ -81,13 +81,18 @@ def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
     status = next((state.get("exitCode") for state in states), None)
     if phase(pod) == "Succeeded" or status == STEPS_FAILED:
         return None
+    found = explain_end(pod)
+    if found is not None and found.code not in _BY_STATUS:
+        return found
     if last.startswith(_OWN) and status is not None:
         text = f"The launcher ended with status {status}: {brief(last.removeprefix(_OWN))}."
         return Explanation(code="ended", text=text, advice="See its log above, and the image.")
-    return explain_end(pod)
+    return found
 
 
 _OWN = "fabbench: "
+_BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
+"""What is known from the exit status alone: the script's own words say more."""
 
 
 def explain_lost(
