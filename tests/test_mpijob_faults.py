@@ -114,9 +114,10 @@ def test_a_node_is_drained(laptop: Laptop, own: bool) -> None:
     assert some_rows(laptop)
 
 
-def test_a_node_runs_out_of_memory(laptop: Laptop) -> None:
-    """The launcher is evicted, and its log goes with it."""
-    with losing(laptop, own=True) as (run, node):
+@pytest.mark.parametrize("own", [True, False])
+def test_a_node_runs_out_of_memory(laptop: Laptop, own: bool) -> None:
+    """A launcher that is evicted takes its log along."""
+    with losing(laptop, own=own) as (run, node):
         node.run_out_of_memory()
         assert run.ends(90) in {3, 4}, run.err
     evicted = rf"^Error: The pod \S+ was evicted from {node.name}: The node was low on resource: memory"

@@ -86,13 +86,11 @@ class _Relay:
         """Take requests; where the connection broke, those again that are without an answer."""
         while not self._closing.is_set():
             try:
-                for line in lines:
-                    self._take(line)
-            except LostError:
-                pass
-            if self._closing.is_set():
-                return
-            try:
+                with contextlib.suppress(LostError):
+                    for line in lines:
+                        self._take(line)
+                if self._closing.is_set():
+                    return
                 self._first.wait()
                 lines = self._first.again(self._open)
             except MachineError:
