@@ -47,10 +47,11 @@ end_agents() {
     kill $(grep -lzxF "FABBENCH_AGENT=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 | grep -vx "$$")
 } 2>/dev/null
 
-# One agent at a time, of all hosts that share a home. A lock that stays is left over, and taken over.
+# One agent at a time, of all hosts that share a home. A lock that stays is left over, and taken over; where none
+# can be made nothing can be written either.
 lock_keys() {
     tries=0
-    until mkdir "$keys.fabbench-lock" 2>/dev/null || [ ! -d "$keys.fabbench-lock" ] || [ "$tries" -ge 50 ]; do
+    until mkdir "$keys.fabbench-lock" 2>/dev/null || [ ! -w "${keys%/*}" ] || [ "$tries" -ge 50 ]; do
         tries=$((tries + 1))
         sleep 0.1
     done
@@ -61,23 +62,28 @@ unlock_keys() {
 }
 
 # The line is cut off where it is the last one, which needs no room. Else the file is replaced whole.
+cut_key() {
+    last=$(tail -n 1 "$keys")
+    case $last in
+    *" fabbench-$token") truncate -s "-$((${#last} + 1))" "$keys" ;;
+    *" fabbench-$token+") truncate -s "-$((${#last} + 2))" "$keys" ;;
+    *)
+        cp -p "$keys" "$keys.fabbench-$token" &&
+            { grep -v " fabbench-$token+\{0,1\}\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
+            mv -f "$keys.fabbench-$token" "$keys"
+        ;;
+    esac || { rm -f "$keys.fabbench-$token"; return 1; }
+}
+
+# Of the runs that share what one of them has made, the last one removes it: another may just be adding its key.
 drop_key() {
     result=0
-    if grep -q " fabbench-$token+\{0,1\}\$" "$keys" 2>/dev/null; then
+    if grep -q " fabbench-$token+\{0,1\}\$" "$keys" || [ -e "$folder/key-file-made" ]; then
         lock_keys
-        last=$(tail -n 1 "$keys")
-        case $last in
-        *" fabbench-$token") truncate -s "-$((${#last} + 1))" "$keys" ;;
-        *" fabbench-$token+") truncate -s "-$((${#last} + 2))" "$keys" ;;
-        *)
-            cp -p "$keys" "$keys.fabbench-$token" &&
-                { grep -v " fabbench-$token+\{0,1\}\$" "$keys"; [ $? -le 1 ]; } >"$keys.fabbench-$token" &&
-                mv -f "$keys.fabbench-$token" "$keys"
-            ;;
-        esac || { rm -f "$keys.fabbench-$token"; result=1; }
+        if grep -q " fabbench-$token+\{0,1\}\$" "$keys"; then cut_key || result=1; fi
+        if [ -e "$folder/key-file-made" ] && [ ! -s "$keys" ]; then rm -f "$keys"; fi
         unlock_keys
     fi 2>/dev/null
-    if [ -e "$folder/key-file-made" ] && [ ! -s "$keys" ]; then rm -f "$keys"; fi
     if [ -e "$folder/key-folder-made" ]; then rmdir "$HOME/.ssh" 2>/dev/null; fi
     return "$result"
 }
@@ -147,10 +153,18 @@ put) # PATH: standard input becomes a file
     ;;
 
 key) # the line on standard input, once: it ends in the token. Nothing of the file is lost, whatever happens.
-    [ -d "$HOME/.ssh" ] || { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } || say no-key
-    lock_keys
+    for _ in 1 2 3; do
+        { mkdir -m 700 "$HOME/.ssh" && : >"$folder/key-folder-made"; } 2>/dev/null
+        [ -d "$HOME/.ssh" ] || say no-key
+        lock_keys
+        # A run that has just ended may have removed what it had made.
+        [ ! -d "$HOME/.ssh" ] || break
+    done
     trap unlock_keys EXIT
     [ -e "$keys" ] || { : >"$folder/key-file-made"; : >"$keys"; } || say no-key
+    for made in key-folder-made key-file-made; do
+        for other in "${folder%/*}"/fabbench-*/"$made"; do [ ! -e "$other" ] || : >"$folder/$made"; done
+    done
     grep -q " fabbench-$token+\{0,1\}\$" "$keys" && exit
     line=$(cat)
     size=$(wc -c <"$keys") || say no-key
