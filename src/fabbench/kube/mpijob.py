@@ -196,7 +196,8 @@ class MpiJobRun:
         launcher = pods.get(self._launcher["metadata"]["name"])
         if launcher is not None and ended(launcher):
             return None  # the operator ends the workers now
-        for before in (*self._workers, self._launcher):
+        # The launcher first: without it the operator ends the workers.
+        for before in (self._launcher, *self._workers):
             uid = before["metadata"]["uid"]
             now = pods.get(before["metadata"]["name"])
             if now is None or now["metadata"]["uid"] != uid or not ready(now):

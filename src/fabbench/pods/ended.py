@@ -20,7 +20,7 @@ program that was started in a running pod, the pod goes on and its status says n
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
     words(
-        r"^Evicted: (?P<why>.*)",
+        r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)",
         "evicted",
         "The pod {pod} was evicted from {node}: {why}",
         "Its node ran out of something: see what else runs there, and measure when it is idle.",
