@@ -55,3 +55,5 @@ def stop(cluster: "Cluster") -> None:
     cluster.names = cluster.operator = None
     cluster.kubectl("delete", "crd", _CRD, "--timeout=60s")
     cluster.remove_namespace(_LOCK)
+    # The next module with an operator makes it anew.
+    cluster.kubectl("wait", "--for=delete", f"namespace/{_LOCK}", "--timeout=120s")
