@@ -179,6 +179,11 @@ class Going:
         """Let the rest of the rows come."""
         self.laptop.cluster.standin_goes_on()
 
+    def measures_the_rest(self) -> None:
+        """Let the rest of the rows come, and wait until what makes them has ended."""
+        self.goes_on()
+        assert processes.eventually(lambda: not self.laptop.measures(), 30)
+
     def ends(self, seconds: float = 90) -> int:
         """Wait until it ends, and give its exit status."""
         self.out, self.err = self.process.communicate(timeout=seconds)

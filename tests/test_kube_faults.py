@@ -97,8 +97,7 @@ def test_the_api_server_restarts_in_the_middle_of_rows(laptop: Laptop, away: boo
     with laptop.nothing_left(), laptop.midway() as run:
         laptop.cluster.api_stop()
         if away:
-            run.goes_on()
-            assert processes.eventually(lambda: not laptop.measures(), 30)
+            run.measures_the_rest()
         laptop.cluster.api_start()
         assert laptop.rows() == SIZES[:2] or away
         run.goes_on()

@@ -93,8 +93,7 @@ def test_a_kubelet_or_containerd_starts_anew(
     with losing(laptop, index, *agent) as (run, node):
         stop(node)
         if away:
-            run.goes_on()
-            assert processes.eventually(lambda: not laptop.measures(), 30)
+            run.measures_the_rest()
         node.restore()
         assert processes.eventually(node.ready, 60)
         run.goes_on()

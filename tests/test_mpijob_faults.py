@@ -56,8 +56,7 @@ def test_a_kubelet_starts_anew(laptop: Laptop, own: bool, away: bool) -> None:
     with losing(laptop, own=own) as (run, node):
         node.stop_kubelet()
         if away:
-            run.goes_on()
-            assert processes.eventually(lambda: not laptop.measures(), 30)
+            run.measures_the_rest()
         node.restore()
         assert processes.eventually(node.ready, 60)
         run.goes_on()

@@ -105,8 +105,7 @@ def test_rows_come_live_and_once_whatever_happens_to_the_connection(laptop: Lapt
     with laptop.nothing_left(), laptop.midway() as run:
         laptop.cluster.api_stop()
         if away:
-            run.goes_on()
-            assert processes.eventually(lambda: not laptop.measures(), 30)
+            run.measures_the_rest()
         laptop.cluster.api_start()
         assert laptop.rows() == SIZES[:2] or away
         run.goes_on()
