@@ -1,37 +1,45 @@
-# Each target sets up what it needs (setup/prepare), and is quick the second time.
-# SYSTEM=no installs no system packages; PYTHON=… names the Python to use.
+# Each target installs what it needs (setup/prepare), and does nothing there on later runs.
+# SYSTEM=no installs no system packages; PYTHON=… selects the Python to use.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-cluster test-nodes test-sky lint docs reference bench score clean
+# Compile tests once, not in each process.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help demo test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom clean
 
 help:
-	@echo 'make demo   measure two fabrics of this machine, and compare two example logs'
+	@echo 'make demo   compare published EFA and TCP numbers, then measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
-	@echo 'make test-slow  run the tests that take their time: faults of hosts'
-	@echo 'make test-cluster  run the tests on two Kubernetes clusters of this machine (first compiles them: minutes)'
-	@echo 'make test-nodes  run the tests with many played nodes; wants a machine with nothing else to do'
-	@echo 'make test-sky  run the tests with SkyPilot, of which it first installs half a gigabyte'
-	@echo 'make lint   ruff and mypy'
-	@echo 'make docs   check the documentation against the program'
-	@echo 'make reference  write docs/cli.md anew from the program'
-	@echo 'make bench  measure fabbench itself: start-up, parsers, checks'
-	@echo 'make score LOGS=FOLDER  score the parsers against logs with an INDEX.tsv of facts'
-	@echo 'make clean  remove .venv, .lab, .cluster, .sky and what tools cached; keeps fabbench-runs/'
+	@echo 'make test-slow  run the slow tests: faults of hosts'
+	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
+	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
+	@echo 'make test-sky  run the tests with SkyPilot (installs half a gigabyte first)'
+	@echo 'make test-wheel  build the wheel, and use it in an empty environment'
+	@echo 'make test-lowest  run the unit tests with the lowest versions of all dependencies'
+	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
+	@echo 'make lint   ruff, import-linter and mypy'
+	@echo 'make docs   test the documentation, and build the site'
+	@echo 'make site   build the documentation as a site: dist/site'
+	@echo 'make man    write man pages: dist/man'
+	@echo 'make reference  regenerate docs/cli.md and the figure from the program'
+	@echo 'make bench  benchmark fabbench itself: start-up, parsers, checks'
+	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
+	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
+	@echo 'make clean  remove .venv, .lab, .lowest, .sbom, .cluster, .sky and caches; keeps fabbench-runs/'
 
 demo:
 	@setup/prepare run
-	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp
+	.venv/bin/fabbench compare examples/logs/published-p4d-efa.txt examples/logs/published-p4d-tcp.txt \
+	    --label EFA --label TCP
 	@echo
-	.venv/bin/fabbench compare examples/logs/x-ofi-tcp.txt examples/logs/x-net-socket.txt \
-	    --label libfabric-tcp --label sockets
+	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
 
 test:
 	@setup/prepare dev
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 test-slow:
 	@setup/prepare dev
-	.venv/bin/python -m pytest -m slow $(ARGS)
+	.venv/bin/python -m pytest -m "slow or hypothesis" --hypothesis-profile nightly --numprocesses 2 --dist loadfile $(ARGS)
 
 test-cluster:
 	@setup/prepare dev
@@ -49,28 +57,54 @@ test-sky:
 	@setup/sky
 	FABBENCH_REQUIRE_SKY=yes .venv/bin/python -m pytest -m sky $(ARGS)
 
+test-wheel:
+	@setup/prepare dev
+	@setup/wheel
+
+test-lowest:
+	@setup/prepare dev
+	@setup/lowest
+	.lowest/venv/bin/python -m pytest tests/unit --numprocesses auto $(ARGS)
+
+test-fresh:
+	@setup/fresh debian
+	@setup/fresh ubuntu
+
 lint:
 	@setup/prepare dev
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/lint-imports
 	.venv/bin/python -m mypy
 
-docs:
+docs: site
+	.venv/bin/python -m pytest tests/docs -m "not sky and not cluster" $(ARGS)
+
+site:
 	@setup/prepare dev
-	.venv/bin/python -m pytest tests/test_docs.py $(ARGS)
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --quiet
+
+man:
+	@setup/prepare dev
+	.venv/bin/python docs/man_pages.py dist/man
 
 reference:
 	@setup/prepare dev
 	.venv/bin/python docs/generate.py
+	.venv/bin/python docs/figure.py
 
 bench:
 	@setup/prepare dev
-	.venv/bin/python tests/bench/run.py $(ARGS)
+	.venv/bin/python -m tests.performance.run $(ARGS)
 
 score:
 	@setup/prepare dev
-	.venv/bin/python tests/score.py $(LOGS)
+	.venv/bin/python -m tests.performance.score $(FOLDER)
+
+sbom:
+	@setup/prepare dev
+	@setup/sbom
 
 clean:
-	rm -rf .venv .lab .cluster .sky .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf .venv .lab .lowest .sbom .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,18 +1,85 @@
 """What all tests share."""
 
+import gc
+import os
 import signal
+from collections import Counter
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-from cluster_nodes import cluster, kwok, mpijobs, namespace
-from lab_hosts import lab, mpi
-from sky_lab import skypilot
+from tests.support.cluster_fixtures import cluster, kwok, mpijobs, namespace
+from tests.support.host_fixtures import lab, labs, mpi
+from tests.support.paths import ROOT
+from tests.support.skypilot_fixtures import skypilot
 
-__all__ = ["cluster", "kwok", "lab", "mpi", "mpijobs", "namespace", "skypilot"]
+_OF_HOSTS = {"integration", "cluster", "skypilot"}
+"""Folders of tests that start programs, and wait for them."""
 
-# Where tests are started in the background of a script, what they start would ignore Ctrl-C.
+__all__ = ["cluster", "kwok", "lab", "labs", "mpi", "mpijobs", "namespace", "skypilot"]
+
+# Started in the background of a script, or by nohup, what tests start would ignore Ctrl-C or SIGHUP.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# No test may fail because the machine is busy.
-settings.register_profile("fabbench", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("fabbench")
+# Programs write into pipes as those of users do: through a buffer.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
+# A build on GitHub shows its own summary and annotations, not those of commands that tests run.
+for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+    os.environ.pop(name, None)
+
+# No test may fail because the machine is busy. `make test-slow` takes the profile `nightly`.
+for profile, examples in (("ci", 20), ("nightly", 100)):
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile("ci")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many tests run concurrently: a third of them wait for the programs that they started."""
+    return min(2 * (os.cpu_count() or 1), 16)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to run whatever failed again."""
+    if config.getoption("reruns", None):
+        raise pytest.UsageError("--reruns hides faults: mark the test that races, with its reason: races")
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what collection made: it stays to the end."""
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    """Let tests of hosts that are known to race run a second time, and no others."""
+    for item in items:
+        if item.get_closest_marker("flaky"):
+            raise pytest.UsageError(f"{item.nodeid}: a test that may fail is marked races, with its reason")
+        mark = item.get_closest_marker("races")
+        if mark is None:
+            continue
+        if not _OF_HOSTS & set(item.path.relative_to(ROOT / "tests").parts):
+            raise pytest.UsageError(f"{item.nodeid}: only tests of hosts may race")
+        if len(mark.args) != 1 or not mark.args[0]:
+            raise pytest.UsageError(f"{item.nodeid}: races wants one reason")
+        if config.pluginmanager.hasplugin("rerunfailures"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests counted: a row per benchmark."""
+    totals: dict[str, Counter[str]] = {}
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, told in report.user_properties if report.when == "call" else ():
+            if name == "count":
+                benchmark, counts = told
+                totals.setdefault(benchmark, Counter()).update(counts)
+    if totals:
+        terminalreporter.section("damaged logs")
+    for benchmark, counts in sorted(totals.items()):
+        row = ", ".join(f"{what} {count}" for what, count in counts.items())
+        terminalreporter.write_line(f"{benchmark}: {row}")

@@ -4,14 +4,16 @@
 #   FABBENCH_TARGET=kubernetes examples/ci-smoke/smoke.sh
 #
 # FABBENCH_TARGET  where to run: a target of fabbench.yaml, or a launcher
-# SMOKE_RUN        what to run; nccl on EFA from 8 bytes to 2 GB, three times, if not given
+# SMOKE_RUN        what to run. Default: nccl on EFA from 8 bytes to 2 GB, three times
 # SMOKE_GATES      what must hold, with spaces between gates: busbw@1G>=70GB/s busbw@64M..2G:10%
 # SMOKE_BASELINE   the run directory or log file that gates such as busbw@64M..2G:10% compare with
-# SMOKE_DEADLINE   seconds for everything; 1800 if not given
-# SMOKE_OUT        folder for the summary (summary.md) and the run directory (runs/); ./smoke if not given
+# SMOKE_DEADLINE   seconds for everything. Default: 1800
+# SMOKE_OUT        directory for the summary (summary.md), JUnit XML (junit.xml) and the run (runs/). Default: ./smoke
 #
-# The exit status is fabbench's: 0 passed; 1 measured well, and a gate was breached; 2 the request makes no sense;
-# 3 the cluster said no; 4 the measurement cannot be trusted, such as one that EFA did not carry. 124: out of time.
+# On GitHub, fabbench itself writes the summary of the build, and annotates failed gates.
+#
+# The exit status is fabbench's: 0 passed; 1 measured successfully, but a gate failed; 2 usage error; 3 environment
+# error; 4 result not trustworthy, for example because EFA did not carry the data. 124: out of time.
 set -euo pipefail
 
 out=${SMOKE_OUT:-smoke}
@@ -19,7 +21,8 @@ deadline=${SMOKE_DEADLINE:-1800}
 read -ra run <<<"${SMOKE_RUN:-nccl --efa --min-bytes 8 --max-bytes 2G --repeat 3}"
 read -ra gates <<<"${SMOKE_GATES:-}"
 
-command=(fabbench run "${run[@]}" --format markdown --store "$out/runs")
+command=(fabbench run "${run[@]}" --format markdown --store "$out/runs"
+    --junit "$out/junit.xml")
 for gate in "${gates[@]}"; do
     command+=(--gate "$gate")
 done
@@ -43,7 +46,7 @@ fi
 case $status in
     0) verdict="passed" ;;
     1) verdict="failed: measured well, and a gate was breached" ;;
-    2) verdict="not measured: the request makes no sense" ;;
+    2) verdict="not measured: the command line or configuration is not valid" ;;
     3) verdict="not measured: the cluster said no" ;;
     4) verdict="failed: the measurement cannot be trusted" ;;
     124 | 137) verdict="failed: not done after $deadline s" ;;
@@ -58,7 +61,4 @@ esac
     cat "$out/table.md"
 } >"$out/summary.md"
 cat "$out/summary.md"
-if [[ -n ${GITHUB_STEP_SUMMARY:-} ]]; then
-    cat "$out/summary.md" >>"$GITHUB_STEP_SUMMARY"
-fi
 exit "$status"

@@ -1,11 +1,32 @@
 """``python -m fabbench``, and the console script."""
 
+import gc
+import os
+
+from fabbench.model.errors import lacks_memory
+
 
 def main() -> None:
     """Start the command line."""
-    from fabbench.cli import cli
+    # Modules, and millions of points that live until their log is written: hardly a cycle among them.
+    gc.set_threshold(100_000, 20, 20)
+    try:
+        from fabbench.cli.standard_streams import prepare_streams
 
-    cli.main(prog_name="fabbench")
+        prepare_streams()
+        from fabbench.cli import cli
+
+        cli.main(prog_name="fabbench")
+    except (MemoryError, ImportError) as error:
+        if not lacks_memory(error):
+            raise
+        _end_without_memory()
+
+
+def _end_without_memory() -> None:
+    """Say so, and end: whatever else happens may need memory too."""
+    os.write(2, b"Error: Not enough memory (see ulimit -v).\n")
+    os._exit(3)
 
 
 if __name__ == "__main__":

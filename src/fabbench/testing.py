@@ -6,35 +6,29 @@ Nothing is started, and no machine is asked. All else is what `fabbench parse` a
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from fabbench import markers
-from fabbench.check import Around
-from fabbench.hosts.mpi import Mpi, MpiKind
-from fabbench.launchers import Examined, Place, Progress
-from fabbench.machines import Host, Inventory, Needs, Where
-from fabbench.model import Ending, Log, Point, Proof, Trial
-from fabbench.parse import Session, logs
-from fabbench.plan import Request, Work, plan
-from fabbench.prefixes import sniff
-from fabbench.rendering import Job
-from fabbench.run import Results, Watcher, carry_out
-from fabbench.store import RunWriter, StoredRun
-from fabbench.watch import View
-
-_SNIFFED = 2000
-"""Lines that say which prefixes a log has, as in `fabbench.files`."""
+from fabbench.hosts.check import HostRelations, Progress
+from fabbench.launchers import Allocation, Examined, Launcher
+from fabbench.logs.launcher_prefixes import Prefixes
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
+from fabbench.model.log import Ending, Log, begin_marker, end_marker
+from fabbench.model.plan import Execution, Proof
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
+from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
+from fabbench.runs.store import RunWriter, StoredRun
 
 
 def read(text: str, proof: Proof | None = None) -> list[Log]:
     """Read a text as `fabbench parse` reads a file; judge it as one that is to show `proof`."""
     lines = text.split("\n")
-    session = Session("x", proof=proof, risky=sniff(lines[:_SNIFFED]), live=False)
-    return list(logs([*session.feed_lines(lines), *session.close()]))
+    parser = LogParser("x", proof=proof, prefixes=Prefixes(lines), live=False)
+    return list(logs([*parser.feed_lines(lines), *parser.close()]))
 
 
 def two_hosts() -> Inventory:
-    """Give two hosts that have everything: four GPUs and four EFA devices each, and Open MPI 4."""
+    """Return two hosts that have everything: four GPUs and four EFA devices each, and Open MPI 4."""
     devices = {f"rdmap{number}s1": "efa" for number in range(4)}
     endpoints = frozenset({"msg", "rdm"})
     hosts = (
@@ -52,76 +46,62 @@ def two_hosts() -> Inventory:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Machines whose programs print what was recorded; see `fabbench.launchers.Place`."""
+    """Machines whose programs print what was recorded; see `fabbench.launchers.Allocation`."""
 
-    log: Callable[[Trial], Iterable[str]]
-    """What the programs of a trial print, without fabbench's markers."""
+    log: Callable[[Execution], Iterable[str]]
+    """What the programs of an execution print, without fabbench's markers."""
     inventory: Inventory = field(default_factory=two_hosts)
     status: int = 0
     """The exit status of every step."""
     remote: bool = False
 
-    def begin(self, job: Job) -> Mapping[str, str]:
-        """Submit nothing."""
-        del job
+    @property
+    def documents(self) -> Mapping[str, str]:
+        """Return none: nothing is submitted."""
         return {}
 
-    def execute(self, trial: Trial) -> Generator[str, None, Ending]:
-        """Give the lines, as those of the trial's first step."""
-        step = trial.steps[0]
-        yield markers.begin(step.id, step.facts)
-        yield from self.log(trial)
-        yield markers.end(step.id, self.status)
-        return Ending(status=self.status, planned_sizes=trial.planned_sizes)
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        """Yield the lines, as those of the trial's first step."""
+        step = execution.steps[0]
+        yield begin_marker(step.id, step.facts)
+        yield from self.log(execution)
+        yield end_marker(step.id, self.status)
+        return Ending(status=self.status, planned_sizes=execution.planned_sizes)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Give none: there are no NICs."""
+        """Return none: there are no NICs."""
         return {}
 
 
 @dataclass(frozen=True)
-class ReplayLauncher:
-    """The launcher of such machines; see `fabbench.launchers.Launcher`."""
+class ReplayLauncher(Launcher):
+    """The launcher of such machines."""
 
-    place: Place
+    allocation: Allocation
     name: str = "replay"
 
     @contextlib.contextmanager
-    def open(self, where: Where, needs: Needs) -> Iterator[Place]:
-        """Give the machines, whatever is asked for."""
-        del where, needs
-        yield self.place
+    def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
+        """Yield the machines, whatever is asked for."""
+        del target, needs
+        yield self.allocation
 
-    def examine(self, where: Where, needs: Needs, *, full: bool, progress: Progress) -> Examined:
+    def examine(
+        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
+    ) -> Examined:
         """Find nothing out."""
-        del where, needs, full, progress
-        return Examined(probes={}, around=Around())
-
-
-@dataclass(frozen=True)
-class Nobody:
-    """Watches a run and shows nothing; see `fabbench.run.Watcher`."""
-
-    nics: View | None = None
-
-    def begin(self, trial: Trial, number: int) -> None:
-        """Look away."""
-
-    def point(self, trial: Trial, point: Point) -> None:
-        """Look away."""
-
-    def end(self, trial: Trial, logs: tuple[Log, ...]) -> None:
-        """Look away."""
+        del target, needs, full, deep, progress
+        return Examined(probes={}, relations=HostRelations())
 
 
 def sample_run(
-    request: Request, work: Work, place: Place, store: Path, *, watcher: Watcher | None = None
-) -> tuple[StoredRun, Results]:
+    request: RunRequest, allocation: Allocation, *, watcher: Watcher | None = None
+) -> tuple[StoredRun, PlanResult]:
     """Carry out a plan on machines that replay logs, and keep it in a store as `fabbench run` does.
 
-    Raises what `fabbench.plan.plan` raises for what cannot be measured.
+    Raises what `fabbench.plan.build.plan` raises for what cannot be measured.
     """
-    planned = plan(request, place.inventory, work)
-    writer = RunWriter(store, request, place.inventory, planned)
-    results = carry_out(planned, place, writer, watcher or Nobody())
+    planned = plan(request, allocation.inventory)
+    writer = RunWriter(request, allocation.inventory, planned)
+    results = carry_out(planned, allocation, writer, watcher or NullWatcher())
     return StoredRun(writer.path), results

@@ -4,6 +4,7 @@ Errors become a message and an exit status here, and nowhere else.
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -14,19 +15,29 @@ from typing import Any
 import click
 
 from fabbench import __version__
-from fabbench.errors import Exit, FabbenchError
-from fabbench.plugins import PluginWarning
+from fabbench.cli import terminal
+from fabbench.cli.internal_errors import internal_errors
+from fabbench.cli.suggestions import SuggestingGroup
+from fabbench.cli.verbosity import with_verbosity
+from fabbench.model.compat import override
+from fabbench.model.errors import Exit, FabbenchError
+from fabbench.model.plugins import PluginWarning
 
 COMMANDS: Mapping[str, str] = {
-    "run": "Measure on real machines, and compare.",
-    "render": "Print what would be run elsewhere: a script or manifests.",
-    "check": "Find out what is wrong with machines, and what to do about it.",
-    "parse": "Read logs of benchmarks and print their results.",
-    "explain": "Say what the logs prove about the network, and what to do about what they show.",
-    "compare": "Compare runs and log files side by side, and gate on the result.",
-    "runs": "List past runs.",
+    "run": "Run a benchmark and compare configurations.",
+    "render": "Print a script or manifests that run the benchmark elsewhere.",
+    "check": "Check hosts or clusters before a run, and suggest fixes.",
+    "nodes": "List the nodes of a cluster: type, GPUs, EFA.",
+    "instances": "List the EC2 instance types with EFA that fabbench knows.",
+    "parse": "Read benchmark logs and print their results.",
+    "explain": "Diagnose which network a log used, and why.",
+    "compare": "Compare runs and log files, and gate on the result.",
+    "runs": "List past runs, or remove them.",
     "show": "Print a past run.",
-    "clean": "Remove what runs have left in a Kubernetes cluster, or in Slurm's queue.",
+    "report": "Write runs as an HTML page, to read or to send.",
+    "rerun": "Repeat a past run.",
+    "clean": "Remove leftover pods and jobs from a cluster (not local runs).",
+    "completion": "Print the completion script for bash, zsh or fish.",
     "config": "Show the targets and defaults of fabbench.yaml, and check it.",
 }
 """In the order in which `--help` lists them; each is the function `command` of the module of that name.
@@ -35,11 +46,15 @@ The sentences stand here too so that `--help` need not import every command; a t
 """
 
 
-class Commands(click.Group):
+_GROUPS = frozenset({"run", "render"})
+"""Commands whose options are those of the commands below them."""
+
+
+class Commands(SuggestingGroup):
     """A group that imports a command's module when it is needed, and translates errors."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name all commands, in order."""
+        """Return the names of all commands, in order."""
         del ctx
         return list(COMMANDS)
 
@@ -56,26 +71,34 @@ class Commands(click.Group):
             return None
         command = importlib.import_module(f"{__name__}.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 - a promise to the type checker
-        return command
+        return command if cmd_name in _GROUPS else with_verbosity(command)
+
+    @override
+    def main(self, *args: Any, **more: Any) -> Any:
+        with terminal.safe_streams(), internal_errors():
+            return super().main(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises becomes a message on stderr and an exit status."""
         try:
-            with _plain_warnings():
+            with _plain_warnings(), _notices():
                 return super().invoke(ctx)
         except FabbenchError as error:
-            click.echo(f"Error: {error}", err=True)
-            if error.hint:
-                click.echo(f"Hint: {error.hint}", err=True)
-            tell_notes(error)
+            terminal.print_error(error)
+            terminal.print_notes(error)
             ctx.exit(error.exit)
-        except KeyboardInterrupt as interrupt:
-            tell_notes(interrupt)
+        except MemoryError:
+            terminal.notify("Error: Not enough memory for this.")
+            ctx.exit(Exit.REFUSED)
+        except (KeyboardInterrupt, click.Abort) as interrupt:
+            terminal.print_notes(interrupt)
             click.echo("Interrupted.", err=True)
             ctx.exit(Exit.INTERRUPTED)
         except OSError as error:
             _close_output()
-            if not isinstance(error, BrokenPipeError):
+            if error.errno == errno.ENOMEM:
+                terminal.notify("Error: Not enough memory for this.")
+            elif not isinstance(error, BrokenPipeError):
                 where = error.filename or "the output"
                 click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
             ctx.exit(Exit.REFUSED)
@@ -97,10 +120,22 @@ def _plain_warnings() -> Iterator[None]:
         yield
 
 
-def tell_notes(error: BaseException) -> None:
-    """Say what else went wrong while an error was dealt with, such as what is left on hosts."""
-    for note in getattr(error, "__notes__", ()):
-        click.echo(note, err=True)
+@contextlib.contextmanager
+def _notices() -> Iterator[None]:
+    """Write what launchers log, such as the id of a job, on standard error."""
+    import logging
+
+    class Notices(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            terminal.notify(record.getMessage())
+
+    logger, handler = logging.getLogger("fabbench"), Notices()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _close_output() -> None:
@@ -114,6 +149,7 @@ def _close_output() -> None:
 def cli() -> None:
     """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
 
-    Exit statuses: 0 fine; 1 measured well and the answer is bad; 2 the request makes no sense;
-    3 a machine or a file said no; 4 the benchmark cannot be trusted; 130 interrupted.
+    Exit statuses: 0 success; 1 measured, but a gate failed; 2 usage error;
+    3 a machine or a file said no; 4 the benchmark cannot be trusted; 70 a fault of fabbench itself;
+    130 interrupted.
     """

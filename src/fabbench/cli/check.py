@@ -1,59 +1,88 @@
 """``fabbench check``: what is wrong with machines, before anything is measured on them."""
 
-import os
-import shutil
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from fabbench.cli import options, run
-from fabbench.errors import RequestError
-from fabbench.report.parsed import FORMATS
+from fabbench.benchmarks import DEFAULT, runnable_names
+from fabbench.cli import options, terminal
+from fabbench.cli.config_file import RunOptions, config_option
+from fabbench.cli.declared import click_options, place_options, places_of
+from fabbench.cli.help_sections import WHERE, section_of_places
+from fabbench.cli.host_options import HostsCommand
+from fabbench.cli.output import output_option
+from fabbench.cli.run_command import chosen_target, usual_work
+from fabbench.cli.verbosity import is_verbose
+from fabbench.launchers import options_of_launchers
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Target
+from fabbench.model.options import declared
+from fabbench.report.log_report import FORMATS
 
 if TYPE_CHECKING:
-    from fabbench.check import Check, Wanted
-    from fabbench.launchers import Progress
-    from fabbench.machines import Needs, Where
-    from fabbench.pods.nodes import Node
+    from fabbench.config.sections import Config
+    from fabbench.hosts.check import Check, Requirements
+    from fabbench.model.hosts import Needs
+    from fabbench.report.table import Overview
 
-_DEFAULT = "nccl"
 _NAMED = 8
 """Hosts from which on they are counted in place of named."""
 
 
-def _with_options(function: Any) -> Any:
-    for option in reversed((options.config, *options.where)):
-        function = option(function)
-    return function
+class _BenchmarkName(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
+    """The name of a benchmark that can be run. Benchmarks are imported when it is used."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    @override
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        return tuple(runnable_names())
 
 
-@click.command(name="check", short_help="Find out what is wrong with machines, and what to do about it.")
-@_with_options
+class _CheckCommand(HostsCommand):
+    """A command with the options of all launchers before its own."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
+        (on, *_) = click_options(declared(RunOptions).values())
+        places = place_options(options_of_launchers(), lambda each: each.only != "render")
+        self.places = places_of(options_of_launchers())
+        self.sections = {
+            **{each: section_of_places(of) for each, of in self.places.items()},
+            **dict.fromkeys((*declared(Target), "on", "hostfile", "config"), WHERE),
+        }
+        super().__init__(name, params=[config_option(), on, *places, *params, output_option()], **more)
+
+
+@click.command(
+    name="check",
+    cls=_CheckCommand,
+    short_help="Check hosts or clusters before a run, and suggest fixes.",
+)
 @click.option(
     "--benchmark",
     "benchmarks",
-    type=click.Choice(run.names()),
+    type=_BenchmarkName(),
     multiple=True,
-    help="What is to be run: the machines need its programs. Can be given several times. "
-    f"{_DEFAULT} if not given.",
+    help=f"Benchmark whose programs to look for. Can be given several times. Default: {DEFAULT}.",
 )
 @click.option(
     "--fabric",
     "fabrics",
     multiple=True,
     metavar="NAME",
-    help="The fabric that must be there: efa, ib, roce, tcp. Whatever there is if not given.",
+    help="Fabric to require: efa, ib, roce, tcp. Default: none.",
 )
-@click.option("--efa", is_flag=True, help="The same as --fabric efa.")
+@click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
     "--full",
     is_flag=True,
-    help="Try a connection from every host to every other one, not only from the first.",
+    help="Test TCP connections between all pairs of hosts, not only from the first.",
 )
 @click.option(
     "--deep",
@@ -61,95 +90,96 @@ def _with_options(function: Any) -> Any:
     help="On kubernetes: start a pod on each node that is free, ask in it what is asked over ssh, and remove "
     "it. With --nodes N on N nodes that a run would take. On slurm: ask the idle nodes by a short job.",
 )
-@options.form(FORMATS, "How to write what was found.")
+@options.form(FORMATS, "Output format.")
 @click.option(
     "--task",
     "tasks",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Check a task of SkyPilot's in place of machines, for what SkyPilot takes without a word and drops. "
-    "Can be given several times.",
+    help="Check a SkyPilot task file for fields that SkyPilot silently ignores. Can be given several times.",
 )
 def command(**given: Any) -> None:
-    """Find out what is wrong with machines, and what to do about it.
+    """Check hosts or clusters before a run, and suggest fixes.
 
-    All machines are asked at the same time: whether they answer, what they have (libfabric, EFA, GPUs,
+    All machines are asked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
     programs, limits), how far their clocks are off, what differs between them, and whether they reach each
-    other, by real connections on ports that no firewall knows. Nothing is written there.
+    other, with real TCP connections on ephemeral ports. Read-only.
 
-    Skip says that nothing was found out; it is not pass. The exit status is 3 if anything failed, 2 if the
-    request makes no sense, else 0.
+    "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
+    -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.
 
     On kubernetes the cluster's nodes are shown, and checked by what the cluster says of them; --node,
     --instance-type and --selector choose which. Nothing is started there, but for --deep.
 
-    Example: fabbench check --efa --on ssh --host node-1 --host node-2
+    Example: fabbench check --efa --host node-1 --host node-2
 
     Example: fabbench check --task nccl_efa.yaml
     """
     if given["tasks"]:
         _print(_tasks(given["tasks"]), given["form"])
-    from fabbench.check import check_hosts
+    from fabbench.hosts.check import check_hosts
     from fabbench.launchers import launcher_named
 
-    where, why = options.resolved(given, given["config"], os.environ)
+    where, why = chosen_target(click.get_current_context())
     if given["deep"]:
-        where = _deep(where)
-    needs = _needs(given["benchmarks"], given["config"].path if given["config"] else None)
-    wanted = _wanted(needs, given["benchmarks"], (*given["fabrics"], *(("efa",) if given["efa"] else ())))
-    click.echo(f"Target {where.target}{_hosts(where)}: {why}.", err=True)
-    with _progress() as progress:
-        found = launcher_named(where.launcher).examine(where, needs, full=given["full"], progress=progress)
+        _require_deep(where)
+    needs = _needs(given["benchmarks"], given["config"])
+    fabrics = (*given["fabrics"], *(("efa",) if given["efa"] else ()))
+    wanted = _wanted(needs, given["benchmarks"], fabrics)
+    terminal.notify(f"Target {where.name}{_hosts(where)}: {why}.")
+    with terminal.hosts_progress() as progress:
+        found = launcher_named(where.launcher).examine(
+            where,
+            replace(needs, fabrics=fabrics),
+            full=given["full"],
+            deep=given["deep"],
+            progress=progress,
+        )
+    checks = list(found.checks)
+    if found.probes or found.relations.unreachable:
+        checks += check_hosts(found.probes, requirements=wanted, relations=found.relations)
     position = {name: number for number, name in enumerate(where.hosts)}
-    checks = sorted(
-        (
-            *found.checks,
-            *(
-                check_hosts(found.probes, wanted=wanted, around=found.around)
-                if found.probes or found.around.unreachable
-                else ()
-            ),
-        ),
-        key=lambda check: position.get(check.host, 0),
-    )
-    _print(checks, given["form"], found.nodes)
+    checks.sort(key=lambda check: position.get(check.host, 0))
+    _print(checks, given["form"], found.overviews)
 
 
 def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
     """Check tasks of SkyPilot's."""
-    from fabbench.skyapi.files import read_tasks
-    from fabbench.skypilot.checks import check_task
+    from fabbench.launchers.skypilot.validate_task import check_task, read_tasks
 
     return [check for file in files for task in read_tasks(file) for check in check_task(file.name, task)]
 
 
-def _print(checks: "Sequence[Check]", form: str, nodes: "Sequence[Node]" = ()) -> NoReturn:
+def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]" = ()) -> NoReturn:
     """Write what was found, and end the command with the status it deserves."""
-    from fabbench.check import worst
-    from fabbench.report.checked import render
+    from fabbench.hosts.check import worst
+    from fabbench.report.check_report import render_checks
 
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else None
-    click.echo(render(checks, form, nodes=nodes, colour=terminal, width=width), nl=False)
-    click.get_current_context().exit(worst(checks))
+    context, width = click.get_current_context(), terminal.width()
+    text = render_checks(
+        checks, form, overviews=overviews, colour=width is not None, width=width, full=is_verbose(context)
+    )
+    terminal.write_drawn(text)
+    context.exit(worst(checks))
 
 
-def _deep(where: "Where") -> "Where":
-    """Have pods or a job started. Raises RequestError where there are none."""
-    if where.launcher not in {"kubernetes", "slurm"}:
+def _require_deep(target: "Target") -> None:
+    """Raise RequestError where there are no pods or jobs to start."""
+    from fabbench.launchers import launcher_named
+
+    if not launcher_named(target.launcher).has_deep_check:
         raise RequestError(
-            f"--deep starts pods or a job, and {where.target} has none.",
+            f"--deep starts pods or a job, and {target.name} has none.",
             hint="Leave it out: machines are asked all there is to know anyway.",
         )
-    return replace(where, settings={**where.settings, "deep": True})
 
 
-def _needs(benchmarks: Sequence[str], config: Path | None) -> "Needs":
+def _needs(benchmarks: Sequence[str], config: "Config | None") -> "Needs":
     """Put together what benchmarks need."""
-    from fabbench.machines import Needs
+    from fabbench.model.hosts import Needs
 
-    found = [run.work(name, config).needs for name in benchmarks or (_DEFAULT,)]
+    found = [usual_work(name, config).needs for name in benchmarks or (DEFAULT,)]
     return Needs(
         programs=tuple(dict.fromkeys(program for needs in found for program in needs.programs)),
         install="; ".join(dict.fromkeys(needs.install for needs in found)),
@@ -158,18 +188,18 @@ def _needs(benchmarks: Sequence[str], config: Path | None) -> "Needs":
     )
 
 
-def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -> "Wanted":
-    """Say what to check for. Raises RequestError for several RDMA fabrics: a host has one."""
-    from fabbench.check import Wanted
-    from fabbench.check.values import RDMA_FABRICS
+def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -> "Requirements":
+    """Return what to check for. Raise RequestError for several RDMA fabrics: a host has one."""
+    from fabbench.hosts.check import Requirements
+    from fabbench.hosts.check.model import RDMA_FABRICS
 
     rdma = [name for name in dict.fromkeys(fabrics) if name in RDMA_FABRICS]
     if len(rdma) > 1:
         raise RequestError(
             f"Hosts are checked for one RDMA fabric at a time, not for {' and '.join(rdma)}.",
-            hint="Name one of them with --fabric.",
+            hint="Specify one of them with --fabric.",
         )
-    return Wanted(
+    return Requirements(
         programs=needs.programs,
         install=needs.install,
         mpi=needs.mpi,
@@ -178,28 +208,9 @@ def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -
     )
 
 
-def _hosts(where: "Where") -> str:
-    """Say which hosts are meant, or how many."""
-    names = where.hosts[: where.nodes]
+def _hosts(target: "Target") -> str:
+    """Return which hosts are meant, or how many."""
+    names = target.hosts[: target.nodes]
     if not names:
         return ""
     return f" ({', '.join(names)})" if len(names) <= _NAMED else f" ({len(names)} hosts)"
-
-
-@contextmanager
-def _progress() -> Iterator["Progress"]:
-    """Show what is being done, on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None  # noqa: ARG005 - nobody looks
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = Console(stderr=True)
-    # No refresh thread: programs are started meanwhile, which is safest without threads (see process.py).
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
-        task = progress.add_task("connecting", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total, refresh=True
-        )

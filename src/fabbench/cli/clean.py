@@ -1,83 +1,90 @@
 """``fabbench clean``: what fabbench left in a cluster or in Slurm's queue, and its removal."""
 
-import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.errors import Exit
+from fabbench.cli.declared import given_options, place_options, with_options
+from fabbench.cli.options import AGE, written_age
+from fabbench.launchers import options_of_launchers
+from fabbench.model.compat import override
+from fabbench.model.errors import Exit
+from fabbench.model.hosts import ALIASES, Target
 
 if TYPE_CHECKING:
-    from fabbench.pods.cleanup import Leftover
-
-_AGE = re.compile(r"([0-9]+)([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+    from fabbench.launchers import Leftover, Leftovers
 
 
-def _age(ctx: click.Context, parameter: click.Parameter, text: str | None) -> timedelta | None:
-    del ctx, parameter
-    if text is None:
-        return None
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is no age: write 90s, 10m, 2h or 1d.")
-    return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+class _CleanableLauncher(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
+    """The name of a launcher that finds what its runs have left. Launchers are imported when it is used."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    @override
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        from fabbench.launchers import launchers
+
+        return tuple(name for name, launcher in launchers().usable().items() if launcher.cleans)
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(ALIASES.get(value, value), param, ctx)
 
 
-@click.command(short_help="Remove what runs have left in a Kubernetes cluster, or in Slurm's queue.")
+class _CleanCommand(click.Command):
+    """A command with the options that say how to reach a place, after where it is."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
+        places = place_options(options_of_launchers(), lambda each: each.reaches)
+        super().__init__(name, params=[params[0], *places, *params[1:]], **more)
+
+
+@click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
 @click.option(
     "--on",
     "place",
-    type=click.Choice(["kubernetes", "slurm"]),
+    type=_CleanableLauncher(),
     default="kubernetes",
     show_default=True,
     help="Where to look.",
 )
-@click.option(
-    "--login", metavar="HOST", help="On slurm: a login node, as ssh knows it. This machine if not given."
-)
-@click.option(
-    "--kubeconfig", metavar="FILE", help="The kubeconfig. KUBECONFIG or ~/.kube/config if not given."
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig. The current one if not given.")
-@click.option("--namespace", metavar="NAME", help="Where to look. The context's own namespace if not given.")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @click.option(
     "--older-than",
     metavar="AGE",
-    callback=_age,
-    help="Also remove what still runs, if it is older: 90s, 10m, 2h, 1d.",
+    type=AGE,
+    help="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.",
 )
-@click.option("--all", "whole", is_flag=True, help="Remove everything, also runs in progress.")
+@click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")
 @click.option(
     "--force",
     is_flag=True,
-    help="Have the cluster forget pods whose node is lost, which cannot be removed otherwise.",
+    help="Force-delete pods on lost nodes, which cannot be removed otherwise.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
-def command(  # noqa: PLR0913, PLR0917 - click's way
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def command(  # noqa: PLR0913 - click's way
     place: str,
-    login: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    namespace: str | None,
     older_than: timedelta | None,
     *,
     everywhere: bool,
     whole: bool,
     force: bool,
     yes: bool,
+    **_reaching: Any,
 ) -> None:
-    """Remove what runs have left in a Kubernetes cluster, or in Slurm's queue.
+    """Remove leftover pods and jobs from a cluster (not local runs).
 
-    Runs remove what they made, and what a killed one made ends by itself within two minutes. What stays all
-    the same is found by its labels, and listed. Of that, what does not run any more is removed: a Job that
-    has ended, and whatever is without one. What runs may be somebody's run in progress: it is kept, unless
-    --older-than or --all says otherwise.
+    `fabbench runs rm` removes local runs.
+
+    Runs remove what they create, and what a killed run created exits on its own within two minutes. This
+    command finds the rest by its labels and lists it. It removes what is no longer running: a Job that has
+    ended, and objects without one. Anything running may belong to somebody's run in progress, and is kept
+    unless you pass --older-than or --all.
 
     A pod whose node is lost stays until the node is back. With --force the cluster forgets it, although what
     runs in it may go on there until the node comes back or is ended.
@@ -90,75 +97,36 @@ def command(  # noqa: PLR0913, PLR0917 - click's way
 
     Example: fabbench clean --older-than 1h --yes
     """
-    with ExitStack() as stack:
-        if place == "slurm":
-            looked = _in_queue(login, stack)
-        else:
-            looked = _in_cluster(kubeconfig, context, namespace, everywhere=everywhere, force=force)
-        _clean(looked, older_than, whole=whole, yes=yes)
+    from fabbench.launchers import launcher_named
+
+    places = options_of_launchers()
+    target = Target(name=place, launcher=place, options=places[place]())
+    target = with_options(target, given_options(click.get_current_context(), places), places, "--on")
+    with launcher_named(place).leftovers(target, everywhere=everywhere, force=force) as leftovers:
+        _clean(leftovers, older_than, whole=whole, yes=yes)
 
 
-class _Looked(NamedTuple):
-    """Where was looked, what was found, and how it is removed."""
-
-    where: str
-    column: str
-    """What the second column of the list says."""
-    found: "Sequence[Leftover]"
-    remove: "Callable[[Sequence[Leftover]], object]"
-
-
-def _in_queue(login: str | None, stack: ExitStack) -> _Looked:
-    from fabbench.login import leftovers, way
-    from fabbench.machines import Where
-
-    settings = {"login": login} if login else {}
-    there = stack.enter_context(way.login(Where(target="slurm", launcher="slurm", settings=settings)))
-    return _Looked(
-        f"Slurm's queue on {there.name}",
-        "PARTITION",
-        leftovers.find(there),
-        lambda chosen: leftovers.remove(there, chosen),
-    )
-
-
-def _in_cluster(
-    kubeconfig: str | None, context: str | None, namespace: str | None, *, everywhere: bool, force: bool
-) -> _Looked:
-    from fabbench.kube.client import cluster
-    from fabbench.kube.leftovers import find, remove
-
-    site = cluster(kubeconfig, context, namespace)
-    where = "any namespace" if everywhere else f"namespace {site.namespace}"
-    return _Looked(
-        f"{where} of {site.context}",
-        "NAMESPACE",
-        find(site, everywhere=everywhere),
-        lambda chosen: remove(site, chosen, everywhere=everywhere, force=force),
-    )
-
-
-def _clean(looked: _Looked, older_than: timedelta | None, *, whole: bool, yes: bool) -> None:
+def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> None:
     """List what was found, and remove what is to be removed."""
-    found = looked.found
+    found = leftovers.found
     if not found:
-        click.echo(f"There is nothing of fabbench's in {looked.where}.", err=True)
+        click.echo(f"Nothing left to clean in {leftovers.where}.", err=True)
         return
-    chosen = [each for each in found if whole or not each.running or _old(each, older_than)]
-    _list(found, chosen, looked.column)
+    chosen = [
+        each
+        for each in found
+        if whole or not each.running or (older_than is not None and each.age >= older_than)
+    ]
+    _list(found, chosen, leftovers.column)
     if not chosen:
         click.echo("All of it runs, and is kept.", err=True)
         return
-    asking = sys.stdin.isatty() and not yes
+    asking = sys.stdin is not None and sys.stdin.isatty() and not yes
     if not yes and not (asking and click.confirm(f"Remove {_count(chosen)}?", err=True)):
         click.echo("Nothing was removed." + ("" if asking else " --yes removes it."), err=True)
         click.get_current_context().exit(Exit.BAD_ANSWER)
-    looked.remove(chosen)
+    leftovers.remove(chosen)
     click.echo(f"Removed {_count(chosen)}.", err=True)
-
-
-def _old(leftover: "Leftover", older_than: timedelta | None) -> bool:
-    return older_than is not None and leftover.age >= older_than
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:
@@ -167,7 +135,7 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
         (
             each.run,
             each.namespace,
-            _written(each.age),
+            written_age(each.age),
             "yes" if each.running else "no",
             "yes" if each in chosen else "no",
             each.request or "-",
@@ -177,13 +145,6 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _written(age: timedelta) -> str:
-    """Write an age in its largest whole unit, as kubectl does."""
-    seconds = int(age.total_seconds())
-    unit = next((unit for unit in "dhm" if seconds >= 2 * _SECONDS[unit]), "s")
-    return f"{seconds // _SECONDS[unit]}{unit}"
 
 
 def _count(chosen: Sequence["Leftover"]) -> str:

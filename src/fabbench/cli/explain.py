@@ -1,49 +1,104 @@
 """``fabbench explain``: what carried the data, what is wrong, and what to do about it."""
 
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import click
 
-from fabbench import batch
 from fabbench.cli import options
-from fabbench.errors import Exit, FabbenchError, worst
-from fabbench.fabrics import carriers
-from fabbench.files import parse_file, parse_stdin
-from fabbench.model import Outcome, Proof
-from fabbench.report.diagnosis import diagnosis
+from fabbench.cli.output import output
+from fabbench.logs.learned_prefixes import Unread
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import NCCL_DEBUG, Log, Outcome
+from fabbench.report.json_contract import to_json
+from fabbench.report.log_report import diagnosis, diagnosis_record
+from fabbench.runs import parse_file
+from fabbench.runs.log_files import expand
 
 
+@output
 @click.command(name="explain")
 @click.argument("files", metavar="LOG...", nargs=-1, required=True)
 @options.fabric_of_logs
-def command(files: tuple[str, ...], fabric: str | None) -> None:
-    """Say what the logs prove about the network, and what to do about what they show.
+@options.nodes_of_logs
+@options.form(("text", "json"), "How to write the diagnoses.")
+def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    files: tuple[str, ...],
+    fabric: str | None,
+    instance_type: str | None,
+    nodes: int | None,
+    nics: int | None,
+    form: str,
+) -> None:
+    """Diagnose which network a log used, and why.
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
-    the findings with advice. LOG may be a directory; - is standard input.
+    the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
+    answered too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
+    are read as one. LOG may be a directory, an archive, or compressed; - is standard input.
 
-    The exit status is that of `parse`.
+    The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    if fabric is not None:
-        carriers(fabric, None)
-    proof = Proof(fabric=fabric) if fabric is not None else None
-    statuses = [_explain(source, proof) for source in batch.expand(files)]
-    click.get_current_context().exit(worst(*statuses))
+    proof = options.known(fabric, instance_type, nodes, nics)
+    status = Exit.FINE
+    write = _print if form == "text" else _Documents()
+    jobs: dict[str, list[str]] = {}
+    for source in expand(files):
+        for name, entries in groupby(
+            parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source
+        ):
+            found = list(entries)
+            logs = [entry for entry in found if isinstance(entry, Log)]
+            if len(logs) == len(found) and (job := _job(name, logs)):
+                jobs.setdefault(job, []).append(name)
+            else:
+                status = worst(status, write(logs), _refuse(found))
+    for names in jobs.values():
+        status = worst(status, write(parse_file.parse_together(names, proof=proof)))
+    if isinstance(write, _Documents):
+        write.close()
+    click.get_current_context().exit(status)
 
 
-def _explain(source: batch.Source, proof: Proof | None) -> Exit:
-    """Print the diagnoses of one file; give what its logs come to."""
-    status, logs = Exit.FINE, 0
-    try:
-        path = Path(source.name)
-        for log in parse_stdin(proof=proof) if source.name == "-" else parse_file(path, proof=proof):
-            logs += 1
-            click.echo("\n".join(diagnosis(log)) + "\n")
-            status = worst(status, Exit.FINE if log.outcome is Outcome.OK else Exit.UNTRUSTED)
-    except FabbenchError as error:
-        click.echo(f"Error: {source.name}: {error}", err=True)
-        return worst(status, error.exit)
-    if not logs and source.named:
-        click.echo(f"Error: {source.name}: {batch.NOTHING}", err=True)
-        return Exit.REFUSED
+def _job(name: str, logs: Sequence[Log]) -> str:
+    """Return what is the same in all files of a job; empty for other files."""
+    alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
+    return str(logs[0].facts.get("communicator", "")) if alone else ""
+
+
+def _refuse(entries: Iterable[Log | Unread]) -> Exit:
+    """Say which files have no result; return what that comes to."""
+    status = Exit.FINE
+    for entry in entries:
+        if isinstance(entry, Unread):
+            click.echo(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}", err=True)
+            status = status if entry.remark else Exit.REFUSED
     return status
+
+
+class _Documents:
+    """Collects diagnoses for one JSON document."""
+
+    def __init__(self) -> None:
+        self._found: list[dict[str, object]] = []
+
+    def __call__(self, logs: Sequence[Log]) -> Exit:
+        """Take diagnoses; return what they come to."""
+        self._found += map(diagnosis_record, logs)
+        return _status(logs)
+
+    def close(self) -> None:
+        """Print the document."""
+        click.echo(to_json({"format": 1, "logs": self._found}), nl=False)
+
+
+def _print(logs: Sequence[Log]) -> Exit:
+    """Print diagnoses; return what they come to."""
+    for log in logs:
+        click.echo("\n".join(diagnosis(log)) + "\n")
+    return _status(logs)
+
+
+def _status(logs: Sequence[Log]) -> Exit:
+    good = {Outcome.OK, Outcome.OBSERVED}
+    return Exit.FINE if all(log.outcome in good for log in logs) else Exit.UNTRUSTED

@@ -1,178 +1,158 @@
 """``fabbench render``: the commands of ``fabbench run``, stopped before anything is contacted."""
 
-import copy
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from fabbench.cli.options import named_hosts
-from fabbench.cli.run import RunGroup
-from fabbench.cli.run_options import Asked, RunCommand, environment, variants_of
-from fabbench.errors import RequestError
+from fabbench.cli.config_file import RunOptions, config_option, split_environment
+from fabbench.cli.declared import Places, click_options, given_options, place_options, with_options
+from fabbench.cli.host_options import command_line
+from fabbench.cli.output import output_option
+from fabbench.cli.run_command import RunCommand, RunGroup, variants_of
+from fabbench.cli.suggestions import NamedChoice
+from fabbench.launchers import options_of_formats
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.messages import printable
+from fabbench.model.option_types import AUTO
+from fabbench.model.options import declared, read_options
 
 if TYPE_CHECKING:
-    from fabbench.machines import Where
+    from fabbench.benchmarks import Benchmark
+    from fabbench.plan.request import RunRequest
 
-_NODES = 2
-_OF_RUNS = (
-    *("on", "virtual_nodes", "ssh_config", "accept_new_host_keys", "mpi_ssh", "lost_after"),
-    *("kubeconfig", "context", "start_timeout", "cluster_name", "keep", "idle_minutes", "login"),
-    *("keep_going", "gates", "baseline", "metric", "form", "store"),
-)
-"""What has a meaning only where something is run."""
-_OF_ALL = ("hosts", "nodes", "gpus", "interface", "bin_dirs", "mpirun")
-_WITH_NODES = ("kubernetes", "mpijob", "slurm")
-"""Formats that can say on which nodes."""
-_TYPE = "instance_type"
-_HELP = {
-    "nodes": f"How many hosts. {_NODES} if not given, or those that are named.",
-    "hosts": "With kubernetes or mpijob: a node of the cluster, by its label kubernetes.io/hostname; with "
-    "slurm by its name. Can be given several times; any if not given.",
-}
-"""What options of runs mean here."""
+_SHARED = ("fabrics", "variants", "repeats", "env")
+"""Options of runs that documents have as well."""
 
 
-class _Rendered(NamedTuple):
-    """What is to be written, and as what."""
+class _Format(NamedChoice):
+    """The name of a format, or another name for it."""
 
-    asked: Asked
-    form: str
-    instance_type: str | None
-    run_id: str | None
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(ALIASES.get(value, value), param, ctx)
 
 
 class _RenderCommand(RunCommand):
-    """A command of ``fabbench run`` with the options of ``fabbench render``."""
+    """A command of ``fabbench run`` with the options of formats; those of runs alone are hidden."""
 
-    own: tuple[str, ...] = ()
-    """Options that the command of ``fabbench run`` does not have."""
+    @override
+    def shared_places(self) -> Places:
+        return options_of_formats()
 
-    def invoke(self, ctx: click.Context) -> _Rendered:
-        """Read what is to be measured, and as what it is to be written."""
-        form, instance_type = ctx.params["as_form"], ctx.params[_TYPE]
-        of_runs = _OF_RUNS if form in _WITH_NODES else (*_OF_RUNS, "hosts")
-        for option in self.params:
-            given = ctx.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-            if option.name in of_runs and given:
-                raise RequestError(
-                    f"{max(option.opts, key=len)} belongs to fabbench run: rendering asks no machine.",
-                    hint="--instance-type and --nodes say what the machines are.",
-                )
-        told = {name: ctx.params.pop(name) for name in self.own}
-        return _Rendered(super().invoke(ctx), form, instance_type, told.get("run_id"))
+    @override
+    def shared_parameters(self) -> list[click.Parameter]:
+        formats = options_of_formats()
+        form = click.Option(
+            ["--as", "as_form"], required=True, type=_Format(sorted(formats)), help="What to print."
+        )
+        supervised = click.Option(
+            ["--supervised"],
+            is_flag=True,
+            help="Print what fabbench run submits: with time limits, NIC counters and clean-up.",
+        )
+        places = place_options(formats, lambda each: each.only != "run")
+        shared = click_options(each for name, each in declared(RunOptions).items() if name in _SHARED)
+        shown = [config_option(), form, supervised, *places, *shared, output_option()]
+        names = {"raw_csv", *(each.name for each in shown)}
+        others = [each for each in super().shared_parameters() if each.name not in names]
+        return [*shown, *map(_of_runs, others)]
+
+    @override
+    def invoke(self, ctx: click.Context) -> None:
+        _refuse_options_of_runs(ctx)
+        _print(self.request(ctx), ctx.params["as_form"], supervised=ctx.params["supervised"])
+
+    @override
+    def request(self, ctx: click.Context) -> "RunRequest":
+        from fabbench.plan.request import RunRequest
+
+        texts = {name: ctx.params[name] for name in _SHARED if ctx.params[name] is not None}
+        given, work = read_options(RunOptions, texts), self.work(ctx)
+        if given.repeats == AUTO:
+            raise RequestError("--repeat auto has no effect in a script.", hint="Give a number of repeats.")
+        for sentence in self.benchmark.advice(work, given.fabrics):
+            click.echo(sentence, err=True)
+        env, inherited = split_environment(given.env, None)
+        return RunRequest(
+            benchmark=self.name or "",
+            work=work,
+            target=replace(_target(ctx), inherited=inherited),
+            fabrics=given.fabrics,
+            repeats=given.repeats,
+            env=env,
+            command=command_line(ctx),
+        )
 
 
 class RenderGroup(RunGroup):
     """Makes the command of a benchmark from that of ``fabbench run``."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of one benchmark, and give it the options of rendering."""
-        found = super().get_command(ctx, cmd_name)
-        return None if found is None else _rendering(found)
+    @override
+    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
+        command = _RenderCommand(benchmark, work)
+        # Examples are those of runs.
+        text = (command.help or "").partition("Example:")[0].rstrip()
+        command.help = f"Render a job that does what `fabbench run {benchmark.name}` does.\n\n{text}"
+        return command
 
 
-@click.group(cls=RenderGroup, short_help="Print what would be run elsewhere: a script or manifests.")
+@click.group(cls=RenderGroup, short_help="Print a script or manifests that run the benchmark elsewhere.")
 def command() -> None:
     """Print what would be run elsewhere, and contact nothing.
 
-    The document runs every arm, interleaved and repeated as fabbench run does it. `fabbench parse` and
-    `fabbench compare` read what it prints.
+    The document runs every configuration, interleaved and repeated as fabbench run does it. `fabbench parse`
+    and `fabbench compare` read what it prints.
 
     Example: fabbench render nccl --ab --as script --instance-type p5.48xlarge >nccl.sh
     """
 
 
-@command.result_callback()
-def _print(rendered: _Rendered) -> None:
-    """Plan it for machines as the catalogue has them, and print the document."""
-    from fabbench.offline import inventory_of, require_names
-    from fabbench.plan import Request, plan
-    from fabbench.rendering import Job, rendering_named
+def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
+    """Plan it for hosts as the catalog has them, and print the document."""
+    from fabbench.catalog.offline_inventory import require_names
+    from fabbench.launchers import RenderInput, rendering_named, require_inherits
+    from fabbench.plan.build import plan
 
-    wanted, benchmark, work, given = rendered.asked
-    rendering = rendering_named(rendered.form)
-    where = replace(_where(wanted.place, rendered), variants=variants_of(wanted))
-    inventory = inventory_of(
-        rendered.instance_type,
-        where.nodes or len(where.hosts) or _NODES,
-        where=where,
-        needs=work.needs,
-    )
-    request = Request(
-        benchmark=benchmark,
-        target=where.target,
-        where=where,
-        fabrics=wanted.fabrics,
-        repeats=wanted.repeats,
-        env=environment(wanted.env),
-        options=given,
-    )
-    planned = plan(request, inventory, work)
+    rendering = rendering_named(form)
+    require_inherits(rendering, request.target)
+    inventory = rendering.inventory(request.target, request.work.needs)
+    planned = plan(request, inventory)
     require_names(planned)
-    click.echo(rendering.render(Job(plan=planned, request=request, inventory=inventory, work=work)), nl=False)
+    source = RenderInput(plan=planned, request=request, inventory=inventory)
+    text = rendering.render(source) if supervised else rendering.readable(source)
+    if printable(text) != text:
+        raise RequestError(
+            "The document would have characters that are no text, such as control characters.",
+            hint="Take them out of what the options and the targets of fabbench.yaml say.",
+        )
+    click.echo(text, nl=False)
 
 
-def _where(place: Mapping[str, Any], rendered: _Rendered) -> "Where":
-    """Say what the machines are to be: the options, and nothing that is found out."""
-    from fabbench.machines import Where
-
-    given = {name: value for name, value in place.items() if value not in {None, (), False}}
-    of_all = {name: given.pop(name) for name in _OF_ALL if name in given}
-    of_all["hosts"] = named_hosts(of_all.get("hosts", ()))
-    settings = {name: value for name, value in given.items() if name not in _OF_RUNS}
-    if rendered.run_id:
-        settings["run_id"] = rendered.run_id
-    return Where(target=rendered.form, launcher=rendered.form, settings=settings, **of_all)
+def _of_runs(parameter: click.Parameter) -> click.Parameter:
+    """Hide an option that has a meaning only where something is run; short forms of fabrics have one."""
+    if isinstance(parameter, click.Option) and parameter.expose_value:
+        parameter.hidden = True
+    return parameter
 
 
-def _rendering(run: click.Command) -> click.Command:
-    """Make the command: what belongs to runs is there with its usual values, and is not shown."""
-    from fabbench.rendering import renderings
-
-    own = (
-        click.Option(
-            ["--as", "as_form"],
-            required=True,
-            type=click.Choice(sorted(renderings())),
-            help="What to print.",
-        ),
-        click.Option(
-            ["--instance-type"],
-            metavar="TYPE",
-            help="The EC2 instance type of all hosts: it says how many GPUs and EFA interfaces they have.",
-        ),
-        click.Option(
-            ["--run-id"],
-            metavar="ID",
-            help="With kubernetes or mpijob: names the objects fabbench-ID. ID is rendered if not given.",
-        ),
-    )
-    shared = {option.name for option in run.params}
-    added = [option for option in own if option.name not in shared]
-    made = _RenderCommand(
-        run.name,
-        callback=run.callback,
-        params=[*added, *(_shown(option) for option in run.params)],
-        help=_first_paragraphs(run.help or ""),
-        short_help=run.short_help,
-    )
-    made.own = tuple(option.name or "" for option in added)
-    return made
+def _refuse_options_of_runs(ctx: click.Context) -> None:
+    """Raise RequestError for an option that has a meaning only where something is run."""
+    for each in ctx.command.params:
+        given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
+        if isinstance(each, click.Option) and each.hidden and given:
+            long = next(flag for flag in each.opts if flag.startswith("--"))
+            raise RequestError(
+                f"{long} belongs to fabbench run: rendering asks no machine.",
+                hint="--instance-type and --nodes say what the machines are.",
+            )
 
 
-def _shown(option: click.Parameter) -> click.Parameter:
-    """Hide an option of runs, or say what it means here."""
-    if not isinstance(option, click.Option) or option.name not in {*_OF_RUNS, *_HELP}:
-        return option
-    changed = copy.copy(option)
-    changed.hidden = option.name not in _HELP
-    changed.help = _HELP.get(option.name or "")
-    return changed
-
-
-def _first_paragraphs(text: str) -> str:
-    """Leave out the examples, which are those of runs."""
-    return text.partition("Example:")[0].rstrip()
+def _target(ctx: click.Context) -> Target:
+    """Return what the hosts are to be: the options, and nothing that is found out."""
+    form, places = ctx.params["as_form"], options_of_formats()
+    target = Target(name=form, launcher=form, options=places[form](), variants=variants_of(ctx))
+    return with_options(target, given_options(ctx, places), places, "--as")

@@ -1,79 +1,301 @@
-"""``fabbench runs``."""
+"""``fabbench runs``: the runs of a store, listed and removed."""
 
-import json
-from collections import Counter
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fabbench.cli import options
+from fabbench.cli.complete import complete_run
+from fabbench.cli.options import AGE
+from fabbench.cli.output import output, require_writable
+from fabbench.cli.verbosity import with_verbosity
+from fabbench.model.errors import Exit, RequestError
 
 if TYPE_CHECKING:
-    from fabbench.store import StoredRun
+    from fabbench.runs.store import StoredRun
 
-_HEADER = ("ID", "BENCHMARK", "ARMS", "WHEN", "OUTCOMES")
+_HEADER = (
+    *("ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN"),
+    "OUTCOMES",
+)
+_OPTIONAL = frozenset({"NAME", "GATE"})
+"""Columns that are left out where all runs have nothing in them."""
+
+_filters = (
+    click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
+    click.option("--on", "target", metavar="TARGET", help="Only runs on this target."),
+    click.option("--name", metavar="NAME", help="Only runs with this name (run --name)."),
+)
 
 
-@click.command(short_help="List past runs.")
+def _filtered(command: Any) -> Any:
+    """Give a command the options that choose runs."""
+    for each in reversed(_filters):
+        command = each(command)
+    return command
+
+
+@output
+@click.group(invoke_without_command=True, short_help="List past runs, or remove them.")
 @options.store
-@options.form(("table", "json"), "How to write it.")
+@_filtered
+@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
 @click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="Only the newest N runs.")
-def command(store: Path, form: str, limit: int | None) -> None:
-    """List past runs, the newest first. `fabbench show ID` prints one."""
-    listed = list(_runs(store, limit))
+@options.form(("table", "json"), "How to write the list.")
+@click.pass_context
+def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    ctx: click.Context,
+    store: Path,
+    benchmark: str | None,
+    target: str | None,
+    name: str | None,
+    since: timedelta | None,
+    limit: int | None,
+    form: str,
+) -> None:
+    """List past runs, the newest first. `fabbench show ID` prints one, `fabbench runs rm` removes some.
+
+    PEAK is the best value of the first configuration.
+
+    Example: fabbench runs --benchmark nccl --since 7d
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    found = _chosen(store, benchmark, target, name)
+    listed = list(islice((run for run in found if since is None or _age(run) <= since), limit))
     if form == "json":
-        documents = [
-            {
-                "id": run.id,
-                "path": str(run.path),
-                "benchmark": run.benchmark,
-                "arms": [arm.label for arm in run.arms],
-                "created": run.created,
-                "outcomes": outcomes(run),
-            }
-            for run in listed
-        ]
-        click.echo(json.dumps({"format": 1, "runs": documents}, indent=1, ensure_ascii=False))
+        _print_json(listed)
         return
     if not listed:
-        click.echo(f"There are no runs in {store}.", err=True)
+        some = any((benchmark, target, name, since))
+        click.echo(f"No run in {store} matches." if some else f"No runs in {store}.", err=True)
         return
-    rows = [
-        (
-            run.id,
-            run.benchmark,
-            ", ".join(arm.label for arm in run.arms),
-            run.created.replace("T", " ").replace("Z", " UTC"),
-            ", ".join(f"{number} {name}" for name, number in outcomes(run).items()),
+    _print_table([_row(run) for run in listed])
+    for run in listed:
+        for sentence in run.damage:
+            click.echo(f"{run.path.name} is damaged: {sentence}", err=True)
+
+
+@with_verbosity
+@command.command("rm", short_help="Remove runs from the store.")
+@click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@options.store
+@_filtered
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
+@click.option("--older-than", type=AGE, metavar="AGE", help="Remove runs older than AGE: 12h, 30d, 8w.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    refs: tuple[str, ...],
+    store: Path,
+    benchmark: str | None,
+    target: str | None,
+    name: str | None,
+    keep: int | None,
+    older_than: timedelta | None,
+    *,
+    yes: bool,
+) -> None:
+    """Remove runs from the store: those named, or those that --keep and --older-than leave.
+
+    With both, a run has to be older, and not among the newest N. A run in progress is kept. What runs have
+    left in a cluster is a matter of `fabbench clean`.
+
+    Example: fabbench runs rm --keep 20 --yes
+    """
+    from fabbench.runs.store import in_progress, open_run, remove_run
+
+    rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
+    if bool(refs) == any(rules):
+        raise RequestError(
+            "Specify the runs to remove, or pass --keep or --older-than.",
+            hint="fabbench runs lists them.",
         )
-        for run in listed
+    if refs:
+        found = list({run.path: run for run in (open_run(ref, store) for ref in refs)}.values())
+    else:
+        if keep is None and older_than is None:
+            raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
+        matching = list(_chosen(store, benchmark, target, name))
+        found = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
+    for run in (run for run in found if in_progress(run.path)):
+        click.echo(f"{run.id} may be in progress, and is kept.", err=True)
+    found = [run for run in found if not in_progress(run.path)]
+    if not found:
+        click.echo("Nothing to remove.", err=True)
+        return
+    for run in found:
+        click.echo(f"{run.id}  {run.benchmark}  {_when(run)}", err=True)
+    if not yes and not _confirmed(len(found)):
+        click.get_current_context().exit(Exit.BAD_ANSWER)
+    for run in found:
+        remove_run(run.path)
+    click.echo(f"Removed {_count(len(found))}.", err=True)
+
+
+@with_verbosity
+@command.command("export", short_help="Write what runs measured as CSV, JSON lines or Parquet.")
+@click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
+@options.store
+@_filtered
+@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+@click.option(
+    "--output", "-o", "target_file", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."
+)
+@options.form(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
+def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    refs: tuple[str, ...],
+    store: Path,
+    benchmark: str | None,
+    target: str | None,
+    name: str | None,
+    since: timedelta | None,
+    target_file: Path | None,
+    form: str,
+) -> None:
+    """Write what runs measured, one row per sample, in base units: all runs, or those named or chosen.
+
+    Samples of executions that are not ok are written too, with their outcome. A damaged run is left out, and
+    the exit status is 3. Parquet needs -o, and pyarrow (fabbench[parquet]).
+
+    Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
+    """
+    from fabbench.runs.export import csv_pieces, json_lines, write_parquet
+    from fabbench.runs.store import open_run
+
+    if refs and any((benchmark, target, name, since)):
+        raise RequestError("Name runs or choose them, not both.", hint="Leave one of them out.")
+    if form == "parquet" and target_file is None:
+        raise RequestError("Parquet is not text.", hint="Add -o FILE.")
+    if target_file is not None:
+        require_writable(target_file, "--output")
+    found = [open_run(ref, store) for ref in refs] or [
+        run for run in _chosen(store, benchmark, target, name) if since is None or _age(run) <= since
     ]
-    widths = [max(map(len, column)) for column in zip(_HEADER, *rows, strict=True)]
-    for row in (_HEADER, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    damaged: list[StoredRun] = []
+    sound = _sound(found, damaged)
+    if form == "parquet" and target_file is not None:
+        write_parquet(sound, target_file)
+    else:
+        pieces = json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == options.RAW_CSV)
+        _write_pieces(pieces, target_file)
+    for run in damaged:
+        click.echo(f"{run.path.name} is damaged, and was left out: {run.damage[0]}", err=True)
+    click.get_current_context().exit(Exit.REFUSED if damaged else Exit.FINE)
 
 
-def outcomes(run: "StoredRun") -> dict[str, int]:
-    """Count the outcomes of a run's executions; what was scheduled and never began is `not begun`."""
-    counts = Counter(str(log.outcome) for trial in run.trials for log in trial.logs)
-    counts.update("not begun" for trial in run.trials if not trial.begun)
-    return dict(counts)
-
-
-def _runs(store: Path, limit: int | None) -> Iterator["StoredRun"]:
-    """Open the runs of a store; one that cannot be read is reported and left out."""
-    from fabbench.errors import FabbenchError
-    from fabbench.store import StoredRun, runs
-
-    for number, path in enumerate(runs(store)):
-        if limit is not None and number >= limit:
-            return
-        try:
-            run = StoredRun(path)
-            outcomes(run)
-        except FabbenchError as error:
-            click.echo(f"{path.name} is left out: {error}", err=True)
+def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator["StoredRun"]:
+    """Yield the runs that are whole; the others are added to `damaged`."""
+    for run in found:
+        if run.damage:
+            damaged.append(run)
         else:
             yield run
+
+
+def _write_pieces(pieces: Iterator[str], target: Path | None) -> None:
+    if target is None:
+        for piece in pieces:
+            sys.stdout.write(piece)
+        return
+    with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        file.writelines(pieces)
+
+
+def _confirmed(number: int) -> bool:
+    asking = sys.stdin is not None and sys.stdin.isatty()
+    if asking and click.confirm(f"Remove {_count(number)}?", err=True):
+        return True
+    click.echo("Nothing was removed." + ("" if asking else " Pass --yes to remove them."), err=True)
+    return False
+
+
+def _count(number: int) -> str:
+    return "1 run" if number == 1 else f"{number} runs"
+
+
+def _chosen(
+    store: Path, benchmark: str | None, target: str | None, name: str | None
+) -> Iterator["StoredRun"]:
+    """Open the runs of a store that match."""
+    from fabbench.runs.store import StoredRun, runs
+
+    for run in map(StoredRun, runs(store)):
+        wanted = ((benchmark, run.benchmark), (target, run.target), (name, run.name))
+        if all(value is None or value == own for value, own in wanted):
+            yield run
+
+
+def _age(run: "StoredRun") -> timedelta:
+    """Return how old a run is, by the time in its name."""
+    created = datetime.strptime(run.path.name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return datetime.now(UTC) - created
+
+
+def _when(run: "StoredRun") -> str:
+    created: str = run.created
+    return created.replace("T", " ").replace("Z", " UTC")
+
+
+def _row(run: "StoredRun") -> tuple[str, ...]:
+    from fabbench.runs.summary import outcomes, summary
+
+    told = summary(run)
+    return (
+        run.id,
+        run.name,
+        run.benchmark,
+        run.target,
+        str(len(run.hosts) or ""),
+        ", ".join(configuration.label for configuration in run.configurations),
+        told.sizes,
+        told.peak,
+        told.gate,
+        _when(run),
+        ", ".join((*(f"{count} {each}" for each, count in outcomes(run).items()), *_damaged(run))),
+    )
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    columns = [
+        column for column in zip(_HEADER, *rows, strict=True) if column[0] not in _OPTIONAL or any(column[1:])
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    for row in zip(*columns, strict=True):
+        cells = (f"{cell or '-':{width}}" for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+
+
+def _print_json(listed: Sequence["StoredRun"]) -> None:
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.summary import outcomes, summary
+
+    documents = []
+    for run in listed:
+        told = summary(run)
+        documents.append(
+            {
+                "id": run.id,
+                "name": run.name,
+                "path": str(run.path),
+                "benchmark": run.benchmark,
+                "target": run.target,
+                "hosts": list(run.hosts),
+                "arms": [configuration.label for configuration in run.configurations],
+                "created": run.created,
+                "sizes": told.sizes,
+                "peak": told.peak,
+                "gate": told.gate,
+                "outcomes": outcomes(run),
+                "damaged": list(run.damage),
+            }
+        )
+    click.echo(to_json({"format": 1, "runs": documents}), nl=False)
+
+
+def _damaged(run: "StoredRun") -> tuple[str, ...]:
+    return ("damaged",) if run.damage else ()

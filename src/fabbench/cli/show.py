@@ -1,34 +1,38 @@
 """``fabbench show``."""
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options
-from fabbench.errors import Exit, MachineError
+from fabbench.cli import options, terminal
+from fabbench.cli.complete import complete_run
+from fabbench.cli.output import output
+from fabbench.model.errors import Exit
+from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
-    from fabbench.counters.around import Around
     from fabbench.report.table import Table
-    from fabbench.store import StoredRun
+    from fabbench.runs.store import StoredRun
 
 
+@output
 @click.command(short_help="Print a past run.")
-@click.argument("run", metavar="RUN", default="last")
+@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
 @options.form(options.COMPARED, "How to write its comparison; json also has the executions.")
-@click.option("--metric", help="What the table compares. Chosen from the benchmark if not given.")
+@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
 def command(run: str, form: str, metric: str | None, store: Path) -> None:
-    """Print a run: what was asked for, each execution and what came of it, and the comparison of its arms.
+    """Print a run: what was asked for, its executions and their outcomes, and its comparison.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`. What is printed is read again from
     the benchmark's own output, also where the run was stopped.
     """
-    from fabbench.store import open_run
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.store import open_run
+    from fabbench.runs.stored_results import nic_tables
 
     stored = open_run(run, store)
     compared = _compared(stored, form, metric)
@@ -38,48 +42,53 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
             "id": stored.id,
             "path": str(stored.path),
             "created": stored.created,
+            "name": stored.name,
+            "command": list(stored.command),
             "request": stored.request,
             "executions": list(_executions(stored)),
+            "damaged": list(stored.damage),
             "comparison": json.loads(compared) if compared else None,
         }
-        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
-    elif form == "csv":
+        click.echo(to_json(document), nl=False)
+    elif form not in {"markdown", "terminal"}:
         click.echo(compared, nl=False)
     else:
         for line in _described(stored):
             click.echo(line)
-        click.echo(f"\n{compared}" if compared else "\nNothing was measured.", nl=not compared)
-        for table in _nics(stored):
-            click.echo(f"\n{_written(table, form)}", nl=False)
-    if not any(trial.logs for trial in stored.trials):
+        terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
+        for table in nic_tables(stored):
+            terminal.write_drawn(f"\n{_written(table, form)}")
+    for sentence in stored.damage:
+        terminal.notify(f"{stored.path.name} is damaged: {sentence}")
+    if stored.damage:
+        raise click.exceptions.Exit(Exit.REFUSED)
+    if not any(execution.logs for execution in stored.executions):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
 
 
 def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
-    """Write the comparison of the arms that were measured; empty if none was."""
-    from fabbench.compare import compare
-    from fabbench.pool import Column
-    from fabbench.report import render
+    """Write the comparison of the configurations that were measured; empty if none was."""
+    from fabbench.report import render_comparison
+    from fabbench.runs.stored_results import stored_columns, stored_comparison
 
-    columns = [
-        Column(label=arm.label, logs=logs, source=f"run {run.id}", variant=run.variant(arm))
-        for arm in run.arms
-        if (logs := run.logs(arm.label))
-    ]
+    columns = stored_columns(run)
     if not columns:
         return ""
-    comparison = compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
-    arms = {column.label: column.logs for column in columns}
-    return render(comparison, form, arms=arms, colour=sys.stdout.isatty())
+    comparison = stored_comparison(columns, metric)
+    configurations = {column.label: column.logs for column in columns}
+    width = terminal.width()
+    return render_comparison(
+        comparison, form, configurations=configurations, colour=width is not None, width=width
+    )
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
-    for trial in run.trials:
+    for execution in run.executions:
         yield {
-            "id": trial.id,
-            "arm": trial.arm,
-            "begun": trial.begun,
-            "finished": trial.finished,
+            "id": execution.id,
+            "arm": execution.configuration,
+            "begun": execution.begun,
+            "finished": execution.finished,
             "logs": [
                 {
                     "outcome": log.outcome,
@@ -88,22 +97,24 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
                     "sizes": len({point.size for point in log.points}),
                     "findings": [f"{finding.severity}: {finding.meaning}" for finding in log.findings],
                 }
-                for log in trial.logs
+                for log in execution.logs
             ],
-            "nics": list(_moved(run, trial.id)),
+            "nics": list(_moved(run, execution.id)),
         }
 
 
 def _described(run: "StoredRun") -> Iterator[str]:
     """Write the request and the executions as lines."""
-    hosts = ", ".join(str(host.get("name")) for host in run.document.get("hosts", ()))
-    yield f"Run {run.id}: {run.benchmark} on {run.request.get('target')} ({hosts}), {run.created}"
-    if image := run.document.get("image"):
-        yield f"Image: {image}"
-    yield f"Arms: {', '.join(map(str, run.arms))}"
+    hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
+    if run.command:
+        yield f"$ {run.command_line}"
+    named = f" {run.name!r}" if run.name else ""
+    yield f"Run {run.id}{named}: {run.benchmark} on {target} ({hosts}), {run.created}"
+    if run.image:
+        yield f"Image: {run.image}"
+    yield f"Configurations: {', '.join(map(str, run.configurations))}"
     yield from (f"Variant {name}: {variant}" for name, variant in run.variants.items())
-    given = run.request.get("options", {}).items()
-    options = [f"{name} {_word(value)}" for name, value in given if value not in (None, "", [])]
+    options = [f"{name} {_word(value)}" for name, value in run.options.items() if value not in (None, "", [])]
     yield f"Options: {', '.join(options) or 'none'}"
     yield f"Directory: {run.path}"
     yield ""
@@ -113,7 +124,7 @@ def _described(run: "StoredRun") -> Iterator[str]:
         told: set[str] = set()  # what the NICs show is in every log of an execution
         for log in execution["logs"]:
             reason = f": {log['reason']}" if log["reason"] else ""
-            yield f"{execution['id']}: {log['outcome']}{reason} ({log['sizes']} sizes)"
+            yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
             yield from (f"  {finding}" for finding in log["findings"] if finding not in told)
             told.update(log["findings"])
 
@@ -123,9 +134,11 @@ def _word(value: Any) -> str:
 
 
 def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
-    """Give what each NIC of the fabric moved in an execution, in base units; null: not known."""
-    counted = _counted(run, execution)
-    for host, traffic in counted.own(counted.traffic()).items() if counted else ():
+    """Yield what each NIC of the fabric moved in an execution, in base units; null: not known."""
+    from fabbench.runs.stored_results import counters_of
+
+    counted = counters_of(run, execution)
+    for host, traffic in counted.of_fabric(counted.traffic()).items() if counted else ():
         for nic in traffic.nics:
             yield {
                 "host": host,
@@ -137,34 +150,10 @@ def _moved(run: "StoredRun", execution: str) -> Iterator[dict[str, Any]]:
             }
 
 
-def _nics(run: "StoredRun") -> "Iterator[Table]":
-    """Lay out what the NICs moved in all executions of each arm; arms without counters have no table."""
-    from dataclasses import replace
-
-    from fabbench.counters.around import total
-    from fabbench.report import nics
-
-    for arm in run.arms:
-        found = [_counted(run, trial.id) for trial in run.trials if trial.arm == arm.label]
-        counted = [one for one in found if one]
-        moved, notes = total(counted)
-        if moved:
-            many = f", {len(counted)} executions" if len(counted) > 1 else ""
-            table = nics.table(moved, title=f"NICs: {arm.label}{many}")
-            yield replace(table, notes=[*table.notes, *notes])
-
-
-def _counted(run: "StoredRun", execution: str) -> "Around | None":
-    """Read the counters of an execution. Damaged ones are a finding of its logs, and none here."""
-    try:
-        return run.counters(execution)
-    except MachineError:
-        return None
-
-
 def _written(table: "Table", form: str) -> str:
-    from fabbench.report import markdown, terminal
+    from fabbench.report.table import to_markdown, to_terminal
 
-    return (
-        terminal.write([table], colour=sys.stdout.isatty()) if form == "terminal" else markdown.write(table)
-    )
+    width = terminal.width()
+    if form == "terminal":
+        return to_terminal([table], colour=width is not None, width=width)
+    return to_markdown(table)

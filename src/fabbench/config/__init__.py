@@ -1,55 +1,18 @@
 """`fabbench.yaml`: where it is, what is in it, and where a run goes."""
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-from fabbench.config.keys import FILE
-from fabbench.config.kinds import Reading, unknown
-from fabbench.config.tree import Entries, Mistakes, Scalar, parse
-from fabbench.errors import MachineError, RequestError
-from fabbench.variants import Variant
+from fabbench.config.sections import Config, read_file
+from fabbench.config.values import Reading, unknown
+from fabbench.config.yaml_tree import Entries, Mistakes, Scalar, parse
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.options import LauncherOptions, Option
 
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
 _LARGEST = 1 << 20
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A place to run, as the file describes it."""
-
-    name: str
-    launcher: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Key → value, typed (`fabbench.config.keys`): `hosts` is a tuple of names, `port` an int, `identity` a
-    Path, `env` a mapping of texts. Keys that the file does not have are not in it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
-    """Defaults of `fabbench run`."""
-
-    repeat: int | None = None
-    fabrics: tuple[str, ...] = ()
-    run: Mapping[str, Mapping[str, str | bool | tuple[str | bool, ...]]] = field(default_factory=dict)
-    """Benchmark → long name of an option → value as typed; a tuple for an option given several times."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """A whole file."""
-
-    path: Path
-    default: str | None = None
-    store: Path | None = None
-    defaults: Defaults = field(default_factory=Defaults)
-    targets: Mapping[str, Target] = field(default_factory=dict)
-    variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
@@ -70,7 +33,7 @@ def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
 
 
 def user_file(environment: Mapping[str, str]) -> Path | None:
-    """Say where the user's own settings would be; None if there is no home.
+    """Return the path of the user's own settings; None if there is no home.
 
     XDG Base Directory Specification: a relative XDG_CONFIG_HOME does not count.
     """
@@ -82,12 +45,15 @@ def user_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def load(
-    path: Path, *, launchers: Collection[str], benchmarks: Mapping[str, Collection[str]] | None = None
+    path: Path,
+    *,
+    launchers: Mapping[str, type[LauncherOptions]],
+    benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read a file. `benchmarks` are those that can be run, with the long names of their options.
+    """Read a file. `launchers` and `benchmarks` are those that there are, with their options.
 
-    Without `benchmarks` the names below `defaults.run` are not checked. Raises MachineError where the file
-    cannot be read, RequestError that names every mistake with its line and column.
+    Without `benchmarks` what is below `defaults.run` is not checked. Raise MachineError where the file cannot
+    be read, RequestError that names every mistake with its line and column.
     """
     try:
         with path.open("rb") as file:
@@ -95,7 +61,7 @@ def load(
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
     if len(data) > _LARGEST:
-        raise RequestError(f"{path} is larger than {_LARGEST} bytes. It is no file of settings.")
+        raise RequestError(f"{path} is larger than {_LARGEST} bytes. It is not a configuration file.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -110,42 +76,27 @@ def read(
     text: str,
     path: Path,
     *,
-    launchers: Collection[str],
-    benchmarks: Mapping[str, Collection[str]] | None = None,
+    launchers: Mapping[str, type[LauncherOptions]],
+    benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read the text of a file that lies at `path`. Raises RequestError as `load` does."""
+    """Read the text of a file that lies at `path`. Raise RequestError as `load` does."""
     mistakes = Mistakes(str(path))
     reading = Reading(
         mistakes=mistakes, folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks
     )
     root = parse(text, mistakes)
-    values = FILE.read(root, "", reading) if root is not None else {}
+    values = read_file(root, reading) if root is not None else {}
     if isinstance(root, Entries) and values.get("default"):
         names = {*values.get("targets", ()), *launchers}
         key, node = root.entries["default"]
         if values["default"] not in names and isinstance(node, Scalar):
             unknown(node, key.text, sorted(names), reading, what="target")
     mistakes.check()
-    targets = {
-        name: Target(
-            name=name,
-            launcher=settings["launcher"],
-            settings={key: value for key, value in settings.items() if key != "launcher"},
-        )
-        for name, settings in values.get("targets", _NOTHING).items()
-    }
-    return Config(
-        path=path,
-        default=values.get("default"),
-        store=values.get("store"),
-        defaults=Defaults(**values.get("defaults", _NOTHING)),
-        targets=targets,
-        variants=values.get("variants", _NOTHING),
-    )
+    return Config(path=path, **values)
 
 
 def _is(path: Path, what: Callable[[Path], bool]) -> bool:
-    """Whether `what` holds; nothing is in a folder that may not be looked into."""
+    """Return whether `what` holds; nothing is in a folder that may not be looked into."""
     with contextlib.suppress(OSError):
         return what(path)
     return False

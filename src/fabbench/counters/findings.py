@@ -3,17 +3,27 @@
 The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's own.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fabbench.counters.amounts import amount, names
-from fabbench.counters.balance import balance
-from fabbench.counters.snapshot import RX, RX_PACKETS, TX, TX_PACKETS, Kind
-from fabbench.counters.traffic import NicTraffic, Traffic, kind_of, of_fabric, others
-from fabbench.fabrics import INTRA_HOST
-from fabbench.model import Finding, Severity
-from fabbench.units import format_decimal
+from fabbench.counters.snapshot import (
+    RX,
+    RX_PACKETS,
+    TX,
+    TX_PACKETS,
+    NicKind,
+    NicTraffic,
+    Traffic,
+    kind_of,
+    of_fabric,
+    others,
+)
+from fabbench.model.fabrics import INTRA_HOST
+from fabbench.model.log import Finding, Severity
+from fabbench.model.messages import LONGEST_QUOTE, listed
+from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 
 FLOOR = 10_000_000
 """Bytes: below this mean of a host's NICs nothing is said of balance; what starts a run up is less."""
@@ -44,17 +54,17 @@ _LOST = frozenset(
 )
 
 _AFFINITY = (
-    "Look which NICs each rank was given (NCCL's topology file, NVSHMEM's NIC mapping). A run on fewer GPUs "
-    "than the host has uses fewer NICs; that is no fault."
+    "Check which NICs each rank was assigned (NCCL's topology file, NVSHMEM's NIC mapping). A run on fewer "
+    "GPUs than the host has uses fewer NICs; this is not a fault."
 )
 _RECEIVER = (
     "The sender also chooses the NIC that receives: look at the senders. NVSHMEM 3.6.5 over EFA does this "
     "with several NICs per PE; NVIDIA/nvshmem pull request 76 changes it. A run on fewer GPUs than the host "
-    "has uses fewer NICs; that is no fault."
+    "has uses fewer NICs; this is not a fault."
 )
 _ELSEWHERE = (
-    "The numbers are not of the network that was asked for, or something else used the NICs. Look at what "
-    "the log says of the network, and at the interfaces named to the benchmark."
+    "The numbers are not of the network that was requested, or something else used the NICs. Check what "
+    "the log shows of the network, and the interfaces passed to the benchmark."
 )
 _SENT_AGAIN = (
     "Packets were lost or sent again. Few beside many packets are usual under load; compare with other hosts."
@@ -62,13 +72,13 @@ _SENT_AGAIN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ExpectedTraffic:
     """What a run was to go over."""
 
     fabric: str
     chosen: Collection[str] = ()
     """Names of NICs; empty: none were named."""
-    expected: int | None = None
+    nics: int | None = None
     """NICs that each host was to use; None: not known, all of the fabric are expected to take part."""
     volume: int | None = None
     """Bytes that each host must have moved at least, both ways; None: not known."""
@@ -83,21 +93,26 @@ class _Shown(NamedTuple):
     line: str
 
 
-def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
+def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[Finding, ...]:
     """Judge what each host moved while rows were measured; each finding is one for all hosts that show it.
 
-    Fabrics inside a host are judged by what RDMA devices moved all the same; of fabrics whose NICs have no
+    Fabrics inside a host are judged by what RDMA devices moved too; of fabrics whose NICs have no
     counters here nothing is said. One host alone reaches itself through the loopback, which is no NIC.
     """
-    kind = kind_of(asked.fabric)
-    if kind is None and asked.fabric not in INTRA_HOST:
+    kind = kind_of(expected.fabric)
+    if kind is None and expected.fabric not in INTRA_HOST:
         return ()
-    own = {host: _own(traffic, asked) for host, traffic in hosts.items()}
+    own = {
+        host: of_fabric(traffic, expected.fabric, chosen=expected.chosen, expected=expected.nics)
+        for host, traffic in hosts.items()
+    }
     across = len(hosts) > 1
-    wrong = [shown for host in hosts if (shown := _wrong(host, hosts[host], own[host], asked, across=across))]
+    wrong = [
+        shown for host in hosts if (shown := _wrong(host, hosts[host], own[host], expected, across=across))
+    ]
     elsewhere = {shown.host for shown in wrong}
-    quiet = [host for host in hosts if host not in elsewhere and (across or kind is not Kind.NETDEV)]
-    idle = [shown for host in quiet if (shown := _idle(host, own[host], asked))]
+    quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
+    idle = [shown for host in quiet if (shown := _idle(host, own[host], expected))]
     found = (
         _one("nic-wrong-network", Severity.ERROR, wrong, _ELSEWHERE),
         _one("nic-idle", Severity.ERROR, idle, _ELSEWHERE),
@@ -108,21 +123,17 @@ def findings(hosts: Mapping[str, Traffic], asked: Asked) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding)
 
 
-def _own(traffic: Traffic, asked: Asked) -> Traffic:
-    return of_fabric(traffic, asked.fabric, chosen=asked.chosen, expected=asked.expected)
-
-
 def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Finding | None:
     """Make one finding of what several hosts show: the first in full, the others by name."""
     if not shown:
         return None
     first, *rest = shown
-    same = f"; the same on {names([other.host for other in rest])}" if rest else ""
+    same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
     return Finding(
         code=code,
         severity=severity,
         meaning=f"{first.host}: {first.sentence}{same}.",
-        line=first.line[:300],
+        line=first.line[:LONGEST_QUOTE],
         advice=advice,
     )
 
@@ -130,25 +141,27 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
 # ---------------------------------------------------------------- where the bytes went
 
 
-def _wrong(host: str, traffic: Traffic, own: Traffic, asked: Asked, *, across: bool) -> _Shown | None:
+def _wrong(
+    host: str, traffic: Traffic, own: Traffic, expected: ExpectedTraffic, *, across: bool
+) -> _Shown | None:
     """Find NICs that were not asked for and moved the bytes, more than ten times what those asked for did."""
-    if (not own.nics and asked.chosen) or any(nic.unreadable for nic in own.nics):
+    if (not own.nics and expected.chosen) or any(nic.unreadable for nic in own.nics):
         return None
     rest = others(traffic, own)
     for fabric in _FABRICS:
-        same = kind_of(fabric) is kind_of(asked.fabric)
-        if (same and not asked.chosen) or (fabric == "tcp" and not across):
+        same = kind_of(fabric) is kind_of(expected.fabric)
+        if (same and not expected.chosen) or (fabric == "tcp" and not across):
             continue
         other = of_fabric(rest, fabric)
         if other.total >= FLOOR * max(1, len(other.nics)) and own.total < LOW * other.total:
-            moved = f"{names([nic.name for nic in other.nics if nic.total])} moved {amount(other.total)}"
-            of_asked = names([nic.name for nic in own.nics]) or asked.fabric
-            sentence = f"{asked.fabric} was asked for and {moved}, {of_asked} {amount(own.total)}"
+            moved = f"{listed([nic.name for nic in other.nics if nic.total])} moved {amount(other.total)}"
+            of_asked = listed([nic.name for nic in own.nics]) or expected.fabric
+            sentence = f"{expected.fabric} was requested and {moved}, {of_asked} {amount(own.total)}"
             return _Shown(host, sentence, _line(traffic.nics))
     return None
 
 
-def _idle(host: str, own: Traffic, asked: Asked) -> _Shown | None:
+def _idle(host: str, own: Traffic, expected: ExpectedTraffic) -> _Shown | None:
     """Find NICs that moved less than a tenth of what they must have; where that is not known, nothing at all.
 
     An interface always moves something, so it needs that volume; nobody but a benchmark uses an RDMA device.
@@ -156,11 +169,11 @@ def _idle(host: str, own: Traffic, asked: Asked) -> _Shown | None:
     """
     if not own.nics or any(nic.unreadable for nic in own.nics):
         return None
-    limit = LOW * asked.volume if asked.volume is not None else 1
-    if own.total >= limit or (asked.volume is None and kind_of(asked.fabric) is Kind.NETDEV):
+    limit = LOW * expected.volume if expected.volume is not None else 1
+    if own.total >= limit or (expected.volume is None and kind_of(expected.fabric) is NicKind.NETDEV):
         return None
-    must = f" of at least {amount(asked.volume)}" if asked.volume is not None else ""
-    sentence = f"the NICs of {asked.fabric} moved {amount(own.total)}{must} while rows were measured"
+    must = f" of at least {amount(expected.volume)}" if expected.volume is not None else ""
+    sentence = f"the NICs of {expected.fabric} moved {amount(own.total)}{must} while rows were measured"
     return _Shown(host, sentence, _line(own.nics))
 
 
@@ -184,7 +197,7 @@ def _counts(traffic: Traffic, way: str) -> dict[str, int]:
 
 
 def _imbalance(counts: Mapping[str, int], way: str) -> str:
-    """Say which NICs stand out, the few above the mean or the few far below it; empty: none does."""
+    """Return which NICs stand out, the few above the mean or the few far below it; empty: none does."""
     found = balance(list(counts.values()))
     if found is None or found.mean < FLOOR:
         return ""
@@ -195,7 +208,7 @@ def _imbalance(counts: Mapping[str, int], way: str) -> str:
     few = high if high and (not low or len(high) <= len(low)) else low
     share = sum(counts[name] for name in few) / found.sum
     return (
-        f"{names(few)} ({len(few)} of {len(counts)} NICs) {'sent' if way == TX else 'received'} "
+        f"{listed(few)} ({len(few)} of {len(counts)} NICs) {'sent' if way == TX else 'received'} "
         f"{format_decimal(100 * share, 1)} % of {amount(found.sum)} "
         f"(max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)})"
     )
@@ -214,7 +227,7 @@ def _errors(own: Mapping[str, Traffic]) -> Finding | None:
                 f"{name} {', '.join(f'{at} +{by}' for at, by in of.items())}" for name, of in grown.items()
             ]
             counted = sorted({at for of in grown.values() for at in of})
-            shown.append(_Shown(host, f"{names(counted)} grew on {names(list(grown))}", "; ".join(lines)))
+            shown.append(_Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines)))
     return _one(
         "nic-errors",
         Severity.WARNING if warning else Severity.NOTE,
@@ -224,8 +237,8 @@ def _errors(own: Mapping[str, Traffic]) -> Finding | None:
 
 
 def _troubles(nic: NicTraffic) -> dict[str, int]:
-    """Give the error counters that grew. Few on a plain interface say nothing: it drops what nobody reads."""
-    if nic.kind is Kind.NETDEV and not _heavy(nic):
+    """Return the error counters that grew. A few on a plain interface mean nothing."""
+    if nic.kind is NicKind.NETDEV and not _heavy(nic):
         return {}
     return {name: by for name, by in nic.moved.items() if by and name in _SERIOUS | _LOST}
 
@@ -240,3 +253,50 @@ def _heavy(nic: NicTraffic) -> bool:
 def _line(nics: Iterable[NicTraffic]) -> str:
     busiest = sorted(nics, key=lambda nic: -nic.total)
     return ", ".join(f"{nic.name} tx {amount(nic.tx)} rx {amount(nic.rx)}" for nic in busiest)
+
+
+# ---------------------------------------------------------------- evenness, and amounts as text
+
+_RATES = [Scale(unit, RATE_UNITS[unit]) for unit in ("TB/s", "GB/s", "MB/s", "KB/s", "B/s")]
+
+
+def rate_scale(largest: float) -> Scale:
+    """Choose how to write bytes per second of which `largest` is the largest: of idle NICs, down to `B/s`."""
+    return next((found for found in _RATES if largest >= found.factor), _RATES[-1])
+
+
+def amount_scale(largest: float) -> Scale:
+    """Choose how to write numbers of bytes of which `largest` is the largest."""
+    found = rate_scale(largest)
+    return Scale(found.unit.removesuffix("/s"), found.factor)
+
+
+def amount(count: float | None) -> str:
+    """Write a number of bytes: 12.1e9 is ``"12.1 GB"``, and ``"-"`` stands for what is not known."""
+    return "-" if count is None else amount_scale(count).quantity(count)
+
+
+def rate(value: float | None) -> str:
+    """Write bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"``, ``"-"``."""
+    return "-" if value is None else rate_scale(value).quantity(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """Of what each of several NICs moved. Perfectly even: `max_over_mean` 1, `cv` 0."""
+
+    max_over_mean: float
+    cv: float
+    """Coefficient of variation: the standard deviation of the whole population divided by the mean."""
+    sum: float
+    mean: float
+
+
+def balance(values: Sequence[float]) -> Balance | None:
+    """Judge values that are not negative. None where nothing is to balance: fewer than two, or all 0."""
+    total = math.fsum(values)
+    if len(values) < 2 or total == 0:
+        return None
+    mean = total / len(values)
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    return Balance(max_over_mean=max(values) / mean, cv=deviation / mean, sum=total, mean=mean)

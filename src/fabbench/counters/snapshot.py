@@ -1,20 +1,24 @@
-"""One look at the counters of a host: the script that takes it, and the values that it gives.
+"""The NIC counters of a host: the script, their values, what moved between two snapshots. Pure.
 
 EFA counters: names as in the kernel's drivers/infiniband/hw/efa/efa_verbs.c. InfiniBand and RoCE: as in the
 kernel's Documentation/ABI/stable/sysfs-class-infiniband, where port data is counted in units of 4 octets.
 """
 
+import re
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
+
+from fabbench.model.patterns import lazy
+from fabbench.model.units import RATE_UNITS
 
 TX, RX = "tx_bytes", "rx_bytes"
 TX_PACKETS, RX_PACKETS = "tx_packets", "rx_packets"
 
 
-class Kind(StrEnum):
+class NicKind(StrEnum):
     """What sort of network device it is, which says where its counters are."""
 
     EFA = "efa"
@@ -29,7 +33,7 @@ class Nic:
 
     name: str
     """As the kernel names it; port 2 of `mlx5_0` is `mlx5_0:2`."""
-    kind: Kind
+    kind: NicKind
     counters: Mapping[str, int]
     """Since the driver was loaded, in base units: `tx_bytes`, `rx_bytes`, `tx_packets`, `rx_packets`, and
     others by the kernel's own names."""
@@ -52,7 +56,7 @@ class Snapshot:
     """Sentences: what the text holds and could not be understood."""
 
 
-class Source(NamedTuple):
+class CounterSource(NamedTuple):
     """Where a counter comes from."""
 
     file: str
@@ -63,24 +67,24 @@ class Source(NamedTuple):
     """What one step of the file means, in bytes or packets."""
 
 
-PORT_COUNTERS: tuple[Source, ...] = (
-    Source("counters/port_xmit_data", TX, 4),
-    Source("counters/port_rcv_data", RX, 4),
-    Source("counters/port_xmit_packets", TX_PACKETS),
-    Source("counters/port_rcv_packets", RX_PACKETS),
-    Source("hw_counters/tx_bytes", TX),
-    Source("hw_counters/rx_bytes", RX),
-    Source("hw_counters/tx_pkts", TX_PACKETS),
-    Source("hw_counters/rx_pkts", RX_PACKETS),
+PORT_COUNTERS: tuple[CounterSource, ...] = (
+    CounterSource("counters/port_xmit_data", TX, 4),
+    CounterSource("counters/port_rcv_data", RX, 4),
+    CounterSource("counters/port_xmit_packets", TX_PACKETS),
+    CounterSource("counters/port_rcv_packets", RX_PACKETS),
+    CounterSource("hw_counters/tx_bytes", TX),
+    CounterSource("hw_counters/rx_bytes", RX),
+    CounterSource("hw_counters/tx_pkts", TX_PACKETS),
+    CounterSource("hw_counters/rx_pkts", RX_PACKETS),
     *(
-        Source(f"counters/{name}", name)
+        CounterSource(f"counters/{name}", name)
         for name in (
             *("symbol_error", "link_downed", "link_error_recovery", "local_link_integrity_errors"),
             *("port_rcv_errors", "port_xmit_discards"),
         )
     ),
     *(
-        Source(f"hw_counters/{name}", name)
+        CounterSource(f"hw_counters/{name}", name)
         for name in (
             *("send_bytes", "recv_bytes", "rdma_write_bytes", "rdma_write_recv_bytes"),
             *("rdma_read_bytes", "rdma_read_resp_bytes", "rdma_read_wr_err", "rdma_write_wr_err", "rx_drops"),
@@ -115,3 +119,306 @@ Ports are read one after another: EFA's driver asks the device for all counters 
 them for 10 ms. Interfaces are read from /proc/net/dev, which is that of the reader's own network namespace
 where /sys may be another's. ROOT is the folder that holds `sys` and `proc`.
 """
+
+
+_PORT = lazy(r"sys/class/infiniband/([^/:]+)/ports/([0-9]{1,9})/([a-z_]+(?:/\w+)?):(.*)", re.ASCII)
+_DEVICE = lazy(r"sys/class/infiniband/([^/:]+)/device/uevent:(.*)")
+_INTERFACE = lazy(r"sys/class/net/([^/:]+)/(operstate|speed|device/uevent):(.*)")
+_STATISTICS = lazy(r"proc/net/dev:\s*([^\s:|]+):(.*)")
+_HEADING = lazy(r"proc/net/dev:.*\|.*\|.*")
+_UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
+_NUMBER = lazy(r"[0-9]{1,20}", re.ASCII)
+_RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
+_MOST_UNREAD = 20
+_SATURATED = 2**32 - 1
+
+
+@dataclass(slots=True)
+class _Read:
+    """What has been read so far."""
+
+    stamps: list[float] = field(default_factory=list)
+    devices: dict[str, dict[str, str]] = field(default_factory=dict)
+    ports: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    interfaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    statistics: dict[str, dict[str, int]] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    def refuse(self, sentence: str) -> None:
+        """Keep what could not be understood, of much of it the beginning."""
+        if len(self.unread) < _MOST_UNREAD:
+            self.unread.append(sentence[:200])
+
+
+def read_snapshot(lines: Iterable[str]) -> Snapshot:
+    """Read what `SNAPSHOT` printed. Never raises; text that breaks off gives what came before."""
+    read = _Read()
+    for line in lines:
+        text = line.rstrip("\r\n")
+        if text and not _take(read, text):
+            read.refuse(f"Not understood: {text}")
+    if len(read.stamps) < 2:
+        read.refuse("The snapshot breaks off.")
+    nics = (*_ports(read), *_interfaces(read))
+    time = sum(read.stamps) / len(read.stamps) if read.stamps else None
+    return Snapshot(time=time, nics=nics, unread=tuple(read.unread))
+
+
+def _take(read: _Read, text: str) -> bool:
+    if match := _PORT.fullmatch(text):
+        device, port, file, value = match.groups()
+        read.ports.setdefault((device, port), {})[file] = value.strip()
+    elif match := _DEVICE.fullmatch(text):
+        _keep_event(read.devices.setdefault(match[1], {}), match[2])
+    elif match := _STATISTICS.fullmatch(text):
+        return _keep_statistics(read, match[1], match[2].split())
+    elif match := _INTERFACE.fullmatch(text):
+        kept = read.interfaces.setdefault(match[1], {})
+        kept[match[2]] = match[3].strip()
+    elif match := _UPTIME.fullmatch(text):
+        read.stamps.append(float(match[1]))
+    else:
+        return _HEADING.fullmatch(text) is not None
+    return True
+
+
+def _keep_event(kept: dict[str, str], text: str) -> None:
+    name, _, value = text.partition("=")
+    kept[name] = value
+
+
+def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
+    """Keep one row of /proc/net/dev: eight numbers received, eight sent, from bytes to drops and on."""
+    numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
+    if not len(numbers) == len(texts) == 16 or max(numbers) >= 2**64:
+        return False
+    names = (RX, RX_PACKETS, "rx_errors", "rx_dropped"), (TX, TX_PACKETS, "tx_errors", "tx_dropped")
+    received, sent = (
+        zip(part, numbers[start:], strict=False) for part, start in zip(names, (0, 8), strict=True)
+    )
+    read.statistics[name] = dict([*received, *sent])
+    return True
+
+
+def _ports(read: _Read) -> Iterator[Nic]:
+    for (device, port), files in read.ports.items():
+        name = device if port == "1" else f"{device}:{port}"
+        kind = _kind(read.devices.get(device, {}), files)
+        if kind is None:
+            layer = files.get("link_layer", "not told")
+            read.refuse(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
+            continue
+        rate = _RATE.fullmatch(files.get("rate", ""))
+        yield Nic(
+            name=name,
+            kind=kind,
+            counters=_counters(read, name, files),
+            link_rate=float(rate[1]) * RATE_UNITS["Gb/s"] if rate else None,
+            up=files["state"].endswith("ACTIVE") if "state" in files else None,
+        )
+
+
+def _kind(event: Mapping[str, str], files: Mapping[str, str]) -> NicKind | None:
+    """Return the kind: EFA by its driver or PCI id, the others by their link layer."""
+    if event.get("DRIVER") == "efa" or event.get("PCI_ID", "").upper().startswith("1D0F:EFA"):
+        return NicKind.EFA
+    return {"InfiniBand": NicKind.IB, "Ethernet": NicKind.ROCE}.get(files.get("link_layer", ""))
+
+
+def _counters(read: _Read, name: str, files: Mapping[str, str]) -> dict[str, int]:
+    counters: dict[str, int] = {}
+    for source in PORT_COUNTERS:
+        text = files.get(source.file)
+        if text is None or source.name in counters:
+            continue
+        value = int(text) if _NUMBER.fullmatch(text) else 2**64
+        if value >= 2**64:
+            read.refuse(f"{name}: {source.file} is not a counter: {text}")
+        elif source.unit == 4 and value == _SATURATED:
+            read.refuse(f"{name}: {source.file} is a 32-bit counter at its maximum.")
+        else:
+            counters[source.name] = value * source.unit
+    return counters
+
+
+def _interfaces(read: _Read) -> Iterator[Nic]:
+    for name, counters in read.statistics.items():
+        files = read.interfaces.get(name, {})
+        if name == "lo":
+            continue
+        speed = files.get("speed", "")
+        megabits = int(speed) if _NUMBER.fullmatch(speed) else 0
+        yield Nic(
+            name=name,
+            kind=NicKind.NETDEV,
+            counters=counters,
+            # Drivers that do not know their speed say -1, 0, or that number without its sign.
+            link_rate=megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None,
+            device="device/uevent" in files,
+            up={"up": True, "down": False}.get(files.get("operstate", "")),
+        )
+
+
+_KINDS: Mapping[str, NicKind] = {
+    "efa": NicKind.EFA,
+    "ib": NicKind.IB,
+    "roce": NicKind.ROCE,
+    "tcp": NicKind.NETDEV,
+    "ofi-tcp": NicKind.NETDEV,
+}
+_FAMILIES: Mapping[str, tuple[str, str]] = {
+    "send/recv": ("send_bytes", "recv_bytes"),
+    "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
+    "rdma-read": ("rdma_read_bytes", "rdma_read_resp_bytes"),
+}
+_GONE = "It was there before, and not after."
+_NEW = "It was not there before."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NicTraffic:
+    """What one NIC moved: by how much each counter grew. What is not known is absent, never 0."""
+
+    name: str
+    kind: NicKind
+    moved: Mapping[str, int]
+    unreadable: str = ""
+    """A sentence, where the counters do not tell what it moved; `moved` is empty then."""
+    link_rate: float | None = None
+    device: bool = True
+    up: bool | None = None
+
+    @property
+    def tx(self) -> int | None:
+        """Bytes sent, with what the protocol adds."""
+        return self.moved.get(TX)
+
+    @property
+    def rx(self) -> int | None:
+        """Bytes received, with what the protocol adds."""
+        return self.moved.get(RX)
+
+    @property
+    def total(self) -> int:
+        """Bytes both ways, as far as known."""
+        return (self.tx or 0) + (self.rx or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """What the NICs of one host moved."""
+
+    seconds: float | None
+    """None: not known, and so there are no rates."""
+    nics: tuple[NicTraffic, ...]
+
+    @property
+    def total(self) -> int:
+        """Bytes both ways of all NICs, as far as known."""
+        return sum(nic.total for nic in self.nics)
+
+    def rate(self, count: float | None) -> float | None:
+        """Bytes per second, of a number of bytes."""
+        return count / self.seconds if count is not None and self.seconds else None
+
+    def families(self) -> dict[str, int]:
+        """Bytes of EFA's families of operations, the largest first; empty where no NIC tells them.
+
+        `rdma-write` with NCCL's RDMA protocol (p5 and later), `send/recv` and `rdma-read` on p4d.
+        """
+        known = {
+            family: [nic.moved[name] for nic in self.nics for name in files if name in nic.moved]
+            for family, files in _FAMILIES.items()
+        }
+        sums = {family: sum(counts) for family, counts in known.items() if counts}
+        return dict(sorted(sums.items(), key=lambda item: -item[1]))
+
+
+def difference(before: Snapshot, after: Snapshot) -> Traffic:
+    """Subtract two snapshots of one host.
+
+    A NIC that is in one of them only, or of which a counter went backwards (its driver was loaded anew, the
+    counter was cleared or came to its end), is listed as unreadable.
+    """
+    seconds = after.time - before.time if after.time is not None and before.time is not None else None
+    restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
+    earlier = {(nic.kind, nic.name): nic for nic in before.nics}
+    later = {(nic.kind, nic.name): nic for nic in after.nics}
+    nics = [_nic(earlier.get(key), nic, restarted) for key, nic in later.items()]
+    nics += [_unreadable(nic, restarted or _GONE) for key, nic in earlier.items() if key not in later]
+    return Traffic(seconds=seconds if seconds and seconds > 0 else None, nics=tuple(nics))
+
+
+def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
+    if before is None or restarted:
+        return _unreadable(after, restarted or _NEW)
+    moved = {
+        name: count - before.counters[name]
+        for name, count in after.counters.items()
+        if name in before.counters
+    }
+    backwards = next((name for name, count in moved.items() if count < 0), None)
+    if backwards:
+        was, now = before.counters[backwards], after.counters[backwards]
+        return _unreadable(after, f"{backwards} went backwards, from {was} to {now}.")
+    if TX not in moved and RX not in moved:
+        return _unreadable(after, "It has no counters of bytes.")
+    return replace(_unreadable(after, ""), moved=moved)
+
+
+def _unreadable(nic: Nic, reason: str) -> NicTraffic:
+    return NicTraffic(
+        name=nic.name,
+        kind=nic.kind,
+        moved={},
+        unreadable=reason,
+        link_rate=nic.link_rate,
+        device=nic.device,
+        up=nic.up,
+    )
+
+
+# ---------------------------------------------------------------- whose traffic it is
+
+
+def kind_of(fabric: str) -> NicKind | None:
+    """Return which NICs carry a fabric; None: none does, or their counters are not read here."""
+    return _KINDS.get(fabric)
+
+
+def of_fabric(
+    traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None
+) -> Traffic:
+    """Keep the NICs of a fabric.
+
+    `chosen` names those that were asked for; libfabric's domains do too (`rdmap16s27-rdm`). Without it they
+    are all ports of the fabric's kind but those that are down, and of plain interfaces the busiest, with
+    those that moved at least half as much. `expected` is how many of them this host was to use, where that
+    is known: only as many are kept, the busiest.
+    """
+    nics = [nic for nic in traffic.nics if nic.kind is _KINDS.get(fabric)]
+    if chosen:
+        wanted = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
+        nics = [nic for nic in nics if nic.name in wanted]
+    elif _KINDS.get(fabric) is NicKind.NETDEV:
+        nics = _busiest_interfaces(nics)
+    else:
+        nics = [nic for nic in nics if nic.up is not False or nic.total]
+    if expected is not None and len(nics) > expected > 0:
+        kept = sorted(nics, key=lambda nic: -nic.total)[:expected]
+        nics = [nic for nic in nics if nic in kept]
+    return replace(traffic, nics=tuple(nics))
+
+
+def _busiest_interfaces(nics: Sequence[NicTraffic]) -> list[NicTraffic]:
+    """Prefer interfaces with a device: bridges and veths count what goes on through one of them once more."""
+    moving = [nic for nic in nics if nic.total]
+    moving = [nic for nic in moving if nic.device] or moving
+    most = max((nic.total for nic in moving), default=0)
+    return [nic for nic in moving if 2 * nic.total >= most]
+
+
+def others(traffic: Traffic, belonging: Traffic) -> Traffic:
+    """Keep the NICs that are not in `belonging`."""
+    names = {(nic.kind, nic.name) for nic in belonging.nics}
+    return replace(traffic, nics=tuple(nic for nic in traffic.nics if (nic.kind, nic.name) not in names))

@@ -1,28 +1,216 @@
 """The probe: a shell script that tells everything of a host in one go, and the reader of its answer.
 
-A launcher sends `probe_argv` to a host, by whatever way it has, and gives the lines that come back to
-`read_probe`. What is not told is not known: nothing here guesses.
+A launcher sends `probe_argv` to a host, over any transport, and gives the lines that come back to
+`read_probe`: interfaces as ``ip`` and /proc/net/route list them, RDMA devices as /sys/class/infiniband
+does, libfabric's domains, and all else. What is not told is not known: nothing here guesses.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
+from ipaddress import AddressValueError, IPv4Address
 
-from fabbench.hosts.answer import Answer
-from fabbench.hosts.found import UNLIMITED, Gpu, Memory, Probe, Program
-from fabbench.hosts.mpi import Mpi, read_version
-from fabbench.hosts.network import default_interface, read_interfaces
-from fabbench.hosts.places import LIBRARY_FOLDERS, PROGRAM_FOLDERS
-from fabbench.hosts.providers import read_fi_info
-from fabbench.hosts.rdma import read_devices
+from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
+from fabbench.hosts.probe_result import (
+    UNLIMITED,
+    Answer,
+    Device,
+    Domain,
+    Gpu,
+    InstalledProgram,
+    Interface,
+    Link,
+    Memory,
+    Probe,
+)
+from fabbench.model.hosts import Mpi, MpiKind
+
+_ADDRESS = re.compile(r"[0-9]+:\s+(\S+)\s+inet ([0-9.]+)(?: peer [0-9.]+)?(?:/([0-9]{1,2}))?(?:\s.*)?")
+_LINK = re.compile(r"[0-9]+: ([^\s@:]+)(?:@\S+)?: <([^>]*)>.*")
+_ROUTE = re.compile(
+    r"(\S+)\s+([0-9A-F]{8})\s+[0-9A-F]{8}\s+([0-9A-F]{1,4})(?:\s+\d+){2}\s+(\d{1,9})\s+([0-9A-F]{8})\s.*"
+)
+_NETDEV = re.compile(r"(\S+) (\S+) (-?[0-9]{1,9}|-) (\S+)")
+_UP, _GATEWAY = 1, 2
+"""Flags of a route."""
+_Route = tuple[str, int, int, int, int]
+"""Interface, destination, mask, flags, metric."""
+
+
+def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
+    """Return every interface, once for each of its addresses."""
+    links = {match[1]: match[2].split(",") for match in map(_LINK.fullmatch, answer.all("link")) if match}
+    netdevs = {match[1]: match for match in map(_NETDEV.fullmatch, answer.all("netdev")) if match}
+    found = []
+    named = set()
+    for name, address, prefix in _addresses(answer):
+        named.add(name)
+        found.append(_interface(name, links, netdevs, address=address, prefix=prefix))
+    rest = [name for name in dict.fromkeys((*links, *netdevs)) if name not in named]
+    return (*found, *(_interface(name, links, netdevs) for name in rest))
+
+
+def default_interface(answer: Answer) -> str:
+    """Name the interface of the default route with the smallest metric; empty: there is none."""
+    routes = (route for route in _routes(answer) if route[1] == route[2] == 0 and route[3] & _UP)
+    return min(routes, key=lambda route: route[4], default=("",))[0]
+
+
+def _interface(
+    name: str,
+    links: Mapping[str, list[str]],
+    netdevs: Mapping[str, re.Match[str]],
+    *,
+    address: str = "",
+    prefix: int | None = None,
+) -> Interface:
+    up: bool | None = None
+    speed, driver = 0, ""
+    if netdev := netdevs.get(name):
+        up = {"up": True, "down": False}.get(netdev[2])
+        speed = int(netdev[3]) if netdev[3] != "-" else 0
+        driver = netdev[4].removeprefix("-")
+    if flags := links.get(name):
+        up = "UP" in flags and "LOWER_UP" in flags
+    speed_gbps = speed / 1000 if speed > 0 else None
+    return Interface(name=name, address=address, prefix=prefix, up=up, speed_gbps=speed_gbps, driver=driver)
+
+
+def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
+    """Yield interface, address, prefix: from ``ip``, else from the addresses alone and the routes."""
+    if answer.ran("address").status == 0:
+        for line in answer.all("address"):
+            match = _ADDRESS.fullmatch(line)
+            if match:
+                yield match[1].partition("@")[0], match[2], int(match[3]) if match[3] else None
+            else:
+                answer.cannot_read("address", line)
+        return
+    for word in answer.first("address.bare").split():
+        try:
+            address = int(IPv4Address(word))
+        except AddressValueError:
+            continue
+        near = [route for route in _routes(answer) if route[2] and address & route[2] == route[1]]
+        best = max((route for route in near if not route[3] & _GATEWAY), key=lambda r: r[2], default=None)
+        if best:
+            yield best[0], word, best[2].bit_count()
+        else:
+            answer.cannot_read("the interface of the address", word)
+
+
+def _routes(answer: Answer) -> Iterator[_Route]:
+    for match in map(_ROUTE.fullmatch, answer.all("route")):
+        if match:
+            target, mask = (int.from_bytes(bytes.fromhex(match[i]), "little") for i in (2, 5))
+            yield match[1], target, mask, int(match[3], 16), int(match[4])
+
+
+_LINE = re.compile(r"(\S+) (\d+) (\w+) ?(.*)")
+_RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
+_STATE = re.compile(r"\d+: (\w+)")
+_IPV4 = "0000:0000:0000:0000:0000:ffff:"
+"""How the GID of an IPv4 address begins."""
+_LAYERS = {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}
+
+
+class _Port:
+    """What the lines say of one port, or of the device itself (port 0)."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+        self.gids: list[tuple[int, str, str]] = []
+
+
+def read_devices(lines: Iterable[str], unread: list[str]) -> Iterator[Device]:
+    """Read the probe's lines ``NAME PORT KEY VALUE``: one device for each port. Adds to `unread`."""
+    devices: dict[str, dict[int, _Port]] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None or not _take(devices.setdefault(match[1], {}), match):
+            unread.append(f"RDMA device: {line}")
+    for name, ports in devices.items():
+        own = ports.pop(0, _Port())
+        for number, port in sorted(ports.items()) or [(1, _Port())]:
+            yield _device(name, number, own.values | port.values, port.gids)
+
+
+def _take(ports: dict[int, _Port], match: re.Match[str]) -> bool:
+    port = ports.setdefault(int(match[2]), _Port())
+    if match[3] != "gid":
+        port.values.setdefault(match[3], match[4].strip())
+        return True
+    index, _, rest = match[4].partition(" ")
+    if not index.isdecimal():
+        return False
+    gid, _, kind = rest.partition(" ")
+    port.gids.append((int(index), gid, kind.strip()))
+    return True
+
+
+def _device(name: str, port: int, values: dict[str, str], gids: list[tuple[int, str, str]]) -> Device:
+    link = _link(name, values.get("driver", ""), values.get("link_layer", ""))
+    rate = _RATE.match(values.get("rate", ""))
+    state = _STATE.match(values.get("state", ""))
+    return Device(
+        name=name,
+        link=link,
+        port=port,
+        driver=values.get("driver", ""),
+        bus=values.get("bus", ""),
+        state=state[1] if state else "",
+        rate_gbps=float(rate[1]) if rate else None,
+        netdev=values.get("netdev", ""),
+        roce_v2_gid=_roce_v2(gids) if link is Link.ROCE else None,
+        p2p=values.get("p2p", ""),
+    )
+
+
+def _link(name: str, driver: str, layer: str) -> Link:
+    """Return what a device is. EFA's link layer reads `Unspecified`, and so may that of others."""
+    if driver == "efa" or (not driver and layer == "Unspecified" and name.startswith("rdmap")):
+        return Link.EFA
+    return _LAYERS.get(layer, Link.UNKNOWN)
+
+
+def _roce_v2(gids: list[tuple[int, str, str]]) -> int | None:
+    """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
+    second = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
+    ranks = ((not gid.startswith(_IPV4), gid.startswith("fe80:"), index) for index, gid in second)
+    return min(ranks, default=(True, True, None))[2]
+
+
+# ---------------------------------------------------------------- what fi_info prints
+
+_FI_INFO = re.compile(r"(provider|\s+(?:fabric|domain|version|type|protocol)): *(.*)")
+_NAMES = {"domain": "name", "type": "endpoint"}
+
+
+def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
+    """Read the blocks of ``fi_info``, each of which begins with ``provider: NAME``; skip other lines."""
+    block: dict[str, str] = {}
+    for line in lines:
+        match = _FI_INFO.fullmatch(line.rstrip())
+        if match is None:
+            continue
+        key, value = match[1].strip(), match[2].strip()
+        if key == "provider":
+            if block:
+                yield Domain(**block)
+            block = {"provider": value} if value else {}
+        elif block:
+            block[_NAMES.get(key, key)] = value.removeprefix("FI_EP_").lower() if key == "type" else value
+    if block:
+        yield Domain(**block)
+
 
 _SCRIPT = "probe.sh"
 _SECTIONS = frozenset(
     {
         *("probe", "date", "uname", "os", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
         *("dmi.board_vendor", "dmi.sys_vendor", "dmi.product_name", "placement.zone", "placement.type"),
-        *("ssh", "address", "address.bare", "link", "route", "netdev", "rdma", "uverbs"),
+        *("identity", "ssh", "address", "address.bare", "link", "route", "netdev", "rdma", "uverbs"),
         *("fi_info", "fi_info.path", "fi_version", "efa.driver", "efa.installer"),
         *("gpu", "gpu.work", "nvidia.driver", "cuda", "library", "program", "tool", "mpi", "python"),
         *("setting", "file", "absent", "own"),
@@ -46,14 +234,14 @@ _LOAD = re.compile(r"[0-9]{1,9}\.[0-9]+")
 
 
 def script() -> str:
-    """Give the text of the probe, for hosts to which it is sent as ``sh -s -- ARGUMENTS``."""
+    """Return the text of the probe, for hosts to which it is sent as ``sh -s -- ARGUMENTS``."""
     return (files("fabbench.hosts") / _SCRIPT).read_text("utf-8")
 
 
 def probe_arguments(
     programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Give the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
+    """Return the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
 
     `wanted` are folders that must be there; what the programs load from them is told.
     """
@@ -66,7 +254,7 @@ def probe_arguments(
 def probe_argv(
     programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Give the command that asks a host everything."""
+    """Return the command that asks a host everything."""
     return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs, wanted))
 
 
@@ -94,6 +282,7 @@ def _machine(answer: Answer, probe: Probe) -> Probe:
         probe,
         time_s=float(time[0]) if time else None,
         hostname=name,
+        identity=answer.first("identity"),
         kernel=kernel,
         arch=arch,
         os=answer.first("os").strip("\"'"),
@@ -199,7 +388,7 @@ def _software(answer: Answer, probe: Probe) -> Probe:
         name, _, rest = line.partition("\t")
         path, _, size = rest.partition("\t")
         if path:
-            programs[name] = Program(path=path, size=answer.number(f"size of {name}", size))
+            programs[name] = InstalledProgram(path=path, size=answer.number(f"size of {name}", size))
         else:
             missing.append(name)
     tools = (line.partition("\t") for line in answer.all("tool"))
@@ -216,7 +405,7 @@ def _software(answer: Answer, probe: Probe) -> Probe:
 
 
 def _mpi(answer: Answer, probe: Probe) -> Probe:
-    version = read_version(answer.all("mpi"))
+    version = read_mpi_version(answer.all("mpi"))
     program = probe.programs.get("mpirun")
     mpi = Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
     return replace(probe, mpi=mpi, mpi_said=answer.ran("mpi"))
@@ -225,3 +414,29 @@ def _mpi(answer: Answer, probe: Probe) -> Probe:
 def _settings(answer: Answer, probe: Probe) -> Probe:
     pairs = (line.partition("=") for line in answer.all("setting"))
     return replace(probe, settings={name: value for name, _, value in pairs}, files=tuple(answer.all("file")))
+
+
+# ---------------------------------------------------------------- which MPI an mpirun is
+
+_FIRST_MAJOR_ON_PRRTE = 5
+_OPEN_MPI = re.compile(r"mpi(?:run|exec)\S* \(Open(?: MPI|RTE)\) ((\d+)\.\S+)")
+_INTEL = re.compile(r"Intel\(R\) MPI Library for Linux\* OS,? Version (\d\S*(?: Update \d+)?)")
+_HYDRA = re.compile(r"\s*Version:\s+(\d\S*)")
+
+
+def read_mpi_version(lines: Iterable[str]) -> tuple[MpiKind, str] | None:
+    """Read what ``mpirun --version`` prints: the kind and the version; None: it is none that is known.
+
+    Open MPI says ``mpirun (Open MPI) 4.1.4``, MPICH ``HYDRA build details:`` and a line with its version.
+    """
+    hydra = False
+    for line in lines:
+        if match := _OPEN_MPI.match(line):
+            later = int(match[2]) >= _FIRST_MAJOR_ON_PRRTE
+            return MpiKind.OPEN_MPI_5 if later else MpiKind.OPEN_MPI_4, match[1]
+        if match := _INTEL.match(line):
+            return MpiKind.HYDRA, match[1]
+        hydra = hydra or line.startswith("HYDRA build details")
+        if hydra and (match := _HYDRA.match(line)):
+            return MpiKind.HYDRA, match[1]
+    return None

@@ -1,1 +1,1 @@
-"""Connections to other machines over ssh, as OpenSSH itself would make them."""
+"""Programs on other hosts: an agent there, ssh connections as OpenSSH would make them, sessions."""

@@ -177,20 +177,29 @@ $line+
         { truncate -s "$size" "$keys"; say no-key; }
     ;;
 
-run) # NAME COMMAND…: start a program that lives on without us, and print what it prints
-    name=$1
-    shift
+run) # KIB NAME COMMAND…: start a program that lives on without us, and print what it prints, up to so much
+    kept=$1 name=$2
+    shift 2
     # In a folder that every host has: hydra's ranks start in the one of mpirun.
-    { cd "$folder" && mkdir -p steps && : >"steps/out.$name"; } || say no-room
+    { cd "$folder" && mkdir -p steps && : >"steps/out.$name" && mkfifo "steps/pipe.$name"; } || say no-room
     trap '' HUP
-    setsid "$@" >"steps/out.$name" 2>&1 </dev/null &
+    # The program does not wait for what is not kept. POSIX has ulimit count in units of 512 bytes.
+    setsid sh -c 'trap "" HUP XFSZ; ulimit -f "$1"; cat; exec cat >/dev/null' sh "$((kept * 2))" \
+        <"steps/pipe.$name" >"steps/out.$name" 2>/dev/null &
+    reader=$!
+    setsid "$@" >"steps/pipe.$name" 2>&1 </dev/null &
     program=$!
     cd steps || exit
+    echo "$reader" >"reader.$name"
     echo "$program" >"pid.$name"
-    # Once the program has ended, tail reads the rest, and ends too.
-    tail -n +1 -s 0.05 --pid="$program" -f "out.$name" 2>/dev/null &
+    # Once the program has ended and its output is kept, tail reads the rest, and ends too.
+    tail -n +1 -s 0.05 --pid="$reader" -f "out.$name" 2>/dev/null &
     wait "$program"
     status=$?
+    # What it left behind may hold its output open for ever.
+    tries=0
+    while kill -0 "$reader" 2>/dev/null && [ "$tries" -lt 20 ]; do sleep 0.05; tries=$((tries + 1)); done
+    kill -s TERM -- "-$reader" 2>/dev/null
     echo "$status" >"status.$name"
     wait
     there_was_room
@@ -198,8 +207,8 @@ run) # NAME COMMAND…: start a program that lives on without us, and print what
     ;;
 
 follow) # NAME LINE: print what the program has printed from a line on, and will print
-    { cd "$folder/steps" && program=$(cat "pid.$1"); } || say not-started
-    tail -n "+$2" -s 0.05 --pid="$program" -f "out.$1" 2>/dev/null
+    { cd "$folder/steps" && reader=$(cat "reader.$1"); } || say not-started
+    tail -n "+$2" -s 0.05 --pid="$reader" -f "out.$1" 2>/dev/null
     tries=0
     while [ ! -s "status.$1" ] && [ "$tries" -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
     there_was_room
@@ -221,7 +230,8 @@ listens) # NAME PORT (in hexadecimal digits): wait until the program listens the
     exit 1
     ;;
 
-watch) # IN PREFIX: print the lines of files in a new folder; each line of input looks for new ones, `end` ends
+watch) # IN PREFIX KIB: print the lines of files in a new folder; each line of input looks for new ones, and for
+    # such as are too large; `end` ends
     { mkdir -p "$1" && cd "$1"; } || say no-room
     sleep 100000 &
     guard=$!
@@ -236,6 +246,11 @@ watch) # IN PREFIX: print the lines of files in a new folder; each line of input
             esac
         done
         [ -z "$new" ] || tail -q -n +1 -s 0.05 --pid="$guard" -f $new 2>/dev/null &
+        # shellcheck disable=SC2086 # words
+        for size in $([ -z "$seen" ] || stat -c %s $seen 2>/dev/null); do
+            # A line of its own, wherever tail stands in one of the file's.
+            [ "$size" -le "$(($3 * 1024))" ] || printf '\nfabbench-agent: flooded\n'
+        done
         [ "$word" != end ] || break
     done
     kill "$guard"

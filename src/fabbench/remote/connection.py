@@ -1,7 +1,14 @@
-"""One ssh connection: made as the user's configuration says, the host's key checked, nobody asked."""
+"""One ssh connection: made as the user's configuration says, the host's key checked, nobody asked.
+
+A login shell over there gets the command line. The shell may be any: sh, bash and zsh, but csh and fish too,
+which read quotes, ``!``, backslashes and newlines in their own ways. Within single quotes they agree on all
+other printable characters. So words of those go as they are; any others go in an encoding of harmless
+characters, which a POSIX shell undoes there.
+"""
 
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -9,30 +16,71 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fabbench.errors import MachineError
-from fabbench.remote import carriers
-from fabbench.remote.carriers import DroppedError
-from fabbench.remote.handshake import log_in
-from fabbench.remote.library import paramiko
-from fabbench.remote.pipe import LostError, Pipe, lost
-from fabbench.remote.settings import Settings
-from fabbench.remote.words import command_line
+from fabbench.model.actions import action
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.remote import sockets
+from fabbench.remote.auth import log_in
+from fabbench.remote.channel import LostError, SshStream, lost
+from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.sockets import DroppedError
+from fabbench.remote.ssh_config import SshSettings
 
 if TYPE_CHECKING:
     from paramiko import Channel, Transport
 
-__all__ = ["Connection", "Done", "LostError", "Pipe"]
+_BARE = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
+_QUOTABLE = re.compile(r"[ -~]*")
+_NOT_ALIKE = re.compile(r"['!\\]")
+_HARMLESS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _./:,+=-")
+# tr makes the backslash, the one between [ and ], so that the line needs none.
+_UNDO = """exec sh -c 'eval "$(printf "$(printf %s "{}" | tr "#%@" "[-]")")"'"""
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """Write words for the login shell. The program takes the shell's place.
+
+    Raise RequestError for a word with a NUL character, which no program can get.
+    """
+    if any("\0" in word for word in argv):
+        raise RequestError(
+            f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it."
+        )
+    words = [_word(word) for word in argv]
+    if None not in words:
+        return " ".join(("exec", *(word for word in words if word is not None)))
+    posix = " ".join(("exec", *(_posix(word) for word in argv)))
+    return _UNDO.format("".join(_coded(byte) for byte in posix.encode("utf-8", "surrogateescape")))
+
+
+def _word(word: str) -> str | None:
+    """Write a word so that every shell reads it alike, if there is a way."""
+    if _BARE.fullmatch(word):
+        return word
+    return f"'{word}'" if _QUOTABLE.fullmatch(word) and not _NOT_ALIKE.search(word) else None
+
+
+def _posix(word: str) -> str:
+    quoted = word.replace("'", "'\"'\"'")
+    return f"'{quoted}'"
+
+
+def _coded(byte: int) -> str:
+    return chr(byte) if byte in _HARMLESS else f"%{byte:03o}"
+
+
+__all__ = ["Connection", "Done", "LostError", "SshStream"]
 
 _OPEN_S = 20.0
-_ANSWER_S = 10.0
 _TRIES = 8
-_BACK_OFF_S = 0.15
 _MOST_BACK_OFF_S = 3.0
 _INPUT_POLL_S = 0.01
+LONGEST_ANSWER = 16 << 20
+"""Characters that a program may print which is run to its end: fabbench's own print much less."""
 _PIECE = 1 << 15
+_A_LINE = 60
 _POLL_S = 0.2
 _LINGER_S = 1.0
-_NO_CHANNEL = "sshd's MaxSessions may be in the way (10 programs at once on one connection is its default)."
+_NO_CHANNEL = "sshd's MaxSessions may be too low (default: 10 programs per connection)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +94,32 @@ class Done:
     """The last lines, should there be very many."""
 
 
+class AnswerLines:
+    """The lines of a program that answers a question, and ends."""
+
+    def __init__(self, who: str) -> None:
+        """Take nothing yet. `who` is the machine, for the error."""
+        self.lines: list[str] = []
+        self._who = who
+        self._size = 0
+
+    def take(self, lines: Sequence[str]) -> None:
+        """Take some lines. Raise MachineError where they are more than any answer has."""
+        self.lines += lines
+        # What a line takes in memory besides its text, too.
+        self._size += sum(map(len, lines)) + _A_LINE * len(lines)
+        if self._size > LONGEST_ANSWER:
+            raise MachineError(
+                f"{self._who} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
+                hint="Check what its login shell prints: ssh HOST true should print nothing.",
+            )
+
+
 class Connection:
     """A connection to one host. Its methods may be called from any thread."""
 
     def __init__(
-        self, settings: Settings, *, accept_new: bool = False, via: "Connection | None" = None
+        self, settings: SshSettings, *, accept_new: bool = False, via: "Connection | None" = None
     ) -> None:
         """`via` is the connection to the last of the host's jumps; left out, each gets one of its own.
 
@@ -63,7 +132,7 @@ class Connection:
             via = Connection(settings.jumps[-1], accept_new=accept_new)
         self._via = via
         self._lock = threading.Lock()
-        self._carrier: carriers.Carrier | None = None
+        self._carrier: sockets.Carrier | None = None
         self._transport: Transport | None = None
         self._host_key = ("", "")
         self._closed = threading.Event()
@@ -76,7 +145,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Whether the connection is there, as far as is known."""
+        """Return whether the connection is there, as far as is known."""
         return self._transport is not None and self._transport.is_authenticated()
 
     @property
@@ -87,7 +156,7 @@ class Connection:
     def connect(self) -> None:
         """Connect, unless that is done; anew, where the connection broke or was closed.
 
-        Raises MachineError that says what was seen. Threads that wait for one attempt all get its failure.
+        Raise MachineError that says what was seen. Threads that wait for one attempt all get its failure.
         """
         before = self._attempts
         with self._lock:
@@ -120,18 +189,18 @@ class Connection:
             self.close()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raises LostError, and MachineError when it takes longer than `timeout_s`.
+        """Run a program to its end. Raise LostError, and MachineError when it takes longer than `timeout_s`.
 
-        On both the program may still be running.
+        And where it prints more than fabbench's own programs do. The program may still be running then.
         """
         deadline = time.monotonic() + timeout_s
         pipe = self._open(argv, min(timeout_s, _OPEN_S))
-        out: list[str] = []
+        out = AnswerLines(str(self.settings))
         try:
             self._feed(pipe, stdin, out, deadline, argv)
             ended = math.inf
             while True:
-                out += pipe.read()
+                out.take(pipe.read())
                 if pipe.has_status():
                     ended = min(ended, time.monotonic())
                 # What a program left behind may hold its outputs open for ever.
@@ -141,15 +210,16 @@ class Connection:
                 self._in_time(deadline, argv)
         finally:
             pipe.close()
-        return Done(-1 if pipe.status is None else pipe.status, out, list(pipe.err))
+        return Done(-1 if pipe.status is None else pipe.status, out.lines, list(pipe.err))
 
-    def open(self, argv: Sequence[str]) -> Pipe:
-        """Start a program that runs on. Raises LostError, and MachineError where it cannot be started."""
+    def open(self, argv: Sequence[str]) -> SshStream:
+        """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
         return self._open(argv, _OPEN_S)
 
-    def _open(self, argv: Sequence[str], timeout_s: float) -> Pipe:
+    def _open(self, argv: Sequence[str], timeout_s: float) -> SshStream:
         library = paramiko()
         line = command_line(argv)
+        action(f"ssh {self.settings}", argv)
         transport = self._transport
         if transport is None or not transport.is_active():
             raise lost(self.settings, "it is closed")
@@ -161,7 +231,7 @@ class Connection:
             if self._has_started:
                 return self._another().open(argv)
             raise MachineError(
-                f"{self.settings} starts no program: {error.text}.", hint=_NO_CHANNEL
+                f"{self.settings} does not start programs: {error.text}.", hint=_NO_CHANNEL
             ) from error
         except (library.SSHException, EOFError, OSError) as error:
             # What paramiko says instead to the one of two threads whose refusal the other one was told.
@@ -173,17 +243,17 @@ class Connection:
                 ) from error
             raise lost(self.settings, error) from error
         self._has_started = True
-        return Pipe(channel, self.settings, self.answers)
+        return SshStream(channel, self.settings, self.answers)
 
     def _another(self) -> "Connection":
-        """Give the connection that is used when this one takes no more programs."""
+        """Return the connection that is used when this one takes no more programs."""
         with self._lock:
             if self._next is None:
                 self._next = Connection(self.settings, accept_new=self._accept_new, via=self._via)
         self._next.connect()
         return self._next
 
-    def answers(self, timeout_s: float = _ANSWER_S) -> bool:
+    def answers(self) -> bool:
         """Ask the host's sshd for a sign of life. Where none comes the connection is closed: it is broken."""
         transport = self._transport
         if transport is None or not transport.is_active():
@@ -199,12 +269,13 @@ class Connection:
                 answered.set()
 
         threading.Thread(target=ask, name="fabbench ssh keepalive", daemon=True).start()
-        if not answered.wait(timeout_s):
+        if not answered.wait(self.settings.limits.answer_s):
             self._drop()
         return answered.is_set()
 
     def _connect(self) -> None:
         """Connect, several times if sshd is busy."""
+        action(f"ssh {self.settings}", "connect")
         begun = time.monotonic()
         for attempt in range(_TRIES):
             try:
@@ -217,16 +288,16 @@ class Connection:
             else:
                 return
             # A random time, so that those who were turned away together do not come back together.
-            back_off_s = min(_BACK_OFF_S * 2**attempt, _MOST_BACK_OFF_S)
+            back_off_s = min(self.settings.limits.back_off_s * 2**attempt, _MOST_BACK_OFF_S)
             self._closed.wait(back_off_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
         took = time.monotonic() - begun
         raise MachineError(
-            f"{self.settings} closed the connection before a login, {_TRIES} times in {took:.0f} s: {why}.",
-            hint="Is it sshd that listens there? Of many connections at once it drops some (MaxStartups).",
+            f"{self.settings} closed the connection before login, {_TRIES} times in {took:.0f} s: {why}.",
+            hint="Check that sshd listens there. It drops some of many concurrent connections (MaxStartups).",
         )
 
     @contextmanager
-    def _carried(self) -> Iterator[carriers.Carrier]:
+    def _carried(self) -> Iterator[sockets.Carrier]:
         """Get to the host's sshd. What goes wrong from here on closes everything again."""
         try:
             self._carrier = carrier = self._reach()
@@ -238,7 +309,7 @@ class Connection:
                 self._carrier.close()
             raise
 
-    def _reach(self) -> carriers.Carrier:
+    def _reach(self) -> sockets.Carrier:
         if self._via is not None:
             self._via.hold(self)
             try:
@@ -248,22 +319,22 @@ class Connection:
                     f"{self.settings} is behind a jump host. {error}", hint=error.hint
                 ) from error
             jump = self._via.transport()
-            return carriers.through(jump, self.settings, self._via.settings)
+            return sockets.through(jump, self.settings, self._via.settings)
         if self.settings.proxy_command is not None:
-            return carriers.by_command(self.settings, self.settings.proxy_command)
-        return carriers.over_tcp(self.settings, self._opened)
+            return sockets.by_command(self.settings, self.settings.proxy_command)
+        return sockets.over_tcp(self.settings, self._opened)
 
     def hold(self, user: "Connection") -> None:
         """Note that somebody goes through this jump host."""
         self._users.add(user)
 
     def transport(self) -> "Transport":
-        """Give paramiko's connection. Raises LostError where there is none."""
+        """Return paramiko's connection. Raise LostError where there is none."""
         if self._transport is None:
             raise lost(self.settings, "it is closed")
         return self._transport
 
-    def _opened(self, carrier: carriers.Carrier) -> None:
+    def _opened(self, carrier: sockets.Carrier) -> None:
         self._carrier = carrier
         self._unless_closed()
 
@@ -277,17 +348,19 @@ class Connection:
     def _drop(self) -> None:
         """End the connection from any thread. Who is in the middle of making it closes the socket."""
         if self._carrier is not None:
-            carriers.shut(self._carrier)
+            sockets.shut(self._carrier)
         if self._transport is not None:
             self._transport.close()
 
-    def _feed(self, pipe: Pipe, stdin: bytes, out: list[str], deadline: float, argv: Sequence[str]) -> None:
+    def _feed(
+        self, pipe: SshStream, stdin: bytes, out: "AnswerLines", deadline: float, argv: Sequence[str]
+    ) -> None:
         """Write a program's input while reading what it prints."""
         left = memoryview(stdin)
         while left:
             sent = pipe.send_some(bytes(left[:_PIECE]))
             left = left[sent:]
-            out += pipe.read()
+            out.take(pipe.read())
             if pipe.closed:
                 return
             if not sent:
@@ -298,6 +371,6 @@ class Connection:
     def _in_time(self, deadline: float, argv: Sequence[str]) -> None:
         if time.monotonic() >= deadline:
             raise MachineError(
-                f"{argv[0]} on {self.settings} took too long: it was given up.",
-                hint="The machine may be overloaded, or a file system there hangs.",
+                f"{argv[0]} on {self.settings} timed out.",
+                hint="The machine may be overloaded, or a file system there may hang.",
             )

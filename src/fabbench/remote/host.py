@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.resources import files
+from itertools import chain
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
-from fabbench.errors import MachineError
+from fabbench.execution.session import FORWARDED
+from fabbench.model.errors import MachineError
 from fabbench.remote.connection import Done, LostError
-from fabbench.remote.way import GoneError, Told, Way
-from fabbench.session import FORWARDED
+from fabbench.remote.transport import GoneError, ProcessStream, Transport
 
 _LEASES = 2
 """How many times as long as fabbench waits for a host the host waits for fabbench."""
@@ -27,6 +28,8 @@ _UNANSWERED_S = 15.0
 """After how many seconds without an answer a connection counts as broken, whatever TCP says."""
 _AGAIN_S = 0.5
 _SAID = "fabbench-agent: "
+FLOODED = f"{_SAID}flooded"
+"""What `watch` prints of a file that is too large."""
 _HERE = f"{_SAID}here"
 """The agent's first line; what stands before it a login shell said of itself."""
 # An agent that did not come whole, or cannot start, leaves no folder: nobody would ever remove it.
@@ -34,21 +37,24 @@ _PUT = (
     'umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
+_WORDS = 4
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
+_GONE_S = 10.0
+"""How long it may take to be known that a host is no more."""
 
 T = TypeVar("T")
 
 
 def agent_script() -> str:
-    """Give the text of the agent."""
+    """Return the text of the agent."""
     return SNAPSHOT + (files("fabbench.remote") / "agent.sh").read_text("utf-8")
 
 
 class RemoteHost:
     """One host of a run."""
 
-    def __init__(self, name: str, connection: Way, *, token: str, lost_after_s: float) -> None:
+    def __init__(self, name: str, connection: Transport, *, token: str, lost_after_s: float) -> None:
         self.name = name
         self.connection = connection
         self.token = token
@@ -74,7 +80,7 @@ class RemoteHost:
         """Held while the agent is put there or removed: what is half there could not be removed."""
 
     def start(self) -> None:
-        """Put the agent there, and begin the conversation. Raises MachineError."""
+        """Put the agent there, and begin the conversation. Raise MachineError."""
         with self._working:
             if self._closing.is_set():
                 return
@@ -88,7 +94,7 @@ class RemoteHost:
             if word == "user":
                 self.user = rest
             elif word == "ssh" and rest:
-                self.port = int(rest.split()[3])
+                self.port = self._port_of(rest)
             elif word == "has":
                 self.has |= {rest}
         self._heard = time.monotonic()
@@ -96,27 +102,45 @@ class RemoteHost:
         for work in (self._converse, self._watch):
             threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
 
+    def _port_of(self, connection: str) -> int:
+        """Read the port of sshd from SSH_CONNECTION: `client port server port`. Raise MachineError."""
+        words = connection.split()
+        if len(words) == _WORDS and words[3].isdecimal():
+            return int(words[3])
+        raise MachineError(
+            f"SSH_CONNECTION on {self.name} is {connection!r}, not four words with sshd's port.",
+            hint="Check whether its login shell or /etc/environment sets that variable.",
+        )
+
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Let the agent do something that is soon done. Raises MachineError where it fails."""
+        """Run one mode of the agent to its end. Raise MachineError where it fails."""
         return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
 
-    def open(self, mode: str, *words: str) -> Told:
-        """Let the agent do something that takes its time."""
+    def open(self, mode: str, *words: str) -> ProcessStream:
+        """Start one mode of the agent that takes its time. Raise MachineError where it cannot be started."""
         return self.connection.open(self._agent(mode, *words))
 
     @staticmethod
-    def lines(pipe: Told) -> Iterator[str]:
-        """Give the lines that the agent, or its program, prints as they come. Raises LostError."""
-        lines = pipe.lines()
-        for line in lines:
-            if line.endswith(_HERE):
+    def lines(pipe: ProcessStream) -> Iterator[str]:
+        """Yield the lines that the agent, or its program, prints as they come. Raise LostError."""
+        return chain.from_iterable(RemoteHost.batches(pipe))
+
+    @staticmethod
+    def batches(pipe: ProcessStream) -> Iterator[Sequence[str]]:
+        """Yield the same lines, as many as are there at a time."""
+        batches = pipe.batches()
+        for batch in batches:
+            here = next((number for number, line in enumerate(batch) if line.endswith(_HERE)), None)
+            if here is not None:
+                if rest := batch[here + 1 :]:
+                    yield rest
                 break
-        yield from lines
+        yield from batches
 
     def again(self, work: Callable[[], T]) -> T:
         """Do something, and again whenever the connection broke and is there again.
 
-        Raises MachineError once the host is given up.
+        Raise MachineError once the host is given up.
         """
         while True:
             try:
@@ -125,7 +149,7 @@ class RemoteHost:
                 self.wait()
 
     def wait(self) -> None:
-        """Wait until the host answers again. Raises MachineError once it is given up."""
+        """Wait until the host answers again. Raise MachineError once it is given up."""
         time.sleep(_AGAIN_S)  # the conversation notices a broken connection as soon as everybody else
         while not self._up.wait(_AGAIN_S):
             if self._closing.is_set():
@@ -134,7 +158,7 @@ class RemoteHost:
                 raise self.lost
 
     def clean(self) -> Sequence[str]:
-        """End the conversation and remove everything, once. Gives sentences that say what is left."""
+        """End the conversation and remove everything, once. Return sentences that say what is left."""
         self._closing.set()
         with self._working:
             if self._left is None:
@@ -149,18 +173,33 @@ class RemoteHost:
                 raise self.lost
             if not self._up.is_set():
                 self.connection.connect()
-            try:
-                left = self.run("clean", timeout_s=_CLEANING_S).out
-            except LostError:
-                self.connection.connect()
-                left = self.run("clean", timeout_s=_CLEANING_S).out
+            left = self._cleaned()
         except GoneError as error:
             self.lost = error
             return ()
         except MachineError as error:
-            late = f"What is left there ends and is removed {self.lease_s} s after it last heard of fabbench."
+            late = (
+                f"Anything left there stops and is removed {self.lease_s} s after losing contact with "
+                "fabbench."
+            )
             return (f"{self.name} could not be cleaned up. {error} {late}",)
         return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
+
+    def _cleaned(self) -> Sequence[str]:
+        """Have the agent remove everything, for a while also over new connections.
+
+        Raise GoneError once it is known that the host is no more: of an evicted pod, at first only the
+        container is gone.
+        """
+        deadline = time.monotonic() + _GONE_S
+        while True:
+            try:
+                return self.run("clean", timeout_s=_CLEANING_S).out
+            except LostError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_AGAIN_S)
+                self.connection.connect()
 
     # -- the conversation
 
@@ -203,9 +242,9 @@ class RemoteHost:
             if silent_s > self._lost_after_s:
                 seen = f" {self._why}" if self._why else ""
                 self.lost = MachineError(
-                    f"{self.name} has not answered for {silent_s:.0f} s, and was given up.{seen}",
-                    hint="Is it up, and its network? What is left there ends by itself "
-                    f"{self.lease_s} s after it last heard of fabbench.",
+                    f"No answer from {self.name} for {silent_s:.0f} s; giving up.{seen}",
+                    hint="Check that the host and its network are up. Anything left there stops on its "
+                    f"own {self.lease_s} s after losing contact with fabbench.",
                 )
                 self._up.clear()
                 self.connection.close()
@@ -221,7 +260,7 @@ class RemoteHost:
         return self.marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
 
     def marked(self, words: Sequence[str]) -> tuple[str, ...]:
-        """Give the words that run a program as one of the agent's, which end when the host is cleaned."""
+        """Return the words that run a program as one of the agent's, which end when the host is cleaned."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:
@@ -231,21 +270,21 @@ class RemoteHost:
         return replace(done, out=done.out[first + 1 :])
 
     def failure(self, said: Iterable[str], how: str) -> MachineError:
-        """Say what went wrong with the agent, from what it said on its standard error."""
+        """Return the error of the agent, from what it printed on its standard error."""
         words = " ".join(line.removeprefix(_SAID) for line in [*said][-3:])
         if "no-key" in words:
             return MachineError(
-                f"No key could be added to ~/.ssh/authorized_keys on {self.name}: {words}.",
-                hint="Let mpirun reach the other hosts as it is set up there: --mpi-ssh existing.",
+                f"Cannot add a key to ~/.ssh/authorized_keys on {self.name}: {words}.",
+                hint="Pass --mpi-ssh existing to let mpirun use the ssh setup of the hosts.",
             )
         if "no-room" in words or "No space left" in words:
             return MachineError(
-                f"There is no room in {self.folder} on {self.name}, where the output of programs is kept.",
-                hint=f"Make room in /tmp on {self.name}.",
+                f"No space left in {self.folder} on {self.name}, where program output is kept.",
+                hint=f"Free some space in /tmp on {self.name}.",
             )
-        return MachineError(f"fabbench's agent on {self.name} ended {how}: {words or 'it said nothing'}.")
+        return MachineError(f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}.")
 
     @staticmethod
     def said(lines: Iterable[str]) -> bool:
-        """Whether it was the agent that failed, and not the program that it ran."""
+        """Return whether it was the agent that failed, and not the program that it ran."""
         return any(line.startswith(_SAID) for line in lines)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from fnmatch import translate
 from pathlib import Path
 
-from fabbench.errors import MachineError
-from fabbench.remote.settings import SSH_PORT, Settings
+from fabbench.model.errors import MachineError
+from fabbench.remote.ssh_config import SSH_PORT, SshSettings
 
 _HASHED = "|1|"
 _RSA = ("rsa-sha2-512", "rsa-sha2-256")
@@ -42,22 +42,22 @@ class Known:
     """In base64."""
 
     def concerns(self, name: str) -> bool:
-        """Whether the line is about a host."""
+        """Return whether the line is about a host."""
         if any(pattern.startswith("!") and _matches(pattern[1:], name) for pattern in self.names):
             return False
         return any(_matches(pattern, name) for pattern in self.names)
 
 
-def names_of(settings: Settings) -> tuple[str, ...]:
-    """Give the names under which a host is looked for, the one to write down first."""
+def names_of(settings: SshSettings) -> tuple[str, ...]:
+    """Return the names under which a host is looked for, the one to write down first."""
     if settings.host_key_alias is not None:
         return (settings.host_key_alias.lower(),)
     name = settings.address.lower()
     return (name,) if settings.port == SSH_PORT else (f"[{name}]:{settings.port}", name)
 
 
-def known_kinds(settings: Settings) -> tuple[str, ...]:
-    """Give the algorithms of the keys that are known of a host, so that it is asked for one of those."""
+def known_kinds(settings: SshSettings) -> tuple[str, ...]:
+    """Return the algorithms of the keys that are known of a host, so that it is asked for one of those."""
     kinds = dict.fromkeys(known.kind for known in _about(settings) if not known.marker)
     return tuple(name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,)))
 
@@ -68,8 +68,8 @@ def fingerprint(key: str) -> str:
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
-def check(settings: Settings, kind: str, key: str, *, accept_new: bool) -> None:
-    """Check the key that a host showed. Raises MachineError for one that is revoked, unknown or another.
+def check(settings: SshSettings, kind: str, key: str, *, accept_new: bool) -> None:
+    """Check the key that a host showed. Raise MachineError for one that is revoked, unknown or another.
 
     With `accept_new` the key of a host of which none is known is written into the user's first file.
     """
@@ -78,8 +78,9 @@ def check(settings: Settings, kind: str, key: str, *, accept_new: bool) -> None:
     for known in about:
         if known.marker == "@revoked" and known.key == key:
             raise MachineError(
-                f"{settings} shows the host key {shown}, which {known.file}, line {known.line}, revokes.",
-                hint="Whoever revoked it knows why; do not connect to this host.",
+                f"{settings} presented the host key {shown}, which is revoked in {known.file}, "
+                f"line {known.line}.",
+                hint="Do not connect to this host; ask whoever revoked the key.",
             )
     plain = [known for known in about if not known.marker]
     if any((known.kind, known.key) == (kind, key) for known in plain):
@@ -92,39 +93,40 @@ def check(settings: Settings, kind: str, key: str, *, accept_new: bool) -> None:
     _remember(settings, kind, key)
 
 
-def _changed(settings: Settings, shown: str, exactly: Sequence[Known]) -> MachineError:
+def _changed(settings: SshSettings, shown: str, exactly: Sequence[Known]) -> MachineError:
     kind = shown.partition(" ")[0]
     old = next((known for known in exactly if known.kind == kind), exactly[0])
     return MachineError(
-        f"The host key of {settings} is not the known one: it shows {shown}; {old.file}, line {old.line}, "
+        f"The host key of {settings} has changed: it presented {shown}; {old.file}, line {old.line}, "
         f"has {old.kind} {fingerprint(old.key)}.",
-        hint="Somebody may listen in; or the machine was set up anew. Where you know that it was: "
+        hint="Possible man-in-the-middle attack, or the host was reinstalled. If you know that it was: "
         f"ssh-keygen -R '{names_of(settings)[0]}' -f '{old.file}'",
     )
 
 
-def _unknown(settings: Settings, shown: str, authorities: Sequence[Known]) -> MachineError:
+def _unknown(settings: SshSettings, shown: str, authorities: Sequence[Known]) -> MachineError:
     file = _first_file(settings)
     aside = ""
     if authorities:
         where = f"{authorities[0].file}, line {authorities[0].line}"
         aside = (
-            f" The certificate authority of {where}, does not help: fabbench does not read host certificates."
+            f" The certificate authority of {where}, cannot be used: fabbench does not support "
+            "host certificates."
         )
     port = "" if settings.port == SSH_PORT else f"-p {settings.port} "
     return MachineError(
-        f"{file} does not know {settings}, which shows the host key {shown}.{aside}",
-        hint=f"Connect once by hand and compare the fingerprint (ssh {settings.name}), or take the key "
-        f"unseen: ssh-keyscan {port}{settings.address} >>{file}, or --accept-new-host-keys.",
+        f"{settings} is not in {file}; it presented the host key {shown}.{aside}",
+        hint=f"Connect once by hand and compare the fingerprint (ssh {settings.name}), or accept the "
+        f"key unverified: ssh-keyscan {port}{settings.address} >>{file}, or --accept-new-host-keys.",
     )
 
 
-def _first_file(settings: Settings) -> str:
+def _first_file(settings: SshSettings) -> str:
     return next(iter(settings.known_hosts), str(Path.home() / ".ssh/known_hosts"))
 
 
-def _about(settings: Settings) -> Iterator[Known]:
-    """Give the lines about a host; a key known under its name alone counts for each of its ports."""
+def _about(settings: SshSettings) -> Iterator[Known]:
+    """Yield the lines about a host; a key known under its name alone counts for each of its ports."""
     for file in settings.known_hosts:
         try:
             status = Path(file).stat()
@@ -135,7 +137,7 @@ def _about(settings: Settings) -> Iterator[Known]:
 
 @functools.lru_cache(maxsize=1024)
 def _lines(names: Sequence[str], file: str, *version: int) -> tuple[Known, ...]:
-    """Give the lines of one version of a file that are about a host; hashed names take a while to compare."""
+    """Return the lines of one version of a file that are about a host. Hashed names are slow to compare."""
     return tuple(known for known in _read(file, *version) if any(known.concerns(name) for name in names))
 
 
@@ -185,7 +187,7 @@ def _matches_hash(pattern: str, name: str) -> bool:
         return False
 
 
-def _remember(settings: Settings, kind: str, key: str) -> None:
+def _remember(settings: SshSettings, kind: str, key: str) -> None:
     """Add a key to the user's first file, unless somebody did meanwhile."""
     path = Path(_first_file(settings))
     name = names_of(settings)[0]

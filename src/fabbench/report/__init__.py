@@ -1,40 +1,82 @@
 """Comparisons and tables as text: Markdown, CSV, JSON, a terminal. No writer computes."""
 
-import json
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fabbench.compare import Comparison
-from fabbench.errors import RequestError
-from fabbench.gate import Verdict
-from fabbench.model import Log
-from fabbench.report import delimited, layout, markdown, rails, records, terminal
+from fabbench.model.errors import RequestError
+from fabbench.model.log import Log
+from fabbench.report.json_contract import to_json
+from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
 
-FORMATS = ("markdown", "csv", "json", "terminal")
+if TYPE_CHECKING:
+    from fabbench.analysis.compare import Comparison
+    from fabbench.analysis.gate_results import Verdict
+
+FORMATS = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")
 
 
-def render(  # noqa: PLR0913 - what is written, and how
-    comparison: Comparison,
+def render_comparison(  # noqa: PLR0913 - what is written, and how
+    comparison: "Comparison",
     form: str = "markdown",
     *,
-    verdict: Verdict | None = None,
-    arms: Mapping[str, Sequence[Log]] | None = None,
+    verdict: "Verdict | None" = None,
+    configurations: Mapping[str, Sequence[Log]] | None = None,
     colour: bool = False,
     width: int | None = None,
 ) -> str:
-    """Write a comparison in one of `FORMATS`; `verdict` adds what its gates found.
+    """Write a comparison in one of `FORMATS`, or as `RAW_CSV`; `verdict` adds what its gates found.
 
-    `arms` adds mean and sum of the rails of those arms (label → logs) that have several; not in CSV.
-    `colour` and `width` are for `terminal` alone: neither, and it is plain text. Ends with a newline.
+    `configurations` adds mean and sum of the rails of those configurations (label → logs) that have several;
+    not in CSV. `colour` and `width` are for `terminal` alone: neither, and it is plain text. Ends with a
+    newline.
     """
+    from fabbench.report import comparison_tables  # which parsing logs needs none of
+
     metrics = [metric.name for metric in comparison.metrics]
+    rails, records = _rails(configurations, metrics) if configurations else ([], [])
     if form in {"markdown", "terminal"}:
-        tables = [*layout.tables(comparison, verdict), *rails.tables(arms or {}, metrics)]
+        tables = [
+            *comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"),
+            *rails,
+        ]
         if form == "markdown":
-            return "\n".join(map(markdown.write, tables))
-        return terminal.write(tables, colour=colour, width=width)
-    if form == "csv":
-        return delimited.write_records(records.rows(comparison), records.HEADER)
+            return "\n".join(map(to_markdown, tables))
+        return to_terminal(tables, colour=colour, width=width)
+    if form in {"svg", "openmetrics", "comment"}:
+        return _to_show(comparison, form, verdict, rails)
+    if form in CSV_FORMATS:
+        rows = comparison_tables.comparison_rows(comparison)
+        return records_to_csv(rows, comparison_tables.HEADER, raw=form == RAW_CSV)
     if form == "json":
-        document = {**records.document(comparison, verdict), "rails": rails.records(arms or {}, metrics)}
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
-    raise RequestError(f"There is no format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+        document = {
+            **comparison_tables.comparison_document(comparison, verdict),
+            "rails": records,
+        }
+        return to_json(document)
+    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+
+
+def _to_show(comparison: "Comparison", form: str, verdict: "Verdict | None", rails: Sequence[Table]) -> str:
+    """Write for what shows results: pages, build systems, monitoring."""
+    if form == "svg":
+        from fabbench.report.plots import plots
+        from fabbench.report.svg import to_svg_file
+
+        return to_svg_file(list(plots(comparison)))
+    if form == "openmetrics":
+        from fabbench.report.openmetrics import to_openmetrics
+
+        return to_openmetrics(comparison, verdict)
+    from fabbench.report.comment import to_comment
+
+    return to_comment(comparison, verdict, rails)
+
+
+def _rails(
+    configurations: Mapping[str, Sequence[Log]], metrics: Sequence[str]
+) -> tuple[list[Table], list[dict[str, object]]]:
+    from fabbench.report import nics_table
+
+    return list(nics_table.rail_tables(configurations, metrics)), nics_table.rail_records(
+        configurations, metrics
+    )

@@ -1,23 +1,438 @@
-"""A table made of text: built once, written many ways."""
+"""A table made of text: built once, written as CSV, Markdown, or for a terminal, and never more than text.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+CSV is RFC 4180, but with plain line feeds. A spreadsheet takes a cell that begins with one of ``= + - @`` for
+a formula, and runs it: such a cell gets an apostrophe in front, which spreadsheets take for "this is text".
+Numbers are left alone, and `RAW_CSV` leaves all as it is, for programs.
+
+Markdown is GitHub's, padded so that it can be read as text too. Nothing in a cell, a title or a note becomes
+markup, a link or HTML; only what would be read as such is escaped, so that most text stays as it is.
+
+A terminal obeys nothing of a table but what draws it.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING, Any
+
+from fabbench.model.messages import one_line, printable
+from fabbench.model.patterns import lazy
+from fabbench.report.json_contract import to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
+    from rich.segment import Segment
+    from rich.table import Table as Grid
+    from rich.text import Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
-    `align` has one letter for each column, `l` or `r`; empty means left everywhere. `notes` are sentences
-    for under the table.
+    `align` has one letter per column, `l`, `r` or `d` (a terminal puts decimal points below each other);
+    empty means left everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
     """
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     title: str = ""
+    headline: str = ""
     align: str = ""
     notes: Sequence[str] = ()
+    keys: int = 0
+    """A table too wide for a terminal is split, and every part begins with these columns; 0: it is folded."""
 
     def aligns(self) -> str:
-        """One letter for each column."""
+        """Return one letter per column."""
         return self.align or "l" * len(self.header)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """A table with a name, and the same as plain data for JSON."""
+
+    name: str
+    """Its key in JSON."""
+    table: Table
+    records: Sequence[Mapping[str, object]]
+
+
+# ---------------------------------------------------------------- CSV
+
+RAW_CSV = "raw-csv"
+"""The format without apostrophes, for whatever writes CSV."""
+CSV_FORMATS = ("csv", RAW_CSV)
+
+_FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+"""In full width too, as East Asian spreadsheets have them; a blank may be left out."""
+_NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
+
+
+def to_csv(table: Table, *, raw: bool = False) -> str:
+    """Write a table's header and cells. A title and notes have no place in CSV."""
+    return write_rows(table.header, table.rows, raw=raw)
+
+
+def records_to_csv(
+    records: Iterable[Mapping[str, object]], header: Sequence[str], *, raw: bool = False
+) -> str:
+    """Write mappings; None is an empty cell, and numbers keep every digit."""
+    return write_rows(header, ([_text(record.get(name)) for name in header] for record in records), raw=raw)
+
+
+def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False) -> str:
+    """Write a header and rows of text. A carriage return becomes a line feed: csv would not quote it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    cell = _raw if raw else _cell
+    writer.writerow(list(map(cell, header)))
+    writer.writerows(list(map(cell, row)) for row in rows)
+    return out.getvalue()
+
+
+def row_text(cells: Sequence[str], *, raw: bool = False) -> str:
+    """Write one row without its line feed."""
+    return write_rows(cells, (), raw=raw).removesuffix("\n")
+
+
+def _raw(text: str) -> str:
+    return printable(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _cell(text: str) -> str:
+    formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
+    return _raw(f"'{text}" if formula else text)
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+# ---------------------------------------------------------------- Markdown
+
+_BLOCK = lazy(r"\#{1,6}(?=\s|$)|>|[-+](?=\s|$)|-(?=[\s-]*$)|\d+(?=[.)](?:\s|$))|\[[ xX]\](?=\s)")
+"""What means something at the start of a block: headings, quotes, lists, rules, check boxes."""
+_MARKUP = lazy(
+    r"""
+      \\(?=[!-/:-@\[-`{-~]|$)         # a backslash that would escape something
+    | [`*]
+    | (?<![^\W_])_ | _(?![^\W_])      # within a word it emphasizes nothing
+    | ~(?!/) | (?<=\S)~              # but for folders of users
+    | <(?=[A-Za-z/!?])                # HTML, and links
+    | &(?=\#?\w+;)                    # a character reference
+    | \](?=[(\[:])                    # a link, or its definition
+    | \$(?=.*\$) | (?<=\$)\$          # a formula
+    """,
+    re.VERBOSE,
+)
+
+
+def to_markdown(table: Table) -> str:
+    """Write one table: title, cells, notes. Ends with a newline."""
+    parts = [f"### {_heading(table.title)}\n"] if table.title else []
+    if table.headline:
+        parts.append(f"{_block(table.headline)}\n")
+    if table.header:
+        parts.append(_grid(table))
+    if table.notes:
+        parts.append("\n".join(f"- {_block(note)}" for note in table.notes) + "\n")
+    return "\n".join(parts)
+
+
+def escaped(text: str) -> str:
+    """Return text on one line, as GitHub shows it literally within a line."""
+    return _MARKUP.sub(lambda match: f"\\{match[0]}", one_line(text))
+
+
+def cell(text: str) -> str:
+    r"""Escape a cell: a `|` would end it.
+
+    Behind a backslash `\|` would be read in one way by some and in another by others.
+    """
+    return re.sub(r"(?<!\\)\|", r"\\|", re.sub(r"(?<=\\)\|", "&#124;", escaped(text)))
+
+
+def _block(text: str) -> str:
+    """Escape text that begins a block."""
+    line = escaped(text)
+    match = _BLOCK.match(line)
+    if not match:
+        return line
+    number = match[0] if match[0].isdigit() else ""
+    return f"{number}\\{line[len(number) :]}"
+
+
+def _heading(text: str) -> str:
+    """Escape a heading, which ``#`` at its end would not be part of."""
+    return re.sub(r"#(?=#*$)", r"\\#", escaped(text))
+
+
+def _grid(table: Table) -> str:
+    rows = [[cell(text) for text in row] for row in (table.header, *table.rows)]
+    widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
+    aligns = table.aligns()
+    rule = [
+        "-" * (width + 1) + ("-" if align == "l" else ":")
+        for width, align in zip(widths, aligns, strict=True)
+    ]
+    head, *body = (_row(row, widths, aligns) for row in rows)
+    return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int], aligns: str) -> str:
+    padded = (
+        text.ljust(width) if align == "l" else text.rjust(width)
+        for text, width, align in zip(cells, widths, aligns, strict=True)
+    )
+    return f"| {' | '.join(padded)} |"
+
+
+# ---------------------------------------------------------------- terminals
+
+
+LONG = 1000
+"""Rows from which on a table is not drawn by rich, which takes a millisecond for each."""
+_ROWS_A_PIECE = 512
+
+
+def to_terminal(tables: Iterable[Table], *, colour: bool = False, width: int | None = None) -> str:
+    """Write tables one after another. `colour` asks for it; the variable NO_COLOR still forbids it.
+
+    Without `width` nothing is wrapped or cut. Every character is text: rich's markup in a cell is not read.
+    """
+    return "".join(terminal_pieces(tables, colour=colour, width=width))
+
+
+def terminal_pieces(
+    tables: Iterable[Table], *, colour: bool = False, width: int | None = None
+) -> Iterator[str]:
+    """Write tables as `to_terminal` does, piece by piece. Rows of `LONG` tables are never wrapped."""
+    tables = list(tables)
+    if not colour and width is None and not any(table.keys for table in tables):
+        yield from _plain_pieces(tables)
+        return
+    from rich.text import Text
+
+    out = io.StringIO()
+    written = console(out, colour=colour, width=width or 10_000)
+    apart = True
+    for index, table in enumerate(tables):
+        if index and apart:
+            written.print()
+        # The box for a terminal has a blank line below it.
+        apart = not (colour and table.header and not table.notes)
+        if table.headline:
+            written.print(text_of(table.headline, style="bold"), soft_wrap=width is None)
+            written.print()
+        if table.title:
+            written.print(text_of(table.title, style="bold"), soft_wrap=width is None)
+        if table.header and len(table.rows) > LONG:
+            yield _taken(out)
+            yield from _long_grid(table, colour=colour)
+        elif table.header:
+            for part in fitting(points_aligned(table), written.width):
+                written.print(drawn(part, colour=colour))
+        for note in table.notes:
+            whole = text_of(note, style="dim")
+            lines = whole.wrap(written, width - 2) if width else [whole]
+            marked = text_of("- ", style="dim") + Text("\n  ").join(lines)
+            written.print(marked, soft_wrap=width is None)
+    yield _taken(out)
+
+
+def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
+    """Write tables as rich draws them without colours, and without rich, which takes its time to load."""
+    for index, table in enumerate(tables):
+        above = [*([""] if index else []), *([table.headline, ""] if table.headline else [])]
+        above += [table.title] if table.title else []
+        if above:
+            yield "".join(f"{_plain(line)}\n" for line in above)
+        if table.header:
+            short = len(table.rows) <= LONG
+            yield from _long_grid(points_aligned(table) if short else table, colour=False)
+        if table.notes:
+            yield "".join(f"{_plain(f'- {note}')}\n" for note in table.notes)
+
+
+def _plain(text: str) -> str:
+    return _one_line(text).expandtabs(8).rstrip()
+
+
+def _taken(out: io.StringIO) -> str:
+    """Return what was written until now, and forget it."""
+    text = out.getvalue()
+    out.seek(0)
+    out.truncate()
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+
+
+def drawn(table: Table, *, colour: bool) -> "Grid":
+    """Return the cells of a table for rich."""
+    from rich import box
+    from rich.table import Table as Grid
+
+    grid = Grid(box=box.SIMPLE_HEAD if colour else box.ASCII2, pad_edge=not colour)
+    widths = _widths(table) if table.keys else [None] * len(table.header)
+    for name, align, width in zip(table.header, table.aligns(), widths, strict=True):
+        side: JustifyMethod = "left" if align == "l" else "right"
+        grid.add_column(text_of(name), justify=side, overflow="fold", width=width)
+    for row in table.rows:
+        grid.add_row(*map(text_of, row))
+    return grid
+
+
+_GAP = 3
+"""Between two columns, whatever box is drawn."""
+_HEAD = 14
+"""A header is folded to this, where its cells need no more."""
+_QUANTITY = lazy(r"(-?\d+)(\.\d+)?(\D.*)?")
+
+
+def points_aligned(table: Table) -> Table:
+    """Pad the cells of columns aligned by their decimal points."""
+    aligns = table.aligns()
+    if "d" not in aligns:
+        return table
+    columns = [
+        _padded(column) if align == "d" else column
+        for column, align in zip(zip(*table.rows, strict=True), aligns, strict=False)
+    ]
+    return replace(table, rows=list(zip(*columns, strict=True)))
+
+
+def _padded(cells: Sequence[str]) -> Sequence[str]:
+    """Pad numbers, and what follows them, so that their points meet where cells are right-aligned."""
+    found = [_QUANTITY.fullmatch(cell) for cell in cells]
+    known = [match for match in found if match]
+    fraction = max((len(match[2] or "") for match in known), default=0)
+    unit = max((len(match[3] or "") for match in known), default=0)
+    return [
+        f"{match[1]}{match[2] or '':<{fraction}}{match[3] or '':<{unit}}" if match else cell
+        for match, cell in zip(found, cells, strict=True)
+    ]
+
+
+def fitting(table: Table, width: int) -> Iterator[Table]:
+    """Yield a table in as many parts as it takes to fit into `width`, each with the `keys` columns."""
+    widths = _widths(table) if table.keys else []
+    keys = list(range(table.keys))
+    room = width - sum(widths[: table.keys]) - _GAP * table.keys - 1
+    part: list[int] = []
+    for index in range(table.keys, len(widths)):
+        taken = sum(widths[each] + _GAP for each in [*part, index])
+        if part and taken > room:
+            yield _columns_of(table, [*keys, *part])
+            part = []
+        part.append(index)
+    yield _columns_of(table, [*keys, *part]) if keys else table
+
+
+def _widths(table: Table) -> list[int]:
+    """Return how wide each column is, its header folded where that is wider than its cells."""
+    from rich.cells import cell_len
+
+    found = []
+    for index, name in enumerate(table.header):
+        body = max((cell_len(_one_line(row[index])) for row in table.rows), default=0)
+        found.append(max(body, min(cell_len(_one_line(name)), _HEAD)))
+    return found
+
+
+def _columns_of(table: Table, indices: Sequence[int]) -> Table:
+    return replace(
+        table,
+        header=[table.header[index] for index in indices],
+        rows=[[row[index] for index in indices] for row in table.rows],
+        align="".join(table.aligns()[index] for index in indices),
+    )
+
+
+def _long_grid(table: Table, *, colour: bool) -> Iterator[str]:
+    """Write a grid in the shape of rich's, in blocks. Rows are gone through twice: first for widths."""
+    aligns, widths = table.aligns(), list(map(_cell_width, map(_cell_text, table.header)))
+    for row in table.rows:
+        widths = [max(width, _cell_width(_cell_text(cell))) for width, cell in zip(widths, row, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = []
+        for cell, width, align in zip(map(_cell_text, cells), widths, aligns, strict=True):
+            blank = " " * (width - _cell_width(cell))
+            padded.append(cell + blank if align == "l" else blank + cell)
+        return f" {'   '.join(padded)}".rstrip() if colour else f"| {' | '.join(padded)} |"
+
+    if colour:
+        above, below = "\n", "\n"
+        rule = f" {chr(0x2500) * (sum(widths) + 3 * len(widths) - 3)}"
+    else:
+        rule = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
+        above = below = f"{rule}\n"
+    yield f"{above}{line(table.header)}\n{rule}\n"
+    for start in range(0, len(table.rows), _ROWS_A_PIECE):
+        block = [line(row) for row in table.rows[start : start + _ROWS_A_PIECE]]
+        yield "\n".join(block) + "\n"
+    yield below
+
+
+def _cell_text(text: str) -> str:
+    return _one_line(text).expandtabs(8)
+
+
+def _cell_width(text: str) -> int:
+    """Return the columns of a terminal that a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _one_line(text: str) -> str:
+    return printable(text).replace("\n", " ")
+
+
+def text_of(text: str, *, style: str = "") -> "Text":
+    """Return text for rich, on one line."""
+    from rich.text import Text
+
+    return Text(_one_line(text), style=style)
+
+
+def console(file: IO[str], *, colour: bool | None = None, width: int | None = None) -> "Console":
+    """Return rich's console, of which only styles and the moves of a live view reach a terminal.
+
+    Whatever it is given to print, and by whom, its text is made printable. `colour` None: where `file` is a
+    terminal.
+    """
+    from rich.console import Console
+
+    class TextConsole(Console):
+        def render(
+            self, renderable: "RenderableType", options: "ConsoleOptions | None" = None
+        ) -> "Iterable[Segment]":
+            for segment in super().render(renderable, options):
+                plain = segment.text if segment.control else printable(segment.text)
+                yield segment if plain == segment.text else segment._replace(text=plain)
+
+    settings: dict[str, Any] = {} if width is None else {"width": width}
+    return TextConsole(
+        file=file, force_terminal=colour, highlight=False, emoji=False, markup=False, **settings
+    )
+
+
+# ---------------------------------------------------------------- nodes, instance types
+
+
+def render_overview(
+    overview: Overview, form: str = "table", *, colour: bool = False, width: int | None = None
+) -> str:
+    """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    if form == "json":
+        return to_json({"format": 1, overview.name: overview.records})
+    if form in CSV_FORMATS:
+        return to_csv(overview.table, raw=form == RAW_CSV)
+    if form == "markdown":
+        return to_markdown(overview.table)
+    return to_terminal([overview.table], colour=colour, width=width)

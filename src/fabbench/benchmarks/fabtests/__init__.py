@@ -4,21 +4,67 @@ One printer serves them all (fabtests/common/shared.c). It says nothing of the n
 no closing line.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark
-from fabbench.benchmarks.fabtests.reader import FabtestsReader
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.libfabric import LibfabricBenchmark
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.fabtests.plan import FabtestsWork
+    from fabbench.benchmarks.fabtests.reader import FabtestsReader
 
 
-class Fabtests:
+class Fabtests(LibfabricBenchmark):
     """The benchmark ``fabtests``."""
 
-    name: Final = "fabtests"
-    joins_groups: Final = True
+    name = "fabtests"
+    program_names = r"\bfi_(?:rdm|rma|msg|dgram|ubertest)\w*\b"
+    signatures = (
+        Signature("usec/xfer", r"(?:name +)?bytes +(?:xfers +)?iters +total +time +(?:MB|Gb)/sec +usec/xfer"),
+        Signature("xfer_size", r"(?:- )?\{ xfer_size: \d"),
+        Signature("Total BW", r"Total BW: [\d.]+ ?GB/s"),
+    )
+    first_words = (
+        *("bytes ", "xfer_size", "fi_", "fabtests:", "rovider:"),
+        *(f"{digit}s" for digit in range(10)),
+    )
+    """A row without a header has a time, such as ``0.01s``."""
+    resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
+    """`%.2f` of usec and MB/sec, of Gb/sec until 2016."""
 
-    def reader(self) -> FabtestsReader:
-        """Give a fresh reader."""
+    in_built_image = True
+    summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
+    help = """\
+    Run a program of libfabric's fabtests: a server and a client process per NIC, all at once.
+
+    NIC by NIC of the first host with that of the last one. Below the comparison are the mean and the sum of
+    all NICs. The GPUs' memory is shared out evenly between NICs.
+
+    Options of the program itself go after --, for both sides.
+
+    Example: fabbench run fabtests --on prod --efa --memory cuda
+    """
+
+    @override
+    def reader(self) -> "FabtestsReader":
+        from fabbench.benchmarks.fabtests.reader import FabtestsReader
+
         return FabtestsReader()
 
+    @override
+    def work_type(self) -> "type[FabtestsWork]":
+        from fabbench.benchmarks.fabtests.plan import FabtestsWork
 
-BENCHMARK: Benchmark = Fabtests()
+        return FabtestsWork
+
+    @override
+    def metrics_of(self, case: str) -> Sequence[str]:
+        if case.endswith(("_lat", "pingpong")):
+            return "latency", "bandwidth"
+        return ("bandwidth",) if case.endswith("_bw") else self.default_metrics
+
+
+BENCHMARK = Fabtests()

@@ -1,149 +1,305 @@
 """Reads the fabtests' output: tables, machine readable rows and errors, of both sides of a pair."""
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from fabbench.benchmarks import Shortcut
+from fabbench.benchmarks import Reading
+from fabbench.benchmarks.command_line import CommandLine, Syntax
 from fabbench.benchmarks.fabtests import rows
-from fabbench.benchmarks.fabtests.commands import PROGRAMS, read_arguments, read_command
-from fabbench.benchmarks.fabtests.execution import Execution, Process
-from fabbench.benchmarks.fabtests.rows import Layout
-from fabbench.benchmarks.libfabric.commands import Asked
-from fabbench.benchmarks.libfabric.reading import Executions
-from fabbench.markers import Marker
-from fabbench.model import Line, Point, Record, Stream
+from fabbench.benchmarks.fabtests.rows import FabtestLayout, FabtestRow
+from fabbench.benchmarks.libfabric.facts import Range, exact_count, logged_facts, truncated_size
+from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
+from fabbench.model.compat import override
+from fabbench.model.log import Damaged, Line, Marker, Point, Record, Stream
+from fabbench.model.patterns import lazy
 
+_PROGRAMS = (
+    r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
+    r"|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
+)
+"""A pattern of the programs' names, since 2014. Other fabtests check functions and measure nothing."""
+
+_SYNTAX = Syntax(
+    names=_PROGRAMS,
+    short="B:P:s:a:C:F:O:f:d:p:KD:i:HRe:M:I:QS:mc:t:w:lo:rvkj:W:UT:n:hxu:",
+    long=(
+        *("pin-core=", "timeout=", "debug-assert", "data-progress=", "control-progress=", "max-msg-size="),
+        *("use-fi-more", "threading=", "no-rx-cq-data", "expect-error=", "sync-comp="),
+    ),
+    optional="bE",
+)
+_ARGUMENTS = lazy(rf"(?:--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<rest> .*)")
+_ENDPOINT = lazy(r"fi_(msg|rdm|dgram)_")
 # FT_ERR and FT_PRINTERR, by the folders of the sources; the program's own words where it cannot start.
-_ERROR = re.compile(
+_ERROR = lazy(
     r"\[error\] (?:\d+:)?fabtests:\S+:\d+: .*"
     r"|(?:fi|ft|eq|cq)_\w+(?:\([^()]*\))?\(\): (?:\S*/)?"
     r"(?:common|benchmarks|functional|ubertest|simple|streaming)/\w+\.c:\d+ ?, ret=-?\d+.*"
-    rf"|(?:\S*/)?(?:lt-)?{PROGRAMS}: (?:error while loading|(?:command )?not found|invalid option"
+    rf"|(?:\S*/)?(?:lt-)?{_PROGRAMS}: (?:error while loading|(?:command )?not found|invalid option"
     r"|option requires|unrecognized option|No such file).*"
-    rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAMS}: (?:command not found|not found|No such file).*"
+    rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:command not found|not found|No such file).*"
 )
 # These are too common to begin an execution, and say something inside one.
-_ERROR_INSIDE = re.compile(
+_ERROR_INSIDE = lazy(
     r"Event queue read -?\d+.*|(?:fi|ft)_\w+(?:\(.*\))?:? (?:\S+\.c:\d+ ?, ret=)?-\d+(?: \(.*)?"
     r"|(?:eq|cq|\w+ fi_cq)_readerr.*|\w+(?:\([^()]*\))?\(\): \S+\.c:\d+ ?, ret=-?\d+.*|Usage:\s*"
 )
-_TIMED_OUT = re.compile(r"\d+s timeout expired.*")
-_WRONG = re.compile(r"Data check error .*")
-_BANNER = re.compile(r"\s*[A-Z][\w ]*: \S.*")
-_PROVIDER = re.compile(r"\s*[Pp]rovider: ([a-z][\w;-]*)\s*")
-_MAY_BEGIN = re.compile(r"bytes |xfer_size|fi_|fabtests:|rovider:|\.\d\ds *\d")
+_TIMED_OUT = lazy(r"\d+s timeout expired.*")
+_WRONG = lazy(r"Data check error .*")
+_BANNER = lazy(r"\s*[A-Z][\w ]*: \S.*")
+_PROVIDER = lazy(r"\s*[Pp]rovider: ([a-z][\w;-]*)\s*")
+_MAY_BEGIN = lazy(r"bytes |xfer_size|fi_|fabtests:|rovider:|\.\d\ds *\d")
 
 
-class FabtestsReader:
-    """Reads one stream group; see `fabbench.benchmarks.Reader`."""
+_ONE_WAY = lazy(r"pingpong|_lat")
+"""In names of programs that send to and fro, one message at a time."""
+# The names of 2014 and 2015 say the size again, and nothing else.
+_NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
+
+
+def _read_arguments(text: str) -> CommandLine | None:
+    """Read the argument vector that stands above machine readable rows: ``fi_rdm_bw -m -S 64 :``.
+
+    Until 2014-11 it was ``--- # fi_rdm_bw -m``.
+    """
+    match = _ARGUMENTS.fullmatch(text)
+    if match is None or not (text.startswith("--- # ") or text.rstrip().endswith(" :")):
+        return None
+    return _SYNTAX.read_arguments(match["program"], match["rest"].rstrip().removesuffix(" :").split())
+
+
+def _endpoint_of(command: CommandLine) -> str:
+    """Return the endpoint type that a command uses: most programs have just one, and are named after it."""
+    named = _ENDPOINT.match(command.program)
+    return command.endpoint or (named[1] if named else "")
+
+
+def _transfers(program: str) -> Range:
+    """Return how many transfers of each size one iteration has, at least and at most."""
+    if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program:
+        return Range(1, 1 << 20)
+    return Range(2, 2) if "pingpong" in program else Range(1, 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class FabtestProcess(PairProcess):
+    """A process of a fabtest, and how its table is laid out."""
+
+    layout: FabtestLayout | None = None
+    """None: there is no table, or its rows are machine readable."""
+    exact: bool = False
+    """Whether its table's first row was laid out exactly, so that the others must be."""
+
+
+class FabtestExecution(PairExecution[FabtestProcess]):
+    """One execution of a fabtest while it is being read."""
+
+    mirrored = ("Connection reset by peer", "Connection refused", "Broken pipe")
+
+    def __init__(self, execution: str) -> None:
+        super().__init__(execution, Record(benchmark="fabtests", finished=None))
+
+    @property
+    @override
+    def program(self) -> str:
+        return self.record.case or ""
+
+    @override
+    def begin(self, marker: Marker) -> None:
+        super().begin(marker)
+        self.record.case = self.record.case or marker.facts.get("program")
+
+    @override
+    def set_command(self, process: FabtestProcess, command: CommandLine) -> None:
+        self.record.case = self.record.case or command.program
+        super().set_command(process, command)
+
+    @override
+    def endpoint(self, command: CommandLine) -> str:
+        return _endpoint_of(command)
+
+    # ------------------------------------------------------------ rows
+
+    @override
+    def joined(self, first: str, second: str, process: FabtestProcess) -> str | None:
+        return rows.joined(first, second, process.layout)
+
+    @override
+    def may_be_cut(self, text: str, process: FabtestProcess) -> bool:
+        return rows.may_be_cut(text, process.layout)
+
+    @override
+    def is_damaged(self, text: str, process: FabtestProcess) -> bool:
+        return rows.is_damaged(text, process.layout)
+
+    @override
+    def row_point(self, line: Line, process: FabtestProcess) -> Point | Damaged | None:
+        row = self._whole_row(line, process)
+        if row is None:
+            return None
+        process.rows += 1
+        requested = process.command.iterations if process.command else None
+        times = _transfers(self.program)
+        size = rows.row_size(
+            row,
+            requested=process.command.size if process.command else None,
+            iterations=requested,
+            times=times,
+        )
+        # Options of newer programs send both ways: of all but ping-pongs the number is not sure.
+        either = times if times.low == 2 else Range(1, max(times.high, 2))
+        if not rows.fits(row, size, iterations=requested, times=either):
+            return Damaged(line.number, line.text)
+        if not size.exact:
+            self.record.findings.append(truncated_size(row.size, size.value))
+        self.iterations.add(exact_count(row.iters, requested))
+        twice = rows.fits(row, size, iterations=requested, times=Range(2, 2))
+        one_way = bool(_ONE_WAY.search(self.program)) if self.program else twice
+        values = rows.measured(row, one_way=one_way)
+        labels = self.labels(
+            process,
+            way="one-way" if "pingpong" in self.program else "",
+            name="" if _NO_NAME.fullmatch(row.name) else row.name,
+        )
+        return Point(size.value, labels, tuple(values), tuple(values.values()))
+
+    def _whole_row(self, line: Line, process: FabtestProcess) -> FabtestRow | None:
+        """Read a row of what is open. The rest of a torn row may look like one with a shorter name."""
+        layout = process.layout
+        row = rows.read_row(line.text, layout) if layout else rows.read_machine_row(line.text)
+        if layout and not layout.name:
+            return row
+        exact = row is not None and (not layout or rows.is_exact(row, line.text))
+        if not process.rows:
+            process.exact = exact
+        if row is not None and (exact or not process.exact):
+            return row
+        if rows.is_rest(line.text) and not rows.may_be_cut(line.text, layout):
+            self.record.damaged.append(Damaged(line.number, line.text))
+        return None
+
+    # ------------------------------------------------------------ facts and failures
+
+    @override
+    def info(self, text: str, stream: Stream) -> bool:
+        if text.strip() == "fi_info:" and self.process(stream) is not None:
+            self.begin_info(stream)
+        return super().info(text, stream)
+
+    def library(self, text: str, stream: Stream) -> bool:
+        """Read a line of libfabric's own log; return whether it was one."""
+        if not text.startswith("libfabric:"):
+            return False
+        wanted = self.step.facts.get("provider", "") if self.step is not None else ""
+        for fact, value in logged_facts(text, wanted):
+            self.report(fact, value, stream)
+        return True
+
+    def time_out(self, text: str, stream: Stream) -> None:
+        """Note that the program waited for as long as it was told to."""
+        self.record.timed_out = self.record.timed_out or self.sentence(text, stream)
+
+
+class FabtestsReader(PairReader[FabtestExecution]):
+    """Reads one stream group."""
+
+    benchmark = "fabtests"
 
     def __init__(self) -> None:
-        self._executions = Executions("fabtests", Execution)
+        super().__init__()
         self._provider = ""
         """What a banner above a table that has not come says."""
 
-    # ------------------------------------------------------------ the protocol
+    @override
+    def new_execution(self, name: str) -> FabtestExecution:
+        return FabtestExecution(name)
 
-    def feed(self, line: Line) -> Sequence[Point | Record] | None:
-        """Read one line; None: it says nothing about a fabtest."""
-        if self._executions.current is None and not _MAY_BEGIN.search(line.text):
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        if self.current is None and not _MAY_BEGIN.search(line.text):
             self._note_banner(line.text)
             return None
-        if not self._read(line):
+        used = self._read(line)
+        if not used:
             self._note_banner(line.text)
-            return self._executions.given() or None
-        return self._executions.given()
+        return self.take_readings() or (() if used else None)
 
-    def shortcut(self, rank: str) -> Shortcut | None:
-        """Give no quick way: a table has a few dozen rows."""
-        del rank
-        return None
-
-    def mark(self, marker: Marker) -> Sequence[Point | Record]:
-        """Begin or end a step. Steps of one trial are one execution."""
-        return self._executions.mark(marker)
-
-    def close(self) -> Sequence[Point | Record]:
-        """End the execution that is open."""
-        self._executions.finish()
+    @override
+    def close(self) -> Sequence[Reading]:
         self._provider = ""
-        return self._executions.given()
+        return super().close()
 
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line; whether it is ours."""
+        """Read one line; return whether it is ours."""
         text, stream = line.text, line.stream
-        execution = self._executions.current
+        execution = self.current
         if execution is not None and (execution.info(text, stream) or execution.library(text, stream)):
             return True
         layout = rows.read_header(text)
         if layout is not None:
             self._table(stream, layout)
         elif _ERROR.fullmatch(text):
-            self._executions.begun().fail(text, stream)
-        elif (asked := read_command(text)) is not None:
-            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
-        elif (asked := read_arguments(text)) is not None:
-            self._arguments(stream, asked)
+            self.open_execution().fail(text, stream)
+        elif (command := _SYNTAX.read(text)) is not None:
+            self.add(FabtestProcess(stream=stream, side=command.side, command=command))
+        elif (command := _read_arguments(text)) is not None:
+            self._arguments(stream, command)
         elif self._begins_without_header(text, stream):
-            self._table(stream, None if "xfer_size" in text else Layout())
+            self._table(stream, None if "xfer_size" in text else FabtestLayout())
             self._inside(line)
         else:
             return self._inside(line)
         return True
 
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
-        """Whether figures begin here: machine readable ones, or a table whose header the log left out."""
-        process = self._executions.current.process(stream) if self._executions.current is not None else None
-        if process is not None and process.table:
+        """Return whether figures begin here: machine-readable ones, or a table without its header."""
+        if self.current is not None and self.current.in_table(stream):
             return False
         if rows.may_be_cut(text, None):
             return True
         # Without a header the newest layout alone can be told: its unit is known by its last column.
-        row = rows.read_row(text, Layout())
+        row = rows.read_row(text, FabtestLayout())
         return row is not None and row.text() == text.strip()
 
     def _inside(self, line: Line) -> bool:
-        """Read what counts only while an execution is open."""
-        execution = self._executions.current
+        """Read what counts only while an execution is open; return whether it is ours."""
+        execution = self.current
         if execution is None:
             return False
-        point = execution.row(line)
-        if point is not None:
-            self._executions.out.append(point)
-        elif _ERROR_INSIDE.fullmatch(line.text):
+        if self.read_row(line):
+            return True
+        if _ERROR_INSIDE.fullmatch(line.text):
             execution.fail(line.text, line.stream)
         elif _TIMED_OUT.fullmatch(line.text):
             execution.time_out(line.text, line.stream)
         elif _WRONG.fullmatch(line.text):
             execution.record.wrong += 1
         else:
-            return execution.hold(line)
+            return execution.keep_torn(line)
         return True
 
-    # ------------------------------------------------------------ executions
-
-    def _table(self, stream: Stream, layout: Layout | None) -> None:
+    def _table(self, stream: Stream, layout: FabtestLayout | None) -> None:
         """Begin figures, and with them a process unless one was waiting for its own."""
-        if self._executions.current is None or not self._executions.current.waiting(stream):
-            self._executions.add(Process(stream=stream, side=stream.side))
-        execution = self._executions.begun()
-        execution.open_table(stream, layout)
+        if self.current is None or not self.current.has_waiting(stream):
+            self.add(FabtestProcess(stream=stream, side=stream.side))
+        execution = self.open_execution()
+        execution.open_table(stream).layout = layout
         if self._provider:
-            execution.tell("provider", self._provider, stream)
+            execution.report("provider", self._provider, stream)
             self._provider = ""
 
-    def _arguments(self, stream: Stream, asked: Asked) -> None:
-        """Take the argument vector above machine readable rows: the process may be known already."""
-        process = self._executions.current.process(stream) if self._executions.current is not None else None
-        if process is None or process.table or (process.asked and process.asked != asked):
-            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
-        elif self._executions.current is not None and process.asked is None:
-            self._executions.current.ask(process, asked)
+    def _arguments(self, stream: Stream, command: CommandLine) -> None:
+        """Read the argument vector above machine readable rows: the process may be known already."""
+        process = self.current.process(stream) if self.current is not None else None
+        if process is None or process.table or (process.command and process.command != command):
+            self.add(FabtestProcess(stream=stream, side=command.side, command=command))
+        elif self.current is not None and process.command is None:
+            self.current.set_command(process, command)
 
     def _note_banner(self, text: str) -> None:
-        """Remember the provider that a banner names, until something else than a banner comes."""
+        """Keep the provider that a banner names, until something else than a banner comes."""
         provider = _PROVIDER.fullmatch(text)
         if provider is not None:
             self._provider = provider[1]

@@ -10,38 +10,44 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from fabbench.benchmarks.libfabric.printed import (
+from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.libfabric.facts import (
     COUNT,
     REAL,
     REAL_CUT,
     SIZE,
     SIZE_CUT,
+    PrintedRow,
     Range,
+    RowPattern,
     Size,
     by_product,
     by_total,
     known_size,
     number,
+    row_pattern,
+    sizes_of,
 )
-from fabbench.units import RATE_UNITS
+from fabbench.model.patterns import lazy
+from fabbench.model.units import RATE_UNITS
 
 _RATES = {"MB/sec": "MB/s", "Gb/sec": "Gb/s"}
 _REAL_MR = r"(?:\d+\.\d{6}|-?inf|-?nan)"
-_HEADER = re.compile(
+_HEADER = lazy(
     r"\s*(?P<name>name\s+)?bytes\s+(?P<xfers>xfers\s+)?iters\s+total\s+time\s+(?P<unit>MB/sec|Gb/sec)\s+usec/xfer"
     r"(?P<rate>\s+Mxfers/sec)?\s*"
 )
 _WHOLE_HEADER = "bytes iters total time MB/sec usec/xfer Mxfers/sec"
-_MACHINE = re.compile(
+_MACHINE = lazy(
     r"\s*(?:- )?\{ xfer_size: (?P<size>\d+), iterations: (?P<iters>\d+), total: (?P<total>\d+), "
     rf"time: (?P<time>{_REAL_MR}), (?P<unit>MB|Gb)/sec: (?P<bandwidth>{_REAL_MR}), "
     rf"usec/xfer: (?P<latency>{_REAL_MR})(?:(?:, )?Mxfers/sec: (?P<rate>{_REAL_MR}))? \}}\s*"
 )
-_REST = re.compile(rf".*\s{REAL}s\s*{REAL}\s*{REAL}(?:\s*{REAL})?\s*|.*usec/xfer: [^{{}}]*\}}\s*")
-_MACHINE_START = re.compile(r"\s*(?:- )?\{ xfer_size:.*")
+_REST = lazy(rf".*\s{REAL}s\s*{REAL}\s*{REAL}(?:\s*{REAL})?\s*|.*usec/xfer: [^{{}}]*\}}\s*")
+_MACHINE_START = lazy(r"\s*(?:- )?\{ xfer_size:.*")
 
 
-class Layout(NamedTuple):
+class FabtestLayout(NamedTuple):
     """Which columns a table has."""
 
     name: bool = False
@@ -50,7 +56,7 @@ class Layout(NamedTuple):
     rate: bool = True
 
 
-class Row(NamedTuple):
+class FabtestRow(NamedTuple):
     """The tokens of one row, as printed."""
 
     size: str
@@ -67,7 +73,7 @@ class Row(NamedTuple):
     """Whether it is machine readable: nothing is cut away."""
 
     def text(self, name_width: int = 50) -> str:
-        """Write a row of a table exactly as the program does."""
+        """Return the row of a table exactly as the program prints it."""
         before = f"{self.name:<{name_width}}" if self.name else ""
         xfers = f"{self.xfers:<8}" if self.xfers else ""
         rate = f"{self.rate:>11}" if self.rate else ""
@@ -77,56 +83,54 @@ class Row(NamedTuple):
         )
 
 
-def read_header(text: str) -> Layout | None:
+def read_header(text: str) -> FabtestLayout | None:
     """Read a table's header; one that is cut must have three columns, and only the newest can be meant."""
     match = _HEADER.fullmatch(text)
     if match is not None:
-        return Layout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"]))
+        return FabtestLayout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"]))
     words = " ".join(text.split())
     unnamed = words.removeprefix("name ")
     if unnamed.count(" ") >= 2 and _WHOLE_HEADER.startswith(unnamed):
-        return Layout(name=unnamed != words)
+        return FabtestLayout(name=unnamed != words)
     return None
 
 
-def read_row(text: str, layout: Layout) -> Row | None:
+def read_row(text: str, layout: FabtestLayout) -> FabtestRow | None:
     """Read a whole row of a table; None for anything else."""
-    match = _patterns(layout)[0].fullmatch(text)
+    match = _pattern(layout).whole.fullmatch(text)
     return _row(match, layout.unit) if match else None
 
 
-def read_machine_row(text: str) -> Row | None:
+def read_machine_row(text: str) -> FabtestRow | None:
     """Read a whole machine readable row; None for anything else."""
     match = _MACHINE.fullmatch(text)
     return _row(match, f"{match['unit']}/sec", machine=True) if match else None
 
 
-def _row(match: re.Match[str], unit: str, *, machine: bool = False) -> Row:
+def _row(match: re.Match[str], unit: str, *, machine: bool = False) -> FabtestRow:
     found = match.groupdict(default="")
-    return Row._make([*(found.get(name, "") for name in Row._fields[:-2]), unit, machine])
+    return FabtestRow._make([*(found.get(name, "") for name in FabtestRow._fields[:-2]), unit, machine])
 
 
-def is_exact(row: Row, text: str) -> bool:
-    """Whether a row of a table is laid out exactly as the program does it."""
+def is_exact(row: FabtestRow, text: str) -> bool:
+    """Return whether a row of a table is laid out exactly as the program does it."""
     return text.strip() in {row.text(), row.text(10)}
 
 
 def is_rest(text: str) -> bool:
-    """Whether this ends as a row does: what is left of one that lost its beginning."""
+    """Return whether this ends as a row does: what is left of one that lost its beginning."""
     return _REST.fullmatch(text) is not None
 
 
-def may_be_cut(text: str, layout: Layout | None) -> bool:
-    """Whether this could be a row with its end missing."""
+def may_be_cut(text: str, layout: FabtestLayout | None) -> bool:
+    """Return whether this could be a row with its end missing."""
     if _MACHINE_START.fullmatch(text):
         return True
-    return (
-        layout is not None and bool(text.strip()) and any(cut.fullmatch(text) for cut in _patterns(layout)[1])
-    )
+    return layout is not None and _pattern(layout).may_be_cut(text)
 
 
-def joined(first: str, second: str, layout: Layout | None) -> str | None:
-    """Put the two pieces of a torn row together; None unless they are plainly of one row.
+def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
+    """Return the row whose two pieces these are; None unless they are plainly of one row.
 
     That is the program's exact layout, and figures that fit each other.
     """
@@ -137,42 +141,70 @@ def joined(first: str, second: str, layout: Layout | None) -> str | None:
     row = read_row(whole, layout) if layout is not None else None
     if row is None or not is_exact(row, whole):
         return None
-    return whole if fits(row, row_size(row, asked=None, iterations=None, times=(1, 2)).value) else None
+    times = Range(1, 2)
+    size = row_size(row, requested=None, iterations=None, times=times)
+    return whole if fits(row, size, iterations=None, times=times) else None
 
 
-def row_size(row: Row, *, asked: int | None, iterations: int | None, times: Range) -> Size:
-    """Say which size a row measured: see `known_size`."""
+def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, times: Range) -> Size:
+    """Return which size a row measured: see `known_size`."""
     if row.machine:
         return Size(int(row.size), exact=True)
-    others = (by_total(row.total, row.iters, asked=iterations, times=times), _product(row))
-    return known_size(row.size, asked=asked, others=others)
+    others = (by_total(row.total, row.iters, requested=iterations, times=times), _product(row))
+    return known_size(row.size, requested=requested, others=others)
 
 
-def fits(row: Row, size: int) -> bool:
-    """Whether rate times usec/xfer is the size again, as far as their rounding tells."""
-    low, high = _product(row)
-    return low * 0.98 <= size <= high * 1.02
+def fits(row: FabtestRow, size: Size, *, iterations: int | None, times: Range) -> bool:
+    """Return whether the figures of a row fit each other, as far as their print tells: see `row_size`."""
+    figures = PrintedRow(row.iters, row.total, row.time, row.bandwidth, row.latency, row.rate)
+    return figures.fits(
+        sizes_of(row.size, size), requested=iterations, times=times, megabytes=_megabytes(row)
+    )
 
 
-def measured(row: Row) -> dict[str, float]:
-    """Give the row's metrics in base units, less those that the print left nothing of."""
+def measured(row: FabtestRow, *, one_way: bool) -> dict[str, float]:
+    """Return the row's metrics in base units, less those that the print left nothing of.
+
+    `one_way`: usec/xfer is half a round trip. Else it is the time of a transfer among many at once.
+    """
     megabytes = row.unit == "MB/sec"
     rate = number(row.bandwidth, "e6" if megabytes else "e9")
     values = {
-        "latency": number(row.latency, "e-6"),
+        "latency" if one_way else "time": number(row.latency, "e-6"),
         "bandwidth": rate if megabytes or rate is None else rate / 8,
         "message_rate": number(row.rate, "e6") if row.rate else None,
     }
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _product(row: Row) -> Range:
-    return by_product(row.bandwidth, row.latency, megabytes=RATE_UNITS[_RATES[row.unit]] / RATE_UNITS["MB/s"])
+def _product(row: FabtestRow) -> Range:
+    return by_product(row.bandwidth, row.latency, megabytes=_megabytes(row))
+
+
+def _megabytes(row: FabtestRow) -> float:
+    return RATE_UNITS[_RATES[row.unit]] / RATE_UNITS["MB/s"]
+
+
+def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
+    """Return whether this is what is left of a row of a table."""
+    return layout is not None and is_damaged_row(text.split(), _cells(layout))
 
 
 @cache
-def _patterns(layout: Layout) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
-    """Give the pattern of a whole row, and those of a row that ends inside each of its columns."""
+def _cells(layout: FabtestLayout) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of a row's cells, in their order."""
+    found = [SIZE, COUNT, SIZE, f"{REAL}s", REAL, REAL]
+    if layout.rate:
+        found.append(REAL)
+    if layout.xfers:
+        found.insert(1, COUNT)
+    if layout.name:
+        found.insert(0, r"\S+")
+    return tuple(map(re.compile, found))
+
+
+@cache
+def _pattern(layout: FabtestLayout) -> RowPattern:
     columns = [
         (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
         (rf"\s+(?P<iters>{COUNT})", rf"\s+(?:{COUNT})?"),
@@ -186,14 +218,8 @@ def _patterns(layout: Layout) -> tuple[re.Pattern[str], tuple[re.Pattern[str], .
         columns.append((rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"))
     if layout.xfers:
         columns.insert(1, (rf"\s+(?P<xfers>{COUNT})", rf"\s+(?:{COUNT})?"))
-    wholes = [whole for whole, _ in columns]
-    cuts = [cut for _, cut in columns]
-    before = ""
-    if layout.name:
-        # A name alone could be any word: a row is known by its size.
-        before, wholes[0], cuts[0] = r"\s*(?P<name>\S+)", rf"\s+(?P<size>{SIZE})", rf"\s+{SIZE_CUT}"
-    unnamed = [re.sub(r"\?P<\w+>", "?:", whole) for whole in (before, *wholes)]
-    return (
-        re.compile(before + "".join(wholes) + r"\s*"),
-        tuple(re.compile("".join(unnamed[: index + 1]) + cut + r"\s*") for index, cut in enumerate(cuts)),
-    )
+    if not layout.name:
+        return row_pattern(columns)
+    # A name alone could be any word: a row is known by its size.
+    columns[0] = (rf"\s+(?P<size>{SIZE})", rf"\s+{SIZE_CUT}")
+    return row_pattern(columns, before=r"\s*(?P<name>\S+)")

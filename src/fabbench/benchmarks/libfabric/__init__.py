@@ -1,1 +1,23 @@
 """What fi_pingpong and the fabtests share: how they print numbers, and what they say of themselves."""
+
+from fabbench.benchmarks import Benchmark
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import providers
+
+
+class LibfabricBenchmark(Benchmark):
+    """One of libfabric's own tools: a process at each end, which shows the provider that it uses."""
+
+    joins_groups = True
+    joins_steps = True
+    between_two = True
+    versions = ("libfabric",)
+
+    @override
+    def transports(self, fabric: str) -> frozenset[str]:
+        if fabric == "p2p":
+            raise RequestError(
+                f"{self.name} has no fabric p2p", hint="p2p is NCCL's; use shm inside one host"
+            )
+        return providers(fabric)

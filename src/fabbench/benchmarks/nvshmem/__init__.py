@@ -4,21 +4,86 @@ One PE prints tables, whose layout, units and even meaning changed with the vers
 say which version it was. Formats, by version: docs/formats.md.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark
-from fabbench.benchmarks.nvshmem.reader import NvshmemReader
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+    from fabbench.benchmarks.nvshmem.reader import NvshmemReader
 
 
-class Nvshmem:
+class Nvshmem(Benchmark):
     """The benchmark ``nvshmem``."""
 
-    name: Final = "nvshmem"
-    joins_groups: Final = False
+    name = "nvshmem"
+    program_names = r"\bshmem_(?:put|get|p|g)_(?:bw|latency)\b"
+    signatures = (
+        Signature("size", r"size ?\(B\) [^:]{0,200}\b(?:latency|BW|algbw) ?\((?:us|GB/s|GB/sec)\)"),
+        Signature("| size", r"\| size \([Bb]ytes\)[ \t]+\|"),
+        Signature("Size", r"Size\(Bytes\)[ \t]+\w.{0,80}\([A-Za-z/]+\)"),
+        Signature("&&&& PERF", r"&&&& PERF"),
+    )
+    first_words = (
+        *("&&&& PERF", "size(B)", "size (B)", "Size(Bytes)", "operand", " with ", "shmem"),
+        *("SHMEM", "device_", "_device", "on_stream", "_bw", "_latency", "ping_pong", "mype:", "min_size:"),
+        *("exactly two", "Runtime options", "Selected provider", "_ping"),
+    )
+    in_built_image = True
+    versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
+    resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})
+    """`%.3f` of GB/s."""
 
-    def reader(self) -> NvshmemReader:
-        """Give a fresh reader."""
+    summary = "NVSHMEM's perftests between GPUs."
+    help = """\
+    Run NVSHMEM's perftests with mpirun: two PEs, or one per GPU in collectives.
+
+    The fabrics are efa, ib, roce, ucx, cxi, verbs, and p2p inside one host: NVSHMEM has no sockets. Its debug
+    lines have to show the transport. Options of the programs themselves go after --.
+
+    Example: fabbench run nvshmem --efa --host node-1 --host node-2 --test alltoall_latency
+
+    Example: fabbench run nvshmem --on local --fabric p2p -e 1G -- --bidir
+    """
+
+    @override
+    def may_begin(self, text: str) -> bool:
+        # Tables in boxes, and titles: one word behind a `#`, or with its unit.
+        return (
+            super().may_begin(text)
+            or text.lstrip()[:1] == "|"
+            or (text.lstrip()[:1] == "#" and len(text.lstrip("# \t").split()) == 1)
+            or ("(GB/s)" in text and text.count("(") == 1)
+        )
+
+    @override
+    def reader(self) -> "NvshmemReader":
+        from fabbench.benchmarks.nvshmem.reader import NvshmemReader
+
         return NvshmemReader()
 
+    @override
+    def work_type(self) -> "type[NvshmemWork]":
+        from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 
-BENCHMARK: Benchmark = Nvshmem()
+        return NvshmemWork
+
+    @override
+    def advice(self, work: "NvshmemWork", fabrics: Sequence[str]) -> Sequence[str]:
+        from fabbench.benchmarks.nvshmem.plan import refuse
+
+        del work
+        refuse(fabrics)
+        return ()
+
+    @override
+    def metrics_of(self, case: str) -> Sequence[str]:
+        if case.startswith("shmem_") and "latency" in case:
+            return "latency", "bandwidth"
+        return ("bandwidth", "busbw") if case.endswith("_bw") else self.default_metrics
+
+
+BENCHMARK = Nvshmem()

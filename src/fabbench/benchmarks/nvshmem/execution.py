@@ -1,217 +1,299 @@
-"""One execution of a perftest while it is read, and the record it comes to."""
+"""Executions, one after another: what was read of each, and its record.
+
+All PEs print their options when they start, one PE prints tables, and what the others print may arrive in the
+midst of them. So what was said since the last row is kept apart until the next row shows whether it was said
+late, or by another execution.
+"""
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from fabbench.benchmarks.nvshmem import findings, jobs, meaning
-from fabbench.benchmarks.nvshmem.layouts import ALL, Eras, Layout, Row
-from fabbench.benchmarks.nvshmem.settings import proven_by, stated
-from fabbench.benchmarks.nvshmem.text import Preface
-from fabbench.model import Damaged, Labels, Point, Record
+from fabbench.benchmarks import Reading
+from fabbench.benchmarks.consistency import out_of_order
+from fabbench.benchmarks.nvshmem.arithmetic import contradictions
+from fabbench.benchmarks.nvshmem.figures import (
+    AMBIGUOUS,
+    BLOCK,
+    TOTAL,
+    ExecutionOutput,
+    bandwidth_unit,
+    base_value,
+    eras_of,
+    figure_findings,
+    gathers,
+    ranks_of,
+    size_meaning,
+    sizes_lost,
+)
+from fabbench.benchmarks.nvshmem.layouts import ALL, Eras, NvshmemLayout, NvshmemRow
+from fabbench.benchmarks.nvshmem.text import (
+    Preface,
+    PrintedOptions,
+    case_of,
+    direction_of,
+    network_evidence,
+    network_facts,
+    way_of,
+)
+from fabbench.model.log import Damaged, Labels, Line, Point, Record
 
 Key = tuple[str | None, int, tuple[tuple[str, str], ...]]
 """What a program prints once: job, size and labels of a row."""
 
 _MOST_TEXTS = 50
+_MOST_DAMAGED = 10_000
 COPIES = (
-    "The processes did not find each other: every one calls itself PE 0, and measures alone. "
+    "The processes did not find each other: each one is PE 0 and measures alone. "
     "Check that NVSHMEM_BOOTSTRAP fits the launcher."
 )
 
 
 @dataclass(slots=True)
-class Table:
+class NvshmemTable:
     """One table of one stream. Machine readable rows need no columns."""
 
     job: str | None
-    layout: Layout
+    layout: NvshmemLayout
     rank: str = ""
-    rows: list[Row] = field(default_factory=list)
+    titled: bool = True
+    """Whether a title stands above it. Machine readable rows name their job themselves."""
+    headless: bool = False
+    """Whether the header below the title is missing, so that no row can be read."""
+    rows: list[NvshmemRow] = field(default_factory=list)
     open_row: bool = False
     """Whether the rule behind the last row of a box is missing."""
     eras: Eras = ALL
     """Versions that print such a table."""
 
-    owned: bool = False
+    attached: bool = False
     """Whether it is known of which execution it is: from its first row on."""
 
     def __post_init__(self) -> None:
         self.narrow(self.layout.eras)
 
     def narrow(self, eras: Eras) -> None:
-        """Take note that it is of one of these versions."""
+        """Narrow the versions down to `eras`, unless they contradict each other."""
         self.eras = self.eras & eras or eras
+
+    def second_sweep(self) -> list[NvshmemRow]:
+        """Return the rows from the first one on whose size is not above the one before, or with other labels.
+
+        Each sweep, type, operation and scope has a header of its own: they are of a table that lost it.
+        """
+        if not self.layout.columns:
+            return []
+        size = -1
+        astray = set(out_of_order([row.size for row in self.rows]))
+        for at, row in enumerate(self.rows):
+            if at in astray:
+                continue
+            if row.size <= size or row.labels != self.rows[0].labels:
+                return self.rows[at:]
+            size = row.size
+        return []
 
 
 @dataclass(slots=True)
-class Execution:
-    """Takes what belongs to one execution of one program."""
+class NvshmemExecution:
+    """What belongs to one execution of one program."""
 
-    said: Preface = field(default_factory=Preface)
+    preface: Preface = field(default_factory=Preface)
     case: str | None = None
-    tables: list[Table] = field(default_factory=list)
+    tables: list[NvshmemTable] = field(default_factory=list)
     """Those with a row, whole or damaged."""
     keys: set[Key] = field(default_factory=set)
     damaged: list[Damaged] = field(default_factory=list)
-    _order: list[tuple[Table, Row]] = field(default_factory=list)
+    _order: list[tuple[NvshmemTable, NvshmemRow, Line]] = field(default_factory=list)
 
-    def continued_by(self, said: Preface, job: str | None, row: Row | None) -> bool:
-        """Whether a table that begins after `said` is still of this execution."""
+    def continued_by(self, preface: Preface, job: str | None, row: NvshmemRow | None) -> bool:
+        """Return whether a table that begins after `said` is still of this execution."""
         if not self.tables:
             return True
-        if said.conflicts(self.said):
+        if preface.conflicts(self.preface):
             return False
-        if self.said.begins() and not said.begins():
+        if self.preface.begins() and not preface.begins():
             return True  # programs that say something when they start, and none has
-        if job is not None and self.case is not None and jobs.case_of(job) != self.case:
+        if job is not None and self.case is not None and case_of(job) != self.case:
             return False
-        return row is None or self.said.copies > 0 or (job, row.size, row.labels) not in self.keys
+        return row is None or self.preface.copies > 0 or (job, row.size, row.labels) not in self.keys
 
-    def precedes(self, said: Preface) -> bool:
-        """Whether `said`, with no row behind it, is of another execution after this one."""
-        if said.conflicts(self.said):
+    def precedes(self, preface: Preface) -> bool:
+        """Return whether `said`, with no row behind it, is of another execution after this one."""
+        if preface.conflicts(self.preface):
             return True
-        if said.job is not None and self.case not in {None, jobs.case_of(said.job)}:
-            return said.begins() or not self.said.begins()
-        return bool(said.dumps) and not said.pes and self.said.complete()
+        if preface.job is not None and self.case not in {None, case_of(preface.job)}:
+            return preface.begins() or not self.preface.begins()
+        return bool(preface.dumps) and not preface.pes and self.preface.complete()
 
-    def own(self, table: Table) -> None:
-        """Take a table in."""
-        table.owned = True
+    def attach(self, table: NvshmemTable) -> None:
+        """Add a table."""
+        table.attached = True
         self.tables.append(table)
         if table.job is not None and self.case is None:
-            self.case = jobs.case_of(table.job)
+            self.case = case_of(table.job)
 
-    def add(self, table: Table, row: Row) -> Point | None:
-        """Take a row of one of the tables; gives it as a point, as far as is known until now."""
+    def add(self, table: NvshmemTable, row: NvshmemRow, line: Line) -> Point | None:
+        """Add a row of one of the tables; return its first point, as far as is known until now."""
         table.rows.append(row)
         self.keys.add((table.job, row.size, row.labels))
-        self._order.append((table, row))
+        self._order.append((table, row, line))
         points = list(self._points(table, row, self._eras(), 1))
         return points[0] if points else None
 
     # ------------------------------------------------------------ what it comes to
 
     def finish(self, *, cut: bool) -> Record:
-        """Give the record. `cut`: a table ends where it cannot."""
-        said = self.said
-        case = said.program or self.case or (jobs.case_of(said.job) if said.job else None)
+        """Return the record. `cut`: a table ends where it cannot."""
+        self._drop_contradictions()
+        preface = self.preface
+        case = preface.program or self.case or (case_of(preface.job) if preface.job else None)
         record = Record(benchmark="nvshmem", case=case, finished=None)
         eras, ranks = self._eras(), self._ranks()
         record.facts |= self._facts(ranks)
         hosts = record.facts.get("hosts")
-        network = stated(said, hosts if isinstance(hosts, int) else 0)
+        network = network_facts(preface, hosts if isinstance(hosts, int) else 0)
         record.facts |= network
-        if said.version:
-            record.facts["nvshmem"] = said.version
-        record.evidence = proven_by(said, network)
+        if preface.version:
+            record.facts["nvshmem"] = preface.version
+        record.evidence = network_evidence(preface, network)
         size = self._size_means(eras)
         # The highest PE that is seen need not be the last: sizes are multiplied by a sure number only.
-        sure = self._shown() is not None or said.complete()
-        scaled = size == meaning.BLOCK and sure and ranks is not None and ranks > 1
-        for table, row in self._order:
-            by = ranks if scaled and ranks and meaning.gathers(table.rows, table.job) else 1
+        sure = self._shown() is not None or preface.complete()
+        scaled = size == BLOCK and sure and ranks is not None and ranks > 1
+        for table, row, _ in self._order:
+            by = ranks if scaled and ranks and gathers(table.rows, table.job) else 1
             record.points += self._points(table, row, eras, by)
         if size:
-            record.facts["size_means"] = meaning.TOTAL if scaled else size
+            record.facts["size_means"] = TOTAL if scaled else size
         if self._has("bandwidth"):
-            record.facts["unit"] = meaning.unit_of(eras)
+            record.facts["unit"] = bandwidth_unit(eras)
         record.damaged = sorted(self.damaged)
         if cut:
             record.finished = False
         self._fail(record)
-        read = findings.Read(
+        read = ExecutionOutput(
             record=record,
-            said=said,
-            rows=[row for _, row in self._order],
-            empty=said.empty,
+            preface=preface,
+            rows=[row for _, row, _ in self._order],
+            empty_tables=preface.empty_tables,
             eras=eras,
             scaled_by=ranks if scaled else None,
         )
-        record.findings += findings.findings(read)
+        record.findings += figure_findings(read)
+        record.incomplete = record.incomplete or sizes_lost(read)
         return record
 
+    def _drop_contradictions(self) -> None:
+        """Report the rows whose figures contradict each other, instead of taking them for rows."""
+        pes = len(self.preface.pes) if self.preface.complete() and not self.preface.copies else None
+        rows = [(table.job or self.preface.program, row) for table, row, _ in self._order]
+        wrong = {id(self._order[at][1]) for at in contradictions(rows, pes)}
+        for table in self.tables:
+            wrong |= {id(table.rows[at]) for at in out_of_order([row.size for row in table.rows])}
+        wrong |= {id(row) for row in self._of_lost_tables()}
+        if not wrong:
+            return
+        self.damaged += [
+            Damaged(line.number, line.text.rstrip()) for _, row, line in self._order if id(row) in wrong
+        ]
+        self._order = [entry for entry in self._order if id(entry[1]) not in wrong]
+        for table in self.tables:
+            table.rows = [row for row in table.rows if id(row) not in wrong]
+
+    def _of_lost_tables(self) -> Iterator[NvshmemRow]:
+        """Yield the rows whose title or header is lost: of which test they are is not known.
+
+        Every version prints a title above each table. An excerpt of a log may have none.
+        """
+        said = self.preface.begins() or self.preface.job is not None
+        titled = said or any(table.titled for table in self.tables)
+        for table in self.tables:
+            if titled and not table.titled and table.job is None:
+                yield from table.rows
+            elif not self.preface.copies:
+                yield from table.second_sweep()
+
     def _fail(self, record: Record) -> None:
-        said = self.said
-        failures = list(dict.fromkeys(said.failures))
-        if said.copies:
+        preface = self.preface
+        failures = list(dict.fromkeys(preface.failures))
+        if preface.copies:
             failures.insert(0, COPIES)
-        if said.errors and not failures:
-            failures += [f"NVSHMEM reported: {error}" for error in dict.fromkeys(said.errors)]
-        if said.usage and not record.points and not failures:
+        if preface.errors and not failures:
+            failures += [f"NVSHMEM reported: {error}" for error in dict.fromkeys(preface.errors)]
+        if preface.usage and not record.points and not failures:
             failures.append("The program printed its usage text instead of running.")
         record.failures = failures[:_MOST_TEXTS]
 
     def _eras(self) -> Eras:
-        """Say which versions this can be: by what was printed, and if that is not enough by the version."""
+        """Return which versions this can be, by what was printed, else by the stated version."""
         eras = ALL
         for table in self.tables:
             eras = eras & table.eras or table.eras
-        return eras & meaning.era_of(self.said.version) or eras
+        return eras & eras_of(self.preface.version) or eras
 
     def _ranks(self) -> int | None:
-        pes, shown = self.said.pes, self._shown()
-        told = max(len(pes), max(pes) + 1) if pes else None
-        return shown if told is None or (shown is not None and shown > told) else told
+        pes, shown = self.preface.pes, self._shown()
+        printed = max(len(pes), max(pes) + 1) if pes else None
+        return shown if printed is None or (shown is not None and shown > printed) else printed
 
     def _shown(self) -> int | None:
-        """Give the number of PEs that the figures show."""
-        found = {meaning.ranks_of(table.rows, table.job) for table in self.tables} - {None}
+        """Return the number of PEs that the figures show."""
+        found = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
         # Each table alone may allow several; then all of them together may not.
         rows = [row for table in self.tables for row in table.rows]
-        return found.pop() if len(found) == 1 else None if found else meaning.ranks_of(rows, self._job())
+        return found.pop() if len(found) == 1 else None if found else ranks_of(rows, self._job())
 
     def _job(self) -> str | None:
-        """Give the job of all tables; None if they have several, or none."""
+        """Return the job of all tables; None if they have several, or none."""
         names = {table.job for table in self.tables}
         return names.pop() if len(names) == 1 else None
 
     def _facts(self, ranks: int | None) -> dict[str, str | int]:
         facts: dict[str, str | int] = {}
         if ranks is not None:
-            facts["ranks"] = 1 if self.said.copies else ranks
-        pes = self.said.pes
+            facts["ranks"] = 1 if self.preface.copies else ranks
+        pes = self.preface.pes
         if (
             ranks is not None
             and sorted(pes) == list(range(ranks))
             and 0 in pes.values()
-            and not self.said.copies
+            and not self.preface.copies
         ):
             # Every node has one PE that is the first on it.
             hosts = sum(1 for local in pes.values() if local == 0)
             facts["hosts"] = hosts
             if ranks % hosts == 0:
                 facts["gpus_per_host"] = ranks // hosts
-        options = self.said.options
+        options = self.preface.options
         if options is not None:
-            told = {"iterations": options.iterations, "warmup": options.warmup}
-            facts |= {name: count for name, count in told.items() if count is not None}
+            counts = {"iterations": options.iterations, "warmup": options.warmup}
+            facts |= {name: count for name, count in counts.items() if count is not None}
         return facts
 
     def _size_means(self, eras: Eras) -> str:
-        """Say what the sizes of these tables are; empty: they have one meaning only."""
+        """Return what the sizes of these tables are (`size_means`); empty: they have one meaning only."""
         meanings = {self._size_of(table, eras) for table in self.tables} - {""}
-        return meanings.pop() if len(meanings) == 1 else meaning.AMBIGUOUS if meanings else ""
+        return meanings.pop() if len(meanings) == 1 else AMBIGUOUS if meanings else ""
 
-    def _size_of(self, table: Table, eras: Eras) -> str:
+    def _size_of(self, table: NvshmemTable, eras: Eras) -> str:
         figures = table.rows[0].figures if table.rows else ()
-        job = table.job or self.said.program
+        job = table.job or self.preface.program
         if not job and not any(figure.metric == "busbw" for figure in figures):
-            # Nothing but latencies by scope, and no title: a collective of 1.x, nobody knows which.
-            return meaning.AMBIGUOUS if any(figure.labels for figure in figures) else ""
-        return meaning.size_of(eras, job) if figures and meaning.gathers(table.rows, job) else ""
+            # Nothing but latencies by scope, and no title: a collective of 1.x, which is not known.
+            return AMBIGUOUS if any(figure.labels for figure in figures) else ""
+        return size_meaning(eras, job) if figures and gathers(table.rows, job) else ""
 
     def _has(self, metric: str) -> bool:
-        return any(figure.metric == metric for _, row in self._order for figure in row.figures)
+        return any(figure.metric == metric for _, row, _ in self._order for figure in row.figures)
 
-    def _points(self, table: Table, row: Row, eras: Eras, by: int) -> Iterator[Point]:
-        """Give a row's points: its main figures, and one for each statistic, scope or pair of PEs."""
-        binary = meaning.unit_of(eras)
+    def _points(self, table: NvshmemTable, row: NvshmemRow, eras: Eras, by: int) -> Iterator[Point]:
+        """Yield a row's points: its main figures, and one for each statistic, scope or pair of PEs."""
+        binary = bandwidth_unit(eras)
         groups: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
         for figure in row.figures:
-            number = meaning.value(figure.token, figure.unit, binary)
+            number = base_value(figure.token, figure.unit, binary)
             if number is not None:
                 scale = by if figure.metric in {"algbw", "busbw"} else 1
                 groups.setdefault(figure.labels, {})[figure.metric] = number * scale
@@ -219,16 +301,16 @@ class Execution:
             labels = _labels(row.labels + own + self._of_job(table, values.keys()))
             yield Point(row.size * by, labels, tuple(values), tuple(values.values()))
 
-    def _of_job(self, table: Table, metrics: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
-        """Give the labels that the job's name, or the options, tell for all rows."""
-        job = table.job or self.said.program
+    def _of_job(self, table: NvshmemTable, metrics: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+        """Return the labels that the job's name, or the options, tell for all rows."""
+        job = table.job or self.preface.program
         labels: dict[str, str] = {}
         if not metrics.isdisjoint({"bandwidth", "message_rate"}):
-            labels["direction"] = jobs.direction_of(table.job)
-            if not labels["direction"] and self.said.options is not None:
-                labels["direction"] = {0: "uni", 1: "bi", None: ""}.get(self.said.options.both_ways, "")
+            labels["direction"] = direction_of(table.job)
+            if not labels["direction"] and self.preface.options is not None:
+                labels["direction"] = {0: "uni", 1: "bi", None: ""}.get(self.preface.options.both_ways, "")
         elif "latency" in metrics:
-            labels["way"] = jobs.way_of(job)
+            labels["way"] = way_of(job)
         if len({each.rank for each in self.tables}) > 1:
             labels["rank"] = table.rank
         return tuple((name, label) for name, label in labels.items() if label)
@@ -236,5 +318,104 @@ class Execution:
 
 @lru_cache(maxsize=10_000)
 def _labels(pairs: tuple[tuple[str, str], ...]) -> Labels:
-    """Give labels: one mapping for all rows that share them."""
+    """Return labels: one mapping for all rows that share them."""
     return dict(pairs)
+
+
+@dataclass(slots=True)
+class Executions:
+    """The execution that is open, what was said since its last row, and finished readings (`out`)."""
+
+    out: list[Reading] = field(default_factory=list)
+    preface: Preface = field(default_factory=Preface)
+    _current: NvshmemExecution | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Return whether a perftest is known to run."""
+        return self._current is not None or self.preface.started
+
+    # ------------------------------------------------------------ statements
+
+    def add_options(self, options: PrintedOptions) -> None:
+        """Add the options that a PE prints; all PEs of one execution print the same."""
+        if self.preface.options is not None and self.preface.options.differs(options):
+            self._settle(cut=False)
+        self.preface.options = self.preface.options or options
+        self.preface.dumps += 1
+        self.preface.started = True
+
+    def add_pes(self, pes: dict[int, int]) -> None:
+        """Add PEs (PE → its number within its node) that print their numbers; each does so once."""
+        if self.preface.pes.keys() & pes.keys():
+            if {*self.preface.pes, *pes} == {0} and self._current is None and not self.preface.failures:
+                self.preface.copies += 1
+            else:
+                self._settle(cut=False)
+        self.preface.pes |= pes
+        self.preface.started = True
+
+    def end_without_row(self, table: NvshmemTable) -> None:
+        """Count a table that ended without a row."""
+        self.preface.empty_tables += 1
+        self.preface.job = self.preface.job or table.job
+        self.preface.started = True
+
+    # ------------------------------------------------------------ rows
+
+    def row(self, table: NvshmemTable, row: NvshmemRow, line: Line) -> None:
+        """Add a row, read from a line."""
+        execution = self._execution_for(table, row)
+        point = execution.add(table, row, line)
+        if point is not None:
+            self.out.append(point)
+
+    def add_torn_row(self, table: NvshmemTable, line: Line) -> None:
+        """Add a row that cannot be read."""
+        execution = self._execution_for(table, None)
+        if len(execution.damaged) < _MOST_DAMAGED:
+            execution.damaged.append(Damaged(line.number, line.text.rstrip()))
+
+    def begins_anew(self, table: NvshmemTable, row: NvshmemRow) -> bool:
+        """Return whether this row of an open table can only be of another execution."""
+        return self._current is not None and not self._current.continued_by(self.preface, table.job, row)
+
+    def _execution_for(self, table: NvshmemTable, row: NvshmemRow | None) -> NvshmemExecution:
+        """Return the execution of a table, decided at its first row, with what was said until now."""
+        execution = self._current
+        is_first = not table.attached
+        if execution and is_first and not execution.continued_by(self.preface, table.job, row):
+            self._finish(cut=False)
+            execution = None
+        if execution is None:
+            execution = self._current = NvshmemExecution()
+        if row is not None:
+            self.preface.outlive_errors()
+            execution.preface.outlive_errors()
+        execution.preface.merge(self.preface)
+        self.preface = Preface()
+        if is_first:
+            execution.attach(table)
+        return execution
+
+    # ------------------------------------------------------------ ends
+
+    def close(self, *, cut: bool) -> None:
+        """End the text. `cut`: a table is open that cannot end so."""
+        self._settle(cut=cut)
+        self._finish(cut=cut)
+
+    def _settle(self, *, cut: bool) -> None:
+        """End what was said with no row behind it: an execution of its own, or last words of the open one."""
+        preface, self.preface = self.preface, Preface()
+        if self._current is not None and not self._current.precedes(preface):
+            self._current.preface.merge(preface)
+        elif preface.started:
+            self._finish(cut=cut)
+            self._current = NvshmemExecution(preface=preface)
+            self._finish(cut=False)
+
+    def _finish(self, *, cut: bool) -> None:
+        if self._current is not None:
+            self.out.append(self._current.finish(cut=cut))
+            self._current = None

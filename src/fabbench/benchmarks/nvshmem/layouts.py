@@ -1,4 +1,4 @@
-"""Headers and rows of the tables, by version. Pure.
+"""Titles, headers and rows of the tables, by version, and machine readable rows. Pure.
 
 A row counts only if each of its cells is whole: the programs print every column with a fixed number of
 decimals, so that a cell that was cut shows. Everything else that looks like a row is torn, and reported.
@@ -11,7 +11,9 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from fabbench.benchmarks.nvshmem import jobs
+from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.nvshmem.text import UNSIZED, collective, is_job, metric_of
+from fabbench.model.patterns import lazy
 
 Eras: TypeAlias = frozenset[str]
 """Versions with one behaviour, named after the releases whose sources were read."""
@@ -36,17 +38,24 @@ _WORDS = {"thread": "thread", "warp": "warp", "block": "block", "t": "thread", "
 _NOTHING = frozenset({"none", "(null)", "null"})
 _INTEGER, _WORD, _ANY = r"0|[1-9]\d{0,17}", r"[A-Za-z(][\w()+-]*|\d+-bit", r"\S+"
 _SCOPE = r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twb]"
-_NAMED = re.compile(r"PE (?P<a>\d+) -> PE (?P<b>\d+)|(?P<name>[A-Za-z_]+) ?(?:\((?P<unit>[^()]*)\))?")
-_HEADER = re.compile(r"(?P<before>.*?)(?P<header>(?:size ?\(B\)|Size\(Bytes\))(?:\s.*)?)")
-_PAGER = re.compile(r"\[\d+/\d+\]$")
-_MISPRINT = re.compile(r"\s*(?P<size>\d{1,18})\s+None\b.*?\s(?P<value>\d+\.\d{6})\s+1\.000\s+1\.000\s*")
+_NAMED = lazy(r"PE (?P<a>\d+) -> PE (?P<b>\d+)|(?P<name>[A-Za-z_]+) ?(?:\((?P<unit>[^()]*)\))?")
+_HEADER = lazy(r"(?P<before>.*?)(?P<header>(?:size ?\(B\)|Size\(Bytes\))(?:\s.*)?)")
+_FIGURES = (
+    *("latency(us)", "(us)", "algbw(GB/s)", "busbw(GB/s)", "min_lat(us)", "max_lat(us)"),
+    *("BW", "(GB/sec)", "(MMPS)"),
+)
+"""What a header ends with, as it is printed."""
+_CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
+"""A title that lost its end: `_uni`, `_bidi`, `_device`, `_on_stream`."""
+_PAGER = lazy(r"\[\d+/\d+\]$")
+_MISPRINT = lazy(r"\s*(?P<size>\d{1,18})\s+None\b.*?\s(?P<value>\d+\.\d{6})\s+1\.000\s+1\.000\s*")
 
 
 def _real(decimals: str) -> str:
     return rf"\d{{1,18}}\.\d{decimals}|-?inf|-?nan"
 
 
-class Column(NamedTuple):
+class NvshmemColumn(NamedTuple):
     """One column: what its cells say, and how they are written."""
 
     role: str
@@ -57,11 +66,11 @@ class Column(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
     def whole(self, cell: str) -> bool:
-        """Whether a cell is complete."""
+        """Return whether a cell is complete."""
         return _compiled(self.pattern).fullmatch(cell) is not None
 
-    def begun(self, cell: str) -> bool:
-        """Whether this could be the beginning of a cell."""
+    def may_begin(self, cell: str) -> bool:
+        """Return whether this could be the beginning of a cell."""
         if self.role == "figure":
             return re.fullmatch(r"\d{1,18}(?:\.\d*)?|-?(?:i|in|n|na)?", cell) is not None or self.whole(cell)
         if self.role == "scope":
@@ -76,7 +85,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
-class Figure(NamedTuple):
+@lru_cache(maxsize=100)
+def _patterns(columns: tuple[NvshmemColumn, ...]) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of a row's cells."""
+    return tuple(_compiled(_SCOPE if column.role == "scope" else column.pattern) for column in columns)
+
+
+class PrintedFigure(NamedTuple):
     """One number as printed, and what it is."""
 
     metric: str
@@ -85,12 +100,12 @@ class Figure(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-class Row(NamedTuple):
+class NvshmemRow(NamedTuple):
     """One whole row."""
 
     size: int
     labels: tuple[tuple[str, str], ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[PrintedFigure, ...]
 
 
 class Torn(Enum):
@@ -103,10 +118,10 @@ TORN: Final = Torn.TORN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class NvshmemLayout:
     """The columns of one table."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[NvshmemColumn, ...]
     eras: Eras
     """Versions that print such a table."""
     boxed: bool = False
@@ -115,22 +130,27 @@ class Layout:
     misprint: str = ""
     """What `latency(us)` really holds: 3.1 prints point-to-point tests with the collectives' printer."""
 
-    def of_job(self, job: str | None) -> "Layout":
-        """Give the layout of a table of this job."""
-        kind = jobs.collective(job)
+    def of_job(self, job: str | None) -> "NvshmemLayout":
+        """Return the layout of a table of this job."""
+        kind = collective(job)
         first = self.columns[0]
-        if kind in jobs.UNSIZED:
+        if kind in UNSIZED:
             return replace(self, columns=(first._replace(role="threads"), *self.columns[1:]))
         bandwidths = any(column.metric == "busbw" for column in self.columns)
-        if not kind and bandwidths and V31 in self.eras and jobs.metric_of(job):
-            return replace(self, misprint=jobs.metric_of(job), eras=frozenset({V31}))
+        if not kind and bandwidths and V31 in self.eras and metric_of(job):
+            return replace(self, misprint=metric_of(job), eras=frozenset({V31}))
         return self
 
-    def with_labels(self, labels: tuple[tuple[str, str], ...]) -> "Layout":
-        """Give the layout with labels that the title tells."""
+    def may_be_of(self, job: str | None) -> bool:
+        """Return whether a whole title of this job may stand above: collectives print no bandwidth."""
+        is_pair = any(column.metric == "bandwidth" for column in self.columns)
+        return not (is_pair and collective(job)) and _CUT_JOB.fullmatch(job or "") is None
+
+    def with_labels(self, labels: tuple[tuple[str, str], ...]) -> "NvshmemLayout":
+        """Return the layout with labels that the title tells."""
         return replace(self, labels=labels)
 
-    def read(self, text: str) -> Row | Torn | None:
+    def read(self, text: str) -> NvshmemRow | Torn | None:
         """Read a line as a row of this table."""
         if self.boxed:
             return self._boxed(text)
@@ -146,7 +166,7 @@ class Layout:
     def _all_whole(self, cells: list[str]) -> bool:
         return all(column.whole(cell) for column, cell in zip(self.columns, cells, strict=True))
 
-    def _boxed(self, text: str) -> Row | Torn | None:
+    def _boxed(self, text: str) -> NvshmemRow | Torn | None:
         text = text.strip()
         if not text.startswith("|"):
             return TORN if text.endswith("|") and re.search(r"\d\.\d", text) else None
@@ -154,22 +174,27 @@ class Layout:
         closed = text.endswith("|") and len(text) > 1
         if closed and len(cells) == len(self.columns) and self._all_whole(cells):
             return self._row(cells)
-        return TORN if not cells[0] or cells[0][0].isdigit() else None
+        if not cells[0] or cells[0][0].isdigit():
+            return TORN
+        figures = zip(self.columns[1:], cells[1:], strict=False)
+        return TORN if any(column.whole(cell) for column, cell in figures) else None
 
-    def _misprinted(self, text: str) -> Row | Torn | None:
+    def _misprinted(self, text: str) -> NvshmemRow | Torn | None:
         match = _MISPRINT.fullmatch(text)
         if match is None:
             cells = text.split()
             begins = bool(cells) and cells[0].isdigit() and (len(cells) == 1 or "None".startswith(cells[1]))
             return TORN if begins or text.rstrip().endswith("1.000         1.000") else None
         unit = next(unit for metric, unit in UNITS.values() if metric == self.misprint)
-        return Row(int(match["size"]), self.labels, (Figure(self.misprint, match["value"], unit),))
+        return NvshmemRow(
+            int(match["size"]), self.labels, (PrintedFigure(self.misprint, match["value"], unit),)
+        )
 
-    def _row(self, cells: list[str]) -> Row | Torn:
+    def _row(self, cells: list[str]) -> NvshmemRow | Torn:
         labels, figures, size = dict(self.labels), [], 0
         for column, cell in zip(self.columns, cells, strict=True):
             if column.role == "figure":
-                figures.append(Figure(column.metric, cell, column.unit, column.labels))
+                figures.append(PrintedFigure(column.metric, cell, column.unit, column.labels))
             elif column.role == "size":
                 size = int(cell)
             elif column.role == "threads":
@@ -179,12 +204,23 @@ class Layout:
             elif column.role == "scope" and cell.lower() not in _NOTHING:
                 labels["scope"] = scope_of(cell)
         if len(cells) > 4 and self.columns[1].role == "type" and cells[1] == "None":
-            return TORN  # a point-to-point test of 3.1 without its title: nobody knows what it measures
-        return Row(size, tuple(labels.items()), tuple(figures))
+            return TORN  # a point-to-point test of 3.1 without its title: what it measures is not known
+        return NvshmemRow(size, tuple(labels.items()), tuple(figures))
+
+    def _one_of_two(self, cells: list[str]) -> bool:
+        """Return whether a line is a row of two columns of which one cannot be read."""
+        columns = self.columns
+        if not (len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1):
+            return False
+        return all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
 
     def _torn(self, cells: list[str]) -> bool:
-        """Tell a damaged row from a line of something else."""
+        """Return whether a line is a damaged row, and nothing else."""
         columns = self.columns
+        if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
+            return True
+        if self._one_of_two(cells):
+            return True
         fits = 0
         for column, cell in zip(columns, cells, strict=False):
             if not column.whole(cell) or (column.role == "scope" and not re.fullmatch(_SCOPE, cell)):
@@ -196,7 +232,7 @@ class Layout:
         if (
             len(cells) <= len(columns)
             and fits
-            and (not rest or (len(rest) == 1 and columns[fits].begun(rest[0])))
+            and (not rest or (len(rest) == 1 and columns[fits].may_begin(rest[0])))
         ):
             return True
         tail = min(len(cells), len(columns) - 1)
@@ -205,46 +241,63 @@ class Layout:
 
 
 def scope_of(word: str) -> str:
-    """Give a scope as the contract has it: `t`, `Thread` and `thread` are the same."""
+    """Return a scope as the contract has it: `t`, `Thread` and `thread` are the same."""
     return _WORDS.get(word.lower(), word.lower())
 
 
-def read_header(text: str) -> tuple[str, Layout] | None:
-    """Read a table's header; also give what stands before it in the line: a title that was glued to it."""
+class Header(NamedTuple):
+    """A table's header."""
+
+    title: str
+    """What stands before it in the line: a title that was glued to it."""
+    layout: NvshmemLayout
+
+
+def read_header(text: str) -> Header | None:
+    """Read a table's header; None for any other line."""
     match = _HEADER.fullmatch(_PAGER.sub("", text.rstrip()))
-    if match is None:
-        return None
+    if match is None or ":" in match["header"]:
+        return None  # nccom-test has columns such as time:avg(us)
     printf = match["header"].startswith("Size(")
-    columns: list[Column] = []
+    columns: list[NvshmemColumn] = []
     for found in _NAMED.finditer(match["header"]):
         if found["a"]:
             labels = (("rank", f"{found['a']}->{found['b']}"),)
-            columns.append(Column("figure", _real("{2}"), "bandwidth", GB, labels))
+            columns.append(NvshmemColumn("figure", _real("{2}"), "bandwidth", GB, labels))
         else:
             columns.append(_column(found["name"], found["unit"] or "", columns))
-    if not any(column.role == "figure" for column in columns):
+    if not any(column.role == "figure" for column in columns) or _is_cut(match["header"]):
         return None
-    return match["before"], Layout(columns=tuple(columns), eras=frozenset({V1}) if printf else _eras(columns))
+    layout = NvshmemLayout(columns=tuple(columns), eras=frozenset({V1}) if printf else _eras(columns))
+    return Header(match["before"], layout)
 
 
-def _column(name: str, unit: str, before: list[Column]) -> Column:
+def _is_cut(header: str) -> bool:
+    """Return whether the last column's name is the beginning of one that is known, or lacks its unit."""
+    last = header.rsplit(maxsplit=1)[-1]
+    return any(name.startswith(last) and name != last for name in _FIGURES)
+
+
+def _column(name: str, unit: str, before: list[NvshmemColumn]) -> NvshmemColumn:
     """Read one column's name."""
     if not before:
-        return Column("size", _INTEGER)
+        return NvshmemColumn("size", _INTEGER)
     if name in {"count", "type", "redop", "scope"}:
-        return Column("count", _INTEGER) if name == "count" else Column(name, _WORD)
+        return NvshmemColumn("count", _INTEGER) if name == "count" else NvshmemColumn(name, _WORD)
     if name in {"algbw", "busbw"}:
-        return Column("figure", _real("{3}"), name, GIGABYTES)
+        return NvshmemColumn("figure", _real("{3}"), name, GIGABYTES)
     if name in {"min_lat", "max_lat"}:
-        return Column("figure", _real("{3}"), "latency", MICROSECONDS, (("stat", name[:3]),))
+        return NvshmemColumn("figure", _real("{3}"), "latency", MICROSECONDS, (("stat", name[:3]),))
     main = next((column for column in before if column.role == "figure"), None)
     if name in {"stddev", "min", "max", "mean"} and main is not None:
         stat = "stdev" if name == "stddev" else name
-        return Column("figure", _real("+"), main.metric, main.unit, (("stat", stat),))
-    return Column("figure", _real("{6}"), *UNITS[unit]) if unit in UNITS else Column("other", _ANY)
+        return NvshmemColumn("figure", _real("+"), main.metric, main.unit, (("stat", stat),))
+    return (
+        NvshmemColumn("figure", _real("{6}"), *UNITS[unit]) if unit in UNITS else NvshmemColumn("other", _ANY)
+    )
 
 
-def _eras(columns: list[Column]) -> Eras:
+def _eras(columns: list[NvshmemColumn]) -> Eras:
     metrics = {column.metric for column in columns}
     newest = any("rank" in dict(column.labels) for column in columns)
     if newest or (len(columns) > 1 and columns[1].role == "count"):
@@ -255,25 +308,25 @@ def _eras(columns: list[Column]) -> Eras:
     return frozenset({V31, V32, V33}) if metrics == {"latency"} else frozenset({V32, V33})
 
 
-def read_box_header(text: str) -> Layout | None:
+def read_box_header(text: str) -> NvshmemLayout | None:
     """Read the header of a box table: one column for each scope in 1.x, one in all from 2.0 to 3.0."""
     text = text.strip()
     if not (text.startswith("|") and text.endswith("|")):
         return None
     first, *cells = (cell.strip() for cell in text.strip("|").split("|"))
-    size = Column("size" if first.lower().startswith("size") else "threads", _INTEGER)
+    size = NvshmemColumn("size" if first.lower().startswith("size") else "threads", _INTEGER)
     scopes = [re.fullmatch(r"(\w+) \((\w+)\)", cell) for cell in cells]
     if size.role == "size" and cells and all(match and match[2] in UNITS for match in scopes):
         columns = tuple(
-            Column("figure", _real("{2}"), *UNITS[match[2]], (("scope", scope_of(match[1])),))
+            NvshmemColumn("figure", _real("{2}"), *UNITS[match[2]], (("scope", scope_of(match[1])),))
             for match in scopes
             if match
         )
-        return Layout(columns=(size, *columns), eras=frozenset({V1}), boxed=True)
+        return NvshmemLayout(columns=(size, *columns), eras=frozenset({V1}), boxed=True)
     words = cells[0].split() if len(cells) == 1 else []
     if len(words) == 2 and words[1] in UNITS and not first[:1].isdigit():
-        column = Column("figure", _real("{6}"), *UNITS[words[1]])
-        return Layout(columns=(size, column), eras=frozenset({V2}), boxed=True)
+        column = NvshmemColumn("figure", _real("{6}"), *UNITS[words[1]])
+        return NvshmemLayout(columns=(size, column), eras=frozenset({V2}), boxed=True)
     return None
 
 
@@ -281,7 +334,7 @@ _REDOPS = frozenset({"sum", "prod", "and", "or", "xor", "min", "max"})
 
 
 def read_sub_job(text: str) -> tuple[tuple[str, str], ...]:
-    """Read a sub-title such as ``32-bit-block`` or ``int32-sum-t``."""
+    """Return the labels in a sub-title such as ``32-bit-block`` or ``int32-sum-t``."""
     labels: dict[str, str] = {}
     for word in re.findall(r"\d+-bit|[^-\s]+", text):
         if word.lower() in _NOTHING:
@@ -289,3 +342,95 @@ def read_sub_job(text: str) -> tuple[tuple[str, str], ...]:
         kind = "scope" if word.lower() in _WORDS else "redop" if word.lower() in _REDOPS else "dtype"
         labels.setdefault(kind, scope_of(word) if kind == "scope" else word)
     return tuple(labels.items())
+
+
+# ---------------------------------------------------------------- titles
+
+_TITLE = lazy(r"#\s*([A-Za-z]\w*)|#?\s*([A-Za-z]\w*) \(GB/s\)")
+_BOX_TITLE = lazy(r"\|\s*([A-Za-z]\w*)\s*\|\s*(\S+)\s*\|")
+_OPERAND = lazy(r"#\s*(\d+-bit) operand")
+_OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
+
+
+class TableTitle(NamedTuple):
+    """A title, or what may be one."""
+
+    line: int
+    job: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    sure: bool = False
+    """Whether nothing else can be meant. A word behind a hash may be anybody's."""
+
+    def above(self, line: int) -> bool:
+        """Return whether it is the title of a table that begins in this line."""
+        # Two rules may stand between them.
+        return self.sure or line - self.line <= 4
+
+
+def read_title(text: str, line: int) -> TableTitle | None:
+    """Read a title of any version; None for any other line.
+
+    Captions that people put above tables (``# 3.5.21``) are none: a job's name is one word.
+    """
+    text = text.strip()
+    if (match := _TITLE.fullmatch(text)) is not None:
+        job = match[1] or match[2]
+        return TableTitle(line, job, sure=is_job(job))
+    if (match := _BOX_TITLE.fullmatch(text)) is not None:
+        return TableTitle(line, match[1], read_sub_job(match[2]), sure=is_job(match[1]))
+    if (match := _OPERAND.fullmatch(text)) is not None:
+        return TableTitle(line, None, (("dtype", match[1]),))
+    if (match := _OPERATION.fullmatch(text)) is not None:
+        return TableTitle(line, f"shmem_{match[1].lower()}_bw", (("scope", scope_of(match[2])),))
+    return TableTitle(line, text, sure=True) if is_job(text) else None
+
+
+# ---------------------------------------------------------------- machine readable rows
+# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time choice up to 2.11, and
+# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign says which way is better. PERF_STATS, with the
+# statistics of repetitions, came after 3.6.
+
+SIGN = "&&&& PERF"
+_MACHINE_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
+_LONGEST = 400
+"""Characters of a row: more are no row, and would take long to match."""
+_NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
+_NAMES = r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___(?P<output>\S+)"
+_PERF = lazy(rf"&&&& PERF {_NAMES} (?P<value>\d{{1,18}}\.\d{{6}}|-?inf|-?nan) [+-](?P<unit>\S+)\s*")
+_STATS = lazy(
+    rf"&&&& PERF_STATS {_NAMES} [+-](?P<unit>\S+) mean=(?P<mean>{_NUMBER}) stddev=(?P<stdev>{_NUMBER})"
+    rf" min=(?P<min>{_NUMBER}) max=(?P<max>{_NUMBER}) repetitions=\d+\s*"
+)
+
+
+class PerfRow(NamedTuple):
+    """One row, its job, and the versions that print such a row."""
+
+    job: str
+    row: NvshmemRow
+    eras: Eras
+
+
+def read_machine_row(text: str, *, inside: bool) -> PerfRow | Torn | None:
+    """Read a line; None if it is none of these rows, nor (`inside` of a table) the beginning of one."""
+    if not text.startswith(SIGN):
+        cut = text[:1] == "&" and SIGN.startswith(text)
+        return TORN if inside and (cut or _MACHINE_REST.search(text)) else None
+    if len(text) > _LONGEST:
+        return TORN
+    one = _PERF.fullmatch(text)
+    match = one or _STATS.fullmatch(text)
+    if match is None or match["unit"] not in UNITS:
+        return TORN
+    metric, unit = UNITS[match["unit"]]
+    labels = dict(read_sub_job(match["sub"]))
+    sized = match["variable"].lower().startswith("size")
+    if not sized:
+        labels["threads"] = match["size"]
+    if one is not None:
+        figures: tuple[PrintedFigure, ...] = (PrintedFigure(metric, match["value"], unit),)
+    else:
+        names = ("mean", "stdev", "min", "max")
+        figures = tuple(PrintedFigure(metric, match[name], unit, (("stat", name),)) for name in names)
+    row = NvshmemRow(int(match["size"]) if sized else 0, tuple(labels.items()), figures)
+    return PerfRow(match["job"], row, ALL if one is not None else frozenset({V33}))

@@ -1,48 +1,150 @@
-"""What the perftests, NVSHMEM and the shell around them say besides tables. Pure."""
+"""What the perftests, NVSHMEM and the shell around them say besides tables, and the programs' names. Pure.
+
+The case of a log is its program's name. Where no command line tells it, it follows from the title:
+point-to-point titles are the program's name with the direction behind it (`shmem_put_bw_uni`), device
+collectives have titles of their own (`alltoall_device` of `alltoall_latency`, `device_reduction` of
+`reduction_latency`).
+
+Tables say nothing of the network. A setting names one and proves nothing; what NVSHMEM_DEBUG=INFO prints of
+the transport and the provider says what is used. The variables, and the defaults `ibrc` and `cxi`, are those
+of NVSHMEM's source (3.4.5) and documentation.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import NamedTuple
 
-from fabbench.benchmarks.nvshmem import jobs
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
 
-_LONGEST_QUOTE = 300
+_COLLECTIVES = (
+    ("alltoall", "alltoall"),
+    ("fcollect", "fcollect"),
+    ("reducescatter", "reducescatter"),
+    ("reduction", "reduction"),
+    ("broadcast", "bcast"),
+    ("bcast", "bcast"),
+    ("barrier", "barrier"),
+    ("sync", "sync"),
+)
+GATHERING = frozenset({"alltoall", "fcollect", "reducescatter"})
+"""Collectives whose size is one PE's block or the total, depending on the version."""
+UNSIZED = frozenset({"barrier", "sync"})
+"""Collectives that send no data: the column `size(B)` has the threads of a block."""
 
-_SIEVE = re.compile(
+_HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
+_DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
+_DEVICE = lazy(r"device_(\w+)|(\w+?)_device")
+_JOB = lazy(
+    r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
+    r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
+)
+_PROGRAM_NAMES = (
+    r"shmem_\w+|[a-z]\w*_on_stream|stream_latency"
+    r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
+    r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency)"
+)
+PROGRAM = rf"(?:{_PROGRAM_NAMES})"
+"""A pattern of the programs' names."""
+_COMMAND = lazy(
+    r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
+    rf"(?:(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|nvshmrun(?:\.hydra)?|env|timeout)\s(?:.*[\s/'\"])?"
+    rf"|\S*/)?(?P<program>{_PROGRAM_NAMES})(?:[\s'\";].*)?"
+)
+
+
+def is_job(name: str) -> bool:
+    """Return whether a name can only be an NVSHMEM job's."""
+    return _JOB.fullmatch(name) is not None
+
+
+@cache
+def collective(job: str | None) -> str:
+    """Return the collective of a job or program; empty: point-to-point, or not known."""
+    flat = (job or "").lower().replace("reduce_scatter", "reducescatter")
+    return next((name for sign, name in _COLLECTIVES if sign in flat), "")
+
+
+@cache
+def case_of(job: str) -> str:
+    """Return the program that prints a title."""
+    if job.lower() in _HOST_TITLES:
+        return _HOST_TITLES[job.lower()]
+    if (match := _DEVICE.fullmatch(job)) is not None:
+        return f"{collective(job) or match[1] or match[2]}_latency"
+    return _DIRECTION.sub("", job).removesuffix("_msgrate")
+
+
+@cache
+def metric_of(job: str | None) -> str:
+    """Return the metric of a point-to-point job; empty: its name does not tell."""
+    name = (job or "").lower()
+    if "msgrate" in name or "message_rate" in name:
+        return "message_rate"
+    if re.search(r"_bw|^bw|bandwidth", name):
+        return "bandwidth"
+    return "latency" if re.search(r"lat|ping", name) else ""
+
+
+@cache
+def way_of(job: str | None) -> str:
+    """Return `one-way` or `round-trip` of a latency; empty: the program's source does not say."""
+    name = (job or "").lower()
+    if metric_of(job) != "latency":
+        return ""
+    if "ping" in name:
+        return "round-trip"
+    return "one-way" if re.search(r"(?:^|_)put_latency", name) else ""
+
+
+@cache
+def direction_of(job: str | None) -> str:
+    """Return `uni` or `bi` as a job's title has it; empty: it does not say."""
+    match = _DIRECTION.search(job or "")
+    return "" if match is None else "uni" if match[0] == "_uni" else "bi"
+
+
+def program(text: str) -> str:
+    """Return the program that a command line starts; empty: it is no such line."""
+    match = _COMMAND.fullmatch(text.strip())
+    return match["program"] if match is not None else ""
+
+
+_SIEVE = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
     r"|sage|Selected provider"
 )
-_MYPE = re.compile(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
-_OPTION = re.compile(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
-_VERSION = re.compile(r"\bNVSHMEM v(\d{1,4}\.\d{1,4}\.\d{1,4})\b")
-_SETTING = re.compile(
-    r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)"
-)
+_MYPE = lazy(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
+_OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
+_VERSION = lazy(r"\bNVSHMEM v(\d{1,4}\.\d{1,4}\.\d{1,4})\b")
+_SETTING = lazy(r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)")
 # NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first once the transport works. Transports
 # write without NVSHMEM's prefix, on standard error, what they have to say (transport_common.h).
-_INITIALISED = re.compile(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
-_NONE = re.compile(r"NVSHMEM INFO \w+ transport skipped in favor of: none\b")
-_SELECTED = re.compile(
+_INITIALISED = lazy(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
+_NONE = lazy(r"NVSHMEM INFO \w+ transport skipped in favor of: none\b")
+_SELECTED = lazy(
     r"(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (\S+), fabric (\S+), nic (\S+), hmem (?:yes|no)"
 )
-_FATAL = re.compile(
+_FATAL = lazy(
     r"This test requires exactly two processes|.*nvshmem initialization failed, exiting"
     r"|.*\bNVSHMEM (?:ERROR|ABORT)\b"
-    rf"|(?:\S*/)?{jobs.PROGRAM}: (?:unrecognized option|invalid option|option requires|error while loading)"
-    rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{jobs.PROGRAM}: (?:command not found|not found|No such file)"
+    rf"|(?:\S*/)?{PROGRAM}: "
+    r"(?:unrecognized option|invalid option|option requires|error while loading)"
+    rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAM}: (?:command not found|not found|No such file)"
 )
 # Too common to begin an execution; what failed may also have been a transport that was only tried.
-_ERROR = re.compile(r".*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with )")
-_WARNING = re.compile(r"(?:.*\bNVSHMEM )?WARN\b")
-_USAGE = re.compile(r"\s*[Uu]sage\s*:")
-_AROUND = re.compile(
+_ERROR = lazy(r".*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with )")
+_WARNING = lazy(r"(?:.*\bNVSHMEM )?WARN\b")
+_USAGE = lazy(r"\s*[Uu]sage\s*:")
+_AROUND = lazy(
     r"Runtime options after parsing|Note: Above is full list of options|.*\bNVSHMEM (?:INFO|TRACE)\b"
     r"|Note: This test measures full round-trip latency"
 )
 
 
-class Options(NamedTuple):
+class PrintedOptions(NamedTuple):
     """What the programs print of their options, as far as it is read."""
 
     smallest: int | None = None
@@ -53,8 +155,8 @@ class Options(NamedTuple):
     blocks: int | None = None
     both_ways: int | None = None
 
-    def differs(self, other: "Options") -> bool:
-        """Whether both say something, and not the same; a line may have been cut."""
+    def differs(self, other: "PrintedOptions") -> bool:
+        """Return whether both say something, and not the same; a line may have been cut."""
         return any(one != two for one, two in zip(self, other, strict=True) if None not in {one, two})
 
 
@@ -75,7 +177,7 @@ class Preface:
 
     dumps: int = 0
     """How many PEs printed their options."""
-    options: Options | None = None
+    options: PrintedOptions | None = None
     pes: dict[int, int] = field(default_factory=dict)
     """PE → its number within its node."""
     copies: int = 0
@@ -91,32 +193,32 @@ class Preface:
     """Error texts that need not be the end."""
     warnings: list[str] = field(default_factory=list)
     usage: str = ""
-    empty: int = 0
+    empty_tables: int = 0
     """Tables without a row."""
     job: str | None = None
     """The job of the first of these."""
-    claimed: bool = False
+    started: bool = False
     """Whether there was a sign that a program runs."""
 
     def begins(self) -> bool:
-        """Whether this has what a program says when it starts."""
+        """Return whether this has what a program says when it starts."""
         return bool(self.dumps or self.pes or self.version)
 
     def conflicts(self, other: "Preface") -> bool:
-        """Whether the two can only be of different executions."""
+        """Return whether the two can only be of different executions."""
         if self.pes.keys() & other.pes.keys():
             return True
         return self.options is not None and other.options is not None and self.options.differs(other.options)
 
     def complete(self) -> bool:
-        """Whether every PE has said what it says: their numbers, and the options if any did."""
+        """Return whether every PE has said what it says: their numbers, and the options if any did."""
         return bool(self.pes) and sorted(self.pes) == list(range(self.dumps or len(self.pes)))
 
-    def survive(self) -> None:
-        """Take note that it went on after what was said."""
+    def outlive_errors(self) -> None:
+        """Make errors warnings: the program went on after them."""
         self.warnings, self.errors = self.errors + self.warnings, []
 
-    def take(self, other: "Preface") -> None:
+    def merge(self, other: "Preface") -> None:
         """Add what was said later."""
         self.dumps += other.dumps
         self.options = self.options or other.options
@@ -130,44 +232,44 @@ class Preface:
         self.errors += other.errors
         self.warnings += other.warnings
         self.usage = self.usage or other.usage
-        self.empty += other.empty
+        self.empty_tables += other.empty_tables
         self.job = self.job or other.job
-        self.claimed = self.claimed or other.claimed
+        self.started = self.started or other.started
 
     def environment(self) -> Mapping[str, str]:
-        """Give the settings without their lines."""
+        """Return the settings without their lines."""
         return {name: value for name, (value, _) in self.settings.items()}
 
 
-def read_options(text: str) -> Options | None:
+def read_options(text: str) -> PrintedOptions | None:
     """Read the line of options; None if it is not that line."""
     if not text.lstrip().startswith("min_size:"):
         return None
     found = {_NAMES[name]: int(value) for name, value in _OPTION.findall(text) if name in _NAMES}
-    return Options(**found)
+    return PrintedOptions(**found)
 
 
 def read_pes(text: str) -> dict[int, int]:
-    """Read who presents itself: PE → its number within its node."""
+    """Return the PEs whose numbers a line prints: PE → its number within its node."""
     return {int(pe): int(local) for pe, local in _MYPE.findall(text)}
 
 
-def note(text: str, preface: Preface, *, inside: bool) -> bool:
-    """Take note of a line; whether it was one of a perftest's. `inside`: a perftest is known to run."""
+def read_statement(text: str, preface: Preface, *, inside: bool) -> bool:
+    """Read a line into `preface`; return whether it is a perftest's. `inside`: one is known to run."""
     if not _SIEVE.search(text):
         return False
     if (version := _VERSION.search(text)) is not None:
         preface.version = preface.version or version[1]
         return inside
     for name, value in _SETTING.findall(text):
-        preface.settings[name] = (value.lower(), text.strip()[:_LONGEST_QUOTE])
+        preface.settings[name] = (value.lower(), text.strip()[:LONGEST_QUOTE])
     if " NVSHMEM INFO " in text or " Selected provider " in text:
         return _debug(text, preface, inside=inside)
-    return _said(text, preface, inside=inside)
+    return _message(text, preface, inside=inside)
 
 
 def _debug(text: str, preface: Preface, *, inside: bool) -> bool:
-    line = text.strip()[:_LONGEST_QUOTE]
+    line = text.strip()[:LONGEST_QUOTE]
     if (match := _INITIALISED.search(text)) is not None:
         preface.shown.setdefault("transport", (match[1].lower(), line))
     elif _NONE.search(text):
@@ -178,16 +280,66 @@ def _debug(text: str, preface: Preface, *, inside: bool) -> bool:
     return inside
 
 
-def _said(text: str, preface: Preface, *, inside: bool) -> bool:
-    said = " ".join(text.split())[:_LONGEST_QUOTE]
+def _message(text: str, preface: Preface, *, inside: bool) -> bool:
+    words = " ".join(text.split())[:LONGEST_QUOTE]
     if _FATAL.match(text):
-        preface.failures.append(f"NVSHMEM reported: {said}")
+        preface.failures.append(f"NVSHMEM reported: {words}")
     elif inside and _ERROR.match(text):
-        preface.errors.append(said)
+        preface.errors.append(words)
     elif inside and _WARNING.match(text):
-        preface.warnings.append(said)
+        preface.warnings.append(words)
     elif inside and _USAGE.match(text):
-        preface.usage = said
+        preface.usage = words
     else:
         return bool(_AROUND.match(text)) and (inside or not text.startswith("Note:"))
     return True
+
+
+# ---------------------------------------------------------------- which network
+
+TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
+_VERBS = frozenset({"ibrc", "ibdevx", "ibgda"})
+
+
+def network_facts(preface: Preface, hosts: int = 0) -> dict[str, str | int]:
+    """Return the network that debug text and settings name, as facts. Debug text goes before settings.
+
+    With PEs on two or more hosts, the transport that NVSHMEM says it initialised is what carried the data;
+    on one host, with none at all, PEs reach each other's memory themselves.
+    """
+    named = _named_in(preface)
+    facts: dict[str, str | int] = {}
+    transport, provider = named.get("transport", ("", ""))[0], named.get("provider", ("", ""))[0]
+    if transport == "libfabric":
+        if provider:
+            facts["provider"] = provider
+        facts["network"] = _libfabric(provider)
+    elif transport == "none":
+        return {"transport": "p2p"} if "transport" in preface.shown and hosts == 1 else {}
+    elif transport:
+        facts["network"] = "ib" if transport in _VERBS else transport
+    if "fabric" in preface.shown and transport == "libfabric":
+        facts["fabric"] = preface.shown["fabric"][0]
+    if "transport" in preface.shown and hosts > 1:
+        facts["transport"] = facts["network"]
+    return facts
+
+
+def _named_in(preface: Preface) -> dict[str, tuple[str, str]]:
+    """Return transport and provider, each with the line that states it."""
+    settings = preface.settings
+    named = {"transport": settings.get(TRANSPORT), "provider": settings.get(PROVIDER), **preface.shown}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def network_evidence(preface: Preface, facts: Mapping[str, str | int]) -> dict[str, str]:
+    """Return the line behind each fact."""
+    named = _named_in(preface)
+    source = {"network": "transport", "transport": "transport", "provider": "provider", "fabric": "fabric"}
+    return {fact: named[name][1] for fact, name in source.items() if fact in facts and name in named}
+
+
+def _libfabric(provider: str) -> str:
+    if not provider:
+        return "libfabric"
+    return "efa" if provider in {"efa", "efa-direct"} else f"libfabric-{provider}"

@@ -3,21 +3,98 @@
 One printer serves all its programs (perftest_parameters.c). Formats, by version: docs/formats.md.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from fabbench.benchmarks import Benchmark
-from fabbench.benchmarks.perftest.reader import PerftestReader
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.perftest.plan import PerftestWork
+    from fabbench.benchmarks.perftest.reader import PerftestReader
+
+VERBS_CONNECTIONS = frozenset({"RC", "UC", "UD", "XRC", "DC"})
+"""Connection types of InfiniBand and RoCE; the fact `link` tells these two apart."""
 
 
-class Perftest:
+class Perftest(Benchmark):
     """The benchmark ``perftest``."""
 
-    name: Final = "perftest"
-    joins_groups: Final = True
+    name = "perftest"
+    program_names = r"\bib_(?:write|read|send|atomic)_(?:bw|lat)\b"
+    signatures = (
+        Signature("#iterations", r" ?#bytes[ \t]+(?:#sl[ \t]+)?#iterations\b"),
+        Signature('"test_info"', r'(?:  |\t)?"test_info"[ \t]*:[ \t]*\{'),
+        Signature("Mean BW", r"Mean BW peak: [\d.]+ Gb/s"),
+    )
+    first_words = (
+        *(
+            "#bytes",
+            "Test",
+            "ib_",
+            "raw_ethernet_",
+            "QPN",
+            "test_info",
+            "BW",
+            "Device ",
+            "qps",
+            "ion type",
+            "rt type",
+            "Link type",
+        ),
+        *("Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting", "Completion", "Failed", "detect"),
+        *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
+        *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
+    )
+    """The last are rules, titles of sides and versions, which stand before a table."""
+    summary = "RDMA devices one by one with ib_write_bw and similar."
+    help = """\
+    Run a program of linux-rdma perftest: a server and a client process per RDMA device.
 
-    def reader(self) -> PerftestReader:
-        """Give a fresh reader."""
+    Device by device of the first host with that of the last one. Below the comparison are the mean and the
+    sum of all devices. EFA needs a perftest that was built with efadv.
+
+    Options of the program itself go after --, for both sides.
+
+    Example: fabbench run perftest --on prod --fabric roce --test ib_read_bw --together
+    """
+    in_built_image = True
+    joins_groups = True
+    joins_steps = True
+    between_two = True
+    versions = ("perftest",)
+    resolution = MappingProxyType(
+        {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
+    )
+    """`%.2f` of usec, and of Gb/s or MiB/s; messages in millions with six decimals."""
+
+    @override
+    def reader(self) -> "PerftestReader":
+        from fabbench.benchmarks.perftest.reader import PerftestReader
+
         return PerftestReader()
 
+    @override
+    def work_type(self) -> "type[PerftestWork]":
+        from fabbench.benchmarks.perftest.plan import PerftestWork
 
-BENCHMARK: Benchmark = Perftest()
+        return PerftestWork
+
+    @override
+    def metrics_of(self, case: str) -> Sequence[str]:
+        if case.endswith("_lat"):
+            return "latency", "bandwidth"
+        return ("bandwidth",) if case.endswith("_bw") else self.default_metrics
+
+    @override
+    def transports(self, fabric: str) -> frozenset[str]:
+        from fabbench.benchmarks.perftest.plan import LINKS
+        from fabbench.benchmarks.perftest.reader import EFA_DATAGRAMS
+
+        if fabric in {"ib", "roce"}:
+            return VERBS_CONNECTIONS
+        return frozenset({LINKS.get(fabric, fabric.lower()), *({EFA_DATAGRAMS} if fabric == "efa" else ())})
+
+
+BENCHMARK = Perftest()

@@ -1,53 +1,107 @@
-"""What perftest's rows and text show that a reader of its numbers should know, in sentences."""
+"""Whether the numbers of one row fit each other, and findings about rows and text, in sentences. Pure.
 
-from fabbench.benchmarks.perftest.arithmetic import unit_of
-from fabbench.benchmarks.perftest.tables import Row
-from fabbench.model import Finding, Severity
-from fabbench.units import format_size
+Bandwidth is size times message rate: ``BW = size * iterations * Hz / (cycles * factor)`` and ``MsgRate =
+iterations * Hz / (cycles * 1e6)`` in the source, also for sums of two directions. So a unit that is labelled
+wrongly, or not stated, shows.
+"""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from fabbench.benchmarks.consistency import printed
+from fabbench.benchmarks.perftest.table_formats import UNITS, PerftestRow
+from fabbench.model.log import Finding, Severity
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.units import format_size
 
 
-def mismatch(row: Row, text: str) -> Finding:
-    """Say that a row's bandwidth is not its size times its message rate in the unit of the header."""
+def fits(bandwidth: str, rate: str, size: int, factor: Decimal) -> bool | None:
+    """Return whether a bandwidth (`factor` B/s each) fits a message rate in 1e6/s, as both are printed.
+
+    None where the print left too little of them to tell.
+    """
+    gained, messages = printed(bandwidth), printed(rate)
+    if not size or any(number.value <= 4 * (number.value - number.low) for number in (gained, messages)):
+        return None
+    each = float(factor) / 1e6 / size
+    return messages.meets(gained.low * each, gained.high * each)
+
+
+def row_is_consistent(row: PerftestRow) -> bool | None:
+    """Return whether a bandwidth row is true in the unit of its header; None: not known."""
     bandwidth, rate = row.cell("bandwidth"), row.cell("message_rate")
-    true = unit_of(bandwidth, rate, row.size, ("MiB/sec", "Gb/sec")) if bandwidth and rate else ""
+    if bandwidth is None or rate is None or row.layout.unit not in UNITS:
+        return None
+    return fits(str(bandwidth), str(rate), row.size, UNITS[row.layout.unit])
+
+
+_ORDER = ("min", "median", "p99", "p99.9", "max")
+
+
+def is_ordered(row: PerftestRow) -> bool:
+    """Return whether the statistics of a row can be of one measurement: no peak below the average."""
+    peak, average = row.cell("bandwidth", "peak"), row.cell("bandwidth")
+    if peak and average and printed(str(peak)).high < printed(str(average)).low:
+        return False
+    times = [time for stat in _ORDER if (time := row.cell("latency", stat)) is not None]
+    mean, least, most = (row.cell("latency", stat) for stat in ("", "min", "max"))
+    inside = mean is None or least is None or most is None or least <= mean <= most
+    return inside and times == sorted(times)
+
+
+def consistent_unit(
+    bandwidth: Decimal, rate: Decimal, size: int, units: Iterable[str] = ("MiB/sec", "Gb/sec")
+) -> str:
+    """Return the only unit in which the numbers fit each other; empty: none, or more than one."""
+    verdicts = {unit: fits(str(bandwidth), str(rate), size, UNITS[unit]) for unit in units}
+    if None in verdicts.values():
+        return ""
+    fitting = [unit for unit, verdict in verdicts.items() if verdict]
+    return fitting[0] if len(fitting) == 1 else ""
+
+
+def consistent_way(average_us: Decimal, per_second: Decimal) -> str:
+    """Return `one-way` or `round-trip`, whichever a duration run's latency is: the rate counts round trips.
+
+    Empty where the two fit neither (both are rounded to two decimals).
+    """
+    product = average_us * per_second / 1_000_000
+    if not average_us or not per_second:
+        return ""
+    slack = (Decimal("0.0051") / average_us + Decimal("0.0051") / per_second) * product + Decimal("0.001")
+    for way, expected in (("one-way", Decimal("0.5")), ("round-trip", Decimal(1))):
+        if abs(product - expected) <= min(slack, Decimal("0.2")):
+            return way
+    return ""
+
+
+def mismatch(row: PerftestRow, text: str) -> Finding | None:
+    """Return the finding that a bandwidth is size times message rate in another unit than the header's."""
+    bandwidth, rate = row.cell("bandwidth"), row.cell("message_rate")
+    true = consistent_unit(bandwidth, rate, row.size, ("MiB/sec", "Gb/sec")) if bandwidth and rate else ""
     where = f"At {format_size(row.size)} the printed bandwidth does not fit size and message rate"
     if true:
         return Finding(
             code="unit-mismatch",
             severity=Severity.WARNING,
             meaning=f"{where} in {row.layout.unit}, as the header says, but in {true}.",
-            line=text[:300],
-            advice="The numbers are given as the header labels them; find out who changed the header.",
+            line=text[:LONGEST_QUOTE],
+            advice="Such rows are left out as damaged; check what changed the header.",
         )
-    return Finding(
-        code="row-arithmetic",
-        severity=Severity.WARNING,
-        meaning=f"{where}.",
-        line=text[:300],
-    )
-
-
-def duration_mismatch(text: str) -> Finding:
-    """Say that a duration run's latency does not fit its rate."""
-    return Finding(
-        code="row-arithmetic",
-        severity=Severity.WARNING,
-        meaning="The printed latency is not what the round trips per second come to.",
-        line=text[:300],
-    )
+    return None
 
 
 AMBIGUOUS_WAY = Finding(
     code="way-ambiguous",
     severity=Severity.NOTE,
-    meaning="Neither title nor command line is here: write and send tests print half of a round trip, "
+    meaning="The log has neither title nor command line: write and send tests print half of a round trip, "
     "read and atomic tests all of it.",
     advice="Keep perftest's title (or the command line) in the log.",
 )
 AMBIGUOUS_UNIT = Finding(
     code="unit-ambiguous",
     severity=Severity.WARNING,
-    meaning="perftest's JSON records no unit, and size, bandwidth and message rate do not tell it: "
+    meaning="perftest's JSON records no unit, and size, bandwidth and message rate do not imply it: "
     "the bandwidth is left out.",
     advice="Keep the printed table, whose header states the unit.",
 )
@@ -70,32 +124,32 @@ OLD_LAYOUT = Finding(
 
 
 def cpu_frequency(text: str) -> Finding:
-    """Say that perftest's clock may be off."""
+    """Return the finding that perftest's clock may be off."""
     return Finding(
         code="cpu-frequency",
         severity=Severity.NOTE,
         meaning="perftest measures in CPU cycles, and the CPUs' frequencies differ.",
-        line=text[:300],
+        line=text[:LONGEST_QUOTE],
         advice="Set the CPUs' governor to performance, or run with -F knowing that figures may be off.",
     )
 
 
 def warning(said: str, text: str) -> Finding:
-    """Pass on a warning of perftest's own."""
+    """Return the finding that passes on a warning of perftest's own."""
     return Finding(
         code="perftest-warning",
         severity=Severity.WARNING,
-        meaning=f"perftest warned: {said[:300]}",
-        line=text[:300],
+        meaning=f"perftest warned: {said[:LONGEST_QUOTE]}",
+        line=text[:LONGEST_QUOTE],
     )
 
 
 def no_size(said: str, text: str) -> Finding:
-    """Say that a figure comes without its size."""
+    """Return the finding that a figure comes without its size."""
     return Finding(
         code="size-unstated",
         severity=Severity.NOTE,
         meaning=f"{said} The size is not stated: it is given as 0.",
-        line=text[:300],
+        line=text[:LONGEST_QUOTE],
         advice="Keep perftest's own table in the log.",
     )

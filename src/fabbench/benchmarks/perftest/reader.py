@@ -1,148 +1,294 @@
 """Splits a log's lines into perftest's processes, and these into executions of a server and a client."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 
-from fabbench.benchmarks import Reading, Shortcut
+from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
+from fabbench.benchmarks.perftest import findings, process_output
 from fabbench.benchmarks.perftest import text as text_of
-from fabbench.benchmarks.perftest import written
-from fabbench.benchmarks.perftest.block import Block
-from fabbench.benchmarks.perftest.commands import Asked, read_command, unwrapped
-from fabbench.benchmarks.perftest.execution import Execution
-from fabbench.benchmarks.perftest.summaries import Summary, benchmark_of
-from fabbench.benchmarks.perftest.tables import plain, read_header
-from fabbench.benchmarks.perftest.text import Stage, Statement
-from fabbench.markers import Marker
-from fabbench.model import Line, Stream
+from fabbench.benchmarks.perftest.process_output import ProcessOutput
+from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
+from fabbench.benchmarks.perftest.text import (
+    PerftestCommand,
+    PerftestStatement,
+    Stage,
+    read_command,
+    unwrapped,
+)
+from fabbench.model.compat import override
+from fabbench.model.log import Line, Marker, Point, Record, Stream
+from fabbench.model.patterns import lazy
 
-_HEADER = Statement("header", Stage.TABLE)
-_COMMAND = Statement("command", Stage.START)
+_NUMBERS = frozenset({"qps", "mtu", "gid_index", "iterations", "status"})
+_ALONE = frozenset({"iterations", "cpu_util"})
+"""Facts that only one value makes sense of."""
+EFA_DATAGRAMS = "EFA UD"
+"""The fact `transport` of unreliable datagrams over EFA, which perftest prints as it does InfiniBand's."""
+# rdma-core calls no other device so: an InfiniBand device is ibp0s1, and RoCE's is rocep0s1.
+_EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
 
 
-class PerftestReader:
-    """Reads all stream groups together; see `fabbench.benchmarks.Reader`."""
+class PerftestExecution:
+    """One execution: what its server and its client print."""
+
+    def __init__(self, execution: str = "") -> None:
+        self.execution = execution
+        self.processes: list[ProcessOutput] = []
+        self.step: Marker | None = None
+        """The step that is open."""
+        self._together = ""
+
+    def begin(self, marker: Marker) -> None:
+        """Begin a step of an execution that fabbench runs."""
+        self.step = marker
+        self._together = self._together or marker.facts.get("together", "")
+
+    def end(self) -> None:
+        """End a step."""
+        self.step = None
+
+    def finish(self) -> Record:
+        """Return the record."""
+        for process in self.processes:
+            process.end()
+        results = [process.results for process in self.processes]
+        record = Record(benchmark="perftest", case=self._case(), finished=self._finished())
+        numbered = sorted((entry for each in results for entry in each.points), key=lambda entry: entry[0])
+        record.points = [point for _, point in numbered]
+        record.damaged = sorted(row for each in results for row in each.damaged)
+        failures = sorted((entry for each in results for entry in each.failures), key=lambda entry: entry[0])
+        record.failures = list(dict.fromkeys(sentence for _, sentence in failures))
+        record.findings = list({finding: None for each in results for finding in each.findings})
+        if findings.CYCLES not in record.findings:
+            record.findings += unmeasured(point.size for point in record.points if not point.metrics)
+        if record.points and record.case is None and findings.AMBIGUOUS_WAY not in record.findings:
+            record.findings.append(UNKNOWN_TEST)
+        record.incomplete = next((process.incomplete for process in self.processes if process.incomplete), "")
+        record.wrong = sum(each.wrong for each in results)
+        record.off_fabric = next((process.off_fabric for process in self.processes if process.off_fabric), "")
+        record.facts = dict(self._facts())
+        if self._together:
+            record.facts["together"] = self._together
+        if record.facts.get("transport") == "UD" and _EFA_DEVICES.fullmatch(str(record.facts.get("device"))):
+            record.facts["transport"] = EFA_DATAGRAMS
+        if record.facts.get("transport") == "RawEth" and record.case:
+            record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
+        return record
+
+    def _case(self) -> str | None:
+        return next((process.case for process in self.processes if process.case), None)
+
+    def _finished(self) -> bool | None:
+        verdicts = {
+            True if process.finished is False and self._peer_finished(process) else process.finished
+            for process in self.processes
+            if process.results.points
+        }
+        return False if False in verdicts else True if True in verdicts else None
+
+    def _peer_finished(self, process: ProcessOutput) -> bool:
+        """Return whether the other end of its connection has finished, with rows of the same sizes."""
+        return any(
+            other.finished is True and other.is_other_end(process) and _sizes(other) == _sizes(process)
+            for other in self.processes
+        )
+
+    def _facts(self) -> Iterator[tuple[str, str | int]]:
+        values: dict[str, dict[str, None]] = {}
+        for process in self.processes:
+            for name, value in process.results.facts:
+                values.setdefault(name, {})[value] = None
+        for name, each in values.items():
+            value = next(iter(each))
+            if len(each) > 1:
+                if name not in _ALONE:
+                    yield name, ", ".join(each)
+            elif name in _NUMBERS and value.isascii() and value.isdigit():
+                yield name, int(value[:18])
+            else:
+                yield name, value
+
+
+def _sizes(process: ProcessOutput) -> set[int]:
+    return {point.size for _, point in process.results.points}
+
+
+_MEAN = lazy(r"\s*Mean BW peak: (\d+\.\d+) Gb/s, Mean BW avg: (\d+\.\d+) Gb/s\s*", re.ASCII)
+_TOTAL = lazy(r"\s*Total BW: (\d+(?:\.\d+)?) ?GB/s\s*", re.ASCII)
+_GIGABIT, _GIGABYTE = Decimal(125_000_000), Decimal(1_000_000_000)
+
+
+class ModalSummary:
+    """Summary lines of Modal's health checks, which run a benchmark on every device and print one figure.
+
+    `Mean BW peak: 734.26 Gb/s, Mean BW avg: 733.92 Gb/s` is the mean of `ib_write_bw` over all devices, in
+    bits; `Total BW: 278GB/s` is the sum of `fi_rma_bw` over all EFA domains, in bytes, both directions added
+    (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py and modal_bw_efa.py). The size is not
+    stated, and is given as 0.
+    """
+
+    def __init__(self, benchmark: str) -> None:
+        self.record = Record(benchmark=benchmark, finished=None, facts={"size": "unknown"})
+
+    def add(self, line: Line) -> list[Point]:
+        """Return the points of a line that `summarized_benchmark` knows."""
+        mean, total = _MEAN.fullmatch(line.text), _TOTAL.fullmatch(line.text)
+        if mean is not None:
+            results = [
+                Number("bandwidth", stat, "", exact(text, _GIGABIT))
+                for stat, text in zip(("peak", ""), mean.groups(), strict=True)
+            ]
+            new = points(0, results, RowContext(rank=line.stream.rank))
+            said = "A script's summary: the mean over all devices."
+        elif total is not None:
+            results = [Number("bandwidth", "", "", exact(total[1], _GIGABYTE))]
+            new = points(0, results, RowContext(rank=line.stream.rank, direction="bi"))
+            said = "A script's summary: the sum over all devices, both directions added."
+        else:
+            return []
+        finding = findings.no_size(said, line.text.strip())
+        if not any(known.meaning == finding.meaning for known in self.record.findings):
+            self.record.findings.append(finding)
+        self.record.points += new
+        return new
+
+
+def summarized_benchmark(text: str) -> str:
+    """Return the benchmark whose figure a summary line gives; empty for any other line."""
+    if _MEAN.fullmatch(text):
+        return "perftest"
+    return "fabtests" if _TOTAL.fullmatch(text) else ""
+
+
+_HEADER = PerftestStatement("header", Stage.TABLE)
+_COMMAND = PerftestStatement("command", Stage.START)
+
+
+class PerftestReader(Reader):
+    """Reads all stream groups together."""
 
     def __init__(self) -> None:
-        self._executions: list[Execution] = []
-        self._blocks: dict[Stream, Block] = {}
-        self._homes: dict[Stream, Execution] = {}
-        self._step: Execution | None = None
-        self._summary: Summary | None = None
+        self._executions: list[PerftestExecution] = []
+        self._processes: dict[Stream, ProcessOutput] = {}
+        self._execution_of: dict[Stream, PerftestExecution] = {}
+        self._step: PerftestExecution | None = None
+        self._summary: ModalSummary | None = None
         self._side_title = ""
         self._command: Line | None = None
         self._version = ""
         self._rules: set[Stream] = set()
-        """Streams whose last line that nobody took was a rule."""
-        self._out: list[Reading] = []
+        """Streams whose last line that was not read was a rule."""
+        self._readings: list[Reading] = []
 
     # ------------------------------------------------------------ the protocol
 
+    @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        """Read one line; None: it says nothing about perftest."""
         open_here = bool(self._executions) or self._summary is not None
         matters = text_of.may_matter(line.text) if open_here else text_of.may_begin(line.text)
+        process = self._processes.get(line.stream)
+        matters = matters or (process is not None and process.stage is Stage.TABLE)
         if not matters and self._command is None:
-            self._note(line)
+            self._note_outside(line)
             return None
         line = line._replace(text=plain(line.text))
         command, self._command = self._command, None
         if self._read(line):
             self._rules.discard(line.stream)
-            return self._given()
-        if command is None or not self._unwrap(command, line):
-            self._note(line)
+            return self._take_readings()
+        if command is None or not self._join_command(command, line):
+            self._note_outside(line)
             return None
-        return self._given()
+        return self._take_readings()
 
-    def shortcut(self, rank: str) -> Shortcut | None:
-        """Give no quick way: a table has a few dozen rows."""
-        del rank
-        return None
-
+    @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        """Begin or end a step. Steps of one trial are one execution."""
+        # Steps of one execution are one execution.
         step = self._step
         if marker.kind == "begin":
             ours = marker.facts.get("benchmark") == "perftest"
-            if not (ours and step is not None and step.trial == marker.trial):
+            if not (ours and step is not None and step.execution == marker.execution):
                 self._finish()
-                step = Execution(marker.trial) if ours else None
+                step = PerftestExecution(marker.execution) if ours else None
                 self._executions = [step] if step is not None else []
             self._step = step
-            self._blocks, self._homes = {}, {}
+            self._processes, self._execution_of = {}, {}
             if step is not None:
                 step.begin(marker)
-        elif step is not None and step.trial == marker.trial:
-            step.end(marker)
-        return self._given()
+        elif step is not None and step.execution == marker.execution:
+            step.end()
+        return self._take_readings()
 
+    @override
     def close(self) -> Sequence[Reading]:
-        """End the executions that are open."""
         self._finish()
         self._side_title, self._version, self._command = "", "", None
         self._rules.clear()
-        return self._given()
+        return self._take_readings()
 
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line; whether it is perftest's."""
+        """Read one line; return whether it is perftest's."""
         text, stream = line.text, line.stream
-        block = self._blocks.get(stream)
-        if block is not None and block.in_json:
-            self._out += block.json(line)
+        process = self._processes.get(stream)
+        if process is not None and process.reads_json:
+            self._readings += process.json(line)
             return True
-        if block is not None and (found := block.row(line)) is not None:
-            self._out += found
+        if process is not None and (results := process.row(line)) is not None:
+            self._readings += results
             return True
         layout = read_header(text)
         if layout is not None:
-            self._block(_HEADER, stream).header(layout, line, ruled=stream in self._rules)
-            self._settle(stream)
+            self._process(_HEADER, stream).begin_table(layout, line, ruled=stream in self._rules)
+            self._settle_execution(stream)
         elif (statement := text_of.read(text)) is not None:
             self._state(statement, line)
-        elif written.begins(text):
-            block = self._block(Statement("json", Stage.START), stream)
-            block.begin_json(line)
-            self._out += block.json(line)
-        elif (asked := read_command(text)) is not None:
-            self._started(asked, line)
-        elif (summarised := benchmark_of(text)) != "":
-            self._summarise(summarised, line)
-        elif block is not None and (statement := text_of.read_inside(text)) is not None:
+        elif process_output.begins(text):
+            process = self._process(PerftestStatement("json", Stage.START), stream)
+            process.begin_json(line)
+            self._readings += process.json(line)
+        elif (command := read_command(text)) is not None:
+            self._begin_process(command, line)
+        elif (summarised := summarized_benchmark(text)) != "":
+            self._summarize(summarised, line)
+        elif process is not None and (statement := text_of.read_in_execution(text)) is not None:
             self._state(statement, line)
         else:
             return False
         return True
 
-    def _state(self, statement: Statement, line: Line) -> None:
-        self._block(statement, line.stream).state(statement, line)
-        if statement.kind in {"failure", "status", "at"}:
-            self._settle(line.stream)
+    def _state(self, statement: PerftestStatement, line: Line) -> None:
+        self._process(statement, line.stream).add_statement(statement, line)
+        if statement.context in {"failure", "status", "at"}:
+            self._settle_execution(line.stream)
 
-    def _started(self, asked: Asked, line: Line) -> None:
-        """Begin a block with its command line."""
-        block = self._block(_COMMAND, line.stream, new=True)
-        block.ask(asked)
+    def _begin_process(self, command: PerftestCommand, line: Line) -> None:
+        """Begin a process with its command line."""
+        process = self._process(_COMMAND, line.stream, new=True)
+        process.set_command(command)
         self._command = line
 
-    def _unwrap(self, command: Line, line: Line) -> bool:
+    def _join_command(self, start: Line, line: Line) -> bool:
         """Read a line as the rest of the command line above it, which a terminal broke."""
-        joined = unwrapped(command.text, line.text)
-        asked = read_command(joined) if joined else None
-        block = self._blocks.get(line.stream)
-        if asked is None or block is None or command.stream != line.stream:
+        joined = unwrapped(start.text, line.text)
+        command = read_command(joined) if joined else None
+        process = self._processes.get(line.stream)
+        if command is None or process is None or start.stream != line.stream:
             return False
-        block.ask(asked)
+        process.set_command(command)
         return True
 
-    def _summarise(self, benchmark: str, line: Line) -> None:
+    def _summarize(self, benchmark: str, line: Line) -> None:
         if self._summary is not None and self._summary.record.benchmark != benchmark:
             self._finish()
-        self._summary = self._summary or Summary(benchmark)
-        self._out += self._summary.take(line)
+        self._summary = self._summary or ModalSummary(benchmark)
+        self._readings += self._summary.add(line)
 
-    def _note(self, line: Line) -> None:
-        """Keep what a line outside says of what follows."""
+    def _note_outside(self, line: Line) -> None:
+        """Note what a line outside says of what follows."""
         self._side_title = text_of.side_title(line.text) or self._side_title
         self._version = text_of.read_version(line.text) or self._version
         if text_of.is_rule(line.text):
@@ -150,64 +296,68 @@ class PerftestReader:
         elif line.text.strip():
             self._rules.discard(line.stream)
 
-    # ------------------------------------------------------------ blocks and executions
+    # ------------------------------------------------------------ processes and executions
 
-    def _block(self, statement: Statement, stream: Stream, *, new: bool = False) -> Block:
-        """Give the block that a statement belongs to: the stream's own, or a new one."""
-        block = self._blocks.get(stream)
-        if block is not None and not new and not block.ended_by(statement):
-            return block
-        if block is not None and block.announced_only and not new:
-            return block
+    def _process(self, statement: PerftestStatement, stream: Stream, *, new: bool = False) -> ProcessOutput:
+        """Return the process that a statement belongs to: the stream's own, or a new one."""
+        process = self._processes.get(stream)
+        if process is not None and not new and not process.ended_by(statement):
+            return process
+        if process is not None and process.announced_only and not new:
+            return process
         step = self._step.step if self._step is not None else None
-        fresh = Block(stream, side=stream.side or self._side_title, step=step)
+        fresh = ProcessOutput(stream, side=stream.side or self._side_title, step=step)
+        fresh.begins_above = process is not None or (stream in self._rules and statement.begins_setup)
         self._side_title = ""
-        home = self._home(stream, first=block is None)
+        execution = self._choose_execution(stream, first=process is None)
         if self._version:
-            fresh.found.fact("perftest", self._version)
-        home.blocks.append(fresh)
-        self._blocks[stream], self._homes[stream] = fresh, home
+            fresh.results.add_fact("perftest", self._version)
+        execution.processes.append(fresh)
+        self._processes[stream], self._execution_of[stream] = fresh, execution
         return fresh
 
-    def _home(self, stream: Stream, *, first: bool) -> Execution:
-        """Give the execution that a stream's next block belongs to, as far as that is known by now.
+    def _choose_execution(self, stream: Stream, *, first: bool) -> PerftestExecution:
+        """Return the execution that a stream's next process belongs to, as far as that is known by now.
 
-        The k-th blocks of all streams are one execution; what has no tag may turn out to be the other side.
+        The k-th processes of all streams are one execution; one without a tag may turn out to be the other
+        side.
         """
         if self._step is not None:
             return self._step
         if first and self._executions:
             return self._executions[-1]
-        old = self._homes.get(stream)
+        old = self._execution_of.get(stream)
         at = self._executions.index(old) + 1 if old in self._executions else len(self._executions)
         if at == len(self._executions):
-            self._executions.append(Execution())
+            self._executions.append(PerftestExecution())
         return self._executions[at]
 
-    def _settle(self, stream: Stream) -> None:
-        """Decide about a block whose sides and addresses are known now, and give executions that are over."""
+    def _settle_execution(self, stream: Stream) -> None:
+        """Decide to which execution a process belongs whose side is known now; finish those that are over."""
         if self._step is not None:
             return
-        home = self._homes[stream]
-        at = self._executions.index(home)
-        if at and home.blocks == [self._blocks[stream]] and not (stream.rank or stream.side):
+        execution = self._execution_of[stream]
+        at = self._executions.index(execution)
+        if at and execution.processes == [self._processes[stream]] and not (stream.rank or stream.side):
             before = self._executions[at - 1]
-            others = [block for block in before.blocks if block.stream == stream]
-            if len(others) == 1 and others[0].paired(home.blocks[0]):
-                before.blocks += home.blocks
-                self._homes[stream] = before
+            others = [process for process in before.processes if process.stream == stream]
+            if len(others) == 1 and others[0].is_peer(execution.processes[0]):
+                before.processes += execution.processes
+                self._execution_of[stream] = before
                 del self._executions[at]
-        while len(self._executions) > 1 and self._executions[0] not in self._homes.values():
-            self._out.append(self._executions.pop(0).finish())
+        while len(self._executions) > 1 and self._executions[0] not in self._execution_of.values():
+            self._readings.append(self._executions.pop(0).finish())
 
     def _finish(self) -> None:
         executions, self._executions = self._executions, []
-        self._out += [execution.finish() for execution in executions if execution.blocks or execution.trial]
-        self._blocks, self._homes, self._step = {}, {}, None
+        self._readings += [
+            execution.finish() for execution in executions if execution.processes or execution.execution
+        ]
+        self._processes, self._execution_of, self._step = {}, {}, None
         if self._summary is not None:
-            self._out.append(self._summary.record)
+            self._readings.append(self._summary.record)
             self._summary = None
 
-    def _given(self) -> Sequence[Reading]:
-        out, self._out = self._out, []
+    def _take_readings(self) -> Sequence[Reading]:
+        out, self._readings = self._readings, []
         return out

@@ -1,4 +1,4 @@
-"""What perftest says around its tables: title, set-up, addresses, errors. Pure.
+"""What stands around perftest's tables: title, set-up, addresses, errors, and command lines. Pure.
 
 The wordings are those of the source (perftest_parameters.c, `ctx_print_test_info`; perftest_resources.h).
 """
@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
+
+from fabbench.benchmarks.command_line import read_words
+from fabbench.model.patterns import lazy
 
 
 class Stage(IntEnum):
@@ -21,16 +24,24 @@ class Stage(IntEnum):
     ANY = 4
 
 
-class Statement(NamedTuple):
+class PerftestStatement(NamedTuple):
     """One line understood."""
 
-    kind: str
+    context: str
     stage: Stage
     words: tuple[str, ...] = ()
     facts: Mapping[str, str] = {}
 
+    @property
+    def begins_setup(self) -> bool:
+        """Return whether it is of the upper half of the set-up, or above it: no rule stands inside that."""
+        return self.context != "setup" or not self.facts.keys().isdisjoint(_UPPER_HALF)
 
-class Title(NamedTuple):
+
+_UPPER_HALF = frozenset({"Dual-port", "Device", "Number of qps", "Transport type", "Connection type"})
+
+
+class PerftestTitle(NamedTuple):
     """What the title says of the test."""
 
     case: str
@@ -39,20 +50,20 @@ class Title(NamedTuple):
 
 # ---------------------------------------------------------------- titles and set-up
 
-_TITLE = re.compile(
+_TITLE = lazy(
     r"\s*(Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
     r"(Bidirectional[ _]+)?(?:Post[ _]List[ _]+)?(BW|Latency)[ _]+(?:forwarding[ _]+)?"
     r"(?:Multicast[ _]+)?Test\s*"
 )
 _VERBS = {"Send": "send", "RDMA_Write": "write", "RDMA_Read": "read", "Atomic": "atomic"}
 
-_SETUP = re.compile(
+_SETUP = lazy(
     r"(Device|Number of qps|Transport type|Connection type|Mtu|Link type|GID index|TX depth|RX depth"
     r"|Using SRQ|Dual-port|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method"
     r"|Max inline data|Outstand reads|Post List)\s*: ?(\S+)"
 )
 # These are printed so by nothing else.
-_OUR_SETUP = re.compile(
+_OUR_SETUP = lazy(
     r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
@@ -66,22 +77,22 @@ FACTS: Mapping[str, str] = {
 }
 """Names in the set-up text → facts."""
 
-_ADDRESS = re.compile(r"\s*(local|remote) address: .*?(QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*")
-_BANNER = re.compile(r"\s*\* Waiting for client to connect\.\.\. \*\s*")
-_WAITING = re.compile(r"\s*Waiting for client rdma_cm QP to connect\s*")
-_RESULTS = re.compile(r"\s*(Local|Remote) results: *")
-_RULE = re.compile(r"\s*-{20,}\s*")
-_VERSION = re.compile(r"\s*Version: (\d+\.\d\S*)\s*")
-_WARNING = re.compile(r"\s*(?:WARNING|Warning): (.*\S)\s*")
-_CPU = re.compile(r"\s*Conflicting CPU frequency values detected: .*")
-_VALIDATION = re.compile(r".*VALIDATION: FAILED.*? - (\d+) error\(s\).*")
-_SIDE = re.compile(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
+_ADDRESS = lazy(r"\s*(local|remote) address: .*?(QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*")
+_BANNER = lazy(r"\s*\* Waiting for client to connect\.\.\. \*\s*")
+_WAITING = lazy(r"\s*Waiting for client rdma_cm QP to connect\s*")
+_RESULTS = lazy(r"\s*(Local|Remote) results: *")
+_RULE = lazy(r"\s*-{20,}\s*")
+_VERSION = lazy(r"\s*Version: (\d+\.\d\S*)\s*")
+_WARNING = lazy(r"\s*(?:WARNING|Warning): (.*\S)\s*")
+_CPU = lazy(r"\s*Conflicting CPU frequency values detected: .*")
+_VALIDATION = lazy(r".*VALIDATION: FAILED.*? - (\d+) error\(s\).*")
+_SIDE = lazy(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
 
 # ---------------------------------------------------------------- errors
 
-_STATUS = re.compile(r"\s*Failed status[- ](?:(.*) \()?(\d+)\)?: wr_id (-?\d+) syndrom (0x[0-9a-f]+)\s*")
-_AT = re.compile(r"\s*Completion with (?:error|wc_flags mismatch) at (client|server)\s*")
-_OURS = re.compile(
+_STATUS = lazy(r"\s*Failed status[- ](?:(.*) \()?(\d+)\)?: wr_id (-?\d+) syndrom (0x[0-9a-f]+)\s*")
+_AT = lazy(r"\s*Completion with (?:error|wc_flags mismatch) at (client|server)\s*")
+_OURS = lazy(
     r"\s*(?:Failed to complete run_iter_\w+ function successfully|Did not detect devices"
     r"|Unable to find the Infiniband/RoCE device|IB device \S+ not found|No IB devices found"
     r"|Unable to init the socket connection|ethernet_read_keys: Couldn't read remote address"
@@ -96,7 +107,7 @@ _OURS = re.compile(
     r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)\s*"
 )
 # Too common to begin an execution. What fails while resources are given back is no failed measurement.
-_INSIDE = re.compile(
+_INSIDE = lazy(
     r"\s*(?:Couldn't (?!destroy|close|Unregister)|Unable to (?!destroy)|Failed to (?:modify|create|exchange"
     r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: |accept\(\) failed"
     r"|Can't produce a report|Problem in resolving basic address and port|poll CQ failed|Bad wc status"
@@ -105,7 +116,7 @@ _INSIDE = re.compile(
     r"|The device does not support|Received \d+ times ADDR_ERROR|Link layer on port|bad event waiting"
     r"|Data validation: cannot|Found Incompatibility issue).*"
 )
-_OUR_NOISE = re.compile(
+_OUR_NOISE = lazy(
     r"\s*(?:If device exists, check if driver is up|(?:scnt=\d+, ccnt=|rcnt=)\d+"
     r"|Please run the same command with the IB.*)\s*"
 )
@@ -131,12 +142,12 @@ MEANINGS: Mapping[int, str] = {
 }
 """ibv_wc_status → what it means."""
 
-_MAY_BEGIN = re.compile(
+_MAY_BEGIN = lazy(
     r"#bytes|(?:BW|Latency)[ _](?:\w+[ _])?Test|ib_(?:write|read|send|atomic)_|raw_ethernet_|address: LID"
     r"| : |type : |QPs|Data ex|Waiting for client|Completion with|Failed|detect|nable to|IB device"
     r"|ethernet_read_keys|bl blka|not supported|Parser function|Couldn't|Error: |[Cc]onnection |test_info|BW"
 )
-_MAY_MATTER = re.compile(
+_MAY_MATTER = lazy(
     r"^[\s#>*`]*[\d.]|---|results|depth|: |SRQ|API|[Ww]arning|WARNING|VALIDATION|failed|Unsupported|Invalid"
     r"|Can't|Did not|[Ss]erver|[Cc]lient|scnt|rcnt|Please run|Poll|ODP|device|Link layer|bad event"
     rf"|[}}\"]|^\s*-|{_MAY_BEGIN.pattern}"
@@ -144,65 +155,67 @@ _MAY_MATTER = re.compile(
 
 
 def may_begin(text: str) -> bool:
-    """Whether a line has a sign of perftest at all: a quick look before a long one."""
+    """Return whether a line has a sign of perftest at all: a quick look before a long one."""
     return _MAY_BEGIN.search(text) is not None
 
 
 def may_matter(text: str) -> bool:
-    """Whether a line can mean something while an execution is open."""
+    """Return whether a line can mean something while an execution is open."""
     return _MAY_MATTER.search(text) is not None
 
 
-def read_title(text: str) -> Title | None:
+def read_title(text: str) -> PerftestTitle | None:
     """Read the title line (or the JSON's `test`); None for any other text."""
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
-    verb, both, kind = match.groups()
-    return Title(f"ib_{_VERBS[verb]}_{'bw' if kind == 'BW' else 'lat'}", both_directions=both is not None)
+    verb, both, context = match.groups()
+    return PerftestTitle(
+        f"ib_{_VERBS[verb]}_{'bw' if context == 'BW' else 'lat'}", both_directions=both is not None
+    )
 
 
-def read(text: str) -> Statement | None:
-    """Understand a line that may stand anywhere; None if it is nothing that only perftest says."""
+def read(text: str) -> PerftestStatement | None:
+    """Return the statement of a line that may stand anywhere; None if others print such a line too."""
     if _OUR_SETUP.search(text):
-        return Statement("setup", Stage.SETUP, facts=dict(_SETUP.findall(text)))
+        return PerftestStatement("setup", Stage.SETUP, facts=dict(_SETUP.findall(text)))
     return next((make(match) for pattern, make in _ANYWHERE if (match := pattern.fullmatch(text))), None)
 
 
-_ANYWHERE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], Statement]]] = (
-    (_TITLE, lambda match: Statement("title", Stage.TITLE, (match[0],))),
-    (_BANNER, lambda _: Statement("waiting", Stage.START)),
-    (_WAITING, lambda _: Statement("waiting", Stage.SETUP)),
-    (_ADDRESS, lambda match: Statement("address", Stage.SETUP, (match[1], match[2]))),
-    (_STATUS, lambda match: Statement("status", Stage.ANY, (match[2], match[4]))),
-    (_AT, lambda match: Statement("at", Stage.ANY, (match[1], match[0].strip()))),
-    (_OURS, lambda match: Statement("failure", Stage.ANY, (match[0].strip(),))),
+_ANYWHERE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], PerftestStatement]]] = (
+    (_TITLE, lambda match: PerftestStatement("title", Stage.TITLE, (match[0],))),
+    (_BANNER, lambda _: PerftestStatement("waiting", Stage.START)),
+    (_WAITING, lambda _: PerftestStatement("waiting", Stage.SETUP)),
+    (_ADDRESS, lambda match: PerftestStatement("address", Stage.SETUP, (match[1], match[2]))),
+    (_STATUS, lambda match: PerftestStatement("status", Stage.ANY, (match[2], match[4]))),
+    (_AT, lambda match: PerftestStatement("at", Stage.ANY, (match[1], match[0].strip()))),
+    (_OURS, lambda match: PerftestStatement("failure", Stage.ANY, (match[0].strip(),))),
 )
 
 
-def read_inside(text: str) -> Statement | None:
-    """Understand a line that counts only while an execution is open."""
+def read_in_execution(text: str) -> PerftestStatement | None:
+    """Return the statement of a line that counts only while an execution is open."""
     for pattern, make in _ONLY_INSIDE:
         match = pattern.fullmatch(text)
         if match is not None:
             return make(match)
     facts = dict(_SETUP.findall(text))
-    return Statement("setup", Stage.SETUP, facts=facts) if facts else None
+    return PerftestStatement("setup", Stage.SETUP, facts=facts) if facts else None
 
 
-_ONLY_INSIDE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], Statement]]] = (
-    (_RULE, lambda _: Statement("rule", Stage.ANY)),
-    (_RESULTS, lambda match: Statement("results", Stage.ANY, (match[1].lower(),))),
-    (_CPU, lambda match: Statement("cpu", Stage.ANY, (match[0].strip(),))),
-    (_WARNING, lambda match: Statement("warning", Stage.ANY, (match[1],))),
-    (_VALIDATION, lambda match: Statement("wrong", Stage.ANY, (match[1],))),
-    (_OUR_NOISE, lambda _: Statement("noise", Stage.ANY)),
-    (_INSIDE, lambda match: Statement("failure", Stage.ANY, (match[0].strip(),))),
+_ONLY_INSIDE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], PerftestStatement]]] = (
+    (_RULE, lambda _: PerftestStatement("rule", Stage.ANY)),
+    (_RESULTS, lambda match: PerftestStatement("results", Stage.ANY, (match[1].lower(),))),
+    (_CPU, lambda match: PerftestStatement("cpu", Stage.ANY, (match[0].strip(),))),
+    (_WARNING, lambda match: PerftestStatement("warning", Stage.ANY, (match[1],))),
+    (_VALIDATION, lambda match: PerftestStatement("wrong", Stage.ANY, (match[1],))),
+    (_OUR_NOISE, lambda _: PerftestStatement("noise", Stage.ANY)),
+    (_INSIDE, lambda match: PerftestStatement("failure", Stage.ANY, (match[0].strip(),))),
 )
 
 
 def is_rule(text: str) -> bool:
-    """Whether this is the line that perftest draws above and below its tables."""
+    """Return whether this is the line that perftest draws above and below its tables."""
     return _RULE.fullmatch(text) is not None
 
 
@@ -219,6 +232,100 @@ def side_title(text: str) -> str:
 
 
 def status_sentence(number: int, syndrome: str) -> str:
-    """Say what a completion status means."""
+    """Return in words what a completion status means."""
     meaning = MEANINGS.get(number)
     return f"completion with status {number} ({meaning or 'see ibv_wc_status'}), syndrome {syndrome}"
+
+
+# ---------------------------------------------------------------- command lines
+
+_PROGRAM = lazy(
+    r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)"
+)
+_STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
+_UNWRAPPED = 60
+"""Columns below which no terminal breaks a line."""
+
+# Options with a value: getopt's string, and long_options[] (perftest_parameters.c).
+_SHORT = frozenset("wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW")
+_LONG = tuple(
+    """
+    MGID atomic_type bind_source_ip burst_size congest_type connection cpu_id cq-mod cqe_poll
+    cuda_mem_type dest_ip dest_mac dest_port dlid duration ethertype flow_label flows flows_burst force-
+    link gid-index gpu_touch hop_limit ib-dev ib-port inline_size iters latency_gap limit_bw
+    limit_msgrate local_ip local_mac local_port log_active_dci_streams log_dci_streams margin mmap mmap-
+    offset mtu numa_node opencl_platform_id out_json_file output outs payload_file_path ph pin_cores
+    pkey_index port post_list qp qp-timeout rate_limit rate_limit_type rate_units recv_post_list
+    remote_ip remote_mac remote_port reply_every report-counters retry_count rx-depth size sl source_ip
+    source_mac source_port tclass tos tph_mem tx-depth typical_pkt_size use_cuda use_cuda_bus_id use_hl
+    use_ib_dm_dmabuf use_mlu use_musa use_musa_bus_id use_neuron use_opencl use_rocm vector vlan_pcp
+    wait_destroy
+    """.split()  # noqa: SIM905 - eighty quoted words say no more
+)
+
+
+class PerftestCommand(NamedTuple):
+    """What a command line in a log starts."""
+
+    program: str
+    side: str
+    """`client` with a server's address, else `server`."""
+    both_directions: bool = False
+    cycles: bool = False
+    """Whether times are printed in CPU cycles (`-C`), under a header that says usec."""
+
+
+def read_command(text: str) -> PerftestCommand | None:
+    """Read a line that starts a program; None for a line that merely names it."""
+    found = read_words(text, _PROGRAM, _STOP)
+    if found is None:
+        return None
+    operands, flags = _arguments(found.words)
+    if len(operands) > 1:
+        return None
+    return PerftestCommand(
+        program=found.program,
+        side="client" if operands else "server",
+        both_directions=bool({"b", "bidirectional"} & flags),
+        cycles=bool({"C", "report-cycles"} & flags),
+    )
+
+
+def unwrapped(command: str, text: str) -> str:
+    """Return a command line joined with the line below it, if a terminal broke it there; else empty."""
+    joined = command + text
+    if len(command) < _UNWRAPPED or not text.strip():
+        return ""
+    # Only an address or options can be what was cut off.
+    last = joined.split()[-1]
+    return joined if read_command(joined) is not None and re.fullmatch(r"-.*|.*[.:\d].*", last) else ""
+
+
+class _Arguments(NamedTuple):
+    operands: list[str]
+    flags: set[str]
+    """Names of the options without a value."""
+
+
+def _arguments(words: list[str]) -> _Arguments:
+    """Return the operands, and the names of the options without a value."""
+    operands: list[str] = []
+    flags: set[str] = set()
+    rest = iter(words)
+    for word in rest:
+        if word.startswith("--"):
+            name = word[2:]
+            if name != "out_json" and name and any(known.startswith(name) for known in _LONG):
+                next(rest, None)
+            else:
+                flags.add(name.partition("=")[0])
+        elif word.startswith("-") and len(word) > 1:
+            for at, letter in enumerate(word[1:], start=1):
+                if letter in _SHORT:
+                    if at == len(word) - 1:
+                        next(rest, None)
+                    break
+                flags.add(letter)
+        else:
+            operands.append(word)
+    return _Arguments(operands, flags)

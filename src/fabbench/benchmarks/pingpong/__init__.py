@@ -4,18 +4,52 @@ It has no closing line, prints sizes cut down, and runs over whatever network li
 fabbench starts it with ``-v``, one size at a time, and reads what was really used.
 """
 
-from fabbench.benchmarks.pingpong.reader import PingpongReader
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks import Signature
+from fabbench.benchmarks.libfabric import LibfabricBenchmark
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.pingpong.plan import PingpongWork
+    from fabbench.benchmarks.pingpong.reader import PingpongReader
 
 
-class Pingpong:
-    """The benchmark ``pingpong``."""
+class Pingpong(LibfabricBenchmark):
+    """The benchmark ``pingpong``. fi_pingpong comes with the EFA installer."""
 
     name = "pingpong"
-    joins_groups = True
+    program_names = r"\bfi_pingpong\b"
+    signatures = (Signature("#sent", r"bytes +#sent +#ack +total +time +MB/sec"),)
+    first_words = ("pingpong", "#sent", "erver", "lient", *(f"{digit}s" for digit in range(10)))
+    """A row without a header has a time, such as ``0.01s``."""
+    in_default_image = True
+    default_metrics = ("latency", "bandwidth")
+    resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})
+    """`%.2f` of usec and MB/sec."""
 
-    def reader(self) -> PingpongReader:
-        """Give a fresh reader."""
+    summary = "Latency and bandwidth of fi_pingpong between two processes."
+    help = """\
+    Run libfabric's fi_pingpong: a server and a client process per size.
+
+    Which provider, domain and addresses were used is read from the program; a configuration that used others
+    than requested counts as off-fabric. `latency` is one way, `bandwidth` adds both directions.
+
+    Example: fabbench run pingpong --on local --fabric shm --fabric tcp
+    """
+
+    @override
+    def reader(self) -> "PingpongReader":
+        from fabbench.benchmarks.pingpong.reader import PingpongReader
+
         return PingpongReader()
+
+    @override
+    def work_type(self) -> "type[PingpongWork]":
+        from fabbench.benchmarks.pingpong.plan import PingpongWork
+
+        return PingpongWork
 
 
 BENCHMARK = Pingpong()

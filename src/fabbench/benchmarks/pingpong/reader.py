@@ -1,18 +1,185 @@
-"""Reads fi_pingpong's output: its tables, its ``-v`` text and its errors, of both sides of a pair."""
+"""Reads fi_pingpong's output: its tables, its ``-v`` text and its errors, of both sides of a pair.
+
+A row is ``%-8s%-8s=%-8s%-8s%8.2fs%10.2f%11.2f%11.2f``, with sizes cut down to one decimal digit (1500 bytes
+are ``1.4k``). Units: MB/sec is 1e6 bytes per second, both directions added; usec/xfer is one way. No digit is
+invented.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from fabbench.benchmarks import Shortcut
-from fabbench.benchmarks.libfabric.reading import Executions
-from fabbench.benchmarks.pingpong.commands import read_command
-from fabbench.benchmarks.pingpong.execution import Execution, Process
-from fabbench.benchmarks.pingpong.rows import is_header, may_be_cut, read_row
-from fabbench.markers import Marker
-from fabbench.model import Line, Point, Record, Stream
+from fabbench.benchmarks import Reading
+from fabbench.benchmarks.command_line import Syntax
+from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.benchmarks.libfabric.facts import (
+    COUNT,
+    REAL,
+    REAL_CUT,
+    SIZE,
+    SIZE_CUT,
+    PrintedRow,
+    Range,
+    Size,
+    by_product,
+    by_total,
+    count_range,
+    exact_count,
+    known_size,
+    number,
+    row_pattern,
+    sizes_of,
+    truncated_size,
+)
+from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
+from fabbench.model.compat import override
+from fabbench.model.log import UNTOLD, Damaged, Finding, Line, Marker, Point, Record, Severity, Stream
+from fabbench.model.patterns import lazy
+from fabbench.model.units import format_size
 
-_DEBUG = re.compile(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
-_ERROR = re.compile(
+HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
+
+# Columns that are full stand without a blank between them; suffixes and decimals tell where each ends.
+_PATTERN = row_pattern(
+    (
+        (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
+        (rf"\s+(?P<sent>{COUNT})", rf"\s+(?:{COUNT})?"),
+        (rf"\s*(?P<sign>[=+-])(?P<ack>{COUNT})", rf"\s*(?:[=+-](?:{COUNT})?)?"),
+        (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
+        (rf"(?:\s+|(?<=[kmg]))(?P<time>{REAL})", rf"(?:\s+|(?<=[kmg])){REAL_CUT}"),
+        (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
+        (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
+        (rf"\s*(?P<rate>{REAL})", rf"\s*{REAL_CUT}"),
+    )
+)
+
+
+_CELLS = tuple(
+    lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL)
+)
+_BOTH_WAYS = Range(2, 2)
+
+
+class PingpongRow(NamedTuple):
+    """The tokens of one row, as printed."""
+
+    size: str
+    sent: str
+    sign: str
+    """`=`: everything was acknowledged; `+`: `ack` messages were not; `-`: `ack` too many were."""
+    ack: str
+    total: str
+    time: str
+    bandwidth: str
+    latency: str
+    rate: str
+
+    def layout(self) -> str:
+        """Return the row exactly as the program prints it."""
+        return (
+            f"{self.size:<8}{self.sent:<8}{self.sign}{self.ack:<8}{self.total:<8}{self.time:>8}s"
+            f"{self.bandwidth:>10}{self.latency:>11}{self.rate:>11}"
+        )
+
+    def acknowledged(self) -> bool:
+        """Return whether as many messages were acknowledged as were sent."""
+        return self.sign == "=" or not int(self.ack.rstrip("kmb"))
+
+
+def read_row(text: str) -> PingpongRow | None:
+    """Read a whole row; None for anything else."""
+    match = _PATTERN.whole.fullmatch(text)
+    return PingpongRow(*match.groups()) if match else None
+
+
+def is_header(text: str) -> bool:
+    """Return whether this is the table's header, whole or cut after two columns or more."""
+    words = text.split()
+    if len(words) < 2 or tuple(words[:2]) != HEADER[:2] or len(words) > len(HEADER):
+        return False
+    return all(name.startswith(word) for name, word in zip(HEADER, words, strict=False))
+
+
+def may_be_cut(text: str) -> bool:
+    """Return whether this could be a row with its end missing."""
+    return _PATTERN.may_be_cut(text)
+
+
+def is_damaged(text: str) -> bool:
+    """Return whether this is what is left of a row."""
+    return is_damaged_row(text.split(), _CELLS)
+
+
+def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
+    """Return whether the figures of a row fit each other. `sent`: as `row_size` has it."""
+    figures = PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
+    told = row.sign != "=" or row.ack == row.sent
+    return told and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
+
+
+def joined(first: str, second: str) -> str | None:
+    """Return the row whose two pieces these are; None unless it has the program's exact layout."""
+    text = (first + second).strip()
+    row = read_row(text)
+    return text if row is not None and row.layout() == text else None
+
+
+def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> Size:
+    """Return which size a row measured.
+
+    `requested` and `sent` are the size and the number of messages that were asked for: they count if the row
+    prints them so. Without them, a size that was cut down to its first digits is narrowed by the other
+    columns: by `total`, and by MB/sec times usec/xfer, which is the size again.
+    """
+    others = (
+        by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS),
+        by_product(row.bandwidth, row.latency),
+    )
+    return known_size(row.size, requested=requested, others=others)
+
+
+USUAL_SETUP_S = 0.035
+"""Set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4."""
+SHARED_MEMORY_SETUP_S = 0.0002
+SETUP_SHARE = 0.01
+"""A figure of which set-up is more than this is marked."""
+
+
+def setup_s(endpoint: str, provider: str) -> float:
+    """Return the seconds of set-up that the first row of a process holds.
+
+    Connected (``msg``) endpoints connect before the clock starts, datagrams do not connect at all.
+    """
+    if endpoint != "rdm":
+        return 0.0
+    return SHARED_MEMORY_SETUP_S if provider == "shm" else USUAL_SETUP_S
+
+
+def setup_findings(sizes: Sequence[int]) -> Iterator[Finding]:
+    """Yield a finding that names the sizes whose figure holds too much of the connection's set-up."""
+    if sizes:
+        yield Finding(
+            code="setup-time",
+            severity=Severity.WARNING,
+            meaning="Connection set-up may be more than 1 % of the figure at "
+            f"{', '.join(map(format_size, sizes))}.",
+            advice="Use more iterations, or -e msg where the provider has it.",
+        )
+
+
+def unacknowledged(row: PingpongRow, size: int) -> str:
+    """Return in a sentence how many messages were lost or came twice."""
+    if row.sign == "+":
+        return f"{row.ack} of {row.sent} messages of {format_size(size)} were not acknowledged."
+    return f"{row.ack} more messages of {format_size(size)} were acknowledged than the {row.sent} sent."
+
+
+PROGRAM = "fi_pingpong"
+_SYNTAX = Syntax(names=PROGRAM, short="B:P:d:p:f:e:s:I:S:m:chv6")
+_METRICS = (("latency", "latency", "e-6"), ("bandwidth", "bandwidth", "e6"), ("message_rate", "rate", "e6"))
+_DEBUG = lazy(r"\[debug\] \S*pingpong\.c:\d+ ?: ?(.*)")
+_ERROR = lazy(
     r"\[error\] (?:\S*/)?pingpong\.c:\d+.*"
     r"|[\w/]+(?:\(\))?: (?:\S*/)?pingpong\.c:\d+ ?, ret=-?\d+.*"
     r"|(?:\S*/)?fi_pingpong: (?:error while loading|(?:command )?not found|invalid option|option requires"
@@ -20,35 +187,153 @@ _ERROR = re.compile(
     r"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?fi_pingpong: (?:command not found|not found|No such file).*"
 )
 # These are too common to begin an execution, and say something inside one.
-_ERROR_INSIDE = re.compile(
+_ERROR_INSIDE = lazy(
     r"Unknown endpoint : .*|Unknown transmit mode.*|Error at iteration=\d+ size=\d+ byte=\d+.*"
     r"|\d+s timeout expired.*|Usage:\s*"
 )
-_USAGE = re.compile(r"\s+fi_pingpong \[OPTIONS\].*")
-_SIDE_TITLE = re.compile(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
+_USAGE = lazy(r"\s+fi_pingpong \[OPTIONS\].*")
+_SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
 # Any other line says nothing, unless a torn row or an fi_info block is waiting for its rest.
-_MAY_MATTER = re.compile(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
-_MAY_BEGIN = re.compile(r"pingpong|#sent|\d +[=+-]\d")
-_GLUED = re.compile(r"(?<=.)(?=\[(?:debug|error)\] )")
-_JSON_TABLE = re.compile(r'bytes +#sent[^"]*?\\n[^"]*')
+_MAY_MATTER = lazy(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
+_MAY_BEGIN = lazy(r"pingpong|#sent|\d +[=+-]\d")
+_GLUED = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
+_JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 
 
-class PingpongReader:
-    """Reads one stream group; see `fabbench.benchmarks.Reader`."""
+@dataclass(slots=True, kw_only=True)
+class PingpongProcess(PairProcess):
+    """A process of fi_pingpong."""
+
+    debugs: bool = False
+    """Whether its first ``-v`` text was seen."""
+
+
+class PingpongExecution(PairExecution[PingpongProcess]):
+    """One execution of fi_pingpong while it is being read."""
+
+    mirrored = ("remote connection closed", "Connection reset by peer", "failed to connect")
+    usual_program = PROGRAM
+
+    def __init__(self, execution: str) -> None:
+        super().__init__(execution, Record(benchmark="pingpong", case="pingpong", finished=None))
+        self._setup_sizes: list[int] = []
+        """Sizes whose figure holds the connection's set-up."""
+
+    @property
+    @override
+    def program(self) -> str:
+        return PROGRAM
+
+    @override
+    def begin(self, marker: Marker) -> None:
+        super().begin(marker)
+        if marker.facts.get("endpoint"):
+            self.report("endpoint", marker.facts["endpoint"], UNTOLD)
+
+    def has(self, side: str, stream: Stream, *, starting: bool) -> bool:
+        """Return whether debug text of `side` is of a known process; one without a side learns it here.
+
+        `starting`: the text is what a process says first, so that one which said it before is another.
+        """
+        for process in self.processes:
+            if process.stream == stream and not (process.table and starting) and process.side in {side, ""}:
+                if starting and process.debugs:
+                    continue
+                process.side = side
+                process.debugs = process.debugs or starting
+                return True
+        return False
+
+    @override
+    def joined(self, first: str, second: str, process: PingpongProcess) -> str | None:
+        del process
+        return joined(first, second)
+
+    @override
+    def may_be_cut(self, text: str, process: PingpongProcess) -> bool:
+        return may_be_cut(text) and not (process.rows and text.strip() == "0")
+
+    @override
+    def is_damaged(self, text: str, process: PingpongProcess) -> bool:
+        del process
+        return is_damaged(text)
+
+    @override
+    def row_point(self, line: Line, process: PingpongProcess) -> Point | Damaged | None:
+        row = read_row(line.text)
+        if row is None:
+            return None
+        process.rows += 1
+        requested = process.command.size if process.command else None
+        sent = process.command.iterations if process.command else None
+        size = row_size(row, requested=requested, sent=sent)
+        if not fits(row, size, sent=sent):
+            return Damaged(line.number, line.text)
+        if not size.exact:
+            self.record.findings.append(truncated_size(row.size, size.value))
+        if not row.acknowledged():
+            self.record.failures.append(unacknowledged(row, size.value))
+        values = {name: number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
+        measured = {name: value for name, value in values.items() if value is not None}
+        self._note_iterations(row, process, size.value, measured.get("latency"))
+        return Point(size.value, self.labels(process), tuple(measured), tuple(measured.values()))
+
+    def _note_iterations(
+        self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None
+    ) -> None:
+        """Note the row's iterations, and whether set-up is more than its share of the figure."""
+        count = exact_count(row.sent, process.command.iterations if process.command else None)
+        if count is not None:
+            self.iterations.add(count)
+        # Only the first row can hold the set-up.
+        if process.rows != 1 or latency is None:
+            return
+        fewest = count if count is not None else count_range(row.sent).low
+        provider = self.reported.first("provider").partition(";")[0]
+        setup = setup_s(self.reported.first("endpoint"), provider)
+        if setup > SETUP_SHARE * latency * 2 * fewest and size not in self._setup_sizes:
+            self._setup_sizes.append(size)
+
+    @override
+    def fail(self, text: str, stream: Stream) -> None:
+        words = text.strip()
+        if not words.startswith(("Usage:", f"{PROGRAM} [OPTIONS]")) or not self.record.failures:
+            super().fail(text, stream)
+        if self.step is not None and words.startswith("Error at iteration="):
+            # Both sides of a step check alike, so this is the network's doing and no mistake in the call.
+            self.record.wrong += 1
+
+    @override
+    def finish(self) -> Record:
+        record = super().finish()
+        record.findings += setup_findings(self._setup_sizes)
+        return record
+
+
+class PingpongReader(PairReader[PingpongExecution]):
+    """Reads one stream group."""
+
+    benchmark = "pingpong"
 
     def __init__(self) -> None:
-        self._executions = Executions("pingpong", Execution)
+        super().__init__()
         self._side_title = ""
 
-    # ------------------------------------------------------------ the protocol
+    @override
+    def new_execution(self, name: str) -> PingpongExecution:
+        return PingpongExecution(name)
 
-    def feed(self, line: Line) -> Sequence[Point | Record] | None:
-        """Read one line; None: it says nothing about a ping-pong."""
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
         text = line.text
-        if self._executions.current is None:
+        if self.current is None:
             matters = _MAY_BEGIN.search(text) is not None
         else:
-            matters = self._executions.current.waits(line.stream) or _MAY_MATTER.search(text) is not None
+            matters = (
+                self.current.expects_more(line.stream)
+                or self.current.in_any_table()
+                or _MAY_MATTER.search(text) is not None
+            )
         if not matters:
             self._note_title(text)
             return None
@@ -57,93 +342,79 @@ class PingpongReader:
             used = self._read(piece) or used
         if not used:
             self._note_title(text)
-        return self._executions.given() if used or self._executions.out else None
+        return self.take_readings() or (() if used else None)
 
-    def shortcut(self, rank: str) -> Shortcut | None:
-        """Give no quick way: a table has a few dozen rows."""
-        del rank
-        return None
-
-    def mark(self, marker: Marker) -> Sequence[Point | Record]:
-        """Begin or end a step. Steps of one trial are one execution."""
-        return self._executions.mark(marker)
-
-    def close(self) -> Sequence[Point | Record]:
-        """End the execution that is open."""
-        self._executions.finish()
+    @override
+    def close(self) -> Sequence[Reading]:
         self._side_title = ""
-        return self._executions.given()
+        return super().close()
 
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line, or one of several that were printed as one; whether it is ours."""
+        """Read one line, or one of several that were printed as one; return whether it is ours."""
         text, stream = line.text, line.stream
-        if text[:1].isdigit() and self._inside(line, stream):
+        if text[:1].isdigit() and self._inside(line):
             return True
         debug = _DEBUG.fullmatch(text)
         if debug is not None:
             self._debug(debug[1], stream)
         elif _ERROR.fullmatch(text) or _USAGE.fullmatch(text):
-            self._executions.begun().fail(text, stream)
-        elif self._executions.current is not None and self._executions.current.info(text, stream):
+            self.open_execution().fail(text, stream)
+        elif self.current is not None and self.current.info(text, stream):
             pass
         elif self._begins_table(text, stream):
             self._table(line)
-        elif (asked := read_command(text)) is not None:
-            self._executions.add(Process(stream=stream, side=asked.side, asked=asked))
+        elif (command := _SYNTAX.read(text)) is not None:
+            self.add(PingpongProcess(stream=stream, side=command.side, command=command))
         else:
-            return self._inside(line, stream)
+            return self._inside(line)
         return True
 
     def _begins_table(self, text: str, stream: Stream) -> bool:
-        """Whether a table begins here: with its header, or with a row where the log left the header out."""
+        """Return whether a table begins here: with its header, or with a row if there is no header."""
         if is_header(text):
             return True
-        if self._executions.current is not None and self._executions.current.has_table(stream):
+        if self.current is not None and self.current.in_table(stream):
             return False
         row = read_row(text)
         return row is not None and row.layout() == text.strip()
 
-    def _inside(self, line: Line, stream: Stream) -> bool:
-        """Read what counts only while an execution is open."""
-        execution = self._executions.current
+    def _inside(self, line: Line) -> bool:
+        """Read what counts only while an execution is open; return whether it is ours."""
+        execution = self.current
         if execution is None:
             return False
-        point = execution.row(line)
-        if point is not None:
-            self._executions.out.append(point)
+        if self.read_row(line):
             return True
         if _ERROR_INSIDE.fullmatch(line.text):
-            execution.fail(line.text, stream)
+            execution.fail(line.text, line.stream)
             return True
-        return may_be_cut(line.text) and execution.hold(line)
+        return execution.keep_torn(line)
 
     def _debug(self, text: str, stream: Stream) -> None:
         """Read what ``-v`` says."""
-        execution = self._executions.begun()
+        execution = self.open_execution()
         side, starting = "", text.startswith("- dst_addr")
         if starting:
             side = "server" if "[None]" in text else "client"
         elif text.startswith(("SERVER:", "CLIENT:")):
             side = text[:6].lower()
         elif text.startswith("Selected endpoint: "):
-            execution.tell("endpoint", text.removeprefix("Selected endpoint: ").strip().lower(), stream)
+            execution.report("endpoint", text.removeprefix("Selected endpoint: ").strip().lower(), stream)
         elif text.startswith("Running pingpong test with fi_info"):
             execution.begin_info(stream)
         if side and not execution.has(side, stream, starting=starting):
-            self._executions.add(Process(stream=stream, side=side))
+            self.add(PingpongProcess(stream=stream, side=side))
 
     def _table(self, line: Line) -> None:
         """Begin a table, and with it a process unless one was waiting for its table."""
         stream = line.stream
-        if self._executions.current is None or not self._executions.current.waiting(stream):
-            self._executions.add(Process(stream=stream, side=stream.side or self._side_title))
-        execution = self._executions.begun()
-        execution.open_table(stream, self._side_title)
+        if self.current is None or not self.current.has_waiting(stream):
+            self.add(PingpongProcess(stream=stream, side=stream.side or self._side_title))
+        self.open_execution().open_table(stream, self._side_title)
         self._side_title = ""
-        point = execution.row(line)
-        self._executions.out += [point] if point else []
+        self.read_row(line)
 
     def _note_title(self, text: str) -> None:
         title = _SIDE_TITLE.fullmatch(text)
@@ -152,7 +423,7 @@ class PingpongReader:
 
 
 def _pieces(line: Line) -> Iterator[Line]:
-    """Give the lines in a line: a table inside a JSON string, or debug text behind a torn row."""
+    """Yield the lines in a line: those of a table inside a JSON string, and debug text behind a torn row."""
     if "\\n" in line.text:
         table = _JSON_TABLE.search(line.text)
         if table is not None:

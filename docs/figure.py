@@ -1,0 +1,28 @@
+"""Draw docs/efa-against-tcp.svg from the published numbers in examples/logs: `make reference`."""  # noqa: INP001 - a script
+
+from dataclasses import replace
+from pathlib import Path
+
+from fabbench.analysis.compare import compare
+from fabbench.report.plots import plots
+from fabbench.report.svg import to_svg_file
+from fabbench.runs.load_columns import load
+
+HERE = Path(__file__).parent
+LOGS = HERE.parent / "examples/logs"
+FIGURE = HERE / "efa-against-tcp.svg"
+
+
+def figure() -> str:
+    """Return the figure, with the numbers as `fabbench` reads them."""
+    logs = [LOGS / f"published-p4d-{name}.txt" for name in ("efa", "tcp")]
+    comparison = compare(load(*logs, labels=("EFA", "TCP")))
+    (plot,) = plots(comparison)
+    best = comparison.sections[0].rows[-1]
+    title = f"EFA against TCP: {best.ratios[0]:.1f}x at 2 GB"
+    axis = "NCCL all_reduce on 2 × p4d.24xlarge, published by SkyPilot: busbw (GB/s)"
+    return to_svg_file([replace(plot, title=title, axis=axis)])
+
+
+if __name__ == "__main__":
+    FIGURE.write_text(figure(), "utf-8")

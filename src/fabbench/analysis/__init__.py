@@ -1,0 +1,1 @@
+"""Columns of logs to a comparison: figures, ratios, gates, highlights, footnotes."""

@@ -1,0 +1,425 @@
+"""A column's logs → figures: which rows count, what identifies them, and how repeats pool. Pure.
+
+Rails, which are pairs of network devices, have figures of their own, and come to something together.
+"""
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import natural_order
+from fabbench.model.log import METRICS, Labels, Log, Metric, Outcome, Point
+from fabbench.model.units import Scale, scale
+
+if TYPE_CHECKING:
+    from fabbench.model.plan import Variant
+
+REFUSED = (
+    "benchmark",
+    "case",
+    "ranks",
+    "hosts",
+    "gpus_per_host",
+    "dtype",
+    "redop",
+    "direction",
+    "way",
+    "endpoint",
+)
+"""Fields in which columns may not differ, unless that is allowed."""
+
+RAIL = "device"
+"""The network device of a row: rows of several devices are no repeats of each other."""
+
+FIELDS = (*REFUSED, "root", "scope", "name", RAIL)
+"""All fields that distinguish rows of one size."""
+
+UNUSABLE = frozenset(
+    {
+        *(Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC),
+        *(Outcome.SKIPPED, Outcome.OBSERVED),
+    }
+)
+"""Outcomes whose numbers are never shown as a column's figures."""
+
+SMALL = 64 << 10
+"""Sizes below this one say more by their time than by their rate."""
+
+Key = tuple[str, ...]
+"""One value for each of `FIELDS`; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """What is compared: the logs of one configuration, or of one file. Several logs are repeats."""
+
+    label: str
+    logs: tuple[Log, ...]
+    source: str
+    label_given: bool = False
+    """Whether the label is the user's own word."""
+    variant: "Variant | None" = None
+    """Of the configuration; None: it has none."""
+    most_repeats: int | None = None
+    """Of a run that looked at its verdicts after each repeat, the most it would have made."""
+
+
+class Row(NamedTuple):
+    """A row that counts, and which of its column's executions printed it."""
+
+    execution: int
+    """Counts from 0, in the order of the column's logs."""
+    point: Point
+
+
+class Figure(NamedTuple):
+    """What one column has for one size: the median of its repeats, in the metric's base unit."""
+
+    value: float
+    n: int
+    low: float
+    high: float
+    step: float
+    """The step in which the benchmark prints such a number; 0: it does not round, or it is not known."""
+    executions: tuple[tuple[int, float], ...] = ()
+    """Each execution that has the size, and its own figure."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ColumnRows:
+    """The rows of one column that count, by what distinguishes them. Grows while the column is read."""
+
+    rows: dict[Key, list[Row]] = field(default_factory=dict)
+    empty: int = 0
+    """How many rows of size 0 were left out."""
+    placements: set[str] = field(default_factory=set)
+    """Placements that the column's rows have, whether they count or not."""
+    hidden: list[Log] = field(default_factory=list)
+    """Logs whose rows do not count, because of their outcome."""
+    programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
+    """Benchmark and case of every log."""
+
+    def known(self, name: str) -> tuple[str, ...]:
+        """Return every known value of a field, in order of appearance.
+
+        Of a log without rows that count only its benchmark and case do: what it says else may be cut short.
+        """
+        index = FIELDS.index(name)
+        values: list[str | None] = [key[index] for key in self.rows]
+        if name in {"benchmark", "case"}:
+            values += [program[name == "case"] for program in self.programs]
+        return tuple(dict.fromkeys(value for value in values if value))
+
+    def metrics(self) -> set[str]:
+        """Return every metric that the rows have."""
+        shapes = {row.point.metrics for rows in self.rows.values() for row in rows}
+        return {name for shape in shapes for name in shape}
+
+
+def is_hidden(log: Log, unusable: Collection[Outcome]) -> bool:
+    """Return whether a log's figures do not count. One that is cut may be of another network as well."""
+    return not {log.outcome, *log.also}.isdisjoint(unusable)
+
+
+def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome] = UNUSABLE) -> ColumnRows:
+    """Collect the rows of a column that count: the tool's main figure, of one placement, with a size.
+
+    Where a pair printed on both sides the client's row counts, because the client drives the exchange.
+    """
+    reading = ColumnRows()
+    for execution, log in enumerate(column.logs):
+        reading.programs[log.benchmark, log.case] = None
+        if is_hidden(log, unusable):
+            reading.hidden.append(log)
+            continue
+        found: dict[Key, dict[str, list[Point]]] = {}
+        for key, side, point in _rows(log, placement, reading):
+            found.setdefault(key, {}).setdefault(side, []).append(point)
+        for key, sides in found.items():
+            rows = (Row(execution, point) for point in _one_side(sides))
+            reading.rows.setdefault(key, []).extend(rows)
+    return reading
+
+
+def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:
+    """Pool the rows of each size. A number that is not finite counts as not measured."""
+    values: dict[int, dict[int, list[float]]] = {}
+    for execution, point in rows:
+        for name, value in zip(point.metrics, point.values, strict=True):
+            if name == metric.name and math.isfinite(value):
+                values.setdefault(point.size, {}).setdefault(execution, []).append(value)
+    return {size: _figure(found, metric, benchmark) for size, found in sorted(values.items())}
+
+
+def _figure(found: Mapping[int, list[float]], metric: Metric, benchmark: str) -> Figure:
+    everything = [value for values in found.values() for value in values]
+    return Figure(
+        statistics.median(everything),
+        len(everything),
+        min(everything),
+        max(everything),
+        printed_step(benchmark, metric.name, everything),
+        tuple((execution, statistics.median(values)) for execution, values in found.items()),
+    )
+
+
+def beside_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
+    """Put the points of a column that has no rails beside each of the rails that others have.
+
+    `pooled` has the points of each column by key, of which element `at` is the rail.
+    """
+    for bare in [key for key in pooled if not key[at]]:
+        rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
+        for column, points in enumerate(pooled[bare]):
+            if points and rails and not any(pooled[rail][column] for rail in rails):
+                for rail in rails:
+                    pooled[rail][column] = points
+                pooled[bare][column] = []
+        if not any(pooled[bare]):
+            del pooled[bare]
+
+
+def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, str, Point]]:
+    # Labels are shared between points, so a log has few of them however many rows it has.
+    keys: dict[int, Key | None] = {}
+    for point in log.points:
+        labels = point.labels
+        if id(labels) not in keys:
+            place = labels.get("placement")
+            if place:
+                reading.placements.add(place)
+            counts = "stat" not in labels and place in {None, placement}
+            keys[id(labels)] = _key(log, labels) if counts else None
+        key = keys[id(labels)]
+        if key is None:
+            continue
+        if point.size == 0:
+            reading.empty += 1
+            continue
+        yield key, labels.get("side", ""), point
+
+
+def _key(log: Log, labels: Labels) -> Key:
+    known: Mapping[str, str | int | None] = {
+        **log.facts,
+        "benchmark": log.benchmark,
+        "case": log.case,
+        **labels,
+        # As a fact it says which devices a whole log used, and as a label whose a row is.
+        RAIL: labels.get(RAIL),
+    }
+    values = (known.get(name) for name in FIELDS)
+    return tuple("" if value in {None, "unknown"} else str(value) for value in values)
+
+
+def _one_side(sides: dict[str, list[Point]]) -> list[Point]:
+    client = sides.get("client")
+    if client is None:
+        return [point for points in sides.values() for point in points]
+    sizes = {point.size for point in client}
+    others = (point for side, points in sides.items() if side != "client" for point in points)
+    return [*client, *(point for point in others if point.size not in sizes)]
+
+
+def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
+    """Return the step in which numbers like `values` are printed: the coarsest that divides them all.
+
+    0 where the benchmark's step is not known, or the values are finer (JSON is not rounded).
+    """
+    steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
+    return next((step for step in steps if all(_multiple(value, step) for value in values)), 0.0)
+
+
+def _multiple(value: float, step: float) -> bool:
+    return abs(value / step - round(value / step)) < 1e-6
+
+
+_BENCHMARK, _CASE = FIELDS.index("benchmark"), FIELDS.index("case")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """What a section is made of."""
+
+    key: Sequence[tuple[str, str]]
+    """Fields that tell it from other groups, and their values."""
+    metric: Metric
+    cells: Sequence[Mapping[int, Figure]]
+    """For each column, its figures by size."""
+    times: Sequence[Mapping[int, Figure]]
+    """The same for how long small sizes took, where the metric is a rate."""
+
+
+def section_fields(
+    columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]
+) -> tuple[str, ...]:
+    """Return the fields that make groups. `columns` has every known value of each of `FIELDS`."""
+    several = {name for name in FIELDS if any(len(fields[name]) > 1 for fields in columns)}
+    differing = {
+        name
+        for name in FIELDS
+        if name not in {*allowed, RAIL} and len({value for fields in columns for value in fields[name]}) > 1
+    }
+    return tuple(name for name in FIELDS if name in several | differing)
+
+
+def row_groups(
+    readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None
+) -> Sequence[RowGroup]:
+    """Sort the rows of all columns by some of `FIELDS`. Without a metric each group gets its own.
+
+    There is always one group: an empty one where no row counts.
+    """
+    indices = [FIELDS.index(name) for name in by]
+    pooled: dict[tuple[str, ...], list[list[Row]]] = {}
+    programs: dict[tuple[str, ...], tuple[str, str]] = {}
+    for column, reading in enumerate(readings):
+        for key, rows in reading.rows.items():
+            short = tuple(key[index] for index in indices)
+            programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
+            pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
+    if RAIL in by:
+        beside_rails(pooled, by.index(RAIL))
+    if not pooled:
+        nothing = tuple("" for _ in by)
+        programs[nothing] = _known(readings, "benchmark"), _known(readings, "case")
+        pooled[nothing] = [[] for _ in readings]
+    benchmarks = [_known([reading], "benchmark") for reading in readings]
+    found = []
+    for short, columns in pooled.items():
+        chosen = METRICS[metric] if metric else _default_metric(*programs[short], columns)
+        cells = [pooled_figures(rows, chosen, name) for rows, name in zip(columns, benchmarks, strict=True)]
+        times = [
+            {} if chosen.unit != "B/s" else _times(rows, name)
+            for rows, name in zip(columns, benchmarks, strict=True)
+        ]
+        found.append(
+            RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times)
+        )
+    return found
+
+
+def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
+    """Pool how long small sizes took."""
+    small = [row for row in rows if row.point.size < SMALL]
+    name = next((each for each in ("latency", "time") if any(each in row.point.metrics for row in small)), "")
+    return pooled_figures(small, METRICS[name], benchmark) if name else {}
+
+
+def _known(readings: Sequence[ColumnRows], name: str) -> str:
+    return next((value for reading in readings for value in reading.known(name)), "")
+
+
+def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
+    """Choose by benchmark and case, among the metrics that every column with rows has.
+
+    Where rows have none of the usual metrics, what they have counts.
+    """
+    wanted = benchmark_named(benchmark).metrics_of(case)
+    found = [{name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns]
+    filled = [metrics for metrics in found if metrics]
+    shared = (name for name in wanted if all(name in metrics for metrics in filled))
+    partly = (name for name in (*wanted, *METRICS) if any(name in metrics for metrics in filled))
+    return METRICS[next(shared, next(partly, wanted[0]))]
+
+
+def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement: str) -> None:
+    """Raise RequestError if no row has the metric that was named, or the placement."""
+    found = {name for reading in readings for name in reading.metrics()}
+    placements = {name for reading in readings for name in reading.placements}
+    if metric is not None and found and metric not in found:
+        raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(found))}.")
+    if not found and placements - {placement}:
+        raise RequestError(
+            f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
+        )
+
+
+def metric_scales(found: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
+    """Return each metric's scale by its name: the same in every group, so that tables compare."""
+    largest: dict[Metric, float] = {}
+    for group in found:
+        values = [figure.value for column in group.cells for figure in column.values()]
+        largest[group.metric] = max([largest.get(group.metric, 0.0), *values])
+    return {metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()}
+
+
+BEHIND = 0.1
+"""A rail that is worse than the mean by more than this part of it stands out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailFigures:
+    """The figures of all rails at one size, in the metric's base unit."""
+
+    size: int
+    metric: Metric
+    figures: Mapping[str, float]
+    """Device → figure; with repeats, their median."""
+
+    @property
+    def mean(self) -> float:
+        """The mean of the rails."""
+        return statistics.fmean(self.figures.values())
+
+    @property
+    def total(self) -> float | None:
+        """The sum of the rails; None for what does not add up, such as a latency."""
+        return None if self.metric.lower_is_better else sum(self.figures.values())
+
+    @property
+    def slowest(self) -> str:
+        """The device that did worst."""
+        worst = max if self.metric.lower_is_better else min
+        return worst(self.figures, key=lambda device: self.figures[device])
+
+    def behind(self) -> Mapping[str, float]:
+        """Return the rails that stand out: device → by which part of the mean it is worse."""
+        sign = 1 if self.metric.lower_is_better else -1
+        parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
+        return {device: part for device, part in parts.items() if part > BEHIND}
+
+
+def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
+    """Return the figures of rails beside each other, size by size; nothing where there is one rail only.
+
+    Only logs that are ok count, and of a pair the client's rows, where it has any.
+    """
+    found: dict[int, dict[str, list[float]]] = {}
+    for log in logs:
+        if log.outcome is Outcome.OK:
+            for point in _counting(log):
+                if metric in point.metrics:
+                    value = point.values[point.metrics.index(metric)]
+                    devices = found.setdefault(point.size, {})
+                    devices.setdefault(point.labels["device"], []).append(value)
+    return tuple(
+        RailFigures(
+            size=size,
+            metric=METRICS[metric],
+            figures={
+                device: statistics.median(devices[device]) for device in sorted(devices, key=natural_order)
+            },
+        )
+        for size, devices in sorted(found.items())
+        if len(devices) > 1
+    )
+
+
+def together(logs: Sequence[Log]) -> bool:
+    """Return whether the rails of these logs were measured concurrently."""
+    return bool(logs) and all(log.facts.get("together") == "yes" for log in logs)
+
+
+def _counting(log: Log) -> Iterator[Point]:
+    points = [point for point in log.points if "device" in point.labels and "stat" not in point.labels]
+    clients = {
+        (point.size, point.labels["device"]) for point in points if point.labels.get("side") == "client"
+    }
+    for point in points:
+        if point.labels.get("side") == "client" or (point.size, point.labels["device"]) not in clients:
+            yield point

@@ -1,0 +1,397 @@
+"""Columns of logs → one comparison. Pure, and the only place that pairs figures and takes ratios.
+
+Columns are configurations of a run, or files; the last one is the baseline. Rows are identified by their size
+and by `aggregate.FIELDS`. A field of which every column has one value at most separates nothing; the others
+split the comparison into sections, one table each, and each with a metric that suits it.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fabbench.analysis.aggregate import (
+    FIELDS,
+    RAIL,
+    REFUSED,
+    UNUSABLE,
+    Column,
+    ColumnRows,
+    Figure,
+    RowGroup,
+    column_rows,
+    is_hidden,
+    metric_scales,
+    require_metric,
+    row_groups,
+    section_fields,
+)
+from fabbench.analysis.sequential import level_at
+from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.errors import Exit, RequestError
+from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome
+from fabbench.model.units import Scale
+
+if TYPE_CHECKING:
+    from fabbench.model.plan import Variant
+
+__all__ = [
+    "PLACEMENTS",
+    "Column",
+    "ColumnSummary",
+    "Comparison",
+    "ComparisonRow",
+    "ComparisonSection",
+    "Figure",
+    "compare",
+]
+
+PLACEMENTS = ("out-of-place", "in-place")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnSummary:
+    """What is known of one column as a whole."""
+
+    label: str
+    source: str
+    label_given: bool
+    outcome: Outcome
+    """The worst of its logs'."""
+    reasons: tuple[str, ...]
+    """Why its logs are not all ok: one sentence for each that is not."""
+    executions: int
+    facts: Mapping[str, tuple[str | int, ...]]
+    """Every value of each fact of its logs, in order of appearance."""
+    fields: Mapping[str, tuple[str, ...]]
+    """Every known value of each of `aggregate.FIELDS`."""
+    empty: int
+    """How many rows of size 0 were left out."""
+    hidden: int
+    """How many of its logs are not shown, because of their outcome."""
+    findings: tuple[Finding, ...] = ()
+    """What its logs show besides figures, each once."""
+    variant: "Variant | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """One size. `figures` and `ratios` have one element per column."""
+
+    size: int
+    figures: tuple[Figure | None, ...]
+    ratios: tuple[float | None, ...]
+    """How many times better than the base; None for the base itself, and where there is no ratio."""
+    times: tuple[Figure | None, ...] = ()
+    """How long it took, of a small size whose metric is a rate; empty: not known."""
+    tests: tuple[RowTest | None, ...] = ()
+    """The interval of each ratio, and its verdict; None where there is no ratio, or no repeats on a side."""
+
+    def verdict(self, column: int) -> Difference | None:
+        """Return the verdict on a column; None: there are no repeats to give one."""
+        test = self.tests[column] if self.tests else None
+        return test.verdict if test else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonSection:
+    """The rows of one key set: what becomes one table. Values are in the metric's base unit."""
+
+    key: Mapping[str, str]
+    """The fields that tell it from the comparison's other sections."""
+    metric: Metric
+    scale: Scale
+    """How to write its values: the same for all sections of one metric."""
+    outcomes: tuple[Outcome, ...]
+    """For each column, the worst outcome of the logs that belong here."""
+    shown: tuple[bool, ...]
+    """For each column, whether its figures may be shown; its outcome stands there if not."""
+    partial: tuple[bool, ...]
+    """For each column, whether its figures are shown without a ratio: it was cut."""
+    rows: tuple[ComparisonRow, ...]
+    level: float = LEVEL
+    """The chance of a false verdict on one column, over all of these rows."""
+
+    def verdict(self, column: int) -> Difference | None:
+        """Return the verdict on a column over all sizes; None: there is none at any size."""
+        return overall(verdict for row in self.rows if (verdict := row.verdict(column)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Columns side by side."""
+
+    placement: str
+    """Empty: the rows have none."""
+    columns: tuple[ColumnSummary, ...]
+    sections: tuple[ComparisonSection, ...]
+    status: Exit
+    inputs: tuple[tuple[Column, ColumnRows], ...] = field(default=(), repr=False, compare=False)
+    """What was compared, with the rows that count for gates: also those that the table hides."""
+    allowed: frozenset[str] = frozenset()
+    """Fields that may differ."""
+    level: float = LEVEL
+    """The chance of a false verdict over one table."""
+
+    @property
+    def base(self) -> ColumnSummary:
+        """The column with which the others are compared."""
+        return self.columns[-1]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of the sections, each once: benchmarks of several kinds have several."""
+        return tuple(dict.fromkeys(section.metric for section in self.sections))
+
+
+def compare(
+    columns: Sequence[Column],
+    *,
+    metric: str | None = None,
+    placement: str = "out-of-place",
+    allow: Collection[str] = (),
+    only_ok: bool = False,
+) -> Comparison:
+    """Put columns side by side, size by size; repeats pool to the median.
+
+    `metric` is chosen per section unless named. `allow` names fields that may differ. With
+    `only_ok` a column that is not ok shows its outcome, also where it is only unproven; one that is only
+    truncated shows the rows that it has, without a ratio. Raise RequestError for columns that differ in what
+    matters, and for an invalid request.
+    """
+    allowed = _check_request(columns, metric, placement, allow)
+    unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
+    partial = frozenset({Outcome.TRUNCATED} if only_ok else ())
+    readings = [column_rows(column, placement=placement, unusable=unusable) for column in columns]
+    summaries = tuple(_summary(column, reading) for column, reading in zip(columns, readings, strict=True))
+    _refuse(summaries, allowed)
+    require_metric(metric, readings, placement)
+    cut = any(column.outcome in partial for column in summaries)
+    trusted = not cut and not any(reading.hidden for reading in readings)
+    level = _level(columns)
+    return Comparison(
+        placement=placement if any(placement in reading.placements for reading in readings) else "",
+        columns=summaries,
+        sections=sections_of(
+            tuple(zip(columns, readings, strict=True)), metric, allowed, unusable, partial, level=level
+        ),
+        status=Exit.FINE if trusted else Exit.UNTRUSTED,
+        inputs=tuple(
+            (
+                column,
+                rows
+                if all(log.outcome in UNUSABLE for log in rows.hidden)
+                else column_rows(column, placement=placement),
+            )
+            for column, rows in zip(columns, readings, strict=True)
+        ),
+        allowed=allowed,
+        level=level,
+    )
+
+
+def _level(columns: Sequence[Column]) -> float:
+    """Return the level of verdicts: a run that looked after each repeat has spent some of it before."""
+    found = [LEVEL]
+    for column in columns:
+        if column.most_repeats:
+            programs = {(log.benchmark, log.case) for log in column.logs}
+            found.append(level_at(len(column.logs) // len(programs), column.most_repeats))
+    return min(found)
+
+
+def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
+    inputs: Sequence[tuple[Column, ColumnRows]],
+    metric: str | None,
+    allowed: Collection[str],
+    unusable: Collection[Outcome] = UNUSABLE,
+    partial: Collection[Outcome] = (),
+    *,
+    level: float = LEVEL,
+) -> tuple[ComparisonSection, ...]:
+    """Pair the figures of columns by a metric; None: each section's own. Columns of `unusable` show none.
+
+    Those of `partial` show theirs, and have no ratio.
+    """
+    readings = [rows for _, rows in inputs]
+    fields = [{name: rows.known(name) for name in FIELDS} for rows in readings]
+    found = row_groups(readings, section_fields(fields, allowed), metric)
+    coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
+    written = metric_scales(found, coarse=coarse)
+    logs = [[_here(column.logs, group.key) for column, _ in inputs] for group in found]
+    sections = [
+        _section(group, written[group.metric.name], own, unusable, partial)
+        for group, own in zip(found, logs, strict=True)
+    ]
+    return tuple(_tested(section, sections, level) for section in sections)
+
+
+def _check_request(
+    columns: Sequence[Column], metric: str | None, placement: str, allow: Collection[str]
+) -> frozenset[str]:
+    if not columns:
+        raise RequestError("Nothing to compare.", hint="Pass a run, or two log files.")
+    for column in columns:
+        if not column.logs:
+            raise RequestError(f"{column.label} ({column.source}) has no benchmark in it.")
+    if metric is not None and metric not in METRICS:
+        raise RequestError(f"Unknown metric {metric}.", hint=f"One of {', '.join(METRICS)}.")
+    if placement not in PLACEMENTS:
+        raise RequestError(f"Unknown placement {placement}.", hint=f"One of {', '.join(PLACEMENTS)}.")
+    allowed = frozenset(name.replace("-", "_") for name in allow)
+    for name in sorted(allowed - set(FIELDS)):
+        raise RequestError(f"There is no field {name} to allow.", hint=f"One of {', '.join(FIELDS)}.")
+    return allowed
+
+
+def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
+    """Raise RequestError if columns differ in what matters. Unknown against known is no difference."""
+    differences = []
+    for name in REFUSED:
+        known = [(column.label, column.fields[name]) for column in columns if column.fields[name]]
+        if name not in allowed and len({frozenset(values) for _, values in known}) > 1:
+            differences.append((name, known))
+    if not differences:
+        return
+    told = "; ".join(
+        f"{name} is {', '.join(f'{_listed(values)} in {label}' for label, values in known)}"
+        for name, known in differences
+    )
+    ways_out = " ".join(f"--allow {name}" for name, _ in differences)
+    raise RequestError(
+        f"These cannot be compared: {told}.",
+        hint=f"Compare runs of one kind, or compare these anyway with {ways_out}.",
+    )
+
+
+def _listed(values: Sequence[str]) -> str:
+    more = f" and {len(values) - 4} more" if len(values) > 5 else ""
+    return " and ".join(values) if not more else ", ".join(values[:4]) + more
+
+
+def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
+    facts: dict[str, dict[str | int, None]] = {}
+    for log in column.logs:
+        for name, value in log.facts.items():
+            facts.setdefault(name, {})[value] = None
+    bad = [log for log in column.logs if log.outcome is not Outcome.OK]
+    return ColumnSummary(
+        label=column.label,
+        source=column.source,
+        label_given=column.label_given,
+        outcome=_worst(column.logs),
+        reasons=tuple(dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)),
+        executions=len(column.logs),
+        facts={name: tuple(values) for name, values in facts.items()},
+        fields={name: reading.known(name) for name in FIELDS},
+        empty=reading.empty,
+        hidden=len(reading.hidden),
+        findings=tuple(
+            {(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()
+        ),
+        variant=column.variant,
+    )
+
+
+def _worst(logs: Sequence[Log]) -> Outcome:
+    order = list(Outcome)
+    return min((log.outcome for log in logs), key=order.index, default=Outcome.OK)
+
+
+def _here(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
+    """Choose the logs that belong to a section; those of which nothing is known belong to every one."""
+    wanted = dict(key)
+    return [
+        log
+        for log in logs
+        if log.benchmark in {None, wanted.get("benchmark", log.benchmark)}
+        and log.case in {None, wanted.get("case", log.case)}
+    ]
+
+
+def _section(
+    group: RowGroup,
+    written: Scale,
+    logs: Sequence[Sequence[Log]],
+    unusable: Collection[Outcome],
+    partial: Collection[Outcome],
+) -> ComparisonSection:
+    outcomes = tuple(_worst(own) for own in logs)
+    shown = tuple(
+        outcome not in unusable and not any(is_hidden(log, unusable) for log in own)
+        for outcome, own in zip(outcomes, logs, strict=True)
+    )
+    cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
+    rows = []
+    for size in sorted({size for column in group.cells for size in column}):
+        cells = tuple(
+            column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True)
+        )
+        ratios = (
+            *(
+                None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, written)
+                for cell, part in zip(cells[:-1], cut, strict=False)
+            ),
+            None,
+        )
+        times = tuple(
+            column.get(size) if visible else None for column, visible in zip(group.times, shown, strict=True)
+        )
+        rows.append(ComparisonRow(size=size, figures=cells, ratios=ratios, times=times))
+    return ComparisonSection(
+        key=dict(group.key),
+        metric=group.metric,
+        scale=written,
+        outcomes=outcomes,
+        shown=shown,
+        partial=cut,
+        rows=tuple(rows),
+    )
+
+
+def _tested(
+    section: ComparisonSection, sections: Sequence[ComparisonSection], level: float
+) -> ComparisonSection:
+    """Add what is known of each ratio. Rails are one table, and all columns of a table share its level."""
+
+    def table(each: ComparisonSection) -> object:
+        return each.metric, [pair for pair in each.key.items() if pair[0] != RAIL]
+
+    columns = len(section.shown) - 1
+    rails = sum(table(each) == table(section) for each in sections)
+    own = level / max(columns * rails, 1)
+    tests = [_tests(section, column, own) for column in range(columns)]
+    rows = tuple(
+        replace(row, tests=(*(tests[column].get(row.size) for column in range(columns)), None))
+        for row in section.rows
+    )
+    return replace(section, rows=rows, level=own)
+
+
+def _tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
+    pairs = {row.size: pair for row in section.rows if (pair := pair_of(section, row, column))}
+    return compare_sizes(pairs, level)
+
+
+def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
+    """Return the executions of a column and of the base at one size; None: there is no ratio."""
+    new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
+    if new is None or base is None or not ratio:
+        return None
+    sign = -1 if section.metric.lower_is_better else 1
+    sides = [
+        {execution: sign * math.log(value) for execution, value in figure.executions if value > 0}
+        for figure in (new, base)
+    ]
+    if any(len(side) < len(figure.executions) for side, figure in zip(sides, (new, base), strict=True)):
+        return None
+    rounding = max(new.step, base.step) / min(new.value, base.value) / 2
+    return TwoSamples(new=sides[0], base=sides[1], rounding=rounding, shown=math.log(ratio))
+
+
+def _ratio(new: Figure | None, base: Figure | None, metric: Metric, written: Scale) -> float | None:
+    """Return how many times better `new` is; None where one of the two is missing or displays as 0."""
+    if new is None or base is None or "0" in {written.text(new.value), written.text(base.value)}:
+        return None
+    return base.value / new.value if metric.lower_is_better else new.value / base.value

@@ -1,0 +1,278 @@
+"""What stands under a comparison's table: everything that its reader must know. Pure.
+
+A figure travels with its benchmark, dtype, ranks, hosts, versions and placement; what the logs do not state
+is said, and so is everything in which the columns differ.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from fabbench.analysis.aggregate import FIELDS, RAIL, REFUSED
+from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.outliers import irregular
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.log import Outcome, Severity
+from fabbench.model.units import format_size, format_sizes
+
+SPREAD = 0.1
+"""Repeats that lie further apart than this part of their median are noted."""
+
+_COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
+EVIDENCE = frozenset(
+    {"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"}
+)
+"""Facts that say what carried the data: they differ on purpose."""
+_NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
+"""Values by which a benchmark says that it has no such thing."""
+_QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
+
+
+def footnotes(comparison: Comparison) -> tuple[str, ...]:
+    """Return everything that a reader of the table must know, most important first."""
+    return (
+        *_variants(comparison.columns),
+        *_outcomes(comparison),
+        *_transports(comparison.columns),
+        *_findings(comparison.columns),
+        _conditions(comparison),
+        *_unknown(comparison.columns),
+        *_differences(comparison),
+        _repeats(comparison),
+        *_spread(comparison),
+        *irregular(comparison),
+        *_gaps(comparison),
+        *_empty(comparison.columns),
+        _sources(comparison.columns),
+    )
+
+
+def versions_of(column: ColumnSummary) -> tuple[str, ...]:
+    """Return the facts of a column that are versions, in the order in which they are written."""
+    benchmarks = column.fields["benchmark"] or ("",)
+    names = (name for benchmark in benchmarks for name in benchmark_named(benchmark).versions)
+    return tuple(name for name in dict.fromkeys(names) if name in column.facts)
+
+
+def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """Yield what variants are, and where the logs do not show that they loaded different libraries."""
+    known = [(column, column.variant) for column in columns if column.variant is not None]
+    if known:
+        told = "; ".join(f"{column.label} is {variant}" for column, variant in known)
+        yield f"The columns are variants: {told}."
+    for number, (column, variant) in enumerate(known):
+        for other, other_variant in known[number + 1 :]:
+            versions = [name for name in versions_of(column) if name in other.facts]
+            same = all(column.facts[name] == other.facts[name] for name in versions)
+            if versions and same and variant.paths != other_variant.paths:
+                stated = ", ".join(f"{name} {_or(column.facts[name])}" for name in versions)
+                yield (
+                    f"{column.label} and {other.label} have different directories, but their logs state the "
+                    f"same versions ({stated}): that does not show that different libraries were loaded."
+                )
+
+
+def _outcomes(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        if column.outcome is Outcome.OK:
+            continue
+        cut = any(section.partial[index] for section in comparison.sections)
+        effect = "It shows the rows it has, without a ratio" if cut else "Its figures are shown as measured"
+        if column.hidden:
+            partly = any(section.shown[index] for section in comparison.sections)
+            effect = "What is not ok has no figures here" if partly else "It has no figures here"
+        many = f" ({len(column.reasons)} of {column.executions} executions)" if column.executions > 1 else ""
+        yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
+
+
+def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """Yield what the logs state about the network; a label proves nothing."""
+    silent = [column for column in columns if _transport(column) == ""]
+    if silent:
+        names = _and([column.label for column in silent])
+        given = any(column.label_given for column in silent)
+        many = len(silent) > 1 or silent[0].executions > 1
+        word = (
+            f": {names} {'are labels' if len(silent) > 1 else 'is a label'} given by the user"
+            if given
+            else ""
+        )
+        whose = "" if given else f" of {names}"
+        yield (
+            f"The {'logs' if many else 'log'}{whose} {'do' if many else 'does'} not state which network "
+            f"carried the data (transport unknown){word}."
+        )
+    told = [f"{column.label}: {_transport(column)}" for column in columns if _transport(column)]
+    if told:
+        yield f"As the logs show, {'; '.join(told)}."
+
+
+def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """Yield what the logs show besides figures, where it is more than a note, and what to do about it."""
+    whose: dict[tuple[str, str], list[str]] = {}
+    for column in columns:
+        for found in column.findings:
+            if found.severity is not Severity.NOTE:
+                labels = whose.setdefault((found.meaning, found.advice), [])
+                labels.append(column.label)
+    for (meaning, advice), labels in whose.items():
+        yield f"{_and(labels)}: {meaning} {advice}".rstrip()
+
+
+def _transport(column: ColumnSummary) -> str:
+    carried = [value for value in column.facts.get("transport", ()) if value != "unknown"]
+    if carried:
+        nics = column.facts.get("nics", ())
+        detail = f" ({_or(nics)} {'NIC' if nics == (1,) else 'NICs'} per rank)" if nics else ""
+        return f"{_or(carried)} carried the data{detail}"
+    networks = [value for value in column.facts.get("network", ()) if value != "unknown"]
+    if networks:
+        return f"the library chose {_or(networks)}, and what carried the data is not shown"
+    return ""
+
+
+def _conditions(comparison: Comparison) -> str:
+    """Return what is the same in every column that states it."""
+    parts = list(filter(None, dict.fromkeys(_same(comparison, name) for name in ("benchmark", "case"))))
+    for name, noun in _COUNTED.items():
+        if value := _same(comparison, name):
+            plural = noun.replace("GPU", "GPUs") if "GPU" in noun else f"{noun}s"
+            parts.append(f"{value} {noun if value == '1' else plural}")
+    others = [name for name in FIELDS if name not in {"benchmark", "case", *_COUNTED}]
+    parts += [f"{name} {value}" for name in others if (value := _same(comparison, name))]
+    if comparison.placement:
+        parts.append(comparison.placement)
+    for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
+        found = {value for column in comparison.columns for value in column.facts.get(name, ())}
+        if (
+            name not in _QUIET
+            and len(found) == 1
+            and all(name in column.facts for column in comparison.columns)
+        ):
+            parts.append(f"{name} {_cut(str(found.pop()))}")
+    every = "Every column" if len(comparison.columns) > 1 else "The column"
+    return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
+
+
+def _same(comparison: Comparison, name: str) -> str:
+    values = {value for column in comparison.columns for value in column.fields[name]}
+    value = values.pop() if len(values) == 1 else ""
+    return "" if value in _NO_CHOICE.get(name, ()) else value
+
+
+def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    """Unknown against known is no refusal, and is said; unknown everywhere is said in one sentence."""
+    pairs = all(
+        benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"]
+    )
+    nowhere = [
+        name
+        for name in _COUNTED
+        if not pairs and not any(column.fields[name] or name in column.facts for column in columns)
+    ]
+    if nowhere:
+        yield f"Not stated by the logs: {', '.join(nowhere)}."
+    for name in REFUSED:
+        known = [column for column in columns if column.fields[name]]
+        missing = [
+            column.label for column in columns if not column.fields[name] and any(column.fields.values())
+        ]
+        if known and missing:
+            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            yield f"{name} is not stated by {_and(missing)} ({told}), so it could not be compared."
+
+
+def _differences(comparison: Comparison) -> Iterator[str]:
+    for name in FIELDS:
+        known = [column for column in comparison.columns if column.fields[name]]
+        if len({frozenset(column.fields[name]) for column in known}) > 1:
+            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            refused = name in REFUSED
+            yield f"{name} differs{', as allowed' if refused else '; such rows do not meet'}: {told}."
+    names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
+    for name in names:
+        known = [column for column in comparison.columns if column.facts.get(name)]
+        if name not in _QUIET and len({frozenset(column.facts[name]) for column in known}) > 1:
+            told = ", ".join(f"{_cut(_or(column.facts[name]))} in {column.label}" for column in known)
+            yield f"{name} differs: {told}."
+
+
+def _repeats(comparison: Comparison) -> str:
+    counts = sorted(
+        {
+            cell.n
+            for section in comparison.sections
+            for row in section.rows
+            for cell in row.figures
+            if cell is not None
+        }
+    )
+    if not counts:
+        return "No figure was measured that can be shown."
+    plain = any(
+        ratio is not None and test is None
+        for section in comparison.sections
+        for row in section.rows
+        for ratio, test in zip(row.ratios, row.tests, strict=True)
+    )
+    doubt = ": there is no estimate of noise, and plain ratios are compared" if plain else ""
+    if counts == [1]:
+        return f"Each figure was measured once (n = 1){doubt}."
+    many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    what = f"{many} repeats" if len(counts) == 1 else "its repeats"
+    if doubt:
+        doubt = "; a side that was measured once has no estimate of noise, and plain ratios are compared"
+    return f"Each figure is the median of {what} (n = {many}){doubt}."
+
+
+def _spread(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        wide = [
+            (row.size, cell, section.scale)
+            for section in comparison.sections
+            for row in section.rows
+            if (cell := row.figures[index]) is not None
+            and cell.high - cell.low > SPREAD * cell.value
+            and cell.high - cell.low > cell.step * (1 + 1e-6)
+        ]
+        if wide:
+            size, cell, written = max(
+                wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
+            )
+            yield (
+                f"The repeats of {column.label} lie more than {SPREAD:.0%} of their median apart at "
+                f"{format_sizes([each for each, *_ in wide])}; furthest at {format_size(size)}: "
+                f"{written.text(cell.low)} to {written.quantity(cell.high)}."
+            )
+
+
+def _gaps(comparison: Comparison) -> Iterator[str]:
+    for index, column in enumerate(comparison.columns):
+        missing: dict[str, list[int]] = {}
+        for section in comparison.sections:
+            for row in section.rows:
+                if section.shown[index] and row.figures[index] is None:
+                    missing.setdefault(section.metric.name, []).append(row.size)
+        for metric, sizes in missing.items():
+            yield f"{column.label} has no {metric} at {format_sizes(sizes)}."
+
+
+def _empty(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    for column in columns:
+        if column.empty:
+            rows = "row" if column.empty == 1 else "rows"
+            yield f"{column.empty} {rows} of size 0 in {column.label} left out: they carry no data."
+
+
+def _sources(columns: Sequence[ColumnSummary]) -> str:
+    return f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _or(values: Sequence[str | int]) -> str:
+    return " or ".join(map(str, values))
+
+
+def _and(names: Sequence[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,270 @@
+"""What stands out of a comparison, in ranges of sizes. Pure.
+
+Each size first gets a trend. With two executions on each side that is its verdict
+(`fabbench.analysis.statistics`). Else there is no clear difference where two figures are within 10 % of
+each other, within one step of what the benchmark prints, both 0 as displayed, or where the repeats of both
+overlap. Then sizes join to ranges from the largest down, as long as the trend is the same and the best
+ratio is at most three times the worst. Of more than five ranges the smallest neighbours are joined. Sizes
+that one of the two columns lacks are not compared, and the notes name them.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Figure
+from fabbench.analysis.statistics import EQUIVALENT, MOST_REPEATS, Difference, RowTest
+from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
+
+_SPREAD = "the spread of the repeats or the last digit printed"
+SAME_WITHIN = 1.1
+"""Figures that differ by less than this factor are called the same."""
+RANGE_FACTOR = 3.0
+"""Within one range the best ratio is at most this many times the worst."""
+_EXACT = 1 + 1e-9
+"""What the arithmetic may add to a factor: both directions of a comparison are to read alike."""
+MOST_RANGES = 5
+
+
+class Trend(StrEnum):
+    """How a column stands against the base in a range of sizes."""
+
+    SAME = "same"
+    AHEAD = "ahead"
+    BEHIND = "behind"
+    NO_RATIO = "no-ratio"
+    """Only one of the two displays as 0."""
+    UNDECIDED = "undecided"
+    """The repeats neither show a difference nor exclude one."""
+    MIXED = "mixed"
+
+
+_TRENDS = {
+    Difference.FASTER: Trend.AHEAD,
+    Difference.SLOWER: Trend.BEHIND,
+    Difference.SAME: Trend.SAME,
+    Difference.UNDECIDED: Trend.UNDECIDED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Highlight:
+    """One range of sizes of one column against the base. Sizes in bytes."""
+
+    section: int
+    """Index of the comparison's section."""
+    label: str
+    base: str
+    low: int
+    high: int
+    trend: Trend
+    worst: float | None
+    """The smallest ratio in the range; None: there is no ratio."""
+    best: float | None
+    span: str
+    """The range as it is written: `≤ 4 KB`, `64 KB – 16 MB`."""
+    text: str
+
+
+@dataclass(slots=True)
+class _Range:
+    trend: Trend
+    rows: list[ComparisonRow]
+    ratios: list[float]
+    tests: list[RowTest]
+    trends: set[Trend]
+
+    def with_next(self, other: "_Range") -> "_Range":
+        """Join with the range above."""
+        trend = self.trend if self.trend is other.trend else Trend.MIXED
+        return _Range(
+            trend,
+            self.rows + other.rows,
+            self.ratios + other.ratios,
+            self.tests + other.tests,
+            self.trends | other.trends,
+        )
+
+    def takes(self, other: "_Range") -> bool:
+        """Return whether the two are one range by the rules above."""
+        ratios = self.ratios + other.ratios
+        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios) * _EXACT
+        return self.trend is other.trend and not wide
+
+
+def highlights(comparison: Comparison) -> tuple[Highlight, ...]:
+    """Return, per section and per column but the base, where it is ahead, behind or the same.
+
+    The ranges of one column are contiguous and cover every size that was compared. A column that is not
+    shown, and a comparison of one column, have none.
+    """
+    remarks: list[Highlight] = []
+    for index, section in enumerate(comparison.sections):
+        for column in range(len(comparison.columns) - 1):
+            compared = all(section.shown[each] and not section.partial[each] for each in (column, -1))
+            if section.rows and compared:
+                remarks += _column(comparison, index, column)
+    return tuple(remarks)
+
+
+def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
+    section = comparison.sections[index]
+    ranges: list[_Range] = []
+    for row in reversed(section.rows):
+        new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
+        if new is None or base is None:
+            continue
+        test = row.tests[column]
+        trend = _TRENDS[test.verdict] if test else _trend(new, base, ratio, section.scale)
+        single = _Range(trend, [row], [] if ratio is None else [ratio], [test] if test else [], {trend})
+        if ranges and single.takes(ranges[0]):
+            ranges[0] = single.with_next(ranges[0])
+        else:
+            ranges.insert(0, single)
+    return [_remark(comparison, index, column, found) for found in _joined(ranges)]
+
+
+def _trend(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
+    both_zero = scale.text(new.value) == scale.text(base.value) == "0"
+    if both_zero or within_step(new, base) or _overlap(new, base):
+        return Trend.SAME
+    if ratio is None:
+        return Trend.NO_RATIO
+    if max(ratio, 1 / ratio) <= SAME_WITHIN * _EXACT:
+        return Trend.SAME
+    return Trend.AHEAD if ratio > 1 else Trend.BEHIND
+
+
+def within_step(one: Figure, other: Figure) -> bool:
+    """Return whether two figures differ by no more than one step of what the benchmark prints."""
+    return abs(one.value - other.value) <= max(one.step, other.step) * (1 + 1e-6)
+
+
+def _overlap(one: Figure, other: Figure) -> bool:
+    return min(one.n, other.n) > 1 and one.low <= other.high and other.low <= one.high
+
+
+def _joined(ranges: list[_Range]) -> list[_Range]:
+    """Join neighbours until there are few enough: what is mixed already, and else the smallest."""
+    while len(ranges) > MOST_RANGES:
+        pairs = range(len(ranges) - 1)
+        first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
+        ranges[first : first + 2] = [ranges[first].with_next(ranges[first + 1])]
+        for index in reversed(range(len(ranges) - 1)):
+            if ranges[index].trend is ranges[index + 1].trend is Trend.MIXED:
+                ranges[index : index + 2] = [ranges[index].with_next(ranges[index + 1])]
+    return ranges
+
+
+def _remark(comparison: Comparison, index: int, column: int, found: _Range) -> Highlight:
+    label, base = comparison.columns[column].label, comparison.base.label
+    return Highlight(
+        section=index,
+        label=label,
+        base=base,
+        low=found.rows[0].size,
+        high=found.rows[-1].size,
+        trend=found.trend,
+        worst=min(found.ratios, default=None),
+        best=max(found.ratios, default=None),
+        span=_span(comparison.sections[index], found.rows),
+        text=_text(comparison, index, column, found),
+    )
+
+
+def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
+    low, high = format_size(rows[0].size), format_size(rows[-1].size)
+    first, last = rows[0] is section.rows[0], rows[-1] is section.rows[-1]
+    if len(rows) == 1:
+        return low
+    if first and not last:
+        return f"≤ {high}"
+    if last and not first:
+        return f"≥ {low}"
+    return f"{low} – {high}"
+
+
+def _text(comparison: Comparison, index: int, column: int, found: _Range) -> str:
+    section, label = comparison.sections[index], comparison.columns[column].label
+    ratios = _ratios(found.ratios)
+    best = " against ".join(
+        _best(section, found.rows, each, comparison.columns[each].label)
+        for each in (column, len(comparison.columns) - 1)
+    )
+    said = _says(label, found)
+    interval = _interval(found.tests, section.level)
+    return f"{said}{f': {ratios}' if ratios else ''}{interval}{_why(found)}. Best figures: {best}."
+
+
+def _says(label: str, found: _Range) -> str:
+    return {
+        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if found.tests else "No clear difference",
+        Trend.AHEAD: f"{label} is ahead",
+        Trend.BEHIND: f"{label} is behind",
+        Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
+        Trend.UNDECIDED: "Undecided",
+        Trend.MIXED: _mixed(label, found.trends),
+    }[found.trend]
+
+
+def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
+    if Trend.AHEAD in trends and Trend.BEHIND in trends:
+        return "Now one is ahead, now the other"
+    if Trend.AHEAD in trends:
+        return f"{label} is ahead at some sizes, behind at none"
+    if Trend.BEHIND in trends:
+        return f"{label} is behind at some sizes, ahead at none"
+    return "The same at some sizes, undecided at others"
+
+
+def _why(found: _Range) -> str:
+    """Say what keeps figures that lie apart from being called different."""
+    if found.trend is Trend.UNDECIDED:
+        counts = [test.repeats for test in found.tests]
+        most = max((count for count in counts if count), default=0)
+        return f"; {repeats_needed(None if None in counts else most)} would decide"
+    apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in found.ratios)
+    return f", within {_SPREAD}" if found.trend is Trend.SAME and apart and not found.tests else ""
+
+
+def repeats_needed(count: int | None) -> str:
+    """Write how many repeats would decide."""
+    return f"about {count} repeats" if count else f"more than {MOST_REPEATS} repeats"
+
+
+def _interval(tests: Sequence[RowTest], level: float) -> str:
+    if not tests:
+        return ""
+    several = "s" if len(tests) > 1 else ""
+    return f" ({confidence(level)} interval{several} {bounds(tests)})"
+
+
+def confidence(level: float) -> str:
+    """Write how sure an interval is: ``"95 %"``."""
+    return f"{format_decimal(100 * (1 - level), 1)} %"
+
+
+def bounds(tests: Sequence[RowTest]) -> str:
+    """Write the interval that holds those of several sizes: ``"0.71 to 1.24"``."""
+    low, high = min(test.low for test in tests), max(test.high for test in tests)
+    return f"{_precise(low)} to {_precise(high)}"
+
+
+def _precise(ratio: float) -> str:
+    return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
+
+
+def _ratios(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return ""
+    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
+    return low if low == high else f"{low} to {high}"
+
+
+def _best(section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str) -> str:
+    choose = min if section.metric.lower_is_better else max
+    found = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
+    value, _ = choose(found, key=lambda pair: pair[0])
+    size = max(size for each, size in found if each == value)
+    return f"{label} {section.scale.quantity(value)} at {format_size(size)}"

@@ -1,0 +1,146 @@
+"""Executions of one configuration that stand apart, and drift over their order. Pure.
+
+Each execution has one score: the sum of its sizes, each divided by its standard deviation. An outlier is an
+execution that the others do not predict (a t-test of it against them); the first one, if it is worse, is
+warm-up. Drift is a slope over the order of executions. Both are tested at 1 %, and named only where they are
+large enough to matter.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
+
+from fabbench.analysis.aggregate import UNUSABLE, Column
+from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.statistics import t_quantile
+from fabbench.model.log import Log, Severity
+from fabbench.model.units import format_decimal
+
+LEVEL = 0.01
+LEAST = 4
+"""Executions that it takes to call one of them an outlier, and one fewer than for drift."""
+OUTLIER = 0.05
+"""An outlier differs from the others by at least this part."""
+DRIFT = 0.02
+"""Drift from the first to the last execution is at least this part."""
+_SAID = 3
+"""Facts that are named of an outlier."""
+
+
+def irregular(comparison: Comparison) -> tuple[str, ...]:
+    """Return a sentence for each outlier, warm-up and drift, of every column."""
+    told: dict[str, None] = {}
+    for section in comparison.sections:
+        where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
+        for index, (column, _) in enumerate(comparison.inputs):
+            if section.shown[index]:
+                told.update(dict.fromkeys(_column(column, _deviations(section, index), where)))
+    return tuple(told)
+
+
+def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
+    """Return each execution's logarithms, less the median of their size: positive is better.
+
+    Only sizes that every execution has count.
+    """
+    sign = -1 if section.metric.lower_is_better else 1
+    sizes = [dict(figure.executions) for row in section.rows if (figure := row.figures[index])]
+    everything = set().union(*sizes)
+    found: dict[int, list[float]] = {execution: [] for execution in sorted(everything)}
+    for values in sizes:
+        if len(values) == len(everything) and min(values.values()) > 0:
+            logarithms = {execution: sign * math.log(value) for execution, value in values.items()}
+            middle = median(logarithms.values())
+            for execution, value in logarithms.items():
+                found[execution].append(value - middle)
+    return found if all(found.values()) else {}
+
+
+def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -> Iterator[str]:
+    if len(deviations) < LEAST:
+        return
+    scores, order = _scores(deviations), list(deviations)
+    steady = []
+    for number, execution in enumerate(order):
+        effect = math.expm1(median(deviations[execution]))
+        if abs(effect) >= OUTLIER and _stands_apart(scores, number):
+            yield _outlier(column, order, number, effect, where)
+        else:
+            steady.append(number)
+    if len(steady) > LEAST and _slope([scores[number] for number in steady]):
+        change = _change([median(deviations[order[number]]) for number in steady])
+        if abs(change) >= DRIFT:
+            way = "worse" if change < 0 else "better"
+            yield (
+                f"{column.label} drifts{where}: over its {len(order)} executions it gets {way}, "
+                f"by about {_percent(change)} from the first to the last. "
+                "Measure both configurations in one run: their executions alternate."
+            )
+
+
+def _change(middles: Sequence[float]) -> float:
+    """Return by which part the last execution is better than the first, from the halves of their order."""
+    count, half = len(middles), len(middles) // 2
+    return math.expm1((fmean(middles[-half:]) - fmean(middles[:half])) * (count - 1) / (count - half))
+
+
+def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
+    columns = list(zip(*deviations.values(), strict=True))
+    spreads = [math.sqrt(sum((value - fmean(size)) ** 2 for value in size)) for size in columns]
+    return [
+        sum(value / spread for value, spread in zip(own, spreads, strict=True) if spread > 0)
+        for own in deviations.values()
+    ]
+
+
+def _stands_apart(scores: Sequence[float], number: int) -> bool:
+    """Return whether a score is farther from the others than they let expect."""
+    others = [score for each, score in enumerate(scores) if each != number]
+    middle, freedom = fmean(others), len(others) - 1
+    variance = sum((score - middle) ** 2 for score in others) / freedom
+    reach = t_quantile(LEVEL / 2 / len(scores), freedom) * math.sqrt(variance * (1 + 1 / len(others)))
+    return abs(scores[number] - middle) > reach
+
+
+def _slope(scores: Sequence[float]) -> float:
+    """Return the slope of scores over their order; 0 where none is shown."""
+    count = len(scores)
+    middle, center = fmean(scores), (count - 1) / 2
+    squares = sum((number - center) ** 2 for number in range(count))
+    slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / squares
+    rest = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))
+    error = math.sqrt(rest / (count - 2) / squares)
+    return slope if abs(slope) > t_quantile(LEVEL / 2, count - 2) * error else 0.0
+
+
+def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:
+    log = column.logs[order[number]]
+    others = [column.logs[each] for each in order if each != order[number]]
+    way = "worse" if effect < 0 else "better"
+    what = "warm-up" if number == 0 and effect < 0 else "an outlier"
+    shown = _only(log, [other for other in others if other.outcome not in UNUSABLE])
+    cause = f"Only its log shows: {'; '.join(shown)}" if shown else "Its log shows nothing that others do not"
+    return (
+        f"Execution {number + 1} of {len(order)} of {column.label} is {what}{where}: {_percent(effect)} "
+        f"{way} than the others ({log.source}). {cause}."
+    )
+
+
+def _only(log: Log, others: Sequence[Log]) -> list[str]:
+    """Return what one log shows and no other does: findings, and facts of its own."""
+    codes = {found.code for other in others for found in other.findings}
+    found = [
+        each.meaning.removesuffix(".")
+        for each in log.findings
+        if each.code not in codes and each.severity is not Severity.NOTE
+    ]
+    facts = []
+    for name, value in log.facts.items():
+        usual = {other.facts.get(name) for other in others}
+        if len(usual) == 1 and value not in usual:
+            facts.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
+    return [*found, *facts][:_SAID]
+
+
+def _percent(part: float) -> str:
+    return f"{format_decimal(100 * abs(part), 1)} %"

@@ -1,0 +1,178 @@
+"""What a configuration ran on, as its log and its user say: system, nodes, GPUs, NICs, fabric. Pure."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import ComparisonSection
+from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.expectations import Published, System, system
+from fabbench.model.log import Facts, Log, Metric
+
+_FABRICS = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
+_INSIDE = frozenset({"nvlink", "shm"})
+_PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
+"""Benchmarks of which a row is of one NIC."""
+_ON_NCCL = frozenset({"nccl", "torch"})
+"""Benchmarks that measure NCCL's collectives alike."""
+_SAME_CASE: Mapping[str, str] = {
+    "allreduce": "all_reduce",
+    "reduction": "all_reduce",
+    "allgather": "all_gather",
+    "fcollect": "all_gather",
+    "reducescatter": "reduce_scatter",
+}
+
+
+def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
+    ranks = nodes * gpus
+    return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
+
+
+def _one_gpu(rate: float, nodes: int, gpus: int) -> float:
+    return _hierarchical(rate, nodes, gpus) / gpus
+
+
+def _whole(rate: float, nodes: int, gpus: int) -> float:
+    del nodes, gpus
+    return rate
+
+
+_CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
+    **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical),
+    "alltoall": _one_gpu,
+    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), _whole),
+}
+"""Collective → the most busbw, of the rate of a node's NICs, nodes, and GPUs per node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What one configuration ran on."""
+
+    system: System
+    benchmark: str
+    case: str
+    nodes: int | None
+    gpus: int
+    """Per node."""
+    nics: int | None
+    """That were used of each node; None: not known, or all."""
+    fabric: str
+    """Empty: neither the log nor the user says it."""
+    is_stated: bool
+    """Whether the log shows the fabric."""
+    both_ways: bool
+    """Whether rates are of both directions together."""
+    facts: Facts
+    findings: frozenset[str]
+    """Codes of what the log shows besides."""
+
+    @property
+    def words(self) -> str:
+        """Say it: ``"2 x p4d.24xlarge, tcp"``."""
+        nodes = f"{self.nodes} x " if self.nodes and self.collective else ""
+        fewer = f", {self.nics} of {min(self.system.nics)} NICs" if self._fewer else ""
+        return f"{nodes}{self.system.name}{f', {self.fabric}' if self.fabric else ''}{fewer}"
+
+    @property
+    def collective(self) -> str:
+        """The collective, as nccl-tests call it; empty: it is none."""
+        name = self.case.removesuffix("_latency")
+        name = _SAME_CASE.get(name, name)
+        return name if name in _CEILINGS else ""
+
+    @property
+    def _fewer(self) -> bool:
+        return bool(self.nics and self.system.nics and self.nics < min(self.system.nics))
+
+    @property
+    def nic_rate(self) -> float | None:
+        """What the NICs carry that were used, one way; None: not known."""
+        rate, nics = self.system.rate, self.system.nics
+        if rate is None or not nics or self.fabric == "tcp":
+            return rate
+        used = 1 if self.benchmark in _PER_NIC else self.nics
+        return rate * min(used, *nics) / min(nics) if used else rate
+
+    def ceiling(self, metric: Metric) -> float | None:
+        """Return the most that a rate can be; None: not known, or not bound by NICs."""
+        rate = self.nic_rate
+        if rate is None or metric.unit != "B/s" or self.fabric in _INSIDE or self.nodes == 1:
+            return None
+        if not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem"):
+            return None
+        if metric.name == "bandwidth":
+            return rate * (2 if self.both_ways else 1)
+        if metric.name != "busbw" or not self.collective or not self.nodes or not self.gpus:
+            return None
+        if self.collective == "sendrecv":
+            rate /= max(min(self.gpus, *self.system.nics), 1) if self.system.nics else 1
+        return _CEILINGS[self.collective](rate, self.nodes, self.gpus)
+
+    def fits(self, figure: Published, metric: Metric) -> bool:
+        """Return whether a published figure is of the same."""
+        same = figure.system == self.system.name and figure.metric == metric.name
+        case = figure.case == self.collective if self.collective else figure.case == self.case
+        if not same or not case or figure.nodes not in {None, self.nodes}:
+            return False
+        if figure.benchmark != self.benchmark and not {figure.benchmark, self.benchmark} <= _ON_NCCL:
+            return False
+        if self.collective and self.gpus != self.system.gpus:
+            return False
+        if figure.fabric not in {"", *self._fabrics(figure)}:
+            return False
+        used = self.nics if self._fewer and self.benchmark not in _PER_NIC and self.fabric != "tcp" else None
+        return figure.nics == used or self.benchmark in _PER_NIC
+
+    def _fabrics(self, figure: Published) -> frozenset[str]:
+        """Return the fabrics of figures that count; a log that shows none is held against the best."""
+        if self.fabric:
+            return frozenset({self.fabric})
+        return frozenset({figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"}))
+
+
+def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
+    """Return what a column's figures of a section were measured on; None: the instance type is not known."""
+    logs = [log for log in column.logs if section.key.get("case", log.case) == log.case and log.points]
+    known = next(((log, found) for log in logs if (found := system(log.instance_type))), None)
+    if known is None:
+        return None
+    log, found = known
+    nodes = _count(log, "nodes") or _count(log, "hosts") or (log.proof.nodes if log.proof else None)
+    ranks = _count(log, "ranks")
+    fabric = _fabric(log)
+    return Setting(
+        system=found,
+        benchmark=log.benchmark or "",
+        case=log.case or "",
+        nodes=nodes,
+        gpus=ranks // nodes if ranks and nodes else found.gpus,
+        nics=_count(log, "nics"),
+        fabric=fabric or _asked(log),
+        is_stated=bool(fabric),
+        both_ways="bi" in {section.key.get("direction"), log.points[0].labels.get("direction")},
+        facts=log.facts,
+        findings=frozenset(finding.code for each in column.logs for finding in each.findings),
+    )
+
+
+def _count(log: Log, name: str) -> int | None:
+    value = log.facts.get(name)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def _fabric(log: Log) -> str:
+    """Return the fabric that a log shows; empty: it shows none."""
+    transport = str(log.facts.get("transport", "unknown"))
+    if transport == "p2p":
+        return "nvlink"
+    if "RoCE" in str(log.facts.get("link", "")):
+        return "roce"
+    benchmark = benchmark_named(log.benchmark)
+    return next((name for name in _FABRICS if transport in benchmark.transports(name)), "")
+
+
+def _asked(log: Log) -> str:
+    asked = log.proof.fabric if log.proof else ""
+    return "nvlink" if asked == "p2p" else asked

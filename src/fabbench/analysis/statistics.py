@@ -1,0 +1,295 @@
+"""Executions of two configurations → what differs, and how sure that is. Pure.
+
+The execution is the unit of replication: its sizes move together. Values are logarithms, larger is
+better, so that a difference is the logarithm of a ratio. Two stages keep the chance of any false
+difference in a table of equal configurations at 5 %. First one test asks whether the table differs at
+all: most of the level goes to Läuter's standardized sum test, a t-test of one weighted sum of all sizes
+that is exact however sizes correlate, and the rest to Bonferroni's bound over the sizes, for a
+difference at few of them. Only then do the 95 % intervals of single sizes count. docs/honest-numbers.md
+explains the choice.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from statistics import fmean, median
+from typing import TypeAlias
+
+LEVEL = 0.05
+"""The chance of any false difference in a table of equal configurations, at most."""
+EQUIVALENT = 0.05
+"""Two figures are the same when their ratio is shown to be within this part of 1."""
+NEGLIGIBLE = 0.01
+"""A difference that is shown to be smaller than this is none, however certain."""
+MOST_REPEATS = 1000
+"""Repeat counts above this are not named."""
+_MARGIN = 0.8
+"""The part of the level that is used: the rest is for noise that is not normal."""
+_SUM_SHARE = 0.8
+"""The part of that which goes to the sum of all sizes."""
+
+_EXACT = 1e-9
+"""What arithmetic may add to a logarithm."""
+
+Values: TypeAlias = Mapping[int, float]
+"""Execution → the logarithm of its figure at one size, negative for times: larger is better."""
+
+
+class Difference(StrEnum):
+    """How a configuration stands against the baseline."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNDECIDED = "undecided"
+    MIXED = "mixed"
+    """Faster at some sizes and slower at others: of several sizes only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoSamples:
+    """The executions of two configurations at one size."""
+
+    new: Values
+    base: Values
+    rounding: float = 0.0
+    """Half of the printed step, as a part of the figure."""
+    shown: float | None = None
+    """The logarithm of the ratio that is shown; None: that of the medians."""
+
+    @property
+    def testable(self) -> bool:
+        """Whether both sides have the two executions that an estimate of noise takes."""
+        return min(len(self.new), len(self.base)) > 1
+
+    @property
+    def freedom(self) -> int:
+        """The degrees of freedom of the pooled variance."""
+        return len(self.new) + len(self.base) - 2
+
+    @property
+    def difference(self) -> float:
+        """The logarithm of the ratio of the geometric means."""
+        return fmean(self.new.values()) - fmean(self.base.values())
+
+    @property
+    def middle(self) -> float:
+        """The logarithm of the ratio that is shown: that of the medians."""
+        return median(self.new.values()) - median(self.base.values()) if self.shown is None else self.shown
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation between executions, pooled, with what rounding may hide."""
+        return math.sqrt(_pooled(self.new, self.base) + self.rounding**2)
+
+    def error(self) -> float:
+        """Return the standard error of the difference."""
+        return self.deviation * math.sqrt(1 / len(self.new) + 1 / len(self.base))
+
+    def exceeds(self, limit: float, level: float) -> bool:
+        """Return whether the difference is shown to be larger than `limit`: one-sided, at `level`."""
+        return self.difference - t_quantile(level, self.freedom) * self.error() > limit + _EXACT
+
+    def shifted(self, by: float) -> "TwoSamples":
+        """Return the same with `by` taken off the new side."""
+        return TwoSamples(
+            new={run: value - by for run, value in self.new.items()}, base=self.base, rounding=self.rounding
+        )
+
+    def reversed(self) -> "TwoSamples":
+        """Return the same with the sides exchanged."""
+        return TwoSamples(new=self.base, base=self.new, rounding=self.rounding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTest:
+    """What is known of the ratio at one size."""
+
+    low: float
+    """The interval of the ratio."""
+    high: float
+    verdict: Difference
+    repeats: int | None = None
+    """About how many repeats would decide; None: it is decided, or more than `MOST_REPEATS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossTest:
+    """What is known of a loss beyond a tolerance, over several sizes together."""
+
+    shown: tuple[int, ...] = ()
+    """Sizes at which it is shown."""
+    possible: tuple[int, ...] = ()
+    """Sizes at which it is neither shown nor excluded."""
+
+
+def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapping[int, RowTest]:
+    """Return what is known of each size that has two executions on each side.
+
+    Of equal configurations any size is faster or slower with a chance of `level` at most.
+    """
+    known = {size: pair for size, pair in pairs.items() if pair.testable}
+    opposite = {size: pair.reversed() for size, pair in known.items()}
+    differs = any(any_above(side, _MARGIN * level / 2) for side in (known, opposite))
+    return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
+
+
+def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
+    """Return where the difference is shown to be below its limit, and where that cannot be excluded.
+
+    When it is below nowhere, it is shown to be below anywhere with a chance of `level` at most.
+    """
+    known = {size: pair for size, pair in pairs.items() if pair.testable}
+    lost = {size: pair.shifted(limits[size]).reversed() for size, pair in known.items()}
+    any_loss = any_above(lost, _MARGIN * level)
+    shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
+    possible = tuple(
+        size
+        for size, pair in known.items()
+        if size not in shown and not pair.exceeds(limits[size] - 2 * _EXACT, level)
+    )
+    return LossTest(shown=shown, possible=possible)
+
+
+def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
+    """Return whether the new side is shown to be larger at any size: one-sided, at `level` over all sizes."""
+    if len(pairs) < 2:
+        return any(pair.exceeds(0.0, level) for pair in pairs.values())
+    total = standardized_sum(pairs)
+    share = _SUM_SHARE if total is not None else 0.0
+    if total is not None and total.exceeds(0.0, level * share):
+        return True
+    return any(pair.exceeds(0.0, level * (1 - share) / len(pairs)) for pair in pairs.values())
+
+
+def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
+    """Return Läuter's standardized sum of the sizes that every execution has; None: there is none.
+
+    Each size is divided by its standard deviation over all executions of both sides: quiet sizes count as
+    much as their differences stand out. Such weights leave the t-test of the sum exact.
+    """
+    new = {run for pair in pairs.values() for run in pair.new}
+    base = {run for pair in pairs.values() for run in pair.base}
+    sums = (dict.fromkeys(new, 0.0), dict.fromkeys(base, 0.0))
+    rounding, used = 0.0, 0
+    for pair in pairs.values():
+        if len(pair.new) < len(new) or len(pair.base) < len(base):
+            continue
+        everything = [*pair.new.values(), *pair.base.values()]
+        middle = fmean(everything)
+        spread = math.sqrt(
+            sum((value - middle) ** 2 for value in everything) / (len(everything) - 1) + pair.rounding**2
+        )
+        if spread == 0:
+            continue
+        used += 1
+        rounding += (pair.rounding / spread) ** 2
+        for total, side in zip(sums, (pair.new, pair.base), strict=True):
+            for run, value in side.items():
+                total[run] += (value - middle) / spread
+    if not used or min(len(new), len(base)) < 2:
+        return None
+    return TwoSamples(new=sums[0], base=sums[1], rounding=math.sqrt(rounding))
+
+
+def _pooled(new: Values, base: Values) -> float:
+    squares = 0.0
+    for side in (new.values(), base.values()):
+        middle = fmean(side)
+        squares += sum((value - middle) ** 2 for value in side)
+    return squares / (len(new) + len(base) - 2)
+
+
+def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
+    reach = t_quantile(level / 2, pair.freedom) * pair.error()
+    middle = pair.middle
+    low, high = min(pair.difference - reach, middle), max(pair.difference + reach, middle)
+    if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
+        low, high = min(low, 0.0), max(high, 0.0)
+    verdict = _verdict(low, high)
+    repeats = repeats_to_verdict(pair, level) if verdict is Difference.UNDECIDED else None
+    return RowTest(low=_exp(low), high=_exp(high), verdict=verdict, repeats=repeats)
+
+
+def _verdict(low: float, high: float) -> Difference:
+    widest = max(-low, high)
+    if widest <= math.log1p(NEGLIGIBLE):
+        return Difference.SAME
+    if low > 0:
+        return Difference.FASTER
+    if high < 0:
+        return Difference.SLOWER
+    return Difference.SAME if widest <= math.log1p(EQUIVALENT) else Difference.UNDECIDED
+
+
+def overall(verdicts: Iterable[Difference]) -> Difference | None:
+    """Return the verdict on several sizes: that of those that differ, where all of them differ alike."""
+    found = set(verdicts)
+    differing = found & {Difference.FASTER, Difference.SLOWER}
+    if len(differing) > 1:
+        return Difference.MIXED
+    return next(iter(differing or (found if len(found) == 1 else {Difference.UNDECIDED} & found)), None)
+
+
+def repeats_to_verdict(pair: TwoSamples, level: float = LEVEL) -> int | None:
+    """Return about how many repeats would decide a size whose true ratio and noise are those measured."""
+    apart = abs(pair.difference)
+    margin = max(apart, math.log1p(EQUIVALENT) - apart)
+    return repeats_within(pair, margin, level / 2)
+
+
+def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
+    """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MOST_REPEATS`."""
+
+    def enough(count: int) -> bool:
+        return t_quantile(level, 2 * count - 2) * pair.deviation * math.sqrt(2 / count) < margin
+
+    least = min(len(pair.new), len(pair.base)) + 1
+    return _first(enough, least, MOST_REPEATS) if margin > 0 else None
+
+
+def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the least number from `low` to `high` that is enough; None: there is none."""
+    if not enough(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(tail: float, freedom: int) -> float:
+    """Return what Student's t exceeds with the chance `tail`, which is below one half."""
+    low, high = 0.0, 2.0
+    while t_tail(high, freedom) > tail:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_tail(middle, freedom) > tail else (low, middle)
+        if high - low <= 1e-12 * high:
+            break
+    return high
+
+
+def t_tail(value: float, freedom: int) -> float:
+    """Return the chance that Student's t exceeds `value`, which is not negative.
+
+    The finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4, for whole degrees of freedom.
+    """
+    angle = math.atan(value / math.sqrt(freedom))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2
+    term = math.cos(angle) if odd else 1.0
+    total = 0.0
+    for step in range(2 + odd, freedom + 1, 2):
+        total += term
+        term *= square * (step - 1) / step
+    inside = 2 / math.pi * (angle + sine * total) if odd else sine * total
+    return max((1 - inside) / 2, 0.0)

@@ -1,0 +1,343 @@
+"""Whether the figures of a row fit each other, as far as their print tells. Pure; every reader uses it.
+
+A printed number stands for all numbers that round to it: half of its last digit to either side. Programs
+print what they compute from one measurement several times over (time, rate, bus rate, total, …), so that the
+ranges of those must meet. Where they do not, the row is not what the program printed. A line of a table that
+cannot be read may be what is left of a row.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Generic, NamedTuple, TypeVar
+
+from fabbench.model.log import Finding, Severity
+from fabbench.model.patterns import lazy
+from fabbench.model.units import format_sizes
+
+_TIES = 1.000001
+"""Halves are a hair wider than they are: ties round either way, and floats are not exact."""
+_ROWS_TO_SETTLE = 64
+_TELLING = 3
+"""Rows whose ratio is sharp, from which on stated ranks need no vote."""
+_SHARP = 1.2
+_SHAPES_OF_ONE = 2
+"""Formulas that one collective has had, at most."""
+
+
+_NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
+
+
+_DECIMAL = lazy(r"\d+(?:\.(\d+))?", re.ASCII)
+
+
+@cache
+def _halves(exponent: int) -> float:
+    """Return half of a digit that stands for 10^exponent, and a hair more."""
+    return float(f"{0.5 * _TIES}e{exponent}")
+
+
+class Printed(NamedTuple):
+    """A printed number, and the smallest and largest that print so."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> "Printed":
+        """Return it in another unit."""
+        return Printed(self.value * factor, self.low * factor, self.high * factor)
+
+    def contains(self, number: float) -> bool:
+        """Return whether a number could be the one behind the print."""
+        return self.low <= number <= self.high
+
+    def meets(self, low: float, high: float) -> bool:
+        """Return whether a number of this range could be the one behind the print."""
+        return self.low <= high and low <= self.high
+
+
+ANYTHING = Printed(0.0, 0.0, math.inf)
+"""What says nothing: `nan`."""
+_HUGE = Printed(math.inf, 1e15, math.inf)
+
+
+def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
+    """Read a printed number; its base unit is 10^exponent of the printed one.
+
+    `decimals`: those that the program rounds to, where zeros at the end may have been left out. Raise
+    ValueError for what is no number.
+    """
+    if (match := _DECIMAL.fullmatch(token)) is not None and decimals is None:
+        value = float(f"{token}e{exponent}")
+        half = _halves(exponent - len(match[1] or "")) + value * 1e-12
+        return Printed(value, value - half if value > half else 0.0, value + half)
+    if _NUMBER.fullmatch(token):
+        digits, _, own = token.lower().partition("e")
+        power = int(own or 0) + exponent
+        last = power - (decimals if decimals is not None else len(digits.partition(".")[2]))
+        value = float(f"{digits}e{power}")
+        half = float(f"{0.5 * _TIES}e{last}") + abs(value) * 1e-12
+        return Printed(value, max(value - half, 0.0), value + half)
+    if token.endswith("inf"):
+        return _HUGE
+    if token.endswith("nan"):
+        return ANYTHING
+    raise ValueError(f"{token!r} is no number")
+
+
+def product(first: Printed, second: Printed) -> tuple[float, float]:
+    """Return the range of the product of two printed numbers."""
+    low, high = first.low * second.low, first.high * second.high
+    return (low if low == low else 0.0, high if high == high else math.inf)  # noqa: PLR0124 - inf * 0 is nan
+
+
+def is_ordered(*rising: Printed) -> bool:
+    """Return whether printed numbers can be in rising order: the least, the mean, the most."""
+    return all(less.low <= more.high for less, more in pairwise(rising))
+
+
+def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
+    """Yield the positions of sizes that leave the order of those around them: a rising sweep has none.
+
+    It may be what is left of a larger size. Several sweeps, one after another, are in order.
+    """
+    before, again = 0, False
+    for at, size in enumerate(sizes):
+        after = sizes[at + 1] if at + 1 < len(sizes) else None
+        if after is None:
+            wrong = size < before and not again
+        else:
+            wrong = before < after and not before <= size <= after
+        if at and wrong:
+            yield at
+        else:
+            again = again or size < before
+            before = size
+
+
+def second_sweep(sizes: Sequence[int]) -> Iterator[int]:
+    """Yield the positions of sizes from the first one that falls on: of a table that lost its header.
+
+    For programs whose tables have one rising sweep each; sizes that `out_of_order` yields do not count.
+    """
+    astray, most = set(out_of_order(sizes)), 0
+    for at, size in enumerate(sizes):
+        if at in astray:
+            continue
+        if size < most:
+            yield from range(at, len(sizes))
+            return
+        most = size
+
+
+UNKNOWN_TEST = Finding(
+    code="test-unknown",
+    severity=Severity.NOTE,
+    meaning="The log has neither a title nor a command line: which test printed these rows is unknown.",
+    advice="Keep the program's title (or the command line) in the log.",
+)
+
+
+def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
+    """Yield a finding that names the sizes with figures that are no measurement."""
+    if known := set(sizes):
+        yield Finding(
+            code="not-a-number",
+            severity=Severity.WARNING,
+            meaning=f"Figures at {format_sizes(known)} are 0, inf or nan, and are left out.",
+            advice=advice,
+        )
+
+
+# ---------------------------------------------------------------- rates of collectives
+
+
+class Ratios(NamedTuple):
+    """What one row's print allows: rate x time / size, and bus rate / rate."""
+
+    share_low: float
+    share_high: float
+    bus_low: float
+    bus_high: float
+
+    @property
+    def is_sharp(self) -> bool:
+        """Return whether the ratio of the two rates is known well enough to tell one formula from another."""
+        return self.bus_low > 0 and self.bus_high < _SHARP * self.bus_low
+
+
+def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
+    """Return the ratios of a row. `ANYTHING` for a time that is not the one of the rate, or not printed."""
+    low, high = product(rate, time)
+    return Ratios(
+        low / size if size else 0.0,
+        high / size if size else math.inf,
+        bus.low / rate.high if rate.high else 0.0,
+        bus.high / rate.low if rate.low else math.inf,
+    )
+
+
+class Formula(NamedTuple):
+    """How rates are computed: rate = share x size / time, bus rate = bus x rate. None: not known."""
+
+    share: float | None
+    bus: float | None
+
+    def fits(self, row: Ratios) -> bool:
+        """Return whether a row may have been computed so."""
+        share, bus = self
+        return (share is None or row.share_low <= share <= row.share_high) and (
+            bus is None or row.bus_low <= bus <= row.bus_high
+        )
+
+
+class Shape(NamedTuple):
+    """The formulas of one collective: `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
+
+    Empty: the print does not tell.
+    """
+
+    share: str
+    bus: str
+
+    def of(self, ranks: int) -> Formula:
+        """Return the formula for a number of ranks."""
+        return Formula(_factor(self.share, ranks), _factor(self.bus, ranks))
+
+    def candidates(self, row: Ratios) -> Iterable[int]:
+        """Yield numbers of ranks that a row allows: the fewest and the most."""
+        if self.bus in {"n", "2n"}:
+            top = 2.0 if self.bus == "2n" else 1.0
+            yield from _ranks(row.bus_low / top, row.bus_high / top)
+        elif self.share == "n":
+            yield from _ranks(row.share_low, row.share_high)
+        else:
+            yield 2
+
+
+ALL_REDUCE, GATHERING, SAME = Shape("1", "2n"), Shape("1", "n"), Shape("1", "1")
+_MOST_RANKS = 1 << 20
+
+
+def _ranks(low: float, high: float) -> Iterable[int]:
+    """Yield the fewest and the most ranks n for which (n-1)/n is in a range."""
+    if low >= 1:
+        return
+    fewest = max(math.ceil(1 / (1 - low) - 1e-9), 1)
+    most = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / _MOST_RANKS else _MOST_RANKS
+    if fewest <= most:
+        yield fewest
+        yield most
+
+
+def _factor(name: str, ranks: int) -> float | None:
+    return {"1": 1.0, "n": (ranks - 1) / ranks, "2n": 2 * (ranks - 1) / ranks}.get(name)
+
+
+def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -> Formula | None:
+    """Return the formula that most rows fit. Where none fits half of them: the best; None of many shapes.
+
+    The stated number of ranks counts unless most rows contradict it: a log may show some of its devices.
+    """
+    known = tuple(shapes)
+    votes = {formula: _votes(rows, formula) for formula in _stated(known, ranks)}
+    best = max(votes, key=lambda formula: votes[formula], default=None)
+    if best is not None and 2 * votes[best] > len(rows):
+        return best
+    telling = [row for row in rows if row.is_sharp] or rows
+    for row in telling[:_ROWS_TO_SETTLE]:
+        for formula in (shape.of(number) for shape in known for number in shape.candidates(row)):
+            if formula not in votes:
+                votes[formula] = _votes(rows, formula)
+    # Of a collective that is not known, rows that no formula explains may have one of their own.
+    best = max(votes, key=lambda formula: votes[formula], default=None)
+    if best is not None and (2 * votes[best] >= len(rows) or len(known) <= _SHAPES_OF_ONE):
+        return best
+    # No number of ranks explains a single row: any of them contradicts all.
+    return known[0].of(2) if best is None and 0 < len(known) <= _SHAPES_OF_ONE else None
+
+
+def _stated(shapes: Iterable[Shape], ranks: int | None) -> Iterable[Formula]:
+    """Return the different formulas for a stated number of ranks, in the order of the shapes."""
+    return dict.fromkeys(shape.of(ranks) for shape in shapes) if ranks is not None else ()
+
+
+def _votes(rows: Iterable[Ratios], formula: Formula) -> int:
+    return sum(map(formula.fits, rows))
+
+
+R = TypeVar("R")
+
+
+class RateCheck(Generic[R]):
+    """Holds the rows of one table against one formula, which its first rows decide on."""
+
+    def __init__(self) -> None:
+        self.formula: Formula | None = None
+        """None: not settled, or the rows fit no formula that is known."""
+        self._settled = False
+        self._rows: list[tuple[R, Sequence[Ratios]]] = []
+        self._sharp = 0
+
+    def fits(self, row: R, found: Sequence[Ratios]) -> bool:
+        """Return whether a row fits; before the formula is settled every one does, until `settle`."""
+        if self._settled:
+            return self.formula is None or all(map(self.formula.fits, found))
+        self._rows.append((row, found))
+        self._sharp += any(ratio.is_sharp for ratio in found)
+        return True
+
+    def is_settled(self) -> bool:
+        """Return whether the formula is decided on."""
+        return self._settled
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether enough rows are there for `settle`."""
+        return not self._settled and (len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _TELLING)
+
+    def settle(self, shapes: Sequence[Shape], ranks: int | None, *, early: bool = False) -> list[R]:
+        """Decide on the formula by the rows so far; return those that it contradicts.
+
+        `early`: only if one formula with the stated number of ranks explains every row, and no other does.
+        """
+        every = [ratio for _, found in self._rows for ratio in found]
+        if early and sum(_votes(every, formula) == len(every) for formula in _stated(shapes, ranks)) != 1:
+            self._sharp = 0
+            return []
+        formula = settle(every, shapes, ranks) if every else None
+        rows, self._rows, self._settled = self._rows, [], True
+        self.formula = formula
+        return [] if formula is None else [row for row, found in rows if not all(map(formula.fits, found))]
+
+    def settle_if_due(self, shapes: Sequence[Shape], ranks: int | None) -> list[R]:
+        """Settle as soon as the rows so far decide; return those that the formula contradicts."""
+        return self.settle(shapes, ranks, early=len(self._rows) < _ROWS_TO_SETTLE) if self.is_due else []
+
+
+def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
+    """Return whether most cells of a line, from its beginning or its end, are those of a row.
+
+    Other programs write numbers into a table too, but not in its columns.
+    """
+    need = max((len(columns) + 1) // 2, 2)
+    before = _matching(cells, columns)
+    if before >= min(need, len(columns)):
+        return True
+    behind = _matching(cells[::-1], columns[::-1])
+    if behind >= need:
+        return True
+    return abs(len(cells) - len(columns)) <= 1 and before + behind >= need
+
+
+def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
+    """Return how many cells match, until the first that does not."""
+    count = 0
+    for cell, column in zip(cells, columns, strict=False):
+        if column.fullmatch(cell) is None:
+            break
+        count += 1
+    return count

@@ -1,0 +1,369 @@
+"""Reads a server and a client of libfabric's: their processes, tables, torn rows, facts and ends.
+
+fi_pingpong and the fabtests print alike. What differs, the rows and the texts around them, is in subclasses.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks.command_line import CommandLine
+from fabbench.benchmarks.consistency import unmeasured
+from fabbench.benchmarks.libfabric.facts import InfoBlock, ReportedFacts, error_sentence
+from fabbench.model.compat import override
+from fabbench.model.log import UNTOLD, Damaged, Labels, Line, Marker, Point, Record, Stream
+
+
+@dataclass(slots=True, kw_only=True)
+class PairProcess:
+    """One process, as far as the log tells."""
+
+    stream: Stream
+    side: str = ""
+    """`server` or `client`; empty: not known."""
+    command: CommandLine | None = None
+    table: bool = False
+    """Whether it has begun to print figures."""
+    rows: int = 0
+
+
+P = TypeVar("P", bound=PairProcess)
+
+
+@dataclass(slots=True)
+class _Position(Generic[P]):
+    """Where the reading of one stream stands."""
+
+    process: P | None = None
+    torn: Line | None = None
+    """The first part of a row that stopped short."""
+    info: InfoBlock | None = None
+
+
+class PairExecution(Generic[P]):
+    """One execution while it is being read: grows line by line; `finish` returns its record."""
+
+    mirrored: Sequence[str] = ()
+    """Parts of error texts of which the other side is the cause."""
+    usual_program = ""
+    """What is started where a step's marker does not say it; empty: not known then."""
+
+    def __init__(self, execution: str, record: Record) -> None:
+        self.execution = execution
+        """Its name in fabbench's markers; empty outside of them."""
+        self.record = record
+        self.step: Marker | None = None
+        """The step that is open."""
+        self.reported = ReportedFacts()
+        self.processes: list[P] = []
+        self.iterations: set[int | None] = set()
+        """Of each row; None: the print does not tell."""
+        self._in_steps = False
+        self._positions: dict[Stream, _Position[P]] = {}
+        self._consequences: list[str] = []
+        self._domains_by_step = False
+
+    # ------------------------------------------------------------ what a subclass knows
+
+    @property
+    def program(self) -> str:
+        """The program's name; empty: not known."""
+        raise NotImplementedError
+
+    def row_point(self, line: Line, process: P) -> Point | Damaged | None:
+        """Read a line as a whole row of the open table; None: it is none."""
+        raise NotImplementedError
+
+    def is_damaged(self, text: str, process: P) -> bool:
+        """Return whether a line of a table that is no whole row is what is left of one."""
+        raise NotImplementedError
+
+    def joined(self, first: str, second: str, process: P) -> str | None:
+        """Return the row whose two pieces these plainly are; None: they are not."""
+        raise NotImplementedError
+
+    def may_be_cut(self, text: str, process: P) -> bool:
+        """Return whether a line could be a row with its end missing."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ steps and processes
+
+    def begin(self, marker: Marker) -> None:
+        """Begin a step: the next size or device of the same execution."""
+        self.end()
+        self.step, self._in_steps = marker, True
+        if together := marker.facts.get("together"):
+            self.record.facts["together"] = together
+
+    def end(self) -> None:
+        """End a step."""
+        self.step = None
+        self._drop_torn_rows()
+        self.processes.clear()
+        self._positions.clear()
+
+    def takes(self, process: P) -> bool:
+        """Return whether a process that begins now belongs to this execution."""
+        if self._in_steps:
+            return self.step is not None
+        program = process.command.program if process.command else ""
+        if program and self.program and program != self.program:
+            return False
+        peers = [peer for peer in self.processes if peer.stream == process.stream]
+        if process.stream != UNTOLD or not peers:
+            return not peers
+        return len(peers) == 1 and {peers[0].side, process.side} == {"server", "client"}
+
+    def add(self, process: P) -> None:
+        """Add a process."""
+        self.processes.append(process)
+        self._position(process.stream).process = process
+        command = process.command or self._command_of_step(process.side)
+        if command is not None:
+            self.set_command(process, command)
+
+    def _command_of_step(self, side: str) -> CommandLine | None:
+        """Return what fabbench started on one side of the open step; None: the marker names no program."""
+        if self.step is None:
+            return None
+        program = self.step.facts.get("program") or self.usual_program
+        return CommandLine.of_facts(program, side, self.step.facts) if program else None
+
+    def set_command(self, process: P, command: CommandLine) -> None:
+        """Set what a process was started with."""
+        process.command, process.side = command, process.side or command.side
+        if endpoint := self.endpoint(command):
+            self.report("endpoint", endpoint, process.stream)
+
+    def endpoint(self, command: CommandLine) -> str:
+        """Return the endpoint type that a command uses; empty: it does not say."""
+        return command.endpoint
+
+    def process(self, stream: Stream) -> P | None:
+        """Return the process whose output this stream has now."""
+        position = self._positions.get(stream)
+        return position.process if position else None
+
+    def in_table(self, stream: Stream) -> bool:
+        """Return whether a table is open in this stream."""
+        process = self.process(stream)
+        return process is not None and process.table
+
+    def in_any_table(self) -> bool:
+        """Return whether a table is open in any stream."""
+        return any(process.table for process in self.processes)
+
+    def has_waiting(self, stream: Stream) -> bool:
+        """Return whether a process of this stream has not begun its table."""
+        return any(process.stream == stream and not process.table for process in self.processes)
+
+    def expects_more(self, stream: Stream) -> bool:
+        """Return whether any next line of this stream counts: a torn row or an fi_info block is open."""
+        position = self._positions.get(stream)
+        return position is not None and (position.torn is not None or position.info is not None)
+
+    def open_table(self, stream: Stream, side: str = "") -> P:
+        """Begin the table of the process that waits for it, and return that process.
+
+        Of several that wait it is the one of `side`; where there is none, it is not known which.
+        """
+        waiting = [process for process in self.processes if process.stream == stream and not process.table]
+        process = next((each for each in waiting if each.side == side), waiting[0])
+        if process.side != side and len(waiting) > 1:
+            for each in waiting:
+                each.side = ""
+        position = self._position(stream)
+        self._drop_torn_row(position)
+        process.table, position.process = True, process
+        return process
+
+    # ------------------------------------------------------------ rows
+
+    def row(self, line: Line) -> Point | Damaged | None:
+        """Read a line as a row of the open table, or as the rest of a torn one; None: it is neither."""
+        position = self._position(line.stream)
+        process = position.process
+        if process is None or not process.table:
+            return None
+        if position.torn is not None:
+            torn, position.torn = position.torn, None
+            whole = self.joined(torn.text, line.text, process)
+            if whole is None:
+                self.record.damaged.append(Damaged(torn.number, torn.text))
+            else:
+                line = line._replace(text=whole)
+        point = self.row_point(line, process)
+        if isinstance(point, Point):
+            self.record.points.append(point)
+        elif point is not None:
+            self.record.damaged.append(point)
+        return point
+
+    def keep_torn(self, line: Line) -> bool:
+        """Keep a row that stops short for its rest, report what is left of one; False: it is neither."""
+        position = self._position(line.stream)
+        process = position.process
+        if process is not None and process.table and self.may_be_cut(line.text, process):
+            position.torn = line
+            return True
+        # A tag that was damaged tells no stream: any table's row may stand behind it.
+        if any(self.is_damaged(line.text, each) for each in self.processes if each.table):
+            self.record.damaged.append(Damaged(line.number, line.text))
+            return True
+        return False
+
+    def labels(self, process: P, **more: str) -> Labels:
+        """Return the labels of a row of `process`: one mapping for all rows that share them."""
+        return _labels(
+            (
+                ("side", process.stream.side or process.side),
+                ("rank", process.stream.rank),
+                ("endpoint", self.reported.first("endpoint")),
+                *more.items(),
+                ("device", self.step.facts.get("device", "") if self.step is not None else ""),
+            )
+        )
+
+    # ------------------------------------------------------------ facts and failures
+
+    def begin_info(self, stream: Stream) -> None:
+        """Begin an fi_info block."""
+        self._position(stream).info = InfoBlock()
+
+    def info(self, text: str, stream: Stream) -> bool:
+        """Read a line of the fi_info block; return whether one is open and it was of it."""
+        position = self._position(stream)
+        if position.info is None:
+            return False
+        if text.strip() == "fi_info:":
+            return True
+        fact, inside = position.info.feed(text)
+        if fact is not None:
+            self.report(*fact, stream)
+        if not inside:
+            position.info = None
+        return inside
+
+    def report(self, fact: str, value: str, stream: Stream) -> None:
+        """Note what a process says of itself."""
+        side = self.side(stream)
+        self.reported.add(fact, value, side)
+        if fact == "domain" and self.step is not None:
+            self.record.off_fabric = self.record.off_fabric or self.step.other("domain", value, side)
+            self._domains_by_step = self._domains_by_step or "domain" in self.step.facts
+
+    def fail(self, text: str, stream: Stream) -> None:
+        """Note an error text as a sentence. What only mirrors the other side's error goes last."""
+        mirrored = any(part in text for part in self.mirrored)
+        (self._consequences if mirrored else self.record.failures).append(self.sentence(text, stream))
+
+    def sentence(self, text: str, stream: Stream) -> str:
+        """Return what a process said as a sentence."""
+        return error_sentence(self.side(stream), self.program or "The program", text)
+
+    def finish(self) -> Record:
+        """End the execution: facts and findings that need all of it."""
+        self._drop_torn_rows()
+        self.record.failures += self._consequences
+        self.record.facts.update(self.reported.facts())
+        iterations = next(iter(self.iterations)) if len(self.iterations) == 1 else None
+        if iterations is not None:
+            self.record.facts["iterations"] = iterations
+        # Where each step has a domain of its own, several are no surprise.
+        facts = ("provider",) if self._domains_by_step else ("provider", "domain")
+        self.record.findings += self.reported.findings(facts)
+        empty = (point.size for point in self.record.points if not point.metrics)
+        self.record.findings += unmeasured(empty)
+        return self.record
+
+    # ------------------------------------------------------------ streams
+
+    def side(self, stream: Stream) -> str:
+        """Return which side prints to a stream; empty: not known."""
+        process = self.process(stream)
+        return stream.side or (process.side if process else "")
+
+    def _position(self, stream: Stream) -> _Position[P]:
+        return self._positions.setdefault(stream, _Position())
+
+    def _drop_torn_rows(self) -> None:
+        for position in self._positions.values():
+            self._drop_torn_row(position)
+
+    def _drop_torn_row(self, position: _Position[P]) -> None:
+        if position.torn is not None:
+            self.record.damaged.append(Damaged(position.torn.number, position.torn.text))
+            position.torn = None
+
+
+@cache
+def _labels(pairs: tuple[tuple[str, str], ...]) -> Labels:
+    return {name: value for name, value in pairs if value}
+
+
+E = TypeVar("E", bound=PairExecution[Any])
+
+
+class PairReader(Reader, Generic[E]):
+    """Reads one execution after another, from lines and markers."""
+
+    benchmark = ""
+
+    def __init__(self) -> None:
+        self.current: E | None = None
+        """The execution that is open."""
+        self._readings: list[Reading] = []
+
+    def new_execution(self, name: str) -> E:
+        """Return a new execution; `name` as in fabbench's markers, empty outside of them."""
+        raise NotImplementedError
+
+    @override
+    def mark(self, marker: Marker) -> Sequence[Reading]:
+        # Steps of one execution are one execution.
+        current = self.current
+        if marker.kind == "begin":
+            ours = marker.facts.get("benchmark") == self.benchmark
+            if current is not None and not (ours and current.execution == marker.execution):
+                self.finish()
+            if ours:
+                self.open_execution(marker.execution).begin(marker)
+        elif current is not None and current.execution == marker.execution:
+            current.end()
+        return self.take_readings()
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        self.finish()
+        return self.take_readings()
+
+    def add(self, process: PairProcess) -> None:
+        """Add a process to the execution, or begin the next execution with it."""
+        if self.current is not None and not self.current.takes(process):
+            self.finish()
+        self.open_execution().add(process)
+
+    def open_execution(self, name: str = "") -> E:
+        """Return the execution that is open; begin one if there is none."""
+        self.current = self.current or self.new_execution(name)
+        return self.current
+
+    def read_row(self, line: Line) -> bool:
+        """Read a row of the open table; return whether it was one."""
+        row = self.current.row(line) if self.current is not None else None
+        if isinstance(row, Point):
+            self._readings.append(row)
+        return row is not None
+
+    def finish(self) -> None:
+        """End the execution that is open."""
+        if self.current is not None:
+            self._readings.append(self.current.finish())
+            self.current = None
+
+    def take_readings(self) -> Sequence[Reading]:
+        """Return what was read since the last call."""
+        readings, self._readings = self._readings, []
+        return readings

@@ -1,0 +1,105 @@
+"""Which transport an MPI says that it uses: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's provider.
+
+Open MPI says it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info,
+Intel MPI with I_MPI_DEBUG. The texts were printed by Open MPI 4.1.4 with UCX 1.13.1; those of newer versions
+are from published logs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fabbench.model.patterns import lazy
+
+_SPEAKER = r".*\[([\w.-]+):\d+\] "
+_BTL = lazy(_SPEAKER + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
+_MTL = lazy(_SPEAKER + r"\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: (\S+)\s*")
+_OFI_PROVIDER = lazy(r"[a-z][a-z0-9_-]*(?:;ofi_\w+)?")
+_UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
+_UCX_LANES = lazy(r"\w+\(([^)]+)\)")
+_INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: (\S+)\s*")
+
+_BTLS: Mapping[str, str] = {
+    "tcp": "socket",
+    "vader": "shm",
+    "sm": "shm",
+    "smcuda": "shm",
+    "openib": "ib",
+    "self": "",
+}
+_UCX_NAMES = {"tcp": "socket", "srd": "efa"}
+_UCX_SHM = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
+_UCX_ALONE = frozenset({"self", "cuda_copy", "rocm_copy", "gdr_copy"})
+_UCX_P2P = frozenset({"cuda_ipc", "rocm_ipc"})
+_UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
+
+
+@dataclass(slots=True)
+class TransportLines:
+    """What was said of transports so far."""
+
+    lines: dict[str, str] = field(default_factory=dict)
+    """Transport → the first line that said it."""
+    provider: str = ""
+    nodes: dict[str, None] = field(default_factory=dict)
+    """Nodes of the processes that spoke. Of others they may know the address only."""
+
+    def read(self, text: str) -> bool:
+        """Take note of a line; return whether it says anything of transports."""
+        if "btl for send" in text and (match := _BTL.fullmatch(text)):
+            self.nodes[match[1]] = None
+            self._add(_BTLS.get(match[2], match[2]), text)
+        elif "mtl:ofi:prov: " in text and (match := _MTL.fullmatch(text)):
+            self.nodes[match[1]] = None
+            self._libfabric(match[2], text)
+        elif "UCX" in text and (match := _UCX.fullmatch(text)):
+            for lanes in _UCX_LANES.findall(text):
+                self._lanes(lanes, text)
+        elif "MPI startup" in text and (match := _INTEL.fullmatch(text)):
+            self._libfabric(match[1], text)
+        else:
+            return False
+        return True
+
+    def facts(self) -> dict[str, str | int]:
+        """Return `transport`: that between nodes, where there is one, or else that inside the node."""
+        facts: dict[str, str | int] = {"provider": self.provider} if self.provider else {}
+        outside = [name for name in self.lines if name not in {"shm", "p2p"}]
+        inside = [name for name in self.lines if name in {"shm", "p2p"}]
+        if chosen := sorted(outside or inside):
+            facts["transport"] = "+".join(chosen)
+        if len(self.nodes) > 1:
+            facts["hosts"] = len(self.nodes)
+        return facts
+
+    def evidence(self) -> dict[str, str]:
+        """Return the line that states the transport."""
+        named = str(self.facts().get("transport", "")).split("+")[0]
+        return {"transport": self.lines[named]} if named in self.lines else {}
+
+    def _libfabric(self, provider: str, text: str) -> None:
+        if not _OFI_PROVIDER.fullmatch(provider):
+            return
+        self.provider = provider
+        name = provider.partition(";")[0]
+        self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
+
+    def _lanes(self, lanes: str, text: str) -> None:
+        # What a process uses to talk to itself lists a network, too.
+        for lane in () if lanes.startswith("self/") else lanes.split():
+            transport = lane.partition("/")[0]
+            if transport in _UCX_ALONE:
+                continue
+            if transport in _UCX_SHM:
+                self._add("shm", text)
+            elif transport in _UCX_P2P:
+                self._add("p2p", text)
+            elif transport in _UCX_NAMES:
+                self._add(_UCX_NAMES[transport], text)
+            elif _UCX_VERBS.fullmatch(transport):
+                self._add("ib", text)
+            else:
+                self._add(transport.lower(), text)
+
+    def _add(self, transport: str, text: str) -> None:
+        if transport:
+            self.lines.setdefault(transport, text)

@@ -1,0 +1,107 @@
+"""nccl-tests (and rccl-tests): all_reduce_perf, alltoall_perf and the others."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.model.compat import override
+from fabbench.model.fabrics import AB
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.nccl.plan import NcclWork
+    from fabbench.benchmarks.nccl.reader import NcclReader
+    from fabbench.model.log import Record
+
+
+class Nccl(Benchmark):
+    """The benchmark ``nccl``: the nccl-tests programs."""
+
+    name = "nccl"
+    program_names = (
+        r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
+    )
+    signatures = (
+        Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
+        Signature("nccl-tests version", r"# nccl-tests version \d"),
+        Signature("Collective test starting", r"# Collective test starting: "),
+        Signature("algbw", r"#[ \t]+(?:size|bytes)[ \t]+(?:count|N)[ \t]+type\b.{0,80}\btime[ \t]+algbw"),
+        Signature("(elements)", r"#[ \t]+\(B\)[ \t]+\(elements\)"),
+        Signature("Out of bounds values", r"# ?Out of bounds values +: +\d+ (?:OK|FAILED)", begins=False),
+        Signature("Avg bus bandwidth", r"# ?Avg bus bandwidth +: +\d", begins=False),
+        *(
+            Signature(
+                f" {dtype} ",
+                rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d",
+                begins=False,
+            )
+            for dtype in ("float", "half", "double", "bfloat16", "int8", "uint8")
+        ),
+    )
+    first_words = (
+        *("algbw", "nThread", "JSON", "json", "ccl-tests", "Collective", "Rank", "Using dev", "Reducing"),
+        *("Out of b", "Avg bus", "failure", "imeout", "error", "nvalid", "USAGE", "option", "nRanks"),
+        *("requires", "not supported", "in-place", "_perf"),
+        *("int", "char", "half", "float", "double", "fp8_", "f8e"),
+    )
+    """What `table.read_statement` looks for, names of programs, and the types of rows."""
+    one_scale = True
+    versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
+    resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})
+    """`%6.2f` of GB/s."""
+    in_default_image = True
+
+    summary = "Collectives of NCCL between GPUs, with nccl-tests."
+    help = """\
+    Run nccl-tests with mpirun: one rank per GPU, one program per collective.
+
+    Every configuration names its network, so that NCCL fails instead of using another one, and NCCL's debug
+    lines have to show it: one file per rank, read while it grows. Options of the programs themselves go after
+    --.
+
+    Example: fabbench run nccl --ab --host node-1 --host node-2
+
+    Example: fabbench run nccl --on local --fabric p2p --fabric shm --collective alltoall -- -z 1
+
+    Example: fabbench run nccl --on local --virtual-nodes 2 --fabric tcp --fabric p2p
+    """
+
+    @override
+    def reader(self) -> "NcclReader":
+        from fabbench.benchmarks.nccl.reader import NcclReader
+
+        return NcclReader()
+
+    @override
+    def work_type(self) -> "type[NcclWork]":
+        from fabbench.benchmarks.nccl.plan import NcclWork
+
+        return NcclWork
+
+    @override
+    def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:
+        from fabbench.benchmarks.nccl.plan import LARGEST_OVER_SOCKETS
+
+        if work.sweep.last > LARGEST_OVER_SOCKETS and {"tcp", AB} & set(fabrics):
+            return ("Sizes above 4G can take very long over tcp, or hang: -e 4G leaves them out.",)
+        return ()
+
+    @override
+    def is_document(self, head: bytes) -> bool:
+        return head.lstrip()[:1] == b"{" and b'"args"' in head
+
+    @override
+    def document(self, text: str) -> "Record | None":
+        from fabbench.benchmarks.nccl import json
+
+        return json.read_json(text)
+
+    @override
+    def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
+        if metric in {"time", "cpu_time"}:
+            # Two decimals of us below 100 us, one below 10 ms, then none.
+            return [step for step, above in ((1e-6, 1e-2), (1e-7, 1e-4), (1e-8, 0.0)) if largest >= above]
+        return super().printed_steps(metric, largest)
+
+
+BENCHMARK = Nccl()

@@ -1,0 +1,85 @@
+"""Whether rows of nccl-tests fit each other: size, count and type, time, algbw and busbw. Pure.
+
+The formulas, by program, with the source lines they were read in: docs/formats.md.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Formula, RateCheck, Ratios, Shape
+
+_OLD, _UNSIZED = Shape("n", "1"), Shape("", "n")
+_SHAPES: Mapping[str, tuple[Shape, ...]] = {
+    "all_reduce": (ALL_REDUCE,),
+    # Up to 2.0.0 one rank's own share was not counted.
+    "all_gather": (GATHERING, _OLD),
+    "reduce_scatter": (GATHERING, _OLD),
+    "alltoall": (GATHERING,),
+    "scatter": (GATHERING,),
+    "gather": (GATHERING,),
+    "broadcast": (SAME,),
+    "reduce": (SAME,),
+    "sendrecv": (SAME,),
+    "hypercube": (_OLD,),
+    # The bytes are those of the rank that has the most: the size does not tell.
+    "alltoallv": (_UNSIZED,),
+}
+_ALL = (ALL_REDUCE, GATHERING, SAME, _OLD)
+_UNEVEN = frozenset({"alltoallv"})
+
+R = TypeVar("R")
+
+
+class TableArithmetic(Generic[R]):
+    """Holds the rows of one table against the formula of their collective. A row is whatever R is."""
+
+    def __init__(self) -> None:
+        self.multiple = 0
+        """The size in counts; 0: not known."""
+        self._rates: RateCheck[int] = RateCheck()
+        self._rows: list[tuple[R, int]] = []
+        """Rows until the formula is settled, and their sizes in counts."""
+        self._uneven = False
+        self._unexplained = False
+
+    @property
+    def formula(self) -> Formula | None:
+        """Return the formula of the rates, once it is settled."""
+        return self._rates.formula
+
+    def is_unexplained(self) -> bool:
+        """Return whether there were rows, and they fit no formula that is known."""
+        return self._unexplained
+
+    def fits(self, row: R, size: int, unit: int, found: Sequence[Ratios]) -> bool:
+        """Return whether a row fits, as far as that is known by now. `unit`: bytes of its count."""
+        multiple = _multiple(size, unit)
+        if self._rates.is_settled():
+            return self._is_usual(multiple) and self._rates.fits(0, found)
+        self._rows.append((row, multiple))
+        return self._rates.fits(len(self._rows) - 1, found)
+
+    def settle(self, case: str | None, ranks: int | None, *, end: bool) -> list[R]:
+        """Decide on the formula as soon as the rows do, or at their `end`; return those that do not fit."""
+        if self._rates.is_settled():
+            return []
+        shapes = _SHAPES.get(case or "", _ALL)
+        bad = set(self._rates.settle(shapes, ranks) if end else self._rates.settle_if_due(shapes, ranks))
+        if not self._rates.is_settled():
+            return []
+        rows, self._rows, self._uneven = self._rows, [], case in _UNEVEN
+        self._unexplained = bool(rows) and self._rates.formula is None
+        usual = Counter(multiple for _, multiple in rows if multiple > 0).most_common(1)
+        self.multiple = usual[0][0] if usual and not self._uneven else 0
+        return [row for at, (row, multiple) in enumerate(rows) if at in bad or not self._is_usual(multiple)]
+
+    def _is_usual(self, multiple: int) -> bool:
+        return self._uneven or multiple == 0 or (multiple > 0 and multiple == (self.multiple or multiple))
+
+
+def _multiple(size: int, unit: int) -> int:
+    """Return the size in counts; 0: there is nothing of either; -1: it is no multiple."""
+    if not size and not unit:
+        return 0
+    return size // unit if unit and size and size % unit == 0 else -1

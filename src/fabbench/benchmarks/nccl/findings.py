@@ -1,0 +1,126 @@
+"""What a reader of nccl-tests' figures should know, and whether the sweep and its average are whole. Pure."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import itemgetter
+
+from fabbench.model.log import Finding, Record, Severity
+from fabbench.model.units import format_size
+
+MISSING, MISMATCH = "sizes-missing", "average-mismatch"
+"""Findings that prove that the log is not whole."""
+UNEXPLAINED = Finding(
+    code="row-arithmetic",
+    severity=Severity.WARNING,
+    meaning="The log does not name the collective, and the figures of its rows fit none that is known.",
+    advice="Keep the command line, or the line `Collective test starting`, in the log.",
+)
+
+
+@dataclass(slots=True)
+class PrintedSweep:
+    """What the banner asked for, and what the text says of it later."""
+
+    asked: tuple[int, int, int, str] | None = None
+    """minBytes, maxBytes, step, `factor` or `bytes`."""
+    reduced: int = 0
+    """maxBytes after nccl-tests reduced it; 0: it did not."""
+    reduced_line: str = ""
+    average: str = ""
+    average_line: str = ""
+    exact: bool = False
+    """Whether figures have six decimals, as in JSON."""
+
+
+def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
+    """Yield what a reader of these numbers should know."""
+    if sweep.reduced:
+        yield Finding(
+            code="range-reduced",
+            severity=Severity.WARNING,
+            meaning=f"nccl-tests ended the sweep below {format_size(sweep.reduced)}, "
+            "less than requested because memory ran out.",
+            line=sweep.reduced_line,
+            advice="Choose sizes that fit (-e), or free GPU memory; the exit status does not show this.",
+        )
+    if record.facts.get("ranks") == 1 and record.points:
+        yield Finding(
+            code="one-rank",
+            severity=Severity.WARNING,
+            meaning="One rank only: busbw is 0 by definition, and nothing went over a fabric.",
+            advice="Start more ranks, and build nccl-tests with MPI=1 for more than one host.",
+        )
+    if record.facts.get("checked") == "no":
+        yield Finding(
+            code="not-checked",
+            severity=Severity.NOTE,
+            meaning="The data were not checked (-c 0): `0 OK` in the footer says nothing.",
+            advice="Run with -c 1 once.",
+        )
+    yield from _missing(record, sweep)
+    yield from _average(record, sweep)
+
+
+def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
+    if sweep.asked is None or not record.finished or not record.points:
+        return
+    low, high, step, kind = sweep.asked
+    sizes = set(map(itemgetter(0), record.points))
+    last = min(high, sweep.reduced or high)
+    # Sizes of gather-like collectives are cut to a multiple of the ranks: only the number is sure.
+    expected = 0
+    size = low
+    while size <= last and expected <= 100_000:
+        expected += 1
+        size = size * step if kind == "factor" and step > 1 else size + max(step, 1)
+        if kind == "factor" and (step <= 1 or not size):
+            return
+    found = len(sizes - {0})
+    zero = sum(1 for point in record.points if not point.size) if 0 in sizes else 0
+    # Steps of bytes may be cut to the same size twice.
+    if found + zero < expected and (kind == "factor" or len(record.points) < expected):
+        yield Finding(
+            code=MISSING,
+            severity=Severity.WARNING,
+            meaning=f"The sweep should have {expected} sizes, but the log has rows of {found}.",
+            advice="Check whether a pipe, a terminal or an editor dropped lines.",
+        )
+
+
+def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
+    """Compare the printed average with the mean of both busbw columns, as far as their rounding allows."""
+    try:
+        stated = float(sweep.average)
+    except ValueError:
+        return
+    # time, algbw, busbw[, wrong]: a statistic of -I has one value only.
+    known = [values[2] / 1e9 for _, _, names, values in record.points if names[2:3] == ("busbw",)]
+    if not known or not math.isfinite(stated):
+        return
+    mean = math.fsum(known) / len(known)
+    slack = 0.5e-6 if sweep.exact else math.fsum(map(_half, known)) / len(known)
+    # The average has six digits (%g), of which zeros at the end are left out.
+    digits = 0.5e-6 if sweep.exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
+    if abs(mean - stated) > (slack + digits) * 1.0001:
+        yield Finding(
+            code=MISMATCH,
+            severity=Severity.WARNING,
+            meaning=f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s: "
+            "rows are missing, or are not as they were printed.",
+            line=sweep.average_line,
+        )
+
+
+def _half(gigabytes: float) -> float:
+    """Return half of the last printed digit of a rate, in GB/s: two decimals until they no longer fit."""
+    for limit, half in ((999.995, 0.005), (9999.95, 0.05), (999_999.5, 0.5)):
+        if gigabytes < limit:
+            return half
+    return gigabytes / 2
+
+
+def incompleteness(record: Record) -> str:
+    """Return in a sentence what the findings prove to be missing; empty: nothing."""
+    lost = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
+    return next(lost, "")

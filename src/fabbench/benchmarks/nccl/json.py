@@ -1,0 +1,280 @@
+"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later): figures that no print has rounded.
+
+The file holds the whole process environment of rank 0: none of it is kept. A file of an aborted run ends
+anywhere (before 2.18.4): rows are read until it does.
+"""
+
+import json
+import math
+import re
+from typing import Any, NamedTuple
+
+from fabbench.benchmarks.consistency import ANYTHING, Printed, Ratios, printed, ratios, unmeasured
+from fabbench.benchmarks.nccl.arithmetic import TableArithmetic
+from fabbench.benchmarks.nccl.findings import PrintedSweep, incompleteness, nccl_findings
+from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
+from fabbench.benchmarks.nccl.table import case_of, nccl_version
+from fabbench.model.log import Damaged, Labels, Point, Record
+from fabbench.model.messages import quoted
+from fabbench.model.patterns import lazy
+
+_LONGEST = 2000
+"""Characters of a damaged row that are kept."""
+_DECIMALS = 6
+_NO = ("false", False)
+_NO_NUMBER = frozenset({"nan", "inf"})
+_REDOP, _ROOT = lazy(r"[a-z]\w*|", re.ASCII), lazy(r"-?\d{1,6}", re.ASCII)
+_RESULTS = lazy(r'"results"\s*:\s*\[')
+_NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+
+
+def read_json(text: str) -> Record | None:
+    """Read the file's text; None if it is not nccl-tests' JSON."""
+    sign = _RESULTS.search(text)
+    if sign is None:
+        return None
+    decoder = json.JSONDecoder(parse_float=str, parse_int=str)
+    try:
+        head = decoder.decode(text[: sign.end()] + "]}")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
+        return None
+    record = Record(benchmark="nccl", case=_case(head), facts=_facts(head))
+    rows = _Results(record)
+    at, finished = rows.read(text, sign.end(), decoder)
+    footer = _footer(text[at:], decoder) if finished else None
+    record.finished = footer is not None
+    checks = [point.values[-1] for point in record.points if point.metrics[-1:] == ("wrong",)]
+    record.facts["checked"] = "yes" if checks else "no"
+    record.wrong = sum(1 for wrong in checks if wrong)
+    sweep = PrintedSweep(asked=_sweep(head["config"]), exact=True)
+    if footer is not None:
+        _judge(footer, record, sweep)
+    empty = (point.size for point in record.points if not point.metrics)
+    record.findings += [*nccl_findings(record, sweep), *unmeasured(empty)]
+    record.incomplete = incompleteness(record)
+    return record
+
+
+def _footer(text: str, decoder: json.JSONDecoder) -> dict[str, Any] | None:
+    """Read what stands behind the rows; None if the file ends before its last brace, or says no average."""
+    try:
+        footer = decoder.decode("{" + text.strip().removeprefix(","))
+    except (ValueError, RecursionError):
+        return None
+    whole = isinstance(footer, dict) and _average(footer) and isinstance(footer.get("out_of_bounds"), dict)
+    return footer if whole else None
+
+
+def _average(footer: dict[str, Any]) -> dict[str, Any]:
+    """Return the average; its key had a typing error before 2.17.9."""
+    found = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
+    return found if isinstance(found, dict) else {}
+
+
+def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
+    """Take in what nccl-tests itself says of the run."""
+    bounds, average = footer["out_of_bounds"], _average(footer)
+    count = int(bounds["count"]) if _is_whole(bounds.get("count")) else 0
+    record.wrong = count or record.wrong or int(bounds.get("okay") in _NO)
+    stated = average.get("bandwidth", average.get("bandwidith"))
+    sweep.average = sweep.average_line = str(stated)
+    if average.get("okay") in _NO:
+        record.failures.append(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {stated} GB/s.")
+    errors = footer.get("errors")
+    for error in errors if isinstance(errors, list) else [errors]:
+        if error and isinstance(error, str):
+            record.failures.append(f"nccl-tests reported an error: {quoted(error)}")
+
+
+def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
+    """Return the sizes that were asked for; None: they are not stated."""
+    kind = "factor" if "step_factor" in config else "bytes"
+    found = [config.get(key) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}")]
+    if not all(map(_is_whole, found)):
+        return None
+    low, high, step = (int(str(number)) for number in found)
+    return low, high, step, kind
+
+
+class _Results:
+    """Reads the rows. What cannot be read, or contradicts itself, is damaged."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._arithmetic: TableArithmetic[tuple[Damaged, list[Point]]] = TableArithmetic()
+
+    def read(self, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
+        """Read the elements of `results`; return where they end, and whether the list is closed."""
+        line, counted, given = 1, 0, list[list[Point]]()
+        closed = False
+        while True:
+            at = _skip(text, at)
+            if text[at : at + 1] == "]":
+                at, closed = at + 1, True
+                break
+            line, counted = line + text.count("\n", counted, at), at
+            try:
+                row, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError):
+                break
+            self._take(row, Damaged(line, text[at:end][:_LONGEST]), given)
+            at = end
+        case, ranks = self._record.case, self._record.facts.get("ranks")
+        bad = self._arithmetic.settle(case, ranks if isinstance(ranks, int) else None, end=True)
+        wrong = {id(points) for _, points in bad}
+        self._record.damaged += [damaged for damaged, _ in bad]
+        self._record.damaged.sort()
+        self._record.points += [point for points in given if id(points) not in wrong for point in points]
+        return at, closed
+
+    def _take(self, row: Any, text: Damaged, given: list[list[Point]]) -> None:
+        found = _row(row)
+        if found is None:
+            self._record.damaged.append(text)
+            return
+        size, unit, points, ratios = found
+        if self._arithmetic.fits((text, points), size, unit, ratios):
+            given.append(points)
+        else:
+            self._record.damaged.append(text)
+
+
+def _skip(text: str, at: int) -> int:
+    while text[at : at + 1] in {" ", "\n", "\t", "\r", ","}:
+        at += 1
+    return at
+
+
+class _Row(NamedTuple):
+    """One row: its size and the bytes of its count, its points, and what its figures allow."""
+
+    size: int
+    unit: int
+    points: list[Point]
+    ratios: list[Ratios]
+
+
+def _row(row: Any) -> _Row | None:
+    """Read a row; None for one that is not whole."""
+    if not isinstance(row, dict) or not _is_whole(row.get("size")) or not _is_whole(row.get("count")):
+        return None
+    dtype, size = row.get("type"), int(row["size"])
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        return None
+    names = {"dtype": dtype, "redop": str(row.get("redop", "?")), "root": str(row.get("root", "")).strip()}
+    if not _REDOP.fullmatch(names["redop"]) or not _ROOT.fullmatch(names["root"]):
+        return None
+    points: list[Point] = []
+    found: list[Ratios] = []
+    for side, placement in (("out_of_place", "out-of-place"), ("in_place", "in-place")):
+        values = row.get(side, "")
+        if values is None:
+            continue
+        labels = {
+            "placement": placement,
+            **{name: value for name, value in names.items() if value},
+        }
+        figures = _figures(values)
+        if figures is None:
+            return None
+        points.append(_point(size, labels, figures))
+        found.append(_ratios(size, figures))
+        statistics = _statistics(points[-1], row.get(f"{side}_per_iter"))
+        if statistics is None:
+            return None
+        points += statistics
+    return _Row(size, int(row["count"]) * DTYPE_BYTES[dtype], points, found) if points else None
+
+
+_METRICS = (
+    ("time", "time", -6),
+    ("cpu_time", "cpu_time", -6),
+    ("alg_bw", "algbw", 9),
+    ("bus_bw", "busbw", 9),
+    ("nwrong", "wrong", 0),
+)
+
+
+def _figures(values: Any) -> dict[str, Printed | None] | None:
+    """Read the figures of one side; None for what is no number. None at all if one is missing or damaged."""
+    if not isinstance(values, dict) or not {"alg_bw", "bus_bw", "nwrong"} <= values.keys():
+        return None
+    if "time" not in values and "cpu_time" not in values:
+        return None
+    found: dict[str, Printed | None] = {}
+    for key, metric, exponent in _METRICS:
+        if key in values:
+            text = values[key]
+            found[metric] = _scaled(text, exponent)
+            if found[metric] is None and text is not None and str(text).strip("-").lower() not in _NO_NUMBER:
+                return None
+    return found
+
+
+def _point(size: int, labels: Labels, figures: dict[str, Printed | None]) -> Point:
+    pairs = [(metric, figure.value) for metric, figure in figures.items() if figure is not None]
+    return Point(size, labels, tuple(metric for metric, _ in pairs), tuple(value for _, value in pairs))
+
+
+def _ratios(size: int, figures: dict[str, Printed | None]) -> Ratios:
+    names = ("time", "algbw", "busbw")
+    time, algbw, busbw = (figures.get(name) or ANYTHING for name in names)
+    return ratios(size, time, algbw, busbw)
+
+
+def _statistics(point: Point, values: Any) -> list[Point] | None:
+    """Read the per-iteration report (-I); None where it contradicts itself."""
+    if not isinstance(values, dict):
+        return []
+    keys = (
+        ("min_us", "min"),
+        ("p50_us", "median"),
+        ("p99_us", "p99"),
+        ("max_us", "max"),
+        ("stdev_us", "stdev"),
+    )
+    known = [(stat, _scaled(values.get(key), -6)) for key, stat in keys]
+    ordered = [number.value for _, number in known[:-1] if number is not None]
+    if ordered != sorted(ordered):
+        return None
+    return [
+        Point(point.size, {**point.labels, "stat": stat}, ("time",), (number.value,))
+        for stat, number in known
+        if number is not None
+    ]
+
+
+def _scaled(text: Any, exponent: int) -> Printed | None:
+    """Read a number exactly, its exponent moved; NaN and null are None. All have six decimals."""
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        return None
+    found = printed(text, exponent, decimals=_DECIMALS)
+    return found if math.isfinite(found.high) else None
+
+
+def _is_whole(text: Any) -> bool:
+    return isinstance(text, str) and len(text) <= 18 and text.isascii() and text.isdigit()
+
+
+def _case(head: dict[str, Any]) -> str | None:
+    args = head.get("args")
+    return case_of(str(args[0])) if isinstance(args, list) and args else None
+
+
+def _facts(head: dict[str, Any]) -> dict[str, str | int]:
+    facts: dict[str, str | int] = {}
+    if _is_whole(head["nccl_version"]):
+        facts["nccl"] = nccl_version(head["nccl_version"])
+    config = head["config"]
+    for key, name in (("iterations", "iterations"), ("warmup_iters", "warmup")):
+        if _is_whole(config.get(key)):
+            facts[name] = int(config[key])
+    devices = config.get("devices")
+    if isinstance(devices, list) and devices:
+        hosts = {str(device.get("hostname")) for device in devices if isinstance(device, dict)}
+        facts |= {"ranks": len(devices), "hosts": len(hosts)}
+        if len(devices) % len(hosts) == 0:
+            facts["gpus_per_host"] = len(devices) // len(hosts)
+    return facts

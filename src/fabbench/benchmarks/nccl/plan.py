@@ -1,0 +1,205 @@
+"""How nccl-tests are started: one step of mpirun per collective, one rank per GPU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.shared_options import (
+    extra,
+    factor,
+    iterations,
+    max_bytes,
+    min_bytes,
+    nics,
+    silence,
+    timeout,
+    warmup,
+)
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Needs
+from fabbench.model.option_types import Choice, Parsed, Size, Whole
+from fabbench.model.options import option, unique
+from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.units import Sweep
+
+COLLECTIVES = (
+    *("all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce"),
+    *("gather", "scatter", "sendrecv", "hypercube"),
+)
+"""The programs of nccl-tests, less their `_perf`."""
+FOLDER = "/opt/nccl-tests/build"
+"""The programs' in AWS's images."""
+INSTALL = (
+    "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
+    f"in AWS's images it is {FOLDER}"
+)
+WIDTHS: Mapping[str, int] = {
+    **dict.fromkeys(("int8", "uint8", "f8e4m3", "f8e5m2"), 1),
+    **dict.fromkeys(("half", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+"""Bytes of one element of each type, as nccl-tests call them."""
+ALL = "all"
+"""Stands for every type."""
+OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
+
+# Each rank has a part of the size; since nccl-tests 2.13.12 it is a multiple of as many bytes.
+_PARTED = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
+_ALIGNMENT = 16
+# What is printed depends on a pattern of its own.
+_UNKNOWN = frozenset({"alltoallv"})
+# What fabbench says itself: given twice, it would not know what is measured.
+_OWN = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
+_OWN_LONG = (
+    *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
+    *("--iters", "--warmup_iters", "--check", "--op", "--root"),
+)
+
+
+LARGEST_OVER_SOCKETS = 4 << 30
+
+
+def _collective(text: str) -> str:
+    name = text.removesuffix("_perf")
+    if name not in COLLECTIVES:
+        raise ValueError(f"nccl-tests has no collective {name}. One of {', '.join(COLLECTIVES)}")
+    return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NcclWork:
+    """Some collectives over some sizes. See `fabbench.plan.build.Work`."""
+
+    collectives: tuple[str, ...] = option(
+        Parsed("a collective", "NAME", _collective),
+        f"Collective to run: {', '.join(COLLECTIVES)}. Can be given several times.",
+        "--collective",
+        many=unique,
+        default=COLLECTIVES[:1],
+    )
+    min_bytes: int = min_bytes("8")
+    max_bytes: int = max_bytes("2G")
+    factor: int = factor("2")
+    step_bytes: int = option(
+        Size(), "Add this to the size at each step, instead of the factor.", "-i", "--step-bytes", unset=0
+    )
+    iterations: int = iterations("20")
+    warmup: int = warmup("5")
+    check: int = option(
+        Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1"
+    )
+    dtype: str = option(
+        Choice((*WIDTHS, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
+    )
+    op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
+    root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
+    nics: int | None = nics()
+    debug: str = option(
+        Choice(("INFO", "TRACE")),
+        "NCCL_DEBUG level: the lines are the proof of the fabric.",
+        "--nccl-debug",
+        default="INFO",
+    )
+    timeout_s: float = timeout("1800")
+    silence_s: float = silence()
+    extra: tuple[str, ...] = extra()
+
+    together = False
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for names that nccl-tests do not know, and for options given twice."""
+        _one_of("collective", self.collectives, COLLECTIVES)
+        _one_of("type", (self.dtype,), (*WIDTHS, ALL))
+        _one_of("operation", (self.op,), OPS)
+        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        _ = self.sweep
+
+    @property
+    def sweep(self) -> Sweep:
+        """The sizes; raises RequestError for what is no sweep."""
+        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes)
+
+    @property
+    def needs(self) -> Needs:
+        """The programs, and an mpirun."""
+        programs = tuple(f"{name}_perf" for name in self.collectives)
+        return Needs(
+            programs=programs,
+            install=INSTALL,
+            mpi=True,
+            gpus=True,
+            folders=dict.fromkeys(programs, FOLDER),
+        )
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes that every collective prints, whichever its release.
+
+        Where a size is shared out between ranks, older releases round it otherwise than newer ones.
+        """
+        ranks = nccl_env.gpus_per_host(hosts) * len(hosts)
+        widths = tuple(WIDTHS.values()) if self.dtype == ALL else (WIDTHS[self.dtype],)
+        kinds = [(name, width) for name in self.collectives if name not in _UNKNOWN for width in widths]
+        common = [_printed(self.sweep, name, width, ranks) for name, width in kinds]
+        return tuple(sorted(set.intersection(*common))) if common else ()
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        return nccl_env.why_unsupported(fabric, host)
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return one step per collective."""
+        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.collectives)
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what the log must show: the network, and the NICs where their number is known."""
+        wanted = nccl_env.expected_nics(fabric, hosts) if self.nics is None else self.nics
+        return Proof(fabric=fabric, nics=wanted)
+
+    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+        given = nccl_env.environment(fabric, hosts, debug=self.debug)
+        each = nccl_env.gpus_per_host(hosts)
+        if name == "hypercube" and (each * len(hosts)).bit_count() != 1:
+            raise RequestError(
+                f"hypercube takes 2, 4, 8, … ranks, but there are {each * len(hosts)} GPUs.",
+                hint="Choose fewer with --gpus or --nodes.",
+            )
+        return Step(
+            id=identity,
+            label=name,
+            shape=Shape.MPI,
+            commands=nccl_env.rank_commands(lambda host: self._words(name, host), fabric, hosts, given, each),
+            timeout_s=self.timeout_s,
+            silence_s=self.silence_s,
+            facts={"benchmark": "nccl", "collective": name, "ranks": each * len(hosts)},
+        )
+
+    def _words(self, name: str, host: Host) -> tuple[str, ...]:
+        return (
+            nccl_env.program(f"{name}_perf", host),
+            *self.sweep.words(),
+            *("-g", "1", "-n", str(self.iterations), "-w", str(self.warmup), "-c", str(self.check)),
+            *("-d", self.dtype, "-o", self.op, "-r", str(self.root)),
+            *self.extra,
+        )
+
+
+def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise RequestError for a name that is not known."""
+    for name in names:
+        if name not in known:
+            raise RequestError(f"nccl-tests has no {what} {name}.", hint=f"One of {', '.join(known)}.")
+
+
+def _printed(sweep: Sweep, name: str, width: int, ranks: int) -> set[int]:
+    """Return the sizes that a program prints for those asked for.
+
+    It makes whole elements of a size, and of each rank's part a multiple of 16 bytes: such as 0, for all
+    sizes that are too small. A size of which releases before 2.13.12, without that multiple, make something
+    else is left out. Sources: `setupArgs` in common.cu, `GetCollByteCount` of each program.
+    """
+    if name not in _PARTED:
+        return {size // width * width for size in sweep.sizes()}
+    plain = ((size, size // (width * ranks) * width * ranks) for size in sweep.sizes())
+    aligned = _ALIGNMENT * ranks
+    return {old for size, old in plain if size // aligned * aligned == old}

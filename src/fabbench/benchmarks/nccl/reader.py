@@ -1,0 +1,381 @@
+"""nccl-tests (`all_reduce_perf` and its siblings): reads their text, v1.0 to 2.19.
+
+Formats, by version, with the source lines they were read in: docs/formats.md.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from fabbench.benchmarks import Reader, Reading, Shortcut
+from fabbench.benchmarks.nccl.findings import UNEXPLAINED, PrintedSweep, incompleteness, nccl_findings
+from fabbench.benchmarks.nccl.rows import Layout, Row
+from fabbench.benchmarks.nccl.table import (
+    BANNER,
+    DEVICES,
+    HEADER,
+    Context,
+    Statement,
+    TableReader,
+    case_in_command,
+    case_of,
+    nccl_version,
+    read_statement,
+)
+from fabbench.model.compat import override
+from fabbench.model.log import Line, Point, Record
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+_MOST_TEXTS = 50
+_MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
+NO_MPI = (
+    "The program was built without MPI: independent copies ran side by side, each with a table of its own."
+)
+
+
+class NcclExecution:
+    """Takes what belongs to one execution. Several streams (ranks) may print into it."""
+
+    def __init__(self, case: str | None) -> None:
+        self.copies = False
+        """Whether several programs print a table each, where one should."""
+        self.footers = 0
+        self._record = Record(benchmark="nccl", case=case)
+        self._tables: dict[str, TableReader] = {}
+        self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
+        self._seen: dict[str, set[str]] = {}
+        self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
+        self._groups: set[str] = set()
+        self._sweep = PrintedSweep()
+        self._chain = ""
+        self._usage = ""
+        self._in_place = False
+        """Whether the line above the header names one side alone."""
+        self._checked: bool | None = None
+        self._wrong_sides = 0
+        self._wrong_checks = 0
+
+    # -- rows
+
+    def row(self, line: Line) -> tuple[list[Point], bool]:
+        """Read a line as a row: the points that are whole now, and whether it was a part of a table.
+
+        Where no header was seen, because a filter took it, only a whole row counts.
+        """
+        rank = line.stream.rank
+        table = self._tables.get(rank)
+        if table is None:
+            if not _MAY_BE_ROW.match(line.text):
+                return [], False
+            table = TableReader(Layout(), self._context)
+            rows, mine = table.feed(line.number, line.text)
+            if not (rows or table.holds_row):
+                return [], False
+            self._tables[rank] = table
+        else:
+            rows, mine = table.feed(line.number, line.text)
+        return self._take(rank, rows), mine
+
+    def shortcut(self, rank: str) -> Shortcut | None:
+        """Return a quick way to read more plain rows of one table; None if the next row may be special."""
+        table, points = self._tables.get(rank), self._points.get(rank)
+        if table is None or not points or not self._checked or "bounds" in self._seen.get(rank, ()):
+            return None
+        return table.shortcut(points)
+
+    def _take(self, rank: str, rows: list[Row]) -> list[Point]:
+        if not rows:
+            return []
+        if "bounds" in self._seen.get(rank, ()):
+            self.copies = True  # a row behind the footer is another copy's
+        new = [point for row in rows for point in row.points]
+        self._points.setdefault(rank, []).extend(new)
+        for row in rows:
+            self._checked = bool(self._checked) or row.checked
+            self._wrong_sides += row.wrong
+        return new
+
+    def flush(self) -> list[Point]:
+        """End the tables: give the points of a row that was held back."""
+        return [point for rank, table in self._tables.items() for point in self._take(rank, table.end())]
+
+    def _context(self) -> Context:
+        """Return what is known of the tables. With groups, the ranks of one of them count."""
+        alone = bool(self._devices) and len(self._groups) < 2 and not self.copies
+        return Context(self._record.case, max(self._devices) + 1 if alone else None)
+
+    # -- what the text around the rows states
+
+    @property
+    def only_banners(self) -> bool:
+        """Return whether it has come to no table yet, and to no error either."""
+        return not self._tables and not self._record.failures
+
+    def ended_by(self, line: Line, statement: Statement) -> bool:
+        """Return whether a line can only belong to another execution, after this one."""
+        rank = line.stream.rank
+        seen = self._seen.get(rank, set())
+        if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
+            return True  # of copies, a launcher labels all or none
+        if statement.stage == BANNER:
+            beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
+            return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
+        if statement.stage == DEVICES:
+            begun = "bounds" in seen or bool(self._points.get(rank))
+            return statement.kind != "reducing" and begun and not self.copies
+        if statement.stage == HEADER and not self.copies:
+            return "bounds" in seen or bool(self._points.get(rank))
+        return False
+
+    def state(self, line: Line, statement: Statement) -> None:
+        """Take in one statement."""
+        rank = line.stream.rank
+        if statement.stage <= HEADER and rank not in self._seen and self._banners():
+            self.copies = True  # with mpirun's tags, only one rank prints
+        self._seen.setdefault(rank, set()).add(statement.kind)
+        if statement.layout is not None:
+            self._header(rank, statement.layout)
+        else:
+            _HANDLERS[statement.kind](self, line.text.strip(), statement.words)
+
+    def merge(self, provisional: "NcclExecution") -> None:
+        """Take over what another copy of the same program printed before its header."""
+        self._devices = provisional._devices | self._devices  # noqa: SLF001 - the same class
+        self._record.case = self._record.case or provisional._record.case  # noqa: SLF001
+
+    def _banners(self) -> bool:
+        return any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
+
+    def _header(self, rank: str, layout: Layout) -> None:
+        old = self._tables.get(rank)
+        if old is not None:
+            self.copies = True
+            return
+        if self._in_place and layout.sides == 1:
+            layout = replace(layout, placement="in-place")
+        self._tables[rank] = TableReader(layout, self._context)
+
+    def _rccl_tests(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        if words[0]:
+            self._record.facts["rccl_tests"] = words[0]
+
+    def _version(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self._record.facts["nccl_tests"] = words[0] or ""
+        if words[2]:
+            self._record.facts["nccl"] = nccl_version(words[2])
+
+    def _program(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self._record.case = case_of(words[0] or "") or None
+
+    def _config(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        low, high, step, kind, warmup, iterations = (word or "" for word in words)
+        self._sweep.asked = (int(low), int(high), int(step), kind)
+        self._record.facts |= {"iterations": int(iterations), "warmup": int(warmup)}
+
+    def _device(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        rank, group, pid, host = int(words[0] or 0), words[1] or "0", words[2] or "", words[3] or ""
+        known = self._devices.get(rank)
+        if known is not None and known != (host, pid):
+            self.copies = True
+        self._devices[rank] = (host, pid)
+        self._groups.add(group)
+
+    def _reducing(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._sweep.reduced, self._sweep.reduced_line = int(words[0] or 0), text
+
+    def _bounds(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text
+        self.footers += 1
+        self._record.finished = True
+        if words[1] == "FAILED":
+            self._wrong_checks += int(words[0] or 0)
+
+    def _average(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._record.finished = True
+        self._sweep.average, self._sweep.average_line = words[0] or "", text
+        if words[1] == "FAILED":
+            self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
+
+    def _failure(self, text: str, words: tuple[str | None, ...]) -> None:
+        del words
+        self._fail(f"nccl-tests reported an error: {text[:LONGEST_QUOTE]}")
+
+    def _timeout(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._record.timed_out = self._record.timed_out or (
+            f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}"
+        )
+
+    def _unwinding(self, text: str, words: tuple[str | None, ...]) -> None:
+        del words
+        self._chain = self._chain or text
+
+    def _used(self, text: str, words: tuple[str | None, ...]) -> None:
+        self._usage = text
+        self._record.case = self._record.case or case_of(words[0] or "") or None
+
+    def _only_in_place(self, text: str, words: tuple[str | None, ...]) -> None:
+        del text, words
+        self._in_place = True
+
+    def _ignore(self, text: str, words: tuple[str | None, ...]) -> None:
+        """Nothing to note but that it was seen."""
+
+    def _fail(self, sentence: str) -> None:
+        failures = self._record.failures
+        if len(failures) < _MOST_TEXTS and sentence not in failures:
+            failures.append(sentence)
+
+    # -- the record
+
+    def finish(self) -> Record:
+        """Return the record. The tables must have been flushed."""
+        record, several = self._record, len(self._points) > 1
+        for rank, given in self._points.items():
+            retracted = self._tables[rank].retracted
+            points = [point for point in given if id(point) not in retracted] if retracted else given
+            record.points += [_of_rank(point, rank) for point in points] if several else points
+        record.damaged = sorted(row for table in self._tables.values() for row in table.damaged)
+        # FAILED counts checks (row × side × rank); without a footer only the rows tell.
+        record.wrong = self._wrong_checks or self._wrong_sides
+        if self._usage and not record.points:
+            self._fail("The program printed its usage text instead of running.")
+        if self._chain and not record.failures and not record.wrong:
+            self._fail(f"nccl-tests ended with an error: {self._chain[:LONGEST_QUOTE]}")
+        if self.copies or several:
+            record.failures.insert(0, NO_MPI)
+        record.facts |= self._facts()
+        if record.case is None and record.points:
+            record.case = _case_by_arithmetic(record.points)
+        record.findings += nccl_findings(record, self._sweep)
+        if any(table.arithmetic.is_unexplained() for table in self._tables.values()):
+            record.findings.append(UNEXPLAINED)
+        record.incomplete = incompleteness(record)
+        return record
+
+    def _facts(self) -> dict[str, str | int]:
+        facts: dict[str, str | int] = {}
+        if self._devices:
+            hosts = {host for host, _ in self._devices.values()}
+            ranks = max(self._devices) + 1
+            facts["ranks"] = ranks
+            if len(self._devices) == ranks:
+                facts["hosts"] = len(hosts)
+                if ranks % len(hosts) == 0:
+                    facts["gpus_per_host"] = ranks // len(hosts)
+        if len(self._groups) > 1:
+            facts["groups"] = len(self._groups)
+        if self._checked is not None:
+            facts["checked"] = "yes" if self._checked else "no"
+        return facts
+
+
+def _of_rank(point: Point, rank: str) -> Point:
+    return point._replace(labels={**point.labels, "rank": rank})
+
+
+def _case_by_arithmetic(points: list[Point]) -> str | None:
+    """Return the collective where the figures leave no other: only all_reduce has busbw above algbw."""
+    for point in points:
+        values = dict(zip(point.metrics, point.values, strict=True))
+        algbw, busbw = values.get("algbw", 0.0), values.get("busbw", 0.0)
+        if algbw > 1e9 and busbw > 1.05 * algbw:
+            return "all_reduce"
+    return None
+
+
+_HANDLERS: Mapping[str, Callable[[NcclExecution, str, tuple[str | None, ...]], None]] = {
+    "json": NcclExecution._ignore,  # noqa: SLF001 - a table of this class's own methods
+    "version": NcclExecution._version,  # noqa: SLF001
+    "program": NcclExecution._program,  # noqa: SLF001
+    "rccl_tests": NcclExecution._rccl_tests,  # noqa: SLF001
+    "config": NcclExecution._config,  # noqa: SLF001
+    "device": NcclExecution._device,  # noqa: SLF001
+    "in_place": NcclExecution._only_in_place,  # noqa: SLF001
+    "using": NcclExecution._ignore,  # noqa: SLF001
+    "reducing": NcclExecution._reducing,  # noqa: SLF001
+    "bounds": NcclExecution._bounds,  # noqa: SLF001
+    "average": NcclExecution._average,  # noqa: SLF001
+    "concluded": NcclExecution._program,  # noqa: SLF001
+    "failure": NcclExecution._failure,  # noqa: SLF001
+    "timeout": NcclExecution._timeout,  # noqa: SLF001
+    "chain": NcclExecution._unwinding,  # noqa: SLF001
+    "usage": NcclExecution._used,  # noqa: SLF001
+}
+
+
+class NcclReader(Reader):
+    """Splits a stream group's lines into executions, and reads each."""
+
+    def __init__(self) -> None:
+        self._current: NcclExecution | None = None
+        self._provisional: list[NcclExecution] = []
+        self._hint: str | None = None
+
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        if self._current is None and not _MAY_BE_ROW.match(line.text):
+            return self._state(line)
+        current = self._current or NcclExecution(self._hint)
+        points, mine = current.row(line)
+        if mine:
+            self._current = current
+            return points
+        readings = self._state(line)
+        return [*points, *(readings or ())] if points else readings
+
+    def _state(self, line: Line) -> Sequence[Reading] | None:
+        """Take in what a line states besides rows; it may begin another execution."""
+        statement = read_statement(line.text)
+        if statement is None:
+            self._hint = case_in_command(line.text) or self._hint
+            return None
+        out: list[Reading] = []
+        current = self._current
+        if current is not None and current.ended_by(line, statement):
+            if current.only_banners:
+                self._provisional.append(current)
+            else:
+                out += self.close()
+            self._current = None
+        if self._current is None:
+            self._current = NcclExecution(self._hint)
+        self._current.state(line, statement)
+        if self._provisional:
+            out += self._settle_provisional()
+        return out
+
+    def _settle_provisional(self) -> list[Record]:
+        """Decide about banners without a table: other copies of one program, or runs that were cut short.
+
+        Copies print all their banners, then all their headers.
+        """
+        current = self._current
+        if current is None or not (current.copies or current.footers):
+            return []
+        provisional, self._provisional = self._provisional, []
+        if current.copies:
+            for earlier in provisional:
+                current.merge(earlier)
+            return []
+        return [earlier.finish() for earlier in provisional]
+
+    @override
+    def shortcut(self, rank: str) -> Shortcut | None:
+        return self._current.shortcut(rank) if self._current is not None else None
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        out: list[Reading] = list(self._settle_provisional())
+        current, self._current = self._current, None
+        provisional, self._provisional = self._provisional, []
+        out += [earlier.finish() for earlier in provisional]
+        if current is not None:
+            out += current.flush()
+            out.append(current.finish())
+            self._hint = None
+        return out

@@ -1,0 +1,444 @@
+"""Rows and headers of nccl-tests tables, v1.0 to 2.19. Pure.
+
+A row is read by its tokens, from the right: numbers outgrow their columns. The layouts, and the source
+lines they were read in, are in docs/formats.md.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from fabbench.benchmarks import Shortcut
+from fabbench.benchmarks.consistency import ANYTHING, Formula, Printed, Ratios, printed, ratios
+from fabbench.model.log import Labels, Point
+from fabbench.model.patterns import lazy
+
+DTYPE_BYTES: Mapping[str, int] = {
+    "int8": 1, "char": 1, "uint8": 1, "int32": 4, "int": 4, "uint32": 4, "int64": 8, "uint64": 8,
+    "half": 2, "float": 4, "double": 8, "bfloat16": 2, "fp8_e4m3": 1, "fp8_e5m2": 1,
+    "f8e4m3": 1, "f8e5m2": 1,
+}  # fmt: skip
+"""Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
+
+_NUMBER = lazy(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?", re.ASCII)
+# Two decimals, but for numbers that no longer fit with them.
+_RATE = lazy(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
+_TIME = lazy(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
+_COUNT = lazy(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", re.ASCII)
+_WORD = lazy(r"[a-z][a-z_0-9]*", re.ASCII)
+_INTEGER = lazy(r"-?\d{1,4}", re.ASCII)
+_DATE = lazy(r"\d{4}-\d\d-\d\d", re.ASCII)
+_CLOCK = lazy(r"\d\d:\d\d:\d\d", re.ASCII)
+_RELATIVE_ERROR = lazy(r"\d+e[+-]\d\d+", re.ASCII)
+_DIGITS = lazy(r"0|[1-9]\d{0,17}", re.ASCII)
+_CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
+_CUT_CELL = lazy(
+    r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII
+)
+_DTYPE = lazy("|".join(DTYPE_BYTES))
+_FIGURE = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|-?nan|-?inf", re.ASCII)
+_NOT_A_NUMBER = frozenset({"nan", "-nan", "inf", "-inf"})
+_VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
+_CACHE = 1 << 17
+_PLAIN = ("time", "algbw", "busbw", "wrong")
+_ONE_DIGIT = 1e15
+"""Bandwidths from here on (B/s) are printed with one digit."""
+
+
+class ScaledNumbers(dict[str, Printed]):
+    """Token → the number in base units; KeyError for what is none. Exact: the exponent joins the text."""
+
+    def __init__(self, exponent: int, pattern: re.Pattern[str] = _NUMBER) -> None:
+        super().__init__()
+        self._exponent = exponent
+        self._pattern = pattern
+
+    def __missing__(self, token: str) -> Printed:
+        if not self._pattern.fullmatch(token):
+            raise KeyError(token)
+        if len(self) >= _CACHE:
+            self.clear()
+        found = printed(token, self._exponent)
+        if not math.isfinite(found.high):
+            raise KeyError(token)
+        self[token] = found
+        return found
+
+
+class WholeNumbers(dict[str, int]):
+    """Token → whole number; KeyError for what is none."""
+
+    def __missing__(self, token: str) -> int:
+        if not _DIGITS.fullmatch(token):
+            raise KeyError(token)
+        if len(self) >= _CACHE:
+            self.clear()
+        value = self[token] = int(token)
+        return value
+
+
+WHOLE = WholeNumbers()
+TIMES, MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = (
+    ScaledNumbers(-6, _TIME),
+    ScaledNumbers(-6),
+    ScaledNumbers(-3),
+    ScaledNumbers(9, _RATE),
+    ScaledNumbers(0),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What the header says of the columns."""
+
+    sides: int = 2
+    """Groups of time, algbw, busbw and check: out-of-place and in-place, or one."""
+    check: str = "unknown"
+    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header was seen."""
+    time: str = "time"
+    milliseconds: bool = False
+    per_iteration: bool = False
+    timestamp: bool = False
+    placement: str = ""
+    """That of the only side, where the line above the header names it (rccl-tests' ``-O 0``)."""
+    left: tuple[str, ...] | None = None
+    """Columns between type and time; None: no header was seen."""
+
+    @property
+    def group(self) -> int:
+        """Tokens of one side."""
+        return 8 if self.per_iteration else 4
+
+    @property
+    def most(self) -> int:
+        """Tokens of a whole row, at most."""
+        return 5 + self.sides * self.group + (2 if self.timestamp else 0)
+
+    @property
+    def rounding(self) -> float:
+        """Seconds by which a short time may be off for being printed."""
+        return 5e-7 if self.milliseconds else 5e-9
+
+
+def read_header(text: str) -> Layout | None:
+    """Read the header line with the column names; None for any other line."""
+    words = text.lstrip("# \t").split()
+    if not words or words[0] not in {"size", "bytes"}:
+        return None
+    timed = [word for word in words if word in {"time", "cputime"}]
+    if not timed or "algbw" not in words or "type" not in words:
+        return None
+    checks = {"#wrong": "wrong", "error": "error", "res": "error"}
+    check = next((checks[word] for word in words if word in checks), None)
+    left = words[words.index("type") + 1 : words.index(timed[0])]
+    if check is None or not {*left} <= {"redop", "op", "root"}:
+        return None
+    return Layout(
+        sides=min(len(timed), 2),
+        check=check,
+        time="cpu_time" if timed[0] == "cputime" else "time",
+        # v1 says neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
+        milliseconds=words[0] == "bytes",
+        per_iteration="i_min" in words,
+        timestamp="timestamp" in words,
+        left=tuple("redop" if word == "op" else word for word in left),
+    )
+
+
+class Row(NamedTuple):
+    """One whole row. `points` holds one point a side, and one for each per-iteration statistic."""
+
+    size: int
+    elements: int
+    dtype: str
+    points: tuple[Point, ...]
+    checked: bool
+    """Whether a side states the result of a data check."""
+    wrong: int
+    """Sides that state wrong data."""
+    open_end: bool
+    """The last number may go on behind a tear."""
+    ratios: tuple[Ratios, ...]
+    """What the figures of each side allow."""
+
+
+@lru_cache(maxsize=10_000)
+def _labels(placement: str, dtype: str, redop: str, root: str) -> Labels:
+    """Return the labels of one kind of row: one object, shared by all its points."""
+    names = {"placement": placement, "dtype": dtype, "redop": redop, "root": root}
+    return {name: value for name, value in names.items() if value}
+
+
+class RowReader:
+    """Reads the rows of one table."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._pairs: dict[tuple[str, ...], tuple[Labels, Labels]] = {}  # by the cells between count and time
+        self._tokens = 0
+        self._plain = layout.check != "error" and layout == Layout(check=layout.check, left=layout.left)
+        """Whether rows have the usual columns."""
+
+    def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
+        """Read a row's tokens; None if they are not a whole row of this table."""
+        plain = self._read_plain(tokens) if self._plain and len(tokens) == 13 and not in_place_only else None
+        return plain or self._read(tokens, in_place_only=in_place_only)
+
+    def _read(self, tokens: list[str], *, in_place_only: bool) -> Row | None:
+        layout = self.layout
+        tail = 1 if in_place_only else layout.sides
+        numbers = tail * layout.group + (2 if layout.timestamp else 0)
+        between = len(tokens) - 3 - numbers
+        if not 0 <= between <= 2 or tokens[2] not in DTYPE_BYTES:
+            return None
+        if not (_DIGITS.fullmatch(tokens[0]) and _DIGITS.fullmatch(tokens[1])):
+            return None
+        left = self._left(tokens[3 : 3 + between])
+        if left is None or (layout.timestamp and not self._stamped(tokens)):
+            return None
+        size, key = int(tokens[0]), (tokens[2], *left)
+        self._tokens = len(tokens)
+        self._pairs[tuple(tokens[2 : 3 + between])] = (
+            _labels("out-of-place", *key),
+            _labels("in-place", *key),
+        )
+        placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
+        points: list[Point] = []
+        found: list[Ratios] = []
+        checked, wrong, last = False, 0, 0.0
+        for side in range(tail):
+            at = 3 + between + side * layout.group
+            check = tokens[at + 3]
+            verdict = self._check(check)
+            values = self._values(tokens, at)
+            if verdict is None or values is None:
+                return None
+            labels = _labels(placements[side] if layout.sides == 2 else layout.placement, *key)
+            points += self._points(size, labels, values, verdict)
+            found.append(self._ratios(size, values))
+            if layout.per_iteration:
+                statistics = self._statistics(tokens, at + 4, size, labels)
+                if statistics is None:
+                    return None
+                points += statistics
+            checked = checked or check != "N/A"
+            wrong += verdict > 0
+            last = verdict
+        # Statistics have as many decimals as fit; a date, a 0 and N/A say themselves where they end.
+        open_end = not layout.timestamp and (layout.per_iteration or last > 0)
+        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end, tuple(found))
+
+    def _read_plain(self, tokens: list[str]) -> Row | None:
+        """Read a row that differs from one before in size and figures alone, none of them wrong.
+
+        None: it may be another row.
+        """
+        size_, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = tokens
+        if wrong != "0" or wrong2 != "0":
+            return None
+        try:
+            labels, in_place = self._pairs[dtype, redop, root]
+            size, count = WHOLE[size_], WHOLE[elements]
+            times, rates = TIMES, GIGABYTES
+            one = times[time], rates[algbw], rates[busbw]
+            two = times[again], rates[algbw2], rates[busbw2]
+        except KeyError:
+            return None
+        points = (
+            Point(size, labels, _PLAIN, (one[0].value, one[1].value, one[2].value, 0.0)),
+            Point(size, in_place, _PLAIN, (two[0].value, two[1].value, two[2].value, 0.0)),
+        )
+        found = ratios(size, *one), ratios(size, *two)
+        return Row(size, count, dtype, points, checked=True, wrong=0, open_end=False, ratios=found)
+
+    def shortcut(self, points: list[Point], formula: Formula, multiple: int) -> Shortcut | None:
+        """Return a quick way to read rows that differ from those read before in size and figures alone.
+
+        It takes whole rows of the usual layout whose checks found nothing wrong and whose figures fit
+        `formula`, appends their points to `points`, and gives None for any other line. `multiple`: the size
+        in counts.
+        """
+        share, bus = formula
+        if self._tokens != 13 or not self._plain:
+            return None
+        if share is None or bus is None:
+            return None
+        widths = {name: width * multiple for name, width in DTYPE_BYTES.items()}
+        return self._plain_rows(points, share, bus, widths)
+
+    def _plain_rows(
+        self, points: list[Point], share: float, bus: float, widths: Mapping[str, int]
+    ) -> Shortcut:
+        """Return a reader of rows of 13 cells. `widths`: the bytes of one element as it is counted."""
+        pairs, names = self._pairs, _PLAIN
+        times, rates, wholes = TIMES, GIGABYTES, WHOLE
+        make, kind = tuple.__new__, Point
+
+        def read(text: str) -> Sequence[Point] | None:
+            cells = text.split()
+            if len(cells) != 13:
+                return None
+            size, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = (
+                cells
+            )
+            if wrong != "0" or wrong2 != "0":
+                return None
+            try:
+                out_of_place, in_place = pairs[dtype, redop, root]
+                bytes_ = wholes[size]
+                time1, low1, high1 = times[time]
+                rate1, least1, most1 = rates[algbw]
+                bus1, fewest1, top1 = rates[busbw]
+                time2, low2, high2 = times[again]
+                rate2, least2, most2 = rates[algbw2]
+                bus2, fewest2, top2 = rates[busbw2]
+                if wholes[elements] * widths[dtype] != bytes_:
+                    return None
+            except KeyError:
+                return None
+            moved = bytes_ * share
+            if not (
+                low1 * least1 <= moved <= high1 * most1
+                and low2 * least2 <= moved <= high2 * most2
+                and least1 * bus <= top1
+                and most1 * bus >= fewest1
+                and least2 * bus <= top2
+                and most2 * bus >= fewest2
+            ):
+                return None
+            found = (
+                make(kind, (bytes_, out_of_place, names, (time1, rate1, bus1, 0.0))),
+                make(kind, (bytes_, in_place, names, (time2, rate2, bus2, 0.0))),
+            )
+            points.extend(found)
+            return found
+
+        return read
+
+    def _left(self, between: list[str]) -> tuple[str, str] | None:
+        """Read redop and root; either may be missing, and redop may be blank."""
+        redop = root = ""
+        for token in between:
+            if _INTEGER.fullmatch(token) and not root:
+                root = token
+            elif _WORD.fullmatch(token) and not redop and not root:
+                redop = token
+            else:
+                return None
+        expected = self.layout.left
+        if expected is not None and (
+            (redop and "redop" not in expected) or bool(root) != ("root" in expected)
+        ):
+            return None
+        return redop, root
+
+    def _check(self, cell: str) -> float | None:
+        """Read the check column: a count, -1 where it states none, None if it cannot be read."""
+        if cell == "N/A":
+            return -1
+        if self.layout.check != "wrong" and _RELATIVE_ERROR.fullmatch(cell):
+            return -1
+        if self.layout.check == "error":
+            return math.inf if cell in {"nan", "-nan", "inf"} else None
+        return PLAIN[cell].value if _COUNT.fullmatch(cell) else None
+
+    def _values(self, tokens: list[str], at: int) -> tuple[Printed, Printed, Printed] | None:
+        scale = MILLISECONDS if self.layout.milliseconds else TIMES
+        try:
+            time, algbw, busbw = tokens[at : at + 3]
+            return _read(scale, time), _read(GIGABYTES, algbw), _read(GIGABYTES, busbw)
+        except KeyError:
+            return None
+
+    def _ratios(self, size: int, values: tuple[Printed, Printed, Printed]) -> Ratios:
+        """Return what a side's figures allow. With -C the printed time is not that of the rates."""
+        time, algbw, busbw = values
+        return ratios(size, time if self.layout.time == "time" else ANYTHING, algbw, busbw)
+
+    def _points(
+        self, size: int, labels: Labels, found: tuple[Printed, Printed, Printed], verdict: float
+    ) -> tuple[Point, ...]:
+        time = self.layout.time
+        pairs = [
+            (name, figure.value)
+            for name, figure in zip((time, "algbw", "busbw"), found, strict=True)
+            if math.isfinite(figure.high)
+        ]
+        if verdict >= 0 and self.layout.check != "error":
+            pairs.append(("wrong", verdict))
+        return (Point(size, labels, tuple(name for name, _ in pairs), tuple(value for _, value in pairs)),)
+
+    def _statistics(self, tokens: list[str], at: int, size: int, labels: Labels) -> list[Point] | None:
+        """Read `i_min i_max i_p99 i_cv%`; the last has no metric of its own."""
+        try:
+            values = [MICROSECONDS[token].value for token in tokens[at : at + 3]]
+            PLAIN[tokens[at + 3]]
+        except KeyError:
+            return None
+        return [
+            Point(size, {**labels, "stat": stat}, ("time",), (value,))
+            for stat, value in zip(("min", "max", "p99"), values, strict=True)
+        ]
+
+    @staticmethod
+    def _stamped(tokens: list[str]) -> bool:
+        return bool(_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
+
+
+def _read(scale: ScaledNumbers, token: str) -> Printed:
+    """Read a figure; one that is printed as nan or inf has no finite upper end. Raise KeyError."""
+    return printed(token) if token in _NOT_A_NUMBER else scale[token]
+
+
+@lru_cache(maxsize=1000)
+def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of a whole row's cells."""
+    left = tuple(_WORD if name == "redop" else _INTEGER for name in layout.left or ())
+    side = (_FIGURE, _FIGURE, _FIGURE, _VERDICT, *((_FIGURE,) * 4 if layout.per_iteration else ()))
+    stamp = (_DATE, _CLOCK) if layout.timestamp else ()
+    return (_DIGITS, _DIGITS, _DTYPE, *left, *side * layout.sides, *stamp)
+
+
+def starts_row(tokens: list[str], layout: Layout) -> bool:
+    """Return whether these tokens may be the beginning of a row that was torn off (its last token cut)."""
+    if not 0 < len(tokens) <= layout.most or not all(map(_DIGITS.fullmatch, tokens[:2])):
+        return False
+    if len(tokens) <= 3:
+        return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
+    inner, last = tokens[3:-1], tokens[-1]
+    return tokens[2] in DTYPE_BYTES and all(map(_CELL.fullmatch, inner)) and bool(_CUT_CELL.fullmatch(last))
+
+
+def plausible(row: Row, rounding: float) -> bool:
+    """Return whether a row's figures fit each other: demanded of rows that were put together from pieces."""
+    unit = row.elements * DTYPE_BYTES[row.dtype]
+    if (unit and row.size % unit) or (not unit and row.size):
+        return False
+    return all(
+        consistent(point, rounding) and _bus_fits(*point.values[1:3])
+        for point in row.points
+        if "stat" not in point.labels and point.metrics[1:3] == ("algbw", "busbw")
+    )
+
+
+def _bus_fits(algbw: float, busbw: float) -> bool:
+    """Return whether busbw is 0 (one rank), or between half and twice of algbw (two ranks or more)."""
+    return not busbw or 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7
+
+
+def consistent(point: Point, rounding: float) -> bool:
+    """Return whether algbw is between half of and the whole of size / time, within what is printed.
+
+    Half of it, for the old formulas and two ranks; 0.01 GB/s and `rounding` are the print's resolution.
+    """
+    if point.metrics[1:2] != ("algbw",):
+        return True
+    time, algbw = point.values[:2]
+    if algbw >= _ONE_DIGIT:
+        return True
+    low = 0.45 * point.size / (time * 1.001 + rounding)
+    high = point.size * 1.06 / max(time * 0.999 - rounding, 1e-12)
+    return low - 6e6 <= algbw <= high + 6e6

@@ -1,0 +1,388 @@
+"""What a perftest's figures are in: units and sizes by version; and the rows to beware of. Pure.
+
+From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point bandwidth is in
+2^30 bytes a second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter is
+one PE's block up to 3.0.6, the total in 3.1.7, the block again for the device programs of 3.2.5, and the
+total from 3.3.9 on.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
+from fabbench.benchmarks.nvshmem.layouts import (
+    ALL,
+    GB,
+    GIGABYTES,
+    MICROSECONDS,
+    V1,
+    V2,
+    V31,
+    V32,
+    V33,
+    Eras,
+    NvshmemRow,
+)
+from fabbench.benchmarks.nvshmem.text import GATHERING, PROVIDER, TRANSPORT, Preface, collective
+from fabbench.model.log import Finding, Record, Severity
+from fabbench.model.messages import merged, times
+from fabbench.model.units import format_size, format_sizes
+
+BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"
+"""Values of the fact `unit`."""
+TOTAL, BLOCK = "total", "per-pe"
+"""Values of the fact `size_means`."""
+
+_EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
+
+
+def eras_of(version: str) -> Eras:
+    """Return the eras of a version; all of them where no version is known."""
+    if not version:
+        return ALL
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if major < 2:
+        return frozenset({V1})
+    if major == 2 or (major, minor) == (3, 0):
+        return frozenset({V2})
+    if major == 3 and minor < 3:
+        return frozenset({V31 if minor == 1 else V32})
+    return frozenset({V33})
+
+
+def bandwidth_unit(eras: Eras) -> str:
+    """Return the unit of point-to-point bandwidth: `BINARY`, `DECIMAL` or `AMBIGUOUS`."""
+    units = {BINARY if era in {V1, V2, V31} else DECIMAL for era in eras}
+    return units.pop() if len(units) == 1 else AMBIGUOUS
+
+
+def size_meaning(eras: Eras, job: str | None) -> str:
+    """Return what the size of a collective that gathers is: `TOTAL`, `BLOCK` or `AMBIGUOUS`."""
+    blocks = {V1, V2} if "on_stream" in (job or "") else {V1, V2, V32}
+    meanings = {BLOCK if era in blocks else TOTAL for era in eras}
+    return meanings.pop() if len(meanings) == 1 else AMBIGUOUS
+
+
+def base_value(token: str, unit: str, binary: str) -> float | None:
+    """Return a printed number in base units; None for none. `binary`: what `GB` is (see `bandwidth_unit`).
+
+    Exact: the exponent joins the text, and 2^30 only moves the point. An ambiguous GB is read as 1e9,
+    which is what the print says, and the lower of the two.
+    """
+    if not token[0].isdigit():
+        return None
+    if unit == GB and binary == BINARY:
+        return float(token) * 2**30
+    return float(token + _EXPONENTS.get(unit, "e6"))
+
+
+@dataclass(slots=True)
+class RatioRange:
+    """What busbw / algbw can be, as far as the digits tell."""
+
+    low: float = 0.0
+    high: float = 1e9
+
+    def narrow(self, row: NvshmemRow) -> None:
+        """Narrow the range by one row."""
+        cells = {figure.metric: figure.token for figure in row.figures if not figure.labels}
+        if not {"latency", "algbw", "busbw"} <= cells.keys():
+            return
+        try:
+            latency, algbw, busbw = (float(cells[name]) for name in ("latency", "algbw", "busbw"))
+        except ValueError:
+            return
+        half = 0.000501
+        low, high = algbw - half, algbw + half
+        if latency > 0:
+            # Size over latency has more digits than the printed algbw; where they differ, the print counts.
+            exact, error = row.size / latency / 1e3, 1e-6 / latency + 1e-9
+            if low <= exact <= high:
+                low, high = exact * (1 - error), exact * (1 + error)
+        if low > 0 and high < 1e12:
+            self.low = max(self.low, (busbw - half) / high)
+            self.high = min(self.high, (busbw + half) / low)
+
+
+def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
+    """Return the only number of PEs for which busbw / algbw is what these rows show; None: several, or none.
+
+    The ratio is 2(n-1)/n for reductions, and (n-1)/n for alltoall, fcollect and reducescatter.
+    """
+    ratio = RatioRange()
+    for row in rows:
+        ratio.narrow(row)
+    kind = collective(job)
+    if kind == "reduction" or (not job and ratio.low > 1):
+        top = 2.0
+    elif kind in GATHERING or (not job and ratio.high < 1):
+        top = 1.0
+    else:
+        return None
+    return _only_whole(1 / (1 - ratio.low / top), ratio.high / top) if 0 <= ratio.low < top else None
+
+
+def _only_whole(fewest: float, share: float) -> int | None:
+    """Return the whole number from `fewest` to 1 / (1 - share), if there is just one."""
+    if share >= 1:
+        return None
+    first = max(int(-(-(fewest - 1e-9) // 1)), 1)
+    last = int(1 / (1 - share) + 1e-9)
+    return first if first == last else None
+
+
+def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
+    """Return whether these rows are, or may be, of a collective whose size has several meanings."""
+    if job:
+        return collective(job) in GATHERING
+    ratio = RatioRange()
+    for row in rows:
+        ratio.narrow(row)
+    return ratio.low < 1
+
+
+_USUAL_BLOCKS = 32
+_MOST_WARNINGS = 5
+_WITHOUT_SHARP = "Skipping NVLINK SHARP resource initialized"
+_SETTLE = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOutput:
+    """What was read of one execution."""
+
+    record: Record
+    preface: Preface
+    rows: Sequence[NvshmemRow]
+    empty_tables: int
+    eras: Eras
+    scaled_by: int | None
+    """By what sizes and bandwidths were multiplied, since one PE's block was printed."""
+
+
+def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
+    """Yield what a reader of these numbers should know."""
+    if read.rows and read.record.case is None:
+        yield UNKNOWN_TEST
+    yield from _settings(read.preface)
+    yield from _unit(read)
+    yield from _size(read)
+    yield from _version(read)
+    yield from unmeasured(
+        (row.size for row in read.rows for figure in row.figures if not figure.token[0].isdigit()),
+        advice="More than a million iterations make the bandwidth inf: run fewer (-n).",
+    )
+    yield from _nothing_moved(read)
+    yield from _rounded(read)
+    yield from _missing(read)
+    yield from _mislabelled(read)
+    if read.record.facts.get("ranks") == 1 and read.rows:
+        yield Finding(
+            code="one-rank",
+            severity=Severity.WARNING,
+            meaning="One PE only: nothing went over a fabric.",
+            advice="Start more PEs.",
+        )
+    if read.empty_tables:
+        yield Finding(
+            code="empty-tables",
+            severity=Severity.NOTE,
+            meaning=f"{read.empty_tables} table{'s have' if read.empty_tables > 1 else ' has'} no row.",
+            advice="Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
+        )
+    for warning, count in merged(Counter(read.preface.warnings).items())[:_MOST_WARNINGS]:
+        yield _warned(warning, count)
+
+
+def _warned(warning: str, count: int) -> Finding:
+    # What stands before it is long: a process, and a file of the sources.
+    line = warning[max(warning.find("NVSHMEM WARN"), 0) :]
+    if _WITHOUT_SHARP in line:
+        return Finding(
+            code="nvshmem-warning",
+            severity=Severity.NOTE,
+            meaning=f"NVSHMEM warned{times(count)} that it does not use NVLink SHARP, which is "
+            "disabled or unavailable: collectives use NVLink without it.",
+            line=line,
+        )
+    return Finding(
+        code="nvshmem-warning",
+        severity=Severity.WARNING,
+        meaning=f"NVSHMEM warned{times(count)}, but still printed rows.",
+        line=line,
+        advice="Check whether it is about the transport that should have been used.",
+    )
+
+
+def _settings(preface: Preface) -> Iterator[Finding]:
+    """Find settings that do not fit each other."""
+    settings = preface.environment()
+    transport, provider = settings.get(TRANSPORT, ""), settings.get(PROVIDER, "")
+    if provider and transport != "libfabric":
+        setting = (
+            f"{TRANSPORT} is {transport}"
+            if transport
+            else f"the log does not show {TRANSPORT} (default: ibrc)"
+        )
+        yield Finding(
+            code="provider-unused",
+            severity=Severity.WARNING,
+            meaning=f"{PROVIDER}={provider} counts for libfabric only, and {setting}.",
+            line=preface.settings[PROVIDER][1],
+            advice=f"Set {TRANSPORT}=libfabric too, for every PE.",
+        )
+    if transport == "libfabric" and not provider:
+        yield Finding(
+            code="provider-unset",
+            severity=Severity.WARNING,
+            meaning=f"{TRANSPORT} is libfabric, and the log does not show {PROVIDER} (default: cxi).",
+            line=preface.settings[TRANSPORT][1],
+            advice=f"Set {PROVIDER} too: efa for EFA.",
+        )
+
+
+def _unit(read: ExecutionOutput) -> Iterator[Finding]:
+    if read.record.facts.get("unit") == AMBIGUOUS:
+        yield Finding(
+            code="unit-ambiguous",
+            severity=Severity.WARNING,
+            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
+            "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
+            advice=_SETTLE,
+        )
+
+
+def _size(read: ExecutionOutput) -> Iterator[Finding]:
+    means = read.record.facts.get("size_means")
+    if means == AMBIGUOUS:
+        yield Finding(
+            code="size-ambiguous",
+            severity=Severity.WARNING,
+            meaning="The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
+            "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
+            "say which version (or which collective) it was: figures are as printed.",
+            advice=_SETTLE,
+        )
+    elif means == BLOCK:
+        yield Finding(
+            code="size-per-pe",
+            severity=Severity.WARNING,
+            meaning="The printed size is one PE's block, not the total, and the log does not show the number "
+            "of PEs: figures are as printed.",
+            advice="Multiply sizes and bandwidths by the number of PEs to compare with other versions.",
+        )
+    elif read.scaled_by is not None:
+        yield Finding(
+            code="size-per-pe",
+            severity=Severity.NOTE,
+            meaning="This version prints one PE's block as the size: sizes and bandwidths here are "
+            f"multiplied by the {read.scaled_by} PEs, to be totals as in other versions.",
+        )
+    if any("threads" in dict(row.labels) for row in read.rows):
+        yield Finding(
+            code="threads-not-size",
+            severity=Severity.NOTE,
+            meaning="No data is sent: what is printed as the size is the number of threads of a block.",
+        )
+
+
+def _version(read: ExecutionOutput) -> Iterator[Finding]:
+    version = read.preface.version
+    if version and read.rows and not read.eras & eras_of(version):
+        yield Finding(
+            code="version-mismatch",
+            severity=Severity.NOTE,
+            meaning=f"The library reports NVSHMEM {version}, and the tables are laid out as in "
+            f"{' or '.join(sorted(read.eras))}: units and sizes are taken from the tables.",
+        )
+
+
+def _between_two(read: ExecutionOutput) -> bool:
+    """Return whether this is a bandwidth between two PEs."""
+    return "unit" in read.record.facts and not collective(read.record.case)
+
+
+def _by_blocks(read: ExecutionOutput) -> bool:
+    """Return whether this is a program that divides a message among thread blocks, over a range of sizes."""
+    return _between_two(read) and (read.record.case or "").removeprefix("shmem_") in {"put_bw", "get_bw"}
+
+
+def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
+    if not _by_blocks(read):
+        return
+    blocks = (read.preface.options.blocks if read.preface.options else None) or _USUAL_BLOCKS
+    sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
+    if sizes:
+        yield Finding(
+            code="moves-nothing",
+            severity=Severity.WARNING,
+            meaning=f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
+            f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
+            advice=f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
+        )
+
+
+def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
+    """Find the error of `size / (ms * (GB / (iterations * 1000)))`: the inner division is a whole one."""
+    iterations = read.preface.options.iterations if read.preface.options else None
+    unit = read.record.facts.get("unit")
+    if not iterations or not _between_two(read) or unit == AMBIGUOUS:
+        return
+    base = 2**30 if unit == BINARY else 10**9
+    whole, exact = base // (iterations * 1000), base / (iterations * 1000)
+    if whole and exact / whole - 1 >= 0.001:
+        yield Finding(
+            code="rounded-bandwidth",
+            severity=Severity.NOTE,
+            meaning=f"With {iterations} iterations the program's own arithmetic prints bandwidths "
+            f"{(exact / whole - 1) * 100:.1f} % too high.",
+            advice="Use a number of iterations that divides 1000000.",
+        )
+
+
+def sizes_lost(read: ExecutionOutput) -> str:
+    """Return in a sentence which sizes of the planned sweep have no row; empty: none that is known.
+
+    Rows of other sizes than the options ask for show that these are not those of the table.
+    """
+    if not {row.size for row in read.rows} <= _planned(read):
+        return ""
+    return next((found.meaning for found in _missing(read)), "")
+
+
+def _planned(read: ExecutionOutput) -> set[int]:
+    """Return the sizes that the options ask for; none: they do not tell."""
+    options = read.preface.options
+    if options is None or not _by_blocks(read) or not read.rows:
+        return set()
+    low, high, factor = options.smallest, options.largest, options.factor
+    if not low or not high or not factor or factor < 2:
+        return set()
+    return {low * factor**power for power in range(64) if low * factor**power <= high}
+
+
+def _missing(read: ExecutionOutput) -> Iterator[Finding]:
+    planned = _planned(read)
+    if lost := planned - {row.size for row in read.rows}:
+        yield Finding(
+            code="sizes-missing",
+            severity=Severity.WARNING,
+            meaning=f"The options ask for {format_sizes(planned)}; not here: {format_sizes(lost)}.",
+            advice="The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
+        )
+
+
+def _mislabelled(read: ExecutionOutput) -> Iterator[Finding]:
+    """Find sizes that fcollect of 3.3.9 prints wrong: its 32-bit block table begins with one element."""
+    options, ranks = read.preface.options, read.record.facts.get("ranks")
+    if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {V33}:
+        return
+    if collective(read.record.case) == "fcollect" and options.smallest > 4 * ranks:
+        yield Finding(
+            code="sizes-mislabelled",
+            severity=Severity.WARNING,
+            meaning="In NVSHMEM 3.3 fcollect_latency measures other sizes than its 32-bit block table "
+            f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
+            advice=f"Begin with -b {4 * ranks} or less.",
+        )

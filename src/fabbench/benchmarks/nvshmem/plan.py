@@ -1,0 +1,247 @@
+"""How NVSHMEM's perftests are started: one step of mpirun for each of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT
+from fabbench.benchmarks.shared_options import (
+    extra,
+    factor,
+    iterations,
+    max_bytes,
+    min_bytes,
+    silence,
+    timeout,
+    warmup,
+)
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import AUTO, INTRA_HOST
+from fabbench.model.hosts import Host, MpiKind, Needs
+from fabbench.model.option_types import Choice, Whole
+from fabbench.model.options import option, unique
+from fabbench.model.plan import Proof, Shape, Step
+from fabbench.model.units import Sweep
+
+PAIRS = (
+    *("shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_g_bw", "shmem_st_bw", "shmem_atomic_bw"),
+    *("shmem_put_latency", "shmem_get_latency", "shmem_p_latency", "shmem_g_latency"),
+    *("shmem_atomic_latency", "shmem_put_ping_pong_latency", "shmem_p_ping_pong_latency"),
+    *("shmem_signal_ping_pong_latency", "shmem_put_signal_ping_pong_latency"),
+    *("shmem_atomic_ping_pong_latency", "shmem_put_atomic_ping_pong_latency"),
+    *("bw", "latency", "stream_latency"),
+)
+"""Programs that take two PEs, no more and no less."""
+COLLECTIVES = (
+    *("alltoall_latency", "bcast_latency", "fcollect_latency", "reduction_latency", "reducescatter_latency"),
+    *("barrier_latency", "sync_latency", "alltoall_on_stream", "broadcast_on_stream", "fcollect_on_stream"),
+    *("reduction_on_stream", "reducescatter_on_stream", "barrier_on_stream", "barrier_all_on_stream"),
+    *("sync_on_stream", "sync_all_on_stream"),
+)
+"""Programs that take any number of PEs."""
+_PERFTEST = "/opt/nvshmem/bin/perftest"
+_ON_HOST = ("bw", "latency", "stream_latency")
+INSTALL = (
+    "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "
+    f"and NVIDIA's packages have them below {_PERFTEST}; --bin-dir specifies another directory"
+)
+_GIB = 1 << 30
+_BUFFERS = 4
+"""The programs take up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
+# These print one row for each size asked for, whichever their release.
+_PLAIN = frozenset(
+    {"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"},
+)
+_LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
+"""What NVSHMEM's libfabric transport knows (NVSHMEM_LIBFABRIC_PROVIDER)."""
+_EFA = {
+    "FI_PROVIDER": "efa",
+    "FI_EFA_USE_DEVICE_RDMA": "1",
+    "FI_EFA_FORK_SAFE": "1",
+    # Its own path inside one host would be taken for the network.
+    "FI_EFA_ENABLE_SHM_TRANSFER": "0",
+    # Memory of CUDA's VMM cannot be registered (libfabric issue 12853).
+    "NVSHMEM_DISABLE_CUDA_VMM": "1",
+}
+_TRANSPORTS: Mapping[str, Mapping[str, str]] = {
+    "efa": {TRANSPORT: "libfabric", PROVIDER: "efa", **_EFA},
+    "cxi": {TRANSPORT: "libfabric", PROVIDER: "cxi"},
+    "verbs": {TRANSPORT: "libfabric", PROVIDER: "verbs"},
+    "ib": {TRANSPORT: "ibrc"},
+    "roce": {TRANSPORT: "ibrc"},
+    "ucx": {TRANSPORT: "ucx"},
+    "p2p": {TRANSPORT: "none"},
+}
+# Inherited, they would let a configuration measure something else than its name says.
+_FALSIFYING = (
+    *(PROVIDER, "NVSHMEM_DISABLE_P2P", "NVSHMEM_IB_ENABLE_IBGDA", "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"),
+    *("NVSHMEM_BOOTSTRAP", "NVSHMEM_MACHINE_READABLE_OUTPUT", "NVSHMEM_DEBUG_SUBSYS", "FI_PROVIDER"),
+    *("FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_ENABLE_SHM_TRANSFER"),
+)
+_OWN = ("-b", "-e", "-f", "-n", "-w")
+_OWN_LONG = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NvshmemWork:
+    """Some perftests over some sizes. See `fabbench.plan.build.Work`."""
+
+    tests: tuple[str, ...] = option(
+        Choice((*PAIRS, *COLLECTIVES), "NAME"),
+        "The perftest, such as alltoall_latency. Can be given several times.",
+        "--test",
+        many=unique,
+        default=PAIRS[:1],
+    )
+    min_bytes: int = min_bytes("8")
+    max_bytes: int = max_bytes("64M")
+    factor: int = factor("2")
+    iterations: int = iterations("200")
+    warmup: int = warmup("20")
+    pes_per_host: int | None = option(
+        Whole(1), "PEs per host for collectives. Default: one per GPU. Point-to-point tests use two in all."
+    )
+    nics_per_pe: int | None = option(
+        Whole(1), "NICs that each PE uses over libfabric (NVSHMEM 3.6.5 and later). Default: NVSHMEM's own."
+    )
+    timeout_s: float = timeout("900")
+    silence_s: float = silence()
+    extra: tuple[str, ...] = extra()
+
+    together = False
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for programs that there are not, and for options given twice."""
+        for name in self.tests:
+            if name not in {*PAIRS, *COLLECTIVES}:
+                known = ", ".join((*PAIRS, *COLLECTIVES))
+                raise RequestError(f"NVSHMEM has no perftest {name}.", hint=f"One of {known}.")
+        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        _ = self.sweep
+
+    @property
+    def sweep(self) -> Sweep:
+        """The sizes; raises RequestError for what is no sweep."""
+        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor)
+
+    @property
+    def needs(self) -> Needs:
+        """The programs, and an mpirun."""
+        folders = {name: _folder(name) for name in self.tests}
+        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, where the programs are known to print them as they were asked for."""
+        del hosts
+        return tuple(self.sweep.sizes()) if _PLAIN.issuperset(self.tests) else ()
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        if fabric not in _TRANSPORTS:
+            return unknown(fabric)
+        return "" if fabric == "ucx" else nccl_env.why_unsupported(fabric, host)
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return one step for each perftest."""
+        _check(fabric, hosts)
+        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
+        del hosts
+        return Proof(fabric=fabric)
+
+    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+        each = self._pes(name, hosts)
+        commands = nccl_env.rank_commands(
+            lambda host: self._words(name, host), fabric, hosts, self._environment(fabric, hosts), each
+        )
+        facts: dict[str, str | int] = {"benchmark": "nvshmem", "test": name, "ranks": each * len(hosts)}
+        return Step(
+            id=identity,
+            label=name,
+            shape=Shape.MPI,
+            commands=commands,
+            timeout_s=self.timeout_s,
+            silence_s=self.silence_s,
+            facts=facts,
+        )
+
+    def _pes(self, name: str, hosts: Sequence[Host]) -> int:
+        """Return the number of PEs of each host."""
+        gpus = nccl_env.gpus_per_host(hosts)
+        if name in PAIRS:
+            if len(hosts) > 2:
+                raise RequestError(
+                    f"{name} takes two PEs, but there are {len(hosts)} hosts.", hint="Choose two: --nodes 2."
+                )
+            return 2 // len(hosts)
+        return self.pes_per_host or gpus
+
+    def _environment(self, fabric: str, hosts: Sequence[Host]) -> nccl_env.NcclEnvironment:
+        env = {
+            **_TRANSPORTS[fabric],
+            **nccl_env.gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
+            # What NVSHMEM says of its transport is no proof for what NCCL, or NVLink between hosts, carries.
+            "NVSHMEM_DISABLE_NCCL": "1",
+            **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
+            "NVSHMEM_DEBUG": "INFO",
+            # The log shall say which library was loaded.
+            "NVSHMEM_VERSION": "1",
+            "NVSHMEM_DEBUG_FILE": nccl_env.DEBUG_FILE,
+            "NVSHMEM_SYMMETRIC_SIZE": str(max(_GIB, _BUFFERS * self.sweep.last)),
+        }
+        if hosts[0].mpi is None or hosts[0].mpi.kind is not MpiKind.HYDRA:
+            # With hydra the programs find each other by PMI, which Open MPI does not have.
+            env["NVSHMEMTEST_USE_MPI_LAUNCHER"] = "1"
+        if self.nics_per_pe is not None:
+            env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
+        return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _FALSIFYING if name not in env))
+
+    def _words(self, name: str, host: Host) -> tuple[str, ...]:
+        return (
+            nccl_env.program(name, host),
+            *self.sweep.words(),
+            *("-n", str(self.iterations), "-w", str(self.warmup)),
+            *self.extra,
+        )
+
+
+def refuse(fabrics: Sequence[str]) -> None:
+    """Raise RequestError for a fabric that NVSHMEM has no transport for, wherever it runs."""
+    for fabric in fabrics:
+        if fabric not in {*_TRANSPORTS, AUTO}:
+            raise RequestError(
+                f"{fabric} cannot be measured with NVSHMEM: {unknown(fabric)}",
+                hint=f"One of {', '.join(_TRANSPORTS)}.",
+            )
+
+
+def unknown(fabric: str) -> str:
+    """Return why NVSHMEM cannot use a fabric."""
+    comparison = " --ab compares with tcp." if fabric == "ab" else ""
+    return (
+        f"its transports are ibrc, ibgda, ucx and libfabric with {', '.join(sorted(_LIBFABRIC))}; it has no "
+        f"sockets.{comparison}"
+    )
+
+
+def _check(fabric: str, hosts: Sequence[Host]) -> None:
+    """Raise errors for hosts that NVSHMEM cannot use in this way."""
+    if any(host.virtual for host in hosts):
+        raise RequestError(
+            "NVSHMEM does not support --virtual-nodes.",
+            hint="Leave out --virtual-nodes; --fabric p2p measures inside one host.",
+        )
+    if len(hosts) == 1 and fabric != "p2p":
+        raise MachineError(
+            f"On one host NVSHMEM would not use {fabric}, and {hosts[0].name} is the only one.",
+            hint="Specify a second host, or measure --fabric p2p.",
+        )
+
+
+def _folder(program: str) -> str:
+    """Return a program's folder in AWS's images."""
+    if program in PAIRS:
+        return f"{_PERFTEST}/{'host' if program in _ON_HOST else 'device'}/pt-to-pt"
+    return f"{_PERFTEST}/{'host' if program.endswith('_on_stream') else 'device'}/coll"

@@ -1,0 +1,64 @@
+"""The OSU micro-benchmarks (`osu_latency`, `osu_bw`, `osu_allreduce`, …): MPI, and NCCL, between ranks."""
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.osu.plan import OsuWork
+    from fabbench.benchmarks.osu.reader import OsuReader
+
+
+class Osu(Benchmark):
+    """The benchmark ``osu``."""
+
+    name = "osu"
+    versions = ("osu",)
+    resolution = MappingProxyType(
+        {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
+    )
+    """Two decimals of microseconds, of MB/s, and of messages per second."""
+
+    signatures = (
+        Signature("# OSU ", r"# OSU \S.* [Tt]est(?:\s|$)"),
+        Signature("Latency", r"# (?:Size\s+)?(?:Avg )?Latency ?\(us\)"),
+        Signature("# Size", r"# Size\s+(?:Bandwidth \(MB/s\)|MB/s\s|Overall\(us\))"),
+    )
+
+    first_words = ("OSU", "osu_", "DATA VALIDATION", "btl for send", "mtl:ofi:prov", "UCX", "MPI startup")
+
+    program_names = r"\bosu_[a-z_]+\b"
+    summary = "OSU micro-benchmarks between MPI ranks."
+    help = """\
+    Run OSU micro-benchmarks with mpirun: two ranks, or --ranks-per-host on each host for collectives.
+
+    Open MPI's parameters choose the transport, and its own words prove it: libfabric for efa and other
+    providers, UCX for ib and roce, sockets for tcp, shm inside one host. Options of the programs themselves
+    go after --.
+
+    Example: fabbench run osu --ab --host node-1 --host node-2 --test osu_latency --test osu_bw
+
+    Example: fabbench run osu --on local --fabric shm --fabric tcp -e 64K
+    """
+
+    @override
+    def reader(self) -> "OsuReader":
+        from fabbench.benchmarks.osu.reader import OsuReader
+
+        return OsuReader()
+
+    @override
+    def work_type(self) -> "type[OsuWork]":
+        from fabbench.benchmarks.osu.plan import OsuWork
+
+        return OsuWork
+
+    @override
+    def metrics_of(self, case: str) -> Sequence[str]:
+        return ("bandwidth", "message_rate") if case.endswith(("bw", "mbw_mr")) else ("latency", "time")
+
+
+BENCHMARK = Osu()

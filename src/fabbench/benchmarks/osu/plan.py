@@ -1,0 +1,227 @@
+"""How the OSU micro-benchmarks are started: one step of mpirun (Open MPI) or srun for each program."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.shared_options import extra, max_bytes, min_bytes, silence, timeout
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import INTRA_HOST, provider
+from fabbench.model.hosts import Host, MpiKind, Needs
+from fabbench.model.option_types import Choice, Flag, Whole
+from fabbench.model.options import option, unique
+from fabbench.model.plan import Command, Proof, Shape, Step
+
+PAIRS = (
+    *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
+    *("osu_get_latency", "osu_get_bw", "osu_acc_latency", "osu_get_acc_latency", "osu_fop_latency"),
+    "osu_cas_latency",
+)
+"""Programs that take two ranks, the default first."""
+HALVES = ("osu_mbw_mr", "osu_multi_lat")
+"""Programs whose ranks are pairs: those of the first half with those of the second."""
+COLLECTIVES = tuple(
+    f"osu_{name}"
+    for name in (
+        *("allreduce", "allgather", "allgatherv", "alltoall", "alltoallv", "barrier", "bcast", "gather"),
+        *("gatherv", "reduce", "reduce_scatter", "scatter", "scatterv", "iallreduce", "iallgather"),
+        *("ialltoall", "ibarrier", "ibcast", "igather", "ireduce", "iscatter"),
+    )
+)
+TESTS = (*PAIRS, *HALVES, *COLLECTIVES)
+INSTALL = (
+    "configure CC=mpicc and make in https://mvapich.cse.ohio-state.edu/benchmarks, and pass the directory of "
+    "the installation or of the programs with --bin-dir"
+)
+_LIBEXEC = "libexec/osu-micro-benchmarks/mpi"
+SUBFOLDERS = (
+    *("", "bin", f"{_LIBEXEC}/pt2pt", f"{_LIBEXEC}/one-sided", f"{_LIBEXEC}/collective"),
+    *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
+    *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
+)
+"""Where the programs are below the folder that they were installed into, or built in, by version."""
+# They print each power of two from the first size to the last, whichever their release.
+_PLAIN = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
+_SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
+# What Open MPI prints of the transport that it uses.
+_TELLS_BTL = {"OMPI_MCA_btl_base_verbose": "30"}
+_TELLS_OFI = {"OMPI_MCA_opal_common_ofi_verbose": "1"}
+_UCX = {
+    "OMPI_MCA_pml": "ucx",
+    "OMPI_MCA_pml_ucx_tls": "any",
+    "OMPI_MCA_pml_ucx_devices": "any",
+    "UCX_TLS": "rc,self",
+    "UCX_LOG_LEVEL": "info",
+}
+_TRANSPORTS: Mapping[str, Mapping[str, str]] = {
+    "tcp": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", **_TELLS_BTL},
+    # Open MPI 5 calls it sm, and still knows it by this name.
+    "shm": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self", **_TELLS_BTL},
+    "ib": _UCX,
+    "roce": _UCX,
+}
+# Inherited, they would let a configuration measure something else than its name says.
+_FALSIFYING = (
+    *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
+    *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
+    *("UCX_TLS", "UCX_NET_DEVICES"),
+)
+_OWN = ("-m", "-i", "-x", "-c", "-d")
+_OWN_LONG = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OsuWork:
+    """Some programs over some sizes. See `fabbench.plan.build.Work`."""
+
+    tests: tuple[str, ...] = option(
+        Choice(TESTS, "NAME"),
+        "The program, such as osu_allreduce. Can be given several times.",
+        "--test",
+        many=unique,
+        default=PAIRS[:1],
+    )
+    min_bytes: int = min_bytes("1")
+    max_bytes: int = max_bytes("4M")
+    iterations: int | None = option(
+        Whole(1), "Timed operations per size. Default: fewer for large sizes.", "-n", "--iterations"
+    )
+    warmup: int | None = option(
+        Whole(0), "Warm-up operations before the timed ones. Default: OSU's own.", "-w", "--warmup"
+    )
+    ranks_per_host: int = option(
+        Whole(1),
+        "Ranks per host, of collectives, osu_mbw_mr and osu_multi_lat. The others use two in all.",
+        default="1",
+    )
+    check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).")
+    gpu_memory: bool = option(
+        Flag(), "Exchange GPU memory; the programs must be built with CUDA.", default=False
+    )
+    timeout_s: float = timeout("900")
+    silence_s: float = silence()
+    extra: tuple[str, ...] = extra()
+
+    together = False
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for programs that there are not, and for sizes and options that do not fit."""
+        for name in self.tests:
+            if name not in TESTS:
+                raise RequestError(f"Unknown OSU program {name}.", hint=f"One of {', '.join(TESTS)}.")
+        if not 0 <= self.min_bytes <= self.max_bytes:
+            raise RequestError(f"No size in the range from {self.min_bytes} to {self.max_bytes} bytes.")
+        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+
+    @property
+    def needs(self) -> Needs:
+        """The programs, and an mpirun."""
+        return Needs(
+            programs=self.tests, install=INSTALL, mpi=True, gpus=self.gpu_memory, subfolders=SUBFOLDERS
+        )
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, where the programs are known to print them as they were asked for."""
+        del hosts
+        if not _PLAIN.issuperset(self.tests):
+            return ()
+        sizes, size = [], self.min_bytes
+        while size <= self.max_bytes:
+            sizes.append(size)
+            size = 2 * size or 1
+        return tuple(sizes)
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        if fabric == "p2p":
+            return "MPI does not say whether ranks reach each other's GPUs; nccl measures p2p."
+        return "" if fabric in {"tcp", "shm"} else nccl_env.why_unsupported(fabric, host)
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return one step for each program."""
+        _check(fabric, hosts)
+        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what MPI's debug lines must show: the transport, or libfabric's provider."""
+        del hosts
+        return Proof(fabric=fabric)
+
+    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+        ranks = self._ranks(name, hosts)
+        env = environment(fabric)
+        command = Command(
+            argv=self._words(name, hosts[0]),
+            env=env,
+            unset=tuple(variable for variable in _FALSIFYING if variable not in env),
+            ranks=ranks,
+        )
+        return Step(
+            id=identity,
+            label=name,
+            shape=Shape.MPI,
+            commands=(command,),
+            timeout_s=self.timeout_s,
+            silence_s=self.silence_s,
+            facts={"benchmark": "osu", "test": name, "ranks": ranks},
+        )
+
+    def _ranks(self, name: str, hosts: Sequence[Host]) -> int:
+        """Return the number of ranks of a program."""
+        if name in PAIRS:
+            if len(hosts) > 2:
+                raise RequestError(
+                    f"{name} takes two ranks, but there are {len(hosts)} hosts.",
+                    hint="Choose two: --nodes 2.",
+                )
+            return 2
+        ranks = self.ranks_per_host * len(hosts)
+        if ranks < 2 or (name in HALVES and ranks % 2):
+            raise RequestError(
+                f"{name} takes {'an even number of' if name in HALVES else 'two or more'} ranks, and "
+                f"{len(hosts)} × {self.ranks_per_host} is {ranks}.",
+                hint="Pass a larger --ranks-per-host.",
+            )
+        return ranks
+
+    def _words(self, name: str, host: Host) -> tuple[str, ...]:
+        return (
+            nccl_env.program(name, host),
+            *(() if name in _SIZELESS else ("-m", f"{self.min_bytes}:{self.max_bytes}")),
+            *(() if self.iterations is None else ("-i", str(self.iterations))),
+            *(() if self.warmup is None else ("-x", str(self.warmup))),
+            *(("-c",) if self.check else ()),
+            *(("-d", "cuda") if self.gpu_memory else ()),
+            *self.extra,
+            *(("D", "D") if self.gpu_memory and name not in COLLECTIVES else ()),
+        )
+
+
+def environment(fabric: str) -> Mapping[str, str]:
+    """Return what makes Open MPI use a fabric and nothing else, and say so."""
+    if fabric in _TRANSPORTS:
+        return _TRANSPORTS[fabric]
+    name = provider(fabric)
+    return {
+        "OMPI_MCA_pml": "cm",
+        "OMPI_MCA_mtl": "ofi",
+        "OMPI_MCA_mtl_ofi_provider_include": name,
+        "FI_PROVIDER": name,
+        # Its own path inside one host would be taken for the network.
+        **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if fabric == "efa" else {}),
+        **_TELLS_OFI,
+    }
+
+
+def _check(fabric: str, hosts: Sequence[Host]) -> None:
+    """Raise RequestError for hosts, or an MPI, that cannot measure a fabric in this way."""
+    if fabric in INTRA_HOST and len(hosts) > 1 and not all(host.virtual for host in hosts):
+        raise RequestError(
+            f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host."
+        )
+    if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
+        raise RequestError(
+            f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's programs "
+            "through Open MPI's parameters.",
+            hint="Pass Open MPI's mpirun with --mpirun, and programs built with it with --bin-dir.",
+        )

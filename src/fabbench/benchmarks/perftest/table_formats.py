@@ -1,0 +1,345 @@
+"""Headers and rows of perftest's tables: from text to exact numbers. Pure.
+
+The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
+REPORT_FMT since 2013): a number with fewer is cut, and two numbers that lost the tabs between them can be
+told apart. Blanks mean nothing: editors move columns.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.model.log import Labels, Point
+from fabbench.model.patterns import lazy
+
+UNITS: Mapping[str, Decimal] = {
+    "MB/sec": Decimal(1 << 20),
+    "MiB/sec": Decimal(1 << 20),
+    "Gb/sec": Decimal(125_000_000),
+}
+"""Bytes per second in one of each unit: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
+
+_MESSAGES, _MICROSECOND, _ONE = Decimal(1_000_000), Decimal("1e-6"), Decimal(1)
+
+_NAMES: Mapping[str, tuple[str, str, str]] = {
+    "BW peak": ("bandwidth", "peak", ""),
+    "BW average": ("bandwidth", "", ""),
+    "BW Port1": ("bandwidth", "", "port 1"),
+    "BW Port2": ("bandwidth", "", "port 2"),
+    "MsgRate": ("message_rate", "", ""),
+    "MsgRate Port1": ("message_rate", "", "port 1"),
+    "MsgRate Port2": ("message_rate", "", "port 2"),
+    "CPU_Util": ("cpu_util", "", ""),
+    "t_min": ("latency", "min", ""),
+    "t_max": ("latency", "max", ""),
+    "t_typical": ("latency", "median", ""),
+    "t_avg": ("latency", "", ""),
+    "t_stdev": ("latency", "stdev", ""),
+    "99% percentile": ("latency", "p99", ""),
+    "99.9% percentile": ("latency", "p99.9", ""),
+    "tps average": ("tps", "", ""),
+}
+"""Header name → metric, stat, part."""
+
+_COLUMN = lazy(
+    r"\s*(BW (?:peak|average|Port[12])|MsgRate(?: Port[12])?|CPU_Util|t_(?:min|max|typical|avg|stdev)"
+    r"|99(?:\.9)?% percentile|tps average)\s*(?:\[(MB/sec|MiB/sec|Gb/sec|Mpps|usec|cycles|%%?)\])?",
+    re.ASCII,
+)
+_KEYS = lazy(r"\s*#bytes\s+(#sl\s+)?#iterations(?=\s|$)", re.ASCII)
+_MARKS = lazy(r"^#(?=\s)|\*\*|`")
+_NOT_A_NUMBER = r"-?nan|-?inf"
+_LEFT_OF_A_NUMBER = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
+
+
+_MOST_ROWS = 8
+"""Rows of one line that are told apart."""
+
+
+class Damage(IntEnum):
+    """Whether a line is what is left of a row."""
+
+    NONE = 0
+    POSSIBLE = 1
+    """One to three whole numbers: a row that stops early, or another program's numbers."""
+    CERTAIN = 2
+
+
+class PerftestColumn(NamedTuple):
+    """One column of numbers."""
+
+    metric: str
+    """A metric of the contract; `tps` (round trips per second) and `cpu_util` (%) are none."""
+    stat: str
+    """The label; empty: the main figure."""
+    part: str
+    """`port 1`, `port 2`; empty: all."""
+    factor: Decimal | None
+    """Base units in one of the printed; None: the unit is not one that fabbench knows (CPU cycles)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerftestLayout:
+    """What a header says of the rows below it."""
+
+    columns: tuple[PerftestColumn, ...]
+    """Empty: the header is cut, and no row below it can be read."""
+    unit: str = ""
+    """The unit of bandwidth, as printed."""
+    has_sl: bool = False
+    """Whether the second column is a service level (raw Ethernet with QoS)."""
+
+    def has(self, metric: str) -> bool:
+        """Return whether there is a column of this metric."""
+        return any(column.metric == metric for column in self.columns)
+
+
+class PerftestRow(NamedTuple):
+    """One whole row. `cells` are the printed numbers; None: perftest printed no number (`nan`, `inf`)."""
+
+    layout: PerftestLayout
+    size: int
+    iterations: int
+    sl: str
+    cells: tuple[Decimal | None, ...]
+
+    def cell(self, metric: str, stat: str = "") -> Decimal | None:
+        """Return a column's number as printed; None if there is none."""
+        for column, cell in zip(self.layout.columns, self.cells, strict=True):
+            if (column.metric, column.stat, column.part) == (metric, stat, ""):
+                return cell
+        return None
+
+
+def plain(text: str) -> str:
+    """Return a line without what documents put around it: a comment sign, bold, and code marks."""
+    if "\xa0" in text:
+        text = text.replace("\xa0", " ")
+    return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
+
+
+def read_header(text: str) -> PerftestLayout | None:
+    """Read the header line; None for any other line."""
+    keys = _KEYS.match(text)
+    if keys is None:
+        return None
+    columns: list[PerftestColumn] = []
+    unit, at = "", keys.end()
+    while (match := _COLUMN.match(text, at)) is not None:
+        name, printed = match.groups()
+        metric, stat, part = _NAMES[name]
+        factor = _factor(metric, printed)
+        unit = printed if metric == "bandwidth" and printed in UNITS else unit
+        columns.append(PerftestColumn(metric, stat, part, factor))
+        at = match.end()
+    whole = not text[at:].strip() and all(
+        column.factor is not None or column.metric == "latency" for column in columns
+    )
+    return PerftestLayout(
+        columns=_with_main(columns) if whole else (),
+        unit=unit,
+        has_sl=keys[1] is not None,
+    )
+
+
+def _factor(metric: str, unit: str | None) -> Decimal | None:
+    """Return the base units in one of a column's unit; None if the header states no known unit."""
+    if metric == "bandwidth":
+        return UNITS.get(unit or "")
+    expected = {"message_rate": ("Mpps", _MESSAGES), "latency": ("usec", _MICROSECOND)}
+    known, factor = expected.get(metric, (unit, _ONE))
+    return factor if unit == known else None
+
+
+def _with_main(columns: Sequence[PerftestColumn]) -> tuple[PerftestColumn, ...]:
+    """Return the columns with one main figure.
+
+    Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
+    """
+    if any(column.metric == "latency" and not column.stat for column in columns):
+        return tuple(columns)
+    return tuple(column._replace(stat="") if column.stat == "median" else column for column in columns)
+
+
+def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
+    """Read a whole row; None for anything else."""
+    if not layout.columns:
+        return None
+    for pattern in _patterns(layout):
+        match = pattern.fullmatch(text)
+        if match is not None:
+            size, *rest = match.groups()
+            sl = rest.pop(0) if layout.has_sl else ""
+            cells = tuple(_number(token) for token in rest[1:])
+            return PerftestRow(layout, int(size), int(rest[0]), sl, cells)
+    return None
+
+
+def rows_of_line(text: str, layout: PerftestLayout) -> list[str]:
+    """Return the texts of several whole rows that stand in one line; none for any other line.
+
+    Two processes on one terminal may print so.
+    """
+    tokens, length = text.split(), len(layout.columns) + (3 if layout.has_sl else 2)
+    if len(tokens) <= length or len(tokens) % length or len(tokens) > _MOST_ROWS * length:
+        return []
+    rows = [" ".join(tokens[at : at + length]) for at in range(0, len(tokens), length)]
+    return rows if all(read_row(row, layout) is not None for row in rows) else []
+
+
+def damage(text: str, layout: PerftestLayout) -> Damage:
+    """Return whether a line that is no whole row may be what is left of one.
+
+    Only numbers may be in it, unless most of its cells are whole. Below a header that is cut itself, every
+    line that looks like a row is damaged.
+    """
+    tokens = text.split()
+    if layout.columns and is_damaged_row(tokens, _cells(layout)):
+        return Damage.CERTAIN
+    if not tokens or not all(map(_LEFT_OF_A_NUMBER.fullmatch, tokens)):
+        return Damage.NONE
+    keys = 3 if layout.has_sl else 2
+    columns = len(layout.columns) or 99
+    if len(tokens) > keys + columns:
+        return Damage.CERTAIN if read_row(" ".join(tokens[: keys + columns]), layout) else Damage.NONE
+    whole = next((at for at, token in enumerate(tokens) if not token.isdigit()), len(tokens))
+    if whole == len(tokens) <= keys + 1:
+        return Damage.POSSIBLE
+    if whole >= keys and all(not token.isdigit() for token in tokens[keys:-1]):
+        return Damage.CERTAIN
+    # All columns of numbers are there, and what stands before them is not what should.
+    rest = tokens[-columns:]
+    is_end = any(pattern.fullmatch(" ".join(rest)) for pattern in _ends(layout))
+    return Damage.CERTAIN if is_end and (columns > 1 or len(tokens) > 1) else Damage.NONE
+
+
+def _number(token: str) -> Decimal | None:
+    return Decimal(token) if token[-1].isdigit() else None
+
+
+@lru_cache(maxsize=256)
+def _patterns(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of whole rows: with two decimals, and with six (Gb/sec below 0.1)."""
+    service_level = r"([0-9]{1,3})\s+" if layout.has_sl else ""
+    keys = rf"\s*([0-9]{{1,18}})\s+{service_level}([0-9]{{1,18}})\s+"
+    return tuple(re.compile(keys + end.pattern + r"\s*", re.ASCII) for end in _ends(layout))
+
+
+@lru_cache(maxsize=256)
+def _cells(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of a row's cells."""
+    rate = r"(?:[0-9]{1,18}\.(?:[0-9]{2}|[0-9]{6}))|" + _NOT_A_NUMBER
+    keys = [re.compile(r"[0-9]{1,18}", re.ASCII)] * (3 if layout.has_sl else 2)
+    return (*keys, *[re.compile(rate, re.ASCII)] * len(layout.columns))
+
+
+@lru_cache(maxsize=256)
+def _ends(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
+    """Return the patterns of rows without size and iterations."""
+    found = []
+    for rates in (2, 6) if layout.unit == "Gb/sec" else (2,):
+        decimals = (rates if column.metric == "bandwidth" else _decimals(column) for column in layout.columns)
+        found.append(re.compile(r"\s*".join(map(_cell, decimals)), re.ASCII))
+    return tuple(found)
+
+
+def _decimals(column: PerftestColumn) -> int:
+    return 6 if column.metric == "message_rate" else 2
+
+
+def _cell(decimals: int) -> str:
+    # No leading zero and a fixed end: so there is one way only to split numbers that are glued.
+    return rf"((?:0|[1-9][0-9]{{0,17}})\.[0-9]{{{decimals}}}|{_NOT_A_NUMBER})"
+
+
+class Number(NamedTuple):
+    """One number in its base unit; None: not measured, or the print left nothing of it."""
+
+    metric: str
+    stat: str
+    part: str
+    value: float | None
+
+
+class RowContext(NamedTuple):
+    """What the text around a table says of all its rows. Empty: it does not say."""
+
+    way: str = ""
+    direction: str = ""
+    side: str = ""
+    rank: str = ""
+    device: str = ""
+    """Of a step that fabbench started."""
+
+
+def way_of_program(case: str | None) -> str:
+    """Return `one-way` or `round-trip`, whichever a program prints as latency; empty: not known.
+
+    It is half of the round trip, or all of it (`rtt_factor` in the source).
+    """
+    verb = (case or "").split("_")[1:2]
+    return {"read": "round-trip", "atomic": "round-trip"}.get(verb[0], "one-way") if verb else ""
+
+
+def numbers(row: PerftestRow) -> list[Number]:
+    """Return the numbers of a row in base units, but for those that have no metric.
+
+    Zero is what perftest prints for what it did not measure (`BW peak`), or what is below its last decimal.
+    """
+    found = []
+    for column, cell in zip(row.layout.columns, row.cells, strict=True):
+        if column.metric != "cpu_util":
+            value = float(cell * column.factor) if cell and column.factor is not None else None
+            found.append(Number(column.metric, column.stat, column.part, value))
+    return found
+
+
+def points(
+    size: int, found: Iterable[Number], context: RowContext, *, service_level: str = ""
+) -> list[Point]:
+    """Return the points of a row: one for all numbers that share their labels, in the order of the print."""
+    groups: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
+    for metric, stat, part, value in found:
+        # `tps` counts round trips, whatever the latency beside it is of.
+        named = "message_rate" if metric == "tps" else metric
+        family = "tps" if metric == "tps" else "latency" if metric == "latency" else "bandwidth"
+        group = groups.setdefault((family, stat, part), [])
+        if value is not None:
+            group.append((named, value))
+    out = []
+    for (family, stat, part), group in groups.items():
+        if not group and (stat or part or family == "tps"):
+            continue
+        name = part or (f"sl {service_level}" if service_level else "")
+        labels = _labels(context, family, stat, name)
+        out.append(Point(size, labels, tuple(m for m, _ in group), tuple(value for _, value in group)))
+    return out
+
+
+@lru_cache(maxsize=4096)
+def _labels(context: RowContext, family: str, stat: str, name: str) -> Labels:
+    """Return the labels of one sort of number: one mapping, shared by all its points."""
+    labels = {
+        "way": {"latency": context.way, "tps": "round-trip"}.get(family, ""),
+        "direction": context.direction if family == "bandwidth" else "",
+        "side": context.side,
+        "rank": context.rank,
+        "device": context.device,
+        "name": name,
+        "stat": stat,
+    }
+    return {label: value for label, value in labels.items() if value}
+
+
+def exact(token: str, factor: Decimal) -> float | None:
+    """Return a printed number in base units; None for zero and for what is no number."""
+    try:
+        number = Decimal(token)
+    except ArithmeticError:
+        return None
+    return float(number * factor) if number.is_finite() and number else None

@@ -1,0 +1,234 @@
+"""Reads the rows of one table, into the results of one process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fabbench.benchmarks.consistency import out_of_order, second_sweep
+from fabbench.benchmarks.perftest import findings
+from fabbench.benchmarks.perftest.table_formats import (
+    Damage,
+    PerftestLayout,
+    PerftestRow,
+    RowContext,
+    damage,
+    numbers,
+    points,
+    read_row,
+    rows_of_line,
+)
+from fabbench.benchmarks.perftest.text import FACTS
+from fabbench.model.log import Damaged, Finding, Line, Point
+
+_MOST = 50
+"""Sentences and findings that are kept."""
+
+
+@dataclass(slots=True)
+class ProcessResults:
+    """What was read of one process's output; the numbers are those of lines."""
+
+    points: list[tuple[int, Point]] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    facts: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Each fact and value once, in order of appearance."""
+    findings: list[Finding] = field(default_factory=list)
+    failures: list[tuple[int, str]] = field(default_factory=list)
+    wrong: int = 0
+
+    def add_failure(self, sentence: str, line: Line) -> None:
+        """Note an error, once."""
+        if len(self.failures) < _MOST and sentence not in {known for _, known in self.failures}:
+            self.failures.append((line.number, sentence))
+
+    def add_finding(self, finding: Finding) -> None:
+        """Note a finding, once."""
+        if len(self.findings) < _MOST and finding not in self.findings:
+            self.findings.append(finding)
+
+    def add_fact(self, name: str, value: str) -> None:
+        """Note a fact."""
+        self.facts[name, value] = None
+
+    def add_setup(self, setup: Mapping[str, str]) -> None:
+        """Note the set-up, by its names in the text, as facts."""
+        for name, value in setup.items():
+            if name in FACTS:
+                self.add_fact(FACTS[name], value.partition("[")[0])
+
+
+class PerftestTable:
+    """Reads the rows below one header, or below those of two processes that print in turn."""
+
+    def __init__(
+        self,
+        layout: PerftestLayout,
+        context: RowContext,
+        results: ProcessResults,
+        *,
+        indent: str,
+        ruled: bool,
+    ) -> None:
+        self.rows = 0
+        self.copies = 1
+        self.titled = False
+        """Whether a title stands above it."""
+        self._layouts = [layout]
+        self._context = context
+        self._results = results
+        self._indent = _indent(indent)
+        self._ruled = ruled
+        self._timed = True
+        self._closed = False
+        self._pieces: list[Line] = []
+        self._sizes: set[int] = set()
+        self._order: list[tuple[int, Line, list[Point]]] = []
+        """The size of each row, and what was read of it."""
+        self._seen: set[PerftestRow] = set()
+        stats = {column.stat for column in layout.columns if column.metric == "latency"}
+        if "min" in stats and "median" not in stats:
+            results.add_finding(findings.OLD_LAYOUT)
+        if any(column.factor is None for column in layout.columns):
+            self.leave_times_out()
+
+    def leave_times_out(self) -> None:
+        """Leave times out, as their unit is not known."""
+        if any(layout.has("latency") for layout in self._layouts):
+            self._timed = False
+            self._results.add_finding(findings.CYCLES)
+
+    def add_header(self, layout: PerftestLayout, *, ruled: bool) -> None:
+        """Note the header of another process that prints into the same text."""
+        self._ruled = self._ruled or ruled
+        self._context = self._context._replace(side="")
+        if layout not in self._layouts:
+            self._layouts.append(layout)
+
+    @property
+    def finished(self) -> bool | None:
+        """Return whether the closing rule was seen; None: not found, as in an excerpt or an endless run."""
+        if self._closed:
+            return True
+        endless = self.rows > 1 and len(self._sizes) == 1 and self.copies == 1
+        return None if endless or not self._ruled or not self.rows else False
+
+    # ------------------------------------------------------------ rows
+
+    def row(self, line: Line) -> list[Point] | None:
+        """Return the points of a whole row; no points of a damaged one; None for any other line."""
+        row = self._whole(line.text)
+        if row is None:
+            several = next(filter(None, (rows_of_line(line.text, layout) for layout in self._layouts)), ())
+            if several:
+                found = [self.row(line._replace(text=f"{' ' * self._indent}{text}")) for text in several]
+                return [point for points in found for point in points or ()]
+            return self._damaged(line)
+        fits = findings.row_is_consistent(row)
+        if self._closed and self.copies == 1:
+            # Its heading is lost: it is of another table.
+            self._results.damaged.append(Damaged(line.number, line.text))
+            return []
+        if self._pieces and not _indent(line.text) and self._indent:
+            # The second half of a row that was torn inside its size would pass for a row.
+            self._results.damaged.append(Damaged(line.number, line.text))
+            self.interrupt()
+            return []
+        self._pieces.clear()
+        self._closed = False
+        self._indent = _indent(line.text)
+        self.rows += 1
+        if fits is False or not findings.is_ordered(row) or not self._is_timed_well(row):
+            return self._refuse(row, line)
+        return self._add_row(row, line)
+
+    def _whole(self, text: str) -> PerftestRow | None:
+        rows = [row for layout in self._layouts if (row := read_row(text, layout)) is not None]
+        if len(rows) > 1:
+            # Two processes, two units: only arithmetic tells whose row it is.
+            rows = [row for row in rows if findings.row_is_consistent(row)]
+        return rows[0] if len(rows) == 1 else None
+
+    def _damaged(self, line: Line) -> list[Point] | None:
+        """Note what is left of a row; None for a line that is none."""
+        if self._closed and self.copies == 1:
+            return None
+        context = max(damage(line.text, layout) for layout in self._layouts)
+        if context is Damage.NONE or (context is Damage.POSSIBLE and _indent(line.text) != self._indent):
+            return None
+        if context is Damage.POSSIBLE:
+            self._pieces.append(line)
+        if context is Damage.CERTAIN or self._indent:
+            self._results.damaged.append(Damaged(line.number, line.text))
+        return []
+
+    def _refuse(self, row: PerftestRow, line: Line) -> list[Point]:
+        """Report a row whose figures contradict each other."""
+        self._results.damaged.append(Damaged(line.number, line.text))
+        unit = findings.mismatch(row, line.text.strip())
+        if unit is not None:
+            self._results.add_finding(unit)
+        return []
+
+    def _is_timed_well(self, row: PerftestRow) -> bool:
+        """Return whether the latency of a duration run is what its round trips per second come to."""
+        average, rate = row.cell("latency"), row.cell("tps")
+        if not average or not rate:
+            return True
+        way = findings.consistent_way(average, rate)
+        return way != "" and self._context.way in {"", way}
+
+    def _add_row(self, row: PerftestRow, line: Line) -> list[Point]:
+        context = self._context
+        average, rate = row.cell("latency"), row.cell("tps")
+        if average is not None and rate is not None:
+            context = context._replace(way=context.way or findings.consistent_way(average, rate))
+        if row.layout.has("latency") and not context.way:
+            self._results.add_fact("way", "ambiguous")
+            self._results.add_finding(findings.AMBIGUOUS_WAY)
+        if self.copies > 1 and row in self._seen:
+            self._results.add_finding(findings.BOTH_SIDES)
+        if self.copies > 1:
+            self._seen.add(row)
+        self._sizes.add(row.size)
+        self._results.add_fact("iterations", str(row.iterations))
+        busy = row.cell("cpu_util")
+        if busy is not None:
+            self._results.add_fact("cpu_util", str(busy))
+        measured = numbers(row)
+        if not self._timed:
+            measured = [number._replace(value=None) for number in measured]
+        new = points(row.size, measured, context, service_level=row.sl)
+        self._results.points += [(line.number, point) for point in new]
+        self._order.append((row.size, line, new))
+        return new
+
+    # ------------------------------------------------------------ what ends it
+
+    def add_rule(self) -> None:
+        """Note a rule: below rows, it is the table's end."""
+        if self.rows:
+            self._closed = True
+
+    def interrupt(self) -> None:
+        """Something else than a row comes: what may have been a row that stops short was one."""
+        for piece in self._pieces:
+            row = Damaged(piece.number, piece.text)
+            if row not in self._results.damaged:
+                self._results.damaged.append(row)
+        self._pieces.clear()
+
+    def end(self) -> None:
+        """End the table: a row whose size is not of its sweep is damaged."""
+        self.interrupt()
+        sizes = [size for size, _, _ in self._order] if self.copies == 1 else []
+        # Below a title are the rows of one process; an excerpt may be of several.
+        wrong = {*out_of_order(sizes), *(second_sweep(sizes) if self.titled else ())}
+        results, lost = self._results, set[int]()
+        for at in sorted(wrong):
+            _, line, points = self._order[at]
+            results.damaged.append(Damaged(line.number, line.text))
+            lost |= {id(point) for point in points}
+        results.points = [entry for entry in results.points if id(entry[1]) not in lost]
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())

@@ -1,0 +1,160 @@
+"""How fi_pingpong is started: one pair of processes for each size, so that nothing of one is in the next."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.benchmarks.libfabric import plan as libfabric
+from fabbench.benchmarks.libfabric.plan import PORT
+from fabbench.benchmarks.pingpong.reader import SETUP_SHARE, setup_s
+from fabbench.benchmarks.shared_options import factor, max_bytes, min_bytes, sizes, timeout
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import Rail, paired_devices, provider
+from fabbench.model.hosts import Host
+from fabbench.model.option_types import DEVICE, Choice, Flag, Whole
+from fabbench.model.options import option
+from fabbench.model.plan import Proof, Step
+from fabbench.model.units import Sweep
+
+PROGRAM = "fi_pingpong"
+INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
+
+_LONG_ENOUGH_S = 0.15
+"""Time to measure one size for: the first messages of a connection (about 1 ms) are below 1 % of it."""
+_MARGIN = 1.3
+"""By how much longer than necessary a size is measured, as its speed is a guess."""
+_FEWEST, _MOST = 10, 5_000_000
+
+# Guesses (one way seconds for the smallest message, bytes per second), for the number of iterations alone.
+_SPEED: Mapping[str, tuple[float, float]] = {
+    "shm": (0.7e-6, 8e9),
+    "efa": (12e-6, 10e9),
+    "verbs": (3e-6, 10e9),
+    "tcp": (10e-6, 3e9),
+    "sockets": (1e-3, 0.2e9),
+}
+_USUAL_SPEED = (10e-6, 2e9)
+# Providers of connected endpoints, which connect before the clock starts.
+_CONNECTED = frozenset({"tcp", "verbs", "sockets", "net"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingpongWork:
+    """A ping-pong over some sizes. See `fabbench.plan.build.Work`."""
+
+    min_bytes: int = min_bytes("64")
+    max_bytes: int = max_bytes("4M")
+    factor: int = factor("16")
+    sizes: tuple[int, ...] = sizes("Measure this size instead.")
+    endpoint: str = option(
+        Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: msg for tcp and verbs, else rdm.", unset=""
+    )
+    iterations: int | None = option(
+        Whole(1, 10**9),
+        "Messages per size. Default: as many as make connection set-up less than 1 % of the time.",
+    )
+    domain: str | None = option(
+        DEVICE, "Bind to this libfabric domain (interface), and verify that it was used."
+    )
+    all_domains: bool = option(
+        Flag(), "Measure over the domain of each RDMA device, one after another; a table for each."
+    )
+    check: bool = option(Flag(), "Verify payloads.")
+    timeout_s: float = timeout("60", "Abort a size that takes longer.")
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for one domain and all of them."""
+        if self.domain and self.all_domains:
+            raise RequestError("One domain and all domains are mutually exclusive.", hint="Leave one out.")
+        _ = self.measured
+
+    @property
+    def measured(self) -> tuple[int, ...]:
+        """The sizes, in bytes; raises RequestError for what is no range."""
+        if self.sizes:
+            return self.sizes
+        return tuple(Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor).sizes())
+
+    needs = libfabric.needs(PROGRAM, INSTALL)
+    together = False
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        endpoint = self._endpoint(fabric)
+        if why := libfabric.why_unsupported(fabric, endpoint, host):
+            return why
+        several = self.all_domains and libfabric.names_domains(fabric)
+        if several and not libfabric.domains(fabric, endpoint, host):
+            return f"libfabric lists no domain of its provider {provider(fabric)} there."
+        return ""
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, which are the same on any hosts."""
+        del hosts
+        return self.measured
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return one step for each domain and size: the server on the first host, the client on the last."""
+        return tuple(
+            self._step(execution, fabric, hosts, size, rail)
+            for rail in self._rails(fabric, hosts)
+            for size in self.measured
+        )
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what the log must show: the provider, and the domain where one was chosen.
+
+        Where each step has its own, the log's markers say which.
+        """
+        chosen = {domain for rail in self._rails(fabric, hosts) for domain in (rail.server, rail.client)}
+        return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
+
+    def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
+        """Return the domains of server and client, for each execution over all sizes."""
+        first, last = hosts[0], hosts[-1]
+        if self.all_domains and libfabric.names_domains(fabric):
+            endpoint = self._endpoint(fabric)
+            names = [libfabric.domains(fabric, endpoint, host) for host in (first, last)]
+            return paired_devices(names[0], names[1], (first.name, last.name))
+        if self.domain:
+            return (Rail(self.domain, self.domain),)
+        return (libfabric.interface_rail(fabric, hosts),)
+
+    def _endpoint(self, fabric: str) -> str:
+        return self.endpoint or ("msg" if provider(fabric) in _CONNECTED else "rdm")
+
+    def _step(
+        self,
+        execution: str,
+        fabric: str,
+        hosts: Sequence[Host],
+        size: int,
+        rail: Rail,
+    ) -> Step:
+        name, endpoint = provider(fabric), self._endpoint(fabric)
+        iterations = self.iterations or enough_iterations(name, endpoint, size)
+        words = (PROGRAM, "-v", "-p", name, "-e", endpoint, "-S", str(size), "-I", str(iterations))
+        common = (*words, "-c") if self.check else words
+        server, client = libfabric.Side(name, rail.server), libfabric.Side(name, rail.client)
+        facts: dict[str, str | int] = {
+            "benchmark": "pingpong",
+            "size": size,
+            "iterations": iterations,
+            "endpoint": endpoint,
+        }
+        if self.all_domains and libfabric.names_domains(fabric):
+            facts |= libfabric.domain_facts(rail)
+        commands = (
+            server.command((*common, "-B", PORT), role="server", host=0),
+            client.command((*common, "-P", PORT), role="client", host=len(hosts) - 1),
+        )
+        return libfabric.pair_step(execution, commands, facts, timeout_s=self.timeout_s)
+
+
+def enough_iterations(name: str, endpoint: str, size: int) -> int:
+    """Return the number of iterations that make connection set-up less than 1 % of what is measured.
+
+    It is rounded to two digits, since the program prints no more of it.
+    """
+    needed_s = max(_LONG_ENOUGH_S, setup_s(endpoint, name) / SETUP_SHARE * _MARGIN)
+    start_s, rate = _SPEED.get(name, _USUAL_SPEED)
+    return libfabric.rounded_iterations(needed_s / 2 / (start_s + size / rate), _FEWEST, _MOST)

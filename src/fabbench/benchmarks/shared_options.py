@@ -1,0 +1,68 @@
+"""Options that several benchmarks have, each with defaults of its own."""
+
+from typing import Any
+
+from fabbench.model.option_types import DEVICE, Seconds, Size, Text, Whole
+from fabbench.model.options import option, unique
+
+
+def min_bytes(default: str) -> Any:
+    """Declare the smallest size of a sweep."""
+    help_ = f"Smallest size (1024-based: {default}, 4K)."
+    return option(Size(), help_, "-b", "--min-bytes", default=default)
+
+
+def max_bytes(default: str) -> Any:
+    """Declare the largest size of a sweep."""
+    return option(Size(), "Largest size.", "-e", "--max-bytes", default=default)
+
+
+def factor(default: str) -> Any:
+    """Declare the factor of a sweep."""
+    return option(Whole(1), "Multiply the size by this at each step.", "-f", "--factor", default=default)
+
+
+def sizes(help_: str, *default: str) -> Any:
+    """Declare sizes that are named one by one."""
+    help_ += " Can be given several times."
+    return option(Size(), help_, "--size", many=unique, default=default or None)
+
+
+def devices(help_: str) -> Any:
+    """Declare devices that are named one by one."""
+    return option(DEVICE, f"{help_} Can be given several times.", "--device", many=tuple)
+
+
+def iterations(default: str, flag: str = "--iterations", each: str = " per size") -> Any:
+    """Declare how many operations are timed."""
+    return option(Whole(1), f"Timed operations{each}.", "-n", flag, default=default)
+
+
+def warmup(default: str) -> Any:
+    """Declare how many operations come before those that are timed."""
+    return option(Whole(0), "Warm-up operations before the timed ones.", "-w", "--warmup", default=default)
+
+
+def nics() -> Any:
+    """Declare how many NICs each rank must have used."""
+    return option(
+        Whole(0),
+        "NICs that each rank must have used; 0: any. Default: all of the fabric that the hosts have.",
+    )
+
+
+def timeout(default: str, help_: str = "Abort a program that takes longer.") -> Any:
+    """Declare the time limit of what the help says."""
+    return option(Seconds(), help_, "--timeout", default=default)
+
+
+def silence(default: str = "300") -> Any:
+    """Declare after how long without output a program is taken to hang."""
+    return option(
+        Seconds(), "Abort a program that prints nothing for SECONDS: it hangs.", "--silence", default=default
+    )
+
+
+def extra() -> Any:
+    """Declare the options of the benchmark's own program, which go after ``--``."""
+    return option(Text("an option", "OPTIONS", ""), "Options of the program itself.", "--", many=tuple)

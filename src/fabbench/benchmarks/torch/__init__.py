@@ -1,0 +1,55 @@
+"""all_reduce in torch.distributed: fabbench's own program, and the reports of others."""
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks import Benchmark, Signature
+from fabbench.model.compat import override
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks.torch.plan import TorchWork
+    from fabbench.benchmarks.torch.reader import TorchReader
+
+
+class Torch(Benchmark):
+    """The benchmark ``torch``."""
+
+    name = "torch"
+    signatures = (Signature("The average bandwidth of", r"The average bandwidth of \w+ (?:with a|over) \d"),)
+    first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
+    one_scale = True
+    versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
+    resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})
+    """Two or three decimals of GB/s."""
+    python_packages = ("torch==2.9.1",)
+
+    summary = "all_reduce of torch.distributed between GPUs."
+    help = """\
+    Run fabbench's own all_reduce program with mpirun: one rank per GPU.
+
+    The program is copied to the hosts; they need torch. Its defaults are those of Modal's multi-node
+    benchmark: 500000 x 2000 float32 (4 GB), 50 trials. Fabrics are NCCL's, and are proven as for nccl.
+
+    Example: fabbench run torch --ab --host node-1 --host node-2
+
+    Example: fabbench run torch --on local --fabric p2p --size 64M --size 1G --python ~/venv/bin/python
+    """
+
+    @override
+    def may_begin(self, text: str) -> bool:
+        return text.lstrip()[:1] == "|" or super().may_begin(text)  # a table in Markdown
+
+    @override
+    def reader(self) -> "TorchReader":
+        from fabbench.benchmarks.torch.reader import TorchReader
+
+        return TorchReader()
+
+    @override
+    def work_type(self) -> "type[TorchWork]":
+        from fabbench.benchmarks.torch.plan import TorchWork
+
+        return TorchWork
+
+
+BENCHMARK = Torch()

@@ -1,0 +1,122 @@
+"""How fabbench's own program for torch's all_reduce is started: one step of mpirun, one rank per GPU."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from fabbench.benchmarks import nccl_env
+from fabbench.benchmarks.shared_options import iterations, nics, silence, sizes, timeout, warmup
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Needs
+from fabbench.model.option_types import Choice, Text, Whole
+from fabbench.model.options import option
+from fabbench.model.plan import Proof, Shape, Step
+
+FILE = "torch_all_reduce.py"
+"""The program, as it lies in each host's folder of the step."""
+WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
+"""Bytes of one element of each type."""
+PYTHON = "python3"
+INSTALL = "pip install torch on every host, and --python names the Python that has it"
+
+
+def _program() -> str:
+    return (files("fabbench.benchmarks.torch") / "program.py").read_text("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchWork:
+    """All_reduce of one matrix, or of some sizes. See `fabbench.plan.request.Work`.
+
+    Its defaults are those of Modal's multi-node benchmark: 4 GB in float32.
+    """
+
+    program: str = field(default_factory=_program)
+    """The text of the program."""
+    rows: int = option(Whole(1), "Rows of the matrix.", default="500000")
+    columns: int = option(Whole(1), "Columns of the matrix.", default="2000")
+    sizes: tuple[int, ...] = sizes("Measure this size instead (1024-based: 64K, 1G).")
+    dtype: str = option(Choice(tuple(WIDTHS)), "Data type.", "-d", "--dtype", default="float32")
+    trials: int = iterations("50", "--trials", "")
+    warmup: int = warmup("5")
+    python: str = option(
+        Text("a path", "PATH"), "The Python that has torch, on every host. Default: python3.", unset=""
+    )
+    port: int = option(
+        Whole(1, 65535), "Port on the first host where the ranks meet (MASTER_PORT).", default="29500"
+    )
+    nics: int | None = nics()
+    timeout_s: float = timeout("900")
+    silence_s: float = silence()
+
+    together = False
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for sizes that are no whole elements."""
+        width = WIDTHS[self.dtype]
+        for size in self.sizes:
+            if size <= 0 or size % width:
+                raise RequestError(
+                    f"{size} bytes are not a multiple of the element size of {self.dtype}.",
+                    hint=f"Use a multiple of {width} bytes.",
+                )
+
+    @property
+    def needs(self) -> Needs:
+        """Python, and an mpirun."""
+        return Needs(programs=() if self.python else (PYTHON,), install=INSTALL, mpi=True, gpus=True)
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, which are the same on any hosts."""
+        del hosts
+        return self.sizes or (self.rows * self.columns * WIDTHS[self.dtype],)
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return why `fabric` cannot be measured on `host`."""
+        return nccl_env.why_unsupported(fabric, host)
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return the one step."""
+        each = nccl_env.gpus_per_host(hosts)
+        master = _address(hosts)
+        given = nccl_env.environment(fabric, hosts)
+        return (
+            Step(
+                id=f"{execution}/all_reduce",
+                label="all_reduce",
+                shape=Shape.MPI,
+                commands=nccl_env.rank_commands(
+                    lambda host: self._words(host, master), fabric, hosts, given, each
+                ),
+                timeout_s=self.timeout_s,
+                silence_s=self.silence_s,
+                files={FILE: self.program},
+                facts={"benchmark": "torch", "ranks": each * len(hosts)},
+            ),
+        )
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what the log must show: the network, and the NICs where their number is known."""
+        wanted = nccl_env.expected_nics(fabric, hosts) if self.nics is None else self.nics
+        return Proof(fabric=fabric, nics=wanted)
+
+    def _words(self, host: Host, master: str) -> tuple[str, ...]:
+        return (
+            self.python or nccl_env.program(PYTHON, host),
+            f"{{folder}}/{FILE}",
+            *self._payload(),
+            *("--dtype", self.dtype, "--trials", str(self.trials), "--warmup", str(self.warmup)),
+            *("--master", master, "--port", str(self.port)),
+        )
+
+    def _payload(self) -> tuple[str, ...]:
+        if self.sizes:
+            return tuple(word for size in self.sizes for word in ("--size", str(size)))
+        return ("--rows", str(self.rows), "--columns", str(self.columns))
+
+
+def _address(hosts: Sequence[Host]) -> str:
+    """Return where all ranks reach the first host."""
+    if len(hosts) == 1 or all(host.virtual for host in hosts):
+        return "127.0.0.1"
+    return hosts[0].address or hosts[0].name

@@ -1,0 +1,431 @@
+"""All_reduce benchmarks of torch.distributed: Modal's and ml-engineering's reports, and their many copies.
+
+There is no closing line. NCCL's debug text around a report is read elsewhere. Two families, both from
+stas00/ml-engineering's `all_reduce_bench.py`:
+
+Sentences, until 2025-01: ``The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16 ranks):``
+and two result lines. GB and GBps are 1e9, Gbps is 1e9 bits per second.
+
+A Markdown table since then: ``| payload | busbw | algbw |``, payloads 1024-based. Until 2025-01-22 they
+are written KB, MB, GB, and GBps is 2^30 bytes per second; after that KiB, MiB, GiB, and GBps is 1e9.
+``--profile_stability`` has no payload column, and a row per trial. Since 2026 there may be columns of
+one call's latency.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import NamedTuple
+
+from fabbench.benchmarks import Reader, Reading
+from fabbench.benchmarks.consistency import ALL_REDUCE, ANYTHING, Printed, is_damaged_row, printed, ratios
+from fabbench.model.compat import override
+from fabbench.model.log import Damaged, Finding, Labels, Line, Point, Record, Severity, Stream
+from fabbench.model.messages import quoted
+from fabbench.model.patterns import lazy
+from fabbench.model.units import RATE_UNITS, format_size
+
+_RATE = r"(?P<{0}>\d+\.\d+) ?(?P<{0}_unit>[KMGT]?[bB]ps)"
+_SENTENCE = lazy(
+    r"(?:.*\s)?The average bandwidth of (?P<case>\w+) with a (?P<payload>\d+(?:\.\d+)?(?:e[+-]?\d+)?)"
+    r"(?P<unit>[KMGT]?i?B) payload \((?P<trials>\d+) trials, (?P<ranks>\d+) ranks\):\s*"
+)
+_SENTENCE_CUT = lazy(r"(?:.*\s)?The average bandwidth of \w+ (?:with a|over) .*")
+_OVER = lazy(
+    r"(?:.*\s)?The (?:average bandwidth(?: and the per-call latency)?"
+    r"|(?P<payload>\d+(?:\.\d+)?)GiB payload bandwidth) of (?P<case>\w+) over (?P<ranks>\d+) ranks"
+    r" \((?:at least )?(?P<warmup>\d+) warmups / (?P<trials>\d+) trials(?:, (?P<method>.*))?\):\s*"
+)
+_RESULT = lazy(
+    rf"(?:.*\s)?(?P<metric>algbw|busbw): {_RATE.format('value')}(?: \(std: (?P<std>\d+\.\d+)\))?"
+    rf" \({_RATE.format('again')}\)\s*"
+)
+_RESULT_CUT = lazy(r"\s*(?:algbw|busbw):.*")
+_ENVIRONMENT = lazy(
+    r"- software: `?torch=(?P<torch>[\w.+-]+)`?, `?(?:cuda=(?P<cuda>[\w.]+))`?, "
+    r"`?nccl=(?P<nccl>\d+(?:\.\d+)+|\(\d+(?:, \d+)+\))`?.*"
+)
+_COLUMNS = {
+    "payload": lazy(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGTPE]?i?B)"),
+    "busbw": lazy(_RATE.format("value")),
+    "algbw": lazy(_RATE.format("value")),
+    "latency median": lazy(r"(?P<us>\d+\.\d)us"),
+    "p99": lazy(r"(?P<us>\d+\.\d)us"),
+    "mean": lazy(r"(?P<us>\d+\.\d)us"),
+    "calls": lazy(r"\d+"),
+}
+_POWERS = " KMGTPE"
+_STATS = {"latency median": "median", "p99": "p99", "mean": "mean"}
+
+
+class Announced(NamedTuple):
+    """The sentence above the figures."""
+
+    case: str | None
+    facts: dict[str, str | int]
+    size: int | None = None
+    """Of all figures; None: a table says it in each row."""
+    table: bool = False
+    """Whether a table follows."""
+    rounded: bool = False
+    """Whether the payload has three decimals, so that the size is not known exactly."""
+
+
+class Rate(NamedTuple):
+    """A rate as printed."""
+
+    digits: str
+    unit: str
+    """In which it is printed: ``GBps``, ``Gbps``."""
+    binary: bool = False
+    """Whether G is 2^30, as in the tables of 2025-01."""
+
+    @property
+    def value(self) -> float:
+        """In bytes per second."""
+        return float(Decimal(self.digits) * self._factor)
+
+    @property
+    def printed(self) -> Printed:
+        """The rates that are printed so, in bytes per second."""
+        return printed(self.digits).times(float(self._factor))
+
+    @property
+    def _factor(self) -> Decimal:
+        power = _POWERS.index(self.unit[:-3] or " ")
+        if self.binary and "B" in self.unit:
+            return Decimal(1024**power)
+        return Decimal(RATE_UNITS[f"{self.unit[:-2]}/s"])
+
+
+class Result(NamedTuple):
+    """A result line of the sentence form."""
+
+    metric: str
+    rate: Rate
+    again: Rate
+    """The same in bits."""
+    stdev: Rate | None
+
+
+class Row(NamedTuple):
+    """A row of the table form."""
+
+    size: int | None
+    """None: the table has no payload column."""
+    rates: dict[str, Rate]
+    times: dict[str, float]
+    """Statistic → seconds of one call."""
+
+
+def read_sentence(text: str) -> Announced | None:
+    """Read the sentence above figures, whole or cut after its first words."""
+    facts: dict[str, str | int]
+    match = _SENTENCE.fullmatch(text)
+    if match is not None:
+        facts = {"ranks": int(match["ranks"]), "trials": int(match["trials"])}
+        size = _size(match["payload"], match["unit"], thousand=1024 if "i" in match["unit"] else 1000)
+        rounded = len(match["payload"].partition(".")[2]) == 3
+        return Announced(match["case"], facts, size, rounded=rounded)
+    match = _OVER.fullmatch(text)
+    if match is not None:
+        facts = {name: int(match[name]) for name in ("ranks", "trials", "warmup")}
+        if match["method"]:
+            facts["method"] = match["method"]
+        whole = _size(match["payload"], "GiB", thousand=1024) if match["payload"] else None
+        return Announced(match["case"], facts, whole, table=True)
+    return Announced(None, {}) if _SENTENCE_CUT.fullmatch(text) else None
+
+
+def read_result(text: str) -> Result | None:
+    """Read a whole result line."""
+    match = _RESULT.fullmatch(text)
+    if match is None:
+        return None
+    rate = Rate(match["value"], match["value_unit"])
+    stdev = rate._replace(digits=match["std"]) if match["std"] else None
+    return Result(match["metric"], rate, Rate(match["again"], match["again_unit"]), stdev)
+
+
+def is_result_cut(text: str) -> bool:
+    """Return whether this is a result line that cannot be read whole."""
+    return _RESULT_CUT.fullmatch(text) is not None
+
+
+def read_environment(text: str) -> dict[str, str | int] | None:
+    """Read the versions above a report: torch, cuda, nccl."""
+    match = _ENVIRONMENT.fullmatch(text)
+    if match is None:
+        return None
+    return {**match.groupdict(), "nccl": ".".join(re.findall(r"\d+", match["nccl"]))}
+
+
+def read_header(text: str) -> tuple[str, ...] | None:
+    """Read a table's header: its columns, in the order in which they are printed."""
+    cells = tuple(_cells(text))
+    known = {"busbw", "algbw"} <= set(cells) <= set(_COLUMNS) and text.rstrip().endswith("|")
+    return cells if known else None
+
+
+def read_row(text: str, columns: tuple[str, ...]) -> Row | None:
+    """Read a whole row. Bandwidths may be blank where there are latencies."""
+    cells = _cells(text)
+    if len(cells) != len(columns) or not text.rstrip().endswith("|"):
+        return None
+    found: dict[str, re.Match[str]] = {}
+    for name, cell in zip(columns, cells, strict=True):
+        match = _COLUMNS[name].fullmatch(cell)
+        if match is not None:
+            found[name] = match
+        elif cell or name not in {"busbw", "algbw"} or not set(columns) & set(_STATS):
+            return None
+    size, binary = None, False
+    if payload := found.get("payload"):
+        unit = payload["unit"]
+        size = _size(payload["number"], unit, thousand=1024)
+        binary = len(unit) == 2 and unit != "iB"
+    rates = {
+        name: Rate(match["value"], match["value_unit"], binary)
+        for name in ("algbw", "busbw")
+        if (match := found.get(name))
+    }
+    times = {stat: float(f"{found[name]['us']}e-6") for name, stat in _STATS.items() if name in found}
+    return Row(size, rates, times)
+
+
+def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
+    """Return whether this is a row that cannot be read whole, told by its first cell or most of all."""
+    cells = _cells(text)
+    if not cells:
+        return False
+    if _COLUMNS[columns[0]].fullmatch(cells[0]) or is_damaged_row(
+        cells, [_COLUMNS[name] for name in columns]
+    ):
+        return True
+    return len(cells) == 1 and re.fullmatch(r"\d+(?:\.\d*)?\s*[KMGTPE]?[iBbp]*", cells[0]) is not None
+
+
+def _cells(text: str) -> list[str]:
+    """Split a row of a Markdown table, whole or cut; empty for any other line."""
+    stripped = text.strip()
+    if not stripped.startswith("|"):
+        return []
+    return [cell.strip() for cell in stripped[1:].removesuffix("|").split("|")]
+
+
+def _size(number: str, unit: str, *, thousand: int) -> int:
+    power = _POWERS.index(unit[0]) if unit[0] in _POWERS else 0
+    return int((Decimal(number) * thousand**power).to_integral_value())
+
+
+_FAILED = lazy(
+    r"(?:\[rank\d+\]: ?)?torch\.(?:distributed|multiprocessing)\.[\w.]*(?:Error|Exception)\b.*"
+    r"|ModuleNotFoundError: No module named 'torch'.*"
+)
+_FAILED_INSIDE = lazy(
+    r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload (?:of \w+ )?was measured !!!"
+)
+_STOPPED = lazy(r"!!! Stopped .*before .* ran out of memory on some rank !!!")
+_MAIN: Labels = {}
+
+
+@dataclass(slots=True)
+class _Report:
+    """One report while it is being read."""
+
+    record: Record
+    size: int | None = None
+    columns: tuple[str, ...] = ()
+    """Of its table; empty: there is none yet."""
+    expects_table: bool = False
+    rates: dict[str, Rate] = field(default_factory=dict)
+    """The result lines so far."""
+    stdevs: dict[str, Rate] = field(default_factory=dict)
+
+    def result(self, result: Result) -> bool:
+        """Take in a result line of the sentence form; return False for one that contradicts itself."""
+        again = result.again.printed
+        if not result.rate.printed.meets(again.low, again.high):
+            self._find(
+                "rate-mismatch",
+                f"The printed {result.metric} is {result.rate.digits} {result.rate.unit} and also "
+                f"{result.again.digits} {result.again.unit}, which is not the same.",
+            )
+            return False
+        self.rates[result.metric] = result.rate
+        if result.stdev is not None:
+            self.stdevs[result.metric] = result.stdev
+        return True
+
+    def point(self, rates: dict[str, Rate], size: int, line: Line) -> list[Point]:
+        """Return the point of one size; none, and a damaged row, where its figures contradict each other."""
+        ranks = self.record.facts.get("ranks")
+        algbw, busbw = rates.get("algbw"), rates.get("busbw")
+        if self.record.case == "all_reduce" and isinstance(ranks, int) and ranks and algbw and busbw:
+            found = ratios(0, ANYTHING, algbw.printed, busbw.printed)
+            if not ALL_REDUCE.of(ranks).fits(found):
+                self._find(
+                    "row-arithmetic",
+                    f"At {format_size(size)} the printed busbw ({busbw.digits} {busbw.unit}) is not the "
+                    f"algbw ({algbw.digits} {algbw.unit}) times 2(n-1)/n with {ranks} ranks.",
+                )
+                self.damage(line)
+                return []
+        metrics = tuple(name for name in ("algbw", "busbw") if name in rates)
+        return [Point(size, _MAIN, metrics, tuple(rates[name].value for name in metrics))]
+
+    def damage(self, line: Line) -> None:
+        """Note a row that cannot be read, or that contradicts itself."""
+        self.record.damaged.append(Damaged(line.number, line.text))
+
+    def row(self, row: Row, line: Line) -> Sequence[Point]:
+        """Take in a row of the table form."""
+        size = self.size if row.size is None else row.size
+        if size is None:
+            self._find(
+                "size-unknown", "The table has no payload column, and the line that states it is missing."
+            )
+            return ()
+        points = self.point(row.rates, size, line) if row.rates else []
+        if row.times.get("median", 0.0) > row.times.get("p99", math.inf):
+            self.damage(line)
+            return ()
+        if row.rates and not points:
+            return ()
+        points += [Point(size, {"stat": stat}, ("time",), (time,)) for stat, time in row.times.items()]
+        self.record.points += points
+        return points
+
+    def finish(self) -> Record:
+        """End the report. Results that only begin are given, and the rest is missing."""
+        if self.rates:
+            self.record.finished = False
+            self.flush(Line(0, ""))
+        return self.record
+
+    def flush(self, line: Line) -> Sequence[Point]:
+        """Make the points of the result lines read so far; `line` is the last."""
+        rates, stdevs = self.rates, self.stdevs
+        self.rates, self.stdevs = {}, {}
+        if self.size is None:
+            return ()
+        points = self.point(rates, self.size, line)
+        points += (
+            []
+            if not points
+            else [
+                Point(self.size, {"stat": "stdev"}, (metric,), (stdev.value,))
+                for metric, stdev in stdevs.items()
+            ]
+        )
+        self.record.points += points
+        return points
+
+    def _find(self, code: str, meaning: str) -> None:
+        if all(finding.code != code for finding in self.record.findings):
+            self.record.findings.append(Finding(code=code, severity=Severity.WARNING, meaning=meaning))
+
+
+class TorchReader(Reader):
+    """Reads one stream group. Each rank that prints a report has its own."""
+
+    def __init__(self) -> None:
+        self._reports: dict[Stream, _Report] = {}
+        self._environment: dict[Stream, dict[str, str | int]] = {}
+
+    @override
+    def feed(self, line: Line) -> Sequence[Reading] | None:
+        text, stream = line.text, line.stream
+        if "The " in text and (announced := read_sentence(text)) is not None:
+            return self._begin(stream, announced)
+        if "|" in text and (columns := read_header(text)) is not None:
+            return self._table(stream, columns)
+        if text.startswith("- software: ") and (versions := read_environment(text)) is not None:
+            self._environment[stream] = versions
+            return None
+        if "torch" in text and _FAILED.fullmatch(text):
+            return self._fail(line, self._reports.get(stream) or self._any())
+        report = self._reports.get(stream)
+        return self._inside(line, report) if report is not None else None
+
+    @override
+    def close(self) -> Sequence[Reading]:
+        reports, self._reports, self._environment = self._reports, {}, {}
+        return [report.finish() for report in reports.values()]
+
+    # ------------------------------------------------------------ lines
+
+    def _begin(self, stream: Stream, announced: Announced) -> Sequence[Reading]:
+        """Begin a report with its sentence."""
+        before = self._reports.pop(stream, None)
+        versions = self._environment.pop(stream, {})
+        record = Record(
+            benchmark="torch", case=announced.case, facts={**announced.facts, **versions}, finished=None
+        )
+        self._reports[stream] = _Report(record, announced.size, expects_table=announced.table)
+        if announced.rounded:
+            record.findings.append(
+                Finding(
+                    code="size-truncated",
+                    severity=Severity.NOTE,
+                    meaning=f"The payload has three decimals in print; {announced.size} bytes are assumed.",
+                )
+            )
+        return [before.finish()] if before is not None else []
+
+    def _table(self, stream: Stream, columns: tuple[str, ...]) -> Sequence[Reading]:
+        """Begin a table, and with it a report unless one was waiting for its table."""
+        report = self._reports.get(stream)
+        out: Sequence[Reading] = []
+        if report is None or not report.expects_table:
+            out = self._begin(stream, Announced("all_reduce", {}))
+            report = self._reports[stream]
+        report.columns, report.expects_table = columns, False
+        return out
+
+    def _inside(self, line: Line, report: _Report) -> Sequence[Reading] | None:
+        """Read what counts only inside a report."""
+        text, record = line.text, report.record
+        if report.columns and "|" in text:
+            row = read_row(text, report.columns)
+            if row is not None:
+                return report.row(row, line)
+            if is_row_cut(text, report.columns):
+                report.damage(line)
+                return ()
+        elif "bw: " in text and (result := read_result(text)) is not None:
+            if not report.result(result):
+                report.damage(line)
+            return report.flush(line) if len(report.rates) == 2 else ()
+        elif is_result_cut(text):
+            report.damage(line)
+            return ()
+        if _STOPPED.fullmatch(text):
+            record.findings.append(
+                Finding(
+                    code="range-reduced",
+                    severity=Severity.WARNING,
+                    meaning="The sweep ended early because memory ran out.",
+                    line=text.strip(),
+                    advice="Choose sizes that fit, or free GPU memory.",
+                )
+            )
+            return ()
+        return self._fail(line, report) if _FAILED_INSIDE.fullmatch(text) else None
+
+    def _fail(self, line: Line, report: _Report | None) -> Sequence[Reading]:
+        """Take note of an error; it may be all that there is of a report."""
+        if report is None:
+            report = self._reports[line.stream] = _Report(
+                Record(benchmark="torch", case="all_reduce", finished=None)
+            )
+        sentence = f"torch said: {quoted(line.text)}"
+        if sentence not in report.record.failures:
+            report.record.failures.append(sentence)
+        return ()
+
+    def _any(self) -> _Report | None:
+        """Return the report that is open in another stream: any rank's error is its failure."""
+        return next(iter(self._reports.values()), None)

@@ -1,0 +1,1 @@
+"""Data about the world: instance types, images, install paths."""

@@ -1,0 +1,156 @@
+"""What others measured, and what the NICs of a system can carry at most: expectations.csv, systems.csv. Data.
+
+Both files say what their columns mean and where the figures are from. Conflicts stay conflicts.
+"""
+
+import csv
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+
+from fabbench.catalog.instances import catalogue, plain
+from fabbench.model.errors import RequestError
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
+
+NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
+"""About the most busbw that NVLink of a node of 8 such GPUs was seen to give (with in-switch reduction)."""
+
+_GBPS = 1e9 / 8
+_NVLINK_DOMAINS = ("p6e-",)
+"""How EC2 types begin whose NVLink connects nodes."""
+
+
+class Role(StrEnum):
+    """What a published figure is good for."""
+
+    REFERENCE = "reference"
+    CONFLICT = "conflict"
+    """Sources disagree on it: it makes no result low."""
+    SUPERSEDED = "superseded"
+    MISTUNED = "mistuned"
+    THRESHOLD = "threshold"
+    """What a check asks for, not a measurement."""
+    ARTIFACT = "artifact"
+    """What a tool prints and is not a rate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """One published figure, in its metric's base unit. None and empty text: not said, or any."""
+
+    system: str
+    nodes: int | None
+    nics: int | None
+    """NICs that were used of each node; None: all."""
+    fabric: str
+    benchmark: str
+    case: str
+    size: int | None
+    """None: large, and not stated."""
+    metric: str
+    value: float
+    role: Role
+    conditions: str
+    source: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A kind of node: an EC2 instance type, or a system of systems.csv."""
+
+    name: str
+    gpus: int
+    gpu_model: str
+    nics: tuple[int, ...]
+    """The counts of NICs that are in order, the largest first; empty: not known."""
+    rate: float | None
+    """What the NICs of a node carry together, one way, in bytes per second; None: not known."""
+    nvlink_domain: bool
+    """Whether NVLink connects nodes."""
+    is_ec2: bool = False
+
+
+@cache
+def published() -> Sequence[Published]:
+    """Return every published figure."""
+    return tuple(map(_published, _rows("expectations.csv")))
+
+
+@cache
+def systems() -> Mapping[str, System]:
+    """Return every system that is known, by name."""
+    return {each.name: each for each in (*_instances(), *map(_system, _rows("systems.csv")))}
+
+
+def system(name: str) -> System | None:
+    """Return a system; None: it is not known."""
+    return systems().get(plain(name))
+
+
+def require_system(name: str) -> System:
+    """Return a system. Raise RequestError that names those written like it."""
+    found = system(name)
+    if found is None:
+        near = difflib.get_close_matches(plain(name), systems(), n=4, cutoff=0.5)
+        raise RequestError(
+            f"The catalog has no instance type {name}.",
+            hint=f"Is it {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
+        )
+    return found
+
+
+def _rows(name: str) -> Iterator[Mapping[str, str]]:
+    text = (files("fabbench.catalog") / name).read_text("utf-8")
+    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def _published(row: Mapping[str, str]) -> Published:
+    units = {**RATE_UNITS, **TIME_UNITS}
+    return Published(
+        system=row["system"],
+        nodes=_number(row["nodes"]),
+        nics=_number(row["nics"]),
+        fabric=row["fabric"],
+        benchmark=row["benchmark"],
+        case=row["case"],
+        size=parse_size(row["size"]) if row["size"] else None,
+        metric=row["metric"],
+        value=float(row["value"]) * units[row["unit"]],
+        role=Role(row["role"]),
+        conditions=row["conditions"],
+        source=row["source"],
+        date=row["date"],
+    )
+
+
+def _instances() -> Iterator[System]:
+    for name, found in catalogue().items():
+        yield System(
+            name=name,
+            gpus=found.gpus,
+            gpu_model=found.gpu_model,
+            nics=found.efa_counts,
+            rate=(found.efa_gbps_if_lower or found.network_gbps) * _GBPS,
+            nvlink_domain=name.startswith(_NVLINK_DOMAINS),
+            is_ec2=True,
+        )
+
+
+def _system(row: Mapping[str, str]) -> System:
+    nics = _number(row["nics"])
+    return System(
+        name=row["name"],
+        gpus=int(row["gpus"]),
+        gpu_model=row["gpu_model"],
+        nics=(nics,) if nics else (),
+        rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
+        nvlink_domain=row["nvlink_domain"] == "yes",
+    )
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,278 @@
+"""Devices and quantities on Kubernetes, and how pods get at a fabric: one entry of `PROFILES` per platform.
+
+Sources: the EKS user guide (node-efa) and the EFA device plugin; CoreWeave's nccl-tests; Azure's
+ai-infrastructure-on-azure; the examples of NVIDIA's network operator. All of them give pods IPC_LOCK, for
+registering memory, and none needs privileged pods or the host's network.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from fabbench.catalog.instances import Instance, instance, plain
+from fabbench.model.errors import RequestError
+
+GPU = "nvidia.com/gpu"
+HUGE_PAGES = "hugepages-2Mi"
+EFA = "vpc.amazonaws.com/efa"
+TOLERATED = (GPU, EFA, "aws.amazon.com/efa")
+"""Keys of taints that fabbench's pods tolerate by default: they are there to keep other pods away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One volume of a pod, and where it is mounted. `source` is the volume without its name."""
+
+    name: str
+    path: str
+    source: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a pod asks for, to use a fabric."""
+
+    name: str
+    platform: str
+    """In words, for people."""
+    resource: str
+    """The extended resource; ``*`` stands for any text."""
+    fabrics: tuple[str, ...]
+    """The fabrics that it may be, by fabbench's names."""
+    shared: bool = False
+    """Whether one piece gives a pod all devices of a pool (the RDMA shared device plugin). Else a pod
+    requests all pieces of its node, each of which is one device."""
+    huge_pages: bool = False
+    """Whether the fabric's library uses huge pages, where the node has some."""
+    capabilities: tuple[str, ...] = ("IPC_LOCK",)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    plugin: str = ""
+    """What advertises the resource on nodes, and so is missing where there is none."""
+
+
+PROFILES = (
+    Profile(
+        name="efa",
+        platform="EKS, SageMaker HyperPod",
+        resource=EFA,
+        fabrics=("efa",),
+        huge_pages=True,
+        plugin="the EFA device plugin (Helm chart aws-efa-k8s-device-plugin)",
+    ),
+    Profile(
+        name="coreweave",
+        platform="CoreWeave",
+        resource="rdma/ib",
+        fabrics=("ib",),
+        shared=True,
+        plugin="CoreWeave's RDMA device plugin",
+    ),
+    Profile(
+        name="aks",
+        platform="AKS",
+        resource="rdma/hca_shared_devices_*",
+        fabrics=("ib",),
+        shared=True,
+        plugin="the RDMA shared device plugin of NVIDIA's network operator",
+    ),
+    Profile(
+        name="rdma-shared",
+        platform="NVIDIA network operator, shared devices",
+        resource="rdma/*",
+        fabrics=("ib", "roce"),
+        shared=True,
+        plugin="the RDMA shared device plugin of NVIDIA's network operator",
+    ),
+    Profile(
+        name="hostdev",
+        platform="NVIDIA network operator, host devices",
+        resource="nvidia.com/hostdev",
+        fabrics=("ib", "roce"),
+        plugin="the SR-IOV device plugin of NVIDIA's network operator",
+    ),
+)
+"""In the order in which they are tried."""
+
+
+def profile_for(resource: str) -> Profile | None:
+    """Return the profile of an extended resource; None: it is not known as a fabric."""
+    return next((each for each in PROFILES if fnmatchcase(resource, each.resource)), None)
+
+
+def fabric_resource(resources: Collection[str]) -> str:
+    """Choose the resource by which pods request a node's fabric; empty where it has none."""
+    found = (name for each in PROFILES for name in sorted(resources) if fnmatchcase(name, each.resource))
+    return next(found, "")
+
+
+MIB = 1 << 20
+
+_SUFFIXES = {
+    "": Fraction(1),
+    **{letter: Fraction(1, 1000**power) for power, letter in enumerate("mun", 1)},
+    **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def parse_quantity(value: str | int) -> Fraction:
+    """Read a quantity: ``"8"``, ``"500m"``, ``"5120Mi"``, ``"1e3"``, ``"1E"`` (which is 10¹⁸).
+
+    Raise ValueError for anything else.
+    """
+    match = _QUANTITY.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"{value!r} is not a Kubernetes quantity such as 8, 500m or 5120Mi")
+    number, exponent, suffix = match.groups()
+    if exponent:
+        return Fraction(number) * Fraction(10) ** int(exponent[1:])
+    return Fraction(number) * _SUFFIXES[suffix or ""]
+
+
+def whole_number(value: str | int) -> int:
+    """Read a quantity of something that has no parts, rounded up as Kubernetes does."""
+    return math.ceil(parse_quantity(value))
+
+
+def thousandths(value: str | int) -> int:
+    """Read a quantity of CPUs in thousandths, rounded up."""
+    return math.ceil(parse_quantity(value) * 1000)
+
+
+def mebibytes(size: int) -> str:
+    """Write bytes as whole mebibytes, rounded down: ``"5120Mi"``."""
+    return f"{size // MIB}Mi"
+
+
+def cpus(millis: int) -> str:
+    """Write thousandths of a CPU: ``"4"``, ``"1500m"``."""
+    return f"{millis}m" if millis % 1000 else str(millis // 1000)
+
+
+SHM = "shm"
+"""How `requested` calls the memory in /dev/shm, which is part of ``memory``."""
+_GIB = 1 << 30
+_MEMORY, _MEMORY_FOR_GPU = 8 * _GIB, 4 * _GIB
+_SHM, _SHM_FOR_GPU = 2 * _GIB, _GIB
+"""NCCL's ranks of one node and Open MPI use well below this in /dev/shm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodResources:
+    """What each pod of a run requests; limits are the same, but that CPUs have none."""
+
+    gpus: int = 0
+    resource: str = ""
+    """The extended resource of the fabric; empty: none."""
+    devices: int = 0
+    """How many of `resource`."""
+    huge_pages: int = 0
+    """Bytes in pages of 2 MiB."""
+    memory: int = 0
+    """Bytes, `shm` included: the kernel counts /dev/shm as memory of the pod."""
+    shm: int = 0
+    """Bytes of /dev/shm."""
+    cpus: int = 0
+    """Thousandths."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """How a pod gets at the fabric; None: without one."""
+        return profile_for(self.resource) if self.devices else None
+
+    def requests(self) -> dict[str, str]:
+        """Return the container's requests."""
+        return {"cpu": cpus(self.cpus), **self.limits()}
+
+    def limits(self) -> dict[str, str]:
+        """Return the container's limits. A limit of CPUs would slow down what is measured."""
+        amounts = {
+            "memory": mebibytes(self.memory),
+            HUGE_PAGES: mebibytes(self.huge_pages),
+            GPU: str(self.gpus),
+            self.resource: str(self.devices),
+        }
+        return {name: text for name, text in amounts.items() if name and text not in {"0", "0Mi"}}
+
+    def texts(self) -> tuple[str, ...]:
+        """Return all of it as `requested` reads it."""
+        amounts = {GPU: "0", **self.requests(), SHM: mebibytes(self.shm)}
+        return tuple(f"{name}={text}" for name, text in amounts.items())
+
+
+def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
+    """Return what pods request on a type of the catalog, without having seen a node.
+
+    Huge pages are left out: where a node has none of them, the pod would wait for ever. Raise RequestError
+    for a type that is not in the catalog.
+    """
+    entry = instance(instance_type)
+    if entry is None:
+        raise RequestError(
+            f"{plain(instance_type)} is not in the catalog of instance types with EFA.",
+            hint="Leave --instance-type out to have the cluster's nodes looked at.",
+        )
+    found = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
+    return with_memory_and_cpus(found, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+
+
+def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:
+    """Return devices with the memory and CPUs that pods need beside them.
+
+    `memory` (bytes) and `millis` (thousandths of CPUs) are what is free.
+    """
+    gpus = devices.gpus
+    shm = min(_SHM + gpus * _SHM_FOR_GPU, memory // 4)
+    half = min(millis // 2, 4000 * max(gpus, 1))
+    return replace(
+        devices,
+        memory=min(_MEMORY + gpus * _MEMORY_FOR_GPU + shm, memory * 3 // 4) // MIB * MIB,
+        shm=shm // MIB * MIB,
+        cpus=half // 1000 * 1000 if half >= 1000 else half,
+    )
+
+
+def override_resources(resources: PodResources, texts: Iterable[str]) -> PodResources:
+    """Put amounts in place of those of a share: ``NAME=AMOUNT``, as Kubernetes writes them.
+
+    A name is ``cpu``, ``memory``, ``hugepages-2Mi``, ``nvidia.com/gpu``, `SHM` or the resource of a fabric.
+    Raise RequestError for another one, and for what is no amount.
+    """
+    for text in texts:
+        name, _, amount = text.partition("=")
+        try:
+            count = thousandths(amount) if name == "cpu" else whole_number(amount)
+        except ValueError as error:
+            raise RequestError(f"{text!r} is not a valid pod request: {error}.", hint=_REQUESTS) from None
+        if name in _FIELDS:
+            changed: dict[str, Any] = {_FIELDS[name]: count}
+            resources = replace(resources, **changed)
+        elif profile_for(name) is not None:
+            resources = replace(resources, resource=name if count else "", devices=count)
+        else:
+            raise RequestError(f"{name!r} is nothing that fabbench's pods request.", hint=_REQUESTS)
+    return resources
+
+
+_FIELDS = {"cpu": "cpus", "memory": "memory", HUGE_PAGES: "huge_pages", GPU: "gpus", SHM: "shm"}
+_REQUESTS = f"Write NAME=AMOUNT, such as cpu=8, memory=64Gi, {GPU}=8, {EFA}=4."
+
+
+def arch_of_type(instance_type: str) -> str:
+    """Return the architecture of a type, as Kubernetes labels it; empty where it is not known."""
+    entry: Instance | None = instance(instance_type)
+    return entry.arch if entry else ""
+
+
+def _part(number: int | None) -> int:
+    """Return how much of a machine is left for pods, roughly."""
+    return (number or 0) * 8 // 10

@@ -1,0 +1,133 @@
+"""Hosts as the catalog of instance types and AWS's images have them, for plans that nobody runs yet. Pure.
+
+What only a machine can tell is left open: addresses (a script fills in ``{server}``), network interfaces, and
+the names of devices: `require_names` sees to it that no plan needs them.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+
+from fabbench.catalog.images import BELOW_PREFIX, below
+from fabbench.catalog.instances import Instance, catalogue, instance
+from fabbench.catalog.kubernetes_resources import EFA, PodResources, override_resources
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
+from fabbench.model.messages import counted
+from fabbench.model.plan import Plan, Variant
+
+MPIRUN = "/opt/amazon/openmpi/bin/mpirun"
+"""Of the EFA installer, and so of AWS's images."""
+_NAMELESS = "{device "
+_PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
+
+
+def looked_up(instance_type: str) -> Instance:
+    """Return an instance type of the catalog. Raise RequestError that names those written like it."""
+    found = instance(instance_type)
+    if found is None:
+        near = difflib.get_close_matches(instance_type.lower(), catalogue(), n=4, cutoff=0.5)
+        raise RequestError(
+            f"The catalog has no instance type {instance_type} with EFA.",
+            hint=f"Is it {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
+        )
+    return found
+
+
+def inventory_of(  # noqa: PLR0913 - all that says what hosts have
+    instance_type: str,
+    nodes: int,
+    *,
+    target: Target,
+    needs: Needs,
+    amounts: Sequence[str] = (),
+    image: str = "",
+) -> Inventory:
+    """Return the inventory of so many hosts of one type. Raise RequestError for a type that is not known.
+
+    `target` says what is otherwise than usual: GPUs, the interface, mpirun, folders of programs, names of the
+    hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing.
+    """
+    found = looked_up(instance_type) if instance_type else None
+    resources = PodResources(
+        gpus=found.gpus if found else 0, resource=EFA, devices=found.efa_counts[-1] if found else 0
+    )
+    resources = override_resources(resources, amounts)
+    count = resources.devices if resources.resource == EFA else 0
+    names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
+    gpus = target.gpus if target.gpus is not None else resources.gpus
+    efa = {"efa": frozenset({"rdm", "dgram"})} if names else {}
+    of_type = f" ({found.instance_type})" if found else ""
+    hosts = tuple(
+        Host(
+            name=next(iter(target.hosts[number - 1 :]), f"host {number}{of_type}"),
+            address="{server}",
+            interface=target.interface or "",
+            providers={**_PROVIDERS, **efa},
+            domains={"efa": tuple(f"{name}-rdm" for name in names)} if names else {},
+            devices=dict.fromkeys(names, "efa"),
+            gpus=gpus,
+            instance_type=found.instance_type if found else "",
+            programs={name: _path(name, target, needs) for name in needs.programs},
+            mpi=Mpi(program=target.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
+            looked=(_looked(found, resources, amounts),) if number == 1 else (),
+        )
+        for number in range(1, nodes + 1)
+    )
+    views = {
+        variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
+        for variant in target.variants
+    }
+    return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
+
+
+def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
+    """Return a host as a variant sees it: where its programs are is seen when they are started."""
+    seen = replace(host, interface=variant.interface or host.interface)
+    if variant.mpirun and host.mpi is not None:
+        seen = replace(seen, mpi=replace(host.mpi, program=variant.mpirun))
+    if not variant.paths:
+        return seen
+    searched = {name: _searched(name, variant, target, needs) for name in host.programs}
+    return replace(seen, programs={}, searched=searched)
+
+
+def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
+    """Return the folders of a variant in which a program may be, then its usual one."""
+    usual = _path(program, target, needs).rpartition("/")[0]
+    there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
+    there += needs.subfolders
+    own = (below(path, name) for path in variant.paths for name in there)
+    return tuple(dict.fromkeys((*own, *filter(None, (usual,)))))
+
+
+def require_names(plan: Plan) -> None:
+    """Raise RequestError for a plan that names devices which only a machine can name."""
+    for step in chain.from_iterable(execution.steps for execution in plan.executions):
+        texts = chain(
+            *(command.argv for command in step.commands),
+            *(command.env.values() for command in step.commands),
+            map(str, step.facts.values()),
+        )
+        if any(_NAMELESS in text for text in texts):
+            raise RequestError(
+                f"{plan.benchmark} needs the name of each device, which is known only on the machines.",
+                hint="Specify them, as fi_info or ls /sys/class/infiniband shows: --device rdmap79s0 …",
+            )
+
+
+def _path(program: str, target: Target, needs: Needs) -> str:
+    """Return where a program is: in the folder that was named, else where AWS's images have it."""
+    folder = target.bin_dirs[0].rstrip("/") if target.bin_dirs else needs.folders.get(program, "")
+    return f"{folder}/{program}" if folder else program
+
+
+def _looked(found: Instance | None, resources: PodResources, amounts: Sequence[str]) -> str:
+    count = resources.devices if resources.resource == EFA else 0
+    has = f"{counted(count, 'EFA interface')}, {resources.gpus} GPUs."
+    if amounts:
+        return f"Pods request {has}"
+    if found is None:
+        return "Without --instance-type there is no RDMA device."
+    return f"The catalog says of {found.instance_type}: {has}"

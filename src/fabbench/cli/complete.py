@@ -1,0 +1,84 @@
+"""What completes the values of options and arguments: targets, fabrics, instance types, runs."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+def _items(names: Iterable[str], incomplete: str) -> "list[CompletionItem]":
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
+
+
+def _targets() -> Iterator[str]:
+    from fabbench.config import find_config, load
+    from fabbench.launchers import options_of_launchers
+    from fabbench.model.hosts import ALIASES
+
+    launchers = options_of_launchers()
+    if path := find_config(Path.cwd(), os.environ):
+        yield from load(path, launchers=launchers).targets
+    yield from launchers
+    yield from ALIASES
+
+
+def _fabrics() -> Iterator[str]:
+    from fabbench.model.fabrics import FABRICS
+
+    yield from FABRICS
+
+
+def _instance_types() -> Iterator[str]:
+    from fabbench.catalog.instances import catalogue
+
+    yield from catalogue()
+
+
+def _benchmarks() -> Iterator[str]:
+    from fabbench.benchmarks import runnable_names
+
+    yield from runnable_names()
+
+
+_VALUES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "on": _targets,
+    "fabrics": _fabrics,
+    "fabric": _fabrics,
+    "instance_type": _instance_types,
+    "type_": _instance_types,
+    "benchmark": _benchmarks,
+}
+"""Name of an option or argument → what its value may be."""
+
+
+def complete_value(name: str, incomplete: str) -> "list[CompletionItem]":
+    """Complete the value of an option or argument by its name. Whatever is wrong, nothing is completed."""
+    try:
+        return _items(_VALUES[name](), incomplete) if name in _VALUES else []
+    except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
+        return []
+
+
+def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete the value of an option or argument, for click."""
+    del ctx
+    return complete_value(param.name or "", incomplete)
+
+
+def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+    """Complete the id of a run, and `last`, for click; and files, where nothing else fits."""
+    del param
+    from click.shell_completion import CompletionItem
+
+    from fabbench.runs.store import runs
+
+    store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or "fabbench-runs")
+    found = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
+    return found or [CompletionItem(incomplete, type="file")]

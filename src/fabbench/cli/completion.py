@@ -1,0 +1,30 @@
+"""``fabbench completion``."""
+
+import click
+from click.shell_completion import get_completion_class
+
+from fabbench.cli.suggestions import NamedChoice
+
+_SHELLS = ("bash", "zsh", "fish")
+_HELP = """Print the completion script of a shell.
+
+It completes commands and options, targets, fabrics, instance types and ids of runs.
+
+\b
+eval "$(fabbench completion bash)"     # in ~/.bashrc
+eval "$(fabbench completion zsh)"      # in ~/.zshrc
+fabbench completion fish | source      # in ~/.config/fish/config.fish
+"""
+
+
+@click.command(short_help="Print the completion script for bash, zsh or fish.", help=_HELP)
+@click.argument("shell", type=NamedChoice(_SHELLS))
+def command(shell: str) -> None:
+    """Print the completion script of a shell."""
+    from fabbench.cli import cli
+
+    found = get_completion_class(shell)
+    assert found is not None  # noqa: S101 - click knows the three
+    # What click prints for bash first asks the bash that runs it; the text is the same for all since 4.4.
+    made = found(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
+    click.echo(made.source_template % made.source_vars())

@@ -1,0 +1,188 @@
+"""Options of every command of ``fabbench run``, and `fabbench.yaml`, whose defaults are those of options."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabbench.cli import options
+from fabbench.cli.ci import JUNIT
+from fabbench.cli.declared import long_names
+from fabbench.launchers import options_of_launchers
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Target
+from fabbench.model.option_types import (
+    FABRIC,
+    File,
+    Flag,
+    PassedEnvironment,
+    Seconds,
+    Text,
+    Whole,
+    WholeOrAuto,
+)
+from fabbench.model.options import Option, declared, merged, option
+
+if TYPE_CHECKING:
+    from fabbench.config.sections import Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Options of every benchmark's command."""
+
+    on: str | None = option(
+        Text("a target", "TARGET"),
+        "Where to run: a target of fabbench.yaml, or a launcher. Else FABBENCH_TARGET says it.",
+    )
+    fabrics: tuple[str, ...] = option(
+        FABRIC,
+        "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric provider. "
+        "Default: the best one that is there.",
+        "--fabric",
+        many=tuple,
+    )
+    variants: tuple[str, ...] = option(
+        Text("a variant", "NAME=…"),
+        "Add a configuration, on each fabric, in which something else is used: NAME=/FOLDER[:/FOLDER…] "
+        "for programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, "
+        "interface, mpirun or a variable, NAME for one of fabbench.yaml, NAME= for no changes.",
+        "--variant",
+        many=tuple,
+    )
+    repeats: int | None = option(
+        WholeOrAuto(1, 999),
+        "Repeats of each configuration; auto: until every gate, or every verdict, is decided. "
+        "Default: 3 with several configurations, else 1.",
+        "--repeat",
+    )
+    max_repeats: int | None = option(
+        Whole(3, 999), "Most repeats of --repeat auto. Default: 20.", "--max-repeats"
+    )
+    max_time: float | None = option(
+        Seconds(), "Begin no repeat of --repeat auto after this time.", "--max-time"
+    )
+    env: Mapping[str, str | None] = option(
+        PassedEnvironment(),
+        "Environment variable of the benchmark, in every configuration. NAME alone takes its value "
+        "from here, and keeps it out of command lines and all that is stored. Can be given several "
+        "times.",
+        many=merged,
+    )
+    dry_run: bool = option(
+        Flag(), "Show what would run: nodes, commands, environment, executions, time. Nothing is started."
+    )
+    keep_going: bool = option(Flag(), "Do not abort an execution on the wrong network.")
+    name: str = option(
+        Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset=""
+    )
+    gates: tuple[str, ...] = option(
+        Text("a gate", "GATE"),
+        "Fail (exit 1) unless this holds for the first configuration, such as latency@64:20us or "
+        "bandwidth@1M>=3GB/s. Can be given several times.",
+        "--gate",
+        many=tuple,
+    )
+    strict: bool = option(Flag(), "Fail a gate also if its loss can be neither shown nor excluded.")
+    baseline: str | None = option(
+        Text("a run or a file", "RUN|FILE"), "What gates compare with: a run, RUN:CONFIG, or a log file."
+    )
+    metric: str | None = option(
+        Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one."
+    )
+    form: str = option(
+        Text("a format", "FORMAT"),
+        "Output format of the comparison.",
+        "--format",
+        default=options.COMPARED[0],
+    )
+    junit: Path | None = option(File("a file"), JUNIT)
+    store: Path = option(
+        File("a directory", "DIRECTORY", directory=True),
+        "Directory of stored runs.",
+        default="fabbench-runs",
+        variable="FABBENCH_STORE",
+    )
+
+
+def split_environment(
+    env: Mapping[str, str | None], known: Mapping[str, str] | None
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables that have a value, and the names of the others.
+
+    Raise RequestError for one of these that is not `known` (None: any is).
+    """
+    names = tuple(name for name, value in env.items() if value is None)
+    unknown = next((name for name in names if known is not None and name not in known), None)
+    if unknown is not None:
+        raise RequestError(
+            f"--env {unknown} takes the variable from the environment, and it is not set here.",
+            hint=f"Export {unknown}, or write --env {unknown}=VALUE.",
+        )
+    return {name: value for name, value in env.items() if value is not None}, names
+
+
+def command_options(name: str) -> Mapping[str, Option]:
+    """Return the options of a benchmark's command by their long names. Raise RequestError."""
+    from fabbench.benchmarks import runnable
+
+    kinds = (*options_of_launchers().values(), Target, RunOptions, runnable(name).work_type())
+    options = (each for kind in kinds if kind is not None for each in declared(kind).values())
+    return {each.long[2:]: each for each in options if each.flags and each.long != "--"}
+
+
+def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
+    """Read the file that is named, else the one that is found; None if there is none."""
+    from fabbench.config import find_config, load
+
+    path = file or find_config(Path.cwd(), environment)
+    return load(path, launchers=options_of_launchers(), benchmarks=CommandOptions()) if path else None
+
+
+def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
+    """Return the file's defaults of a benchmark's command, as click's `default_map`."""
+    defaults = config.defaults
+    given: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
+    given = {name: value for name, value in given.items() if value} | dict(defaults.run.get(benchmark, {}))
+    return {value: given[name] for name, value in long_names(command.params) if name in given}
+
+
+class CommandOptions(Mapping[str, Mapping[str, Option]]):
+    """Benchmark → the options of its command, by their long names; made when they are asked for."""
+
+    def __getitem__(self, name: str) -> Mapping[str, Option]:
+        return command_options(name)
+
+    def __iter__(self) -> Iterator[str]:
+        from fabbench.benchmarks import runnable_names
+
+        return iter(runnable_names())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> "Config | None":
+    """Read fabbench.yaml before the other options: its defaults are theirs."""
+    del parameter
+    config = configuration(file, os.environ)
+    if config is not None:
+        ctx.default_map = default_map(config, ctx.info_name or "", ctx.command)
+    return config
+
+
+def config_option() -> click.Option:
+    """Return the option for another fabbench.yaml, whose defaults are those of the options after it."""
+    return click.Option(
+        ["--config"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        envvar="FABBENCH_CONFIG",
+        show_envvar=True,
+        is_eager=True,
+        callback=_read_config,
+        help="Read this file instead of the fabbench.yaml that is found.",
+    )

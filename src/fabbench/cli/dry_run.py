@@ -1,0 +1,123 @@
+"""``fabbench run --dry-run``: the plan of a run, and nothing started."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from fabbench.cli import options
+from fabbench.model.errors import RequestError
+from fabbench.model.messages import counted, redacted, redacted_values
+from fabbench.model.plan import Shape
+
+if TYPE_CHECKING:
+    from fabbench.launchers import Launcher
+    from fabbench.model.hosts import Host, Inventory
+    from fabbench.model.plan import Execution, Plan, Step
+    from fabbench.plan.request import RunRequest
+
+
+_HOST = ("name", "address", "instance_type", "gpus", "devices")
+_UNSET = 4
+"""Variables to unset that are named; --format json has all."""
+
+
+def show_plan(request: "RunRequest", form: str | None) -> None:
+    """Print what `fabbench run` would do. Raise FabbenchError for what it would refuse."""
+    from fabbench.launchers import launcher_named
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.estimate import estimated_s, longest_s
+    from fabbench.runs.run import preview
+
+    if form not in {None, "markdown", "terminal", "json"}:
+        name = "csv" if form == options.RAW_CSV else form
+        raise RequestError(
+            f"--format {name} has no effect with --dry-run.", hint="--format json works there."
+        )
+    inventory, planned = preview(request)
+    planned = redacted_values(planned)
+    estimate, longest = estimated_s(request, planned), longest_s(planned)
+    if form == "json":
+        times = {"estimated_s": estimate, "longest_s": longest}
+        hosts = [{name: getattr(host, name) for name in _HOST} for host in inventory.hosts]
+        document = {"format": 1, "target": planned.target, "hosts": hosts, "plan": asdict(planned), **times}
+        click.echo(to_json(redacted(document)), nl=False)
+        return
+    reason = f": {request.target_reason}" if request.target_reason else ""
+    click.echo(f"Target:         {request.target.name} ({request.target.launcher}){reason}")
+    for number, host in enumerate(inventory.hosts):
+        click.echo(f"{'Nodes:' if not number else '':16}{_host(host)}")
+    if inventory.image:
+        click.echo(f"Image:          {inventory.image}")
+    names = ", ".join(map(str, planned.configurations))
+    click.echo(f"Configurations: {names}")
+    click.echo(f"Executions:     {len(planned.executions)}: {_order(planned)}")
+    click.echo(f"Time:           {_time(estimate, longest)}")
+    first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
+    launcher = launcher_named(request.target.launcher)
+    for configuration in planned.configurations:
+        click.echo(f"\n{configuration}")
+        for line in _execution(first[configuration.label], inventory, request, launcher):
+            click.echo(f"  {line}")
+    click.echo("\nDry run: nothing was started.", err=True)
+
+
+def _host(host: "Host") -> str:
+    links: dict[str, int] = {}
+    for link in host.devices.values():
+        links[link] = links.get(link, 0) + 1
+    kind = f"{host.instance_type}, " if host.instance_type and host.instance_type not in host.name else ""
+    nics = "".join(f", {counted(number, f'{link} device')}" for link, number in links.items())
+    return f"{host.name}: {kind}{counted(host.gpus, 'GPU')}{nics}"
+
+
+def _order(planned: "Plan") -> str:
+    return ", ".join(execution.id for execution in planned.executions)
+
+
+def _time(estimate: float | None, longest: float) -> str:
+    """Write how long it takes, or after how long it ends at the latest."""
+    if estimate is not None:
+        return f"about {_duration(estimate)}, as earlier runs on this target took"
+    return f"unknown (no earlier run like this on this target); all timeouts together: {_duration(longest)}"
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def _execution(
+    execution: "Execution", inventory: "Inventory", request: "RunRequest", launcher: "Launcher"
+) -> Iterator[str]:
+    """Write the environment and commands of the first step of an execution, and how many steps follow."""
+    hosts = inventory.seen_by(execution.configuration.variant)
+    step, *others = execution.steps
+    yield f"Environment: {_environment(step) or 'as it is'}"
+    if step.shape is Shape.MPI:
+        shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
+        yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
+    else:
+        for command in step.commands:
+            who = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            yield f"Command:     {shlex.join(command.argv)}   ({who})"
+    if others:
+        yield f"             and {counted(len(others), 'more step')}: {_labels(others)}"
+
+
+def _environment(step: "Step") -> str:
+    env = {name: value for command in step.commands for name, value in command.env.items()}
+    unset = dict.fromkeys(name for command in step.commands for name in command.unset)
+    words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
+    names = [*islice(unset, _UNSET), *([f"and {len(unset) - _UNSET} more"] if len(unset) > _UNSET else [])]
+    return "; ".join(filter(None, (" ".join(words), f"unset {' '.join(names)}" if names else "")))
+
+
+def _labels(steps: "Sequence[Step]") -> str:
+    return steps[0].label if len(steps) == 1 else f"{steps[0].label} … {steps[-1].label}"

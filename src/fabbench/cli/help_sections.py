@@ -1,0 +1,119 @@
+"""Help of commands with many options: in sections; ``-h`` has the common ones, ``--help`` all."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from fabbench.model.compat import override
+from fabbench.model.options import Option
+
+BENCHMARK, WHERE, MEASURED, RESULTS, OUTPUT = "Benchmark", "Where", "What to compare", "Results", "Output"
+_ORDER = (BENCHMARK, MEASURED, WHERE)
+"""Sections that come first; those of launchers follow, then the last ones."""
+_LAST = (RESULTS, OUTPUT)
+_OF_LAUNCHERS: Mapping[frozenset[str], str] = {
+    frozenset({"kubernetes"}): "Kubernetes",
+    frozenset({"mpijob"}): "Kubernetes",
+    frozenset({"kubernetes", "mpijob"}): "Kubernetes",
+    frozenset({"kubernetes", "mpijob", "skypilot"}): "Pods (Kubernetes, SkyPilot)",
+    frozenset({"slurm"}): "Slurm",
+    frozenset({"skypilot"}): "SkyPilot",
+    frozenset({"modal"}): "Modal",
+    frozenset({"ssh"}): "ssh",
+    frozenset({"ssh", "slurm"}): "ssh",
+    frozenset({"local"}): "Local",
+}
+"""Launchers that alone have an option → the section where it is."""
+_RUN: Mapping[str, str] = {
+    **dict.fromkeys(("fabrics", "variants", "repeats", "env", "keep_going", "dry_run", "name"), MEASURED),
+    **dict.fromkeys(("efa", "no_efa", "ab"), MEASURED),
+    **dict.fromkeys(("gates", "baseline", "metric"), RESULTS),
+}
+_RARE = frozenset({
+    *("variants", "keep_going", "metric", "store", "name", "config", "interface", "bin_dirs", "mpirun"),
+    *("raw_csv", "junit", "quiet", "verbose", "debug", "start_timeout", "lost_after"),
+})  # fmt: skip
+"""Options that -h leaves out."""
+
+
+def section_of_places(places: Collection[str]) -> str:
+    """Return the section of an option that these launchers or formats have."""
+    return _OF_LAUNCHERS.get(frozenset(places), WHERE)
+
+
+class SectionedCommand(click.Command):
+    """A command whose help has sections, and of which ``-h`` shows the common options."""
+
+    sections: Mapping[str, str] = {}
+    """Name of an option → its section."""
+    places: Mapping[str, frozenset[str]] = {}
+    """Name of an option → the launchers or formats that have it."""
+
+    def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
+        short = click.Option(
+            ["-h"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_short_help,
+            hidden=True,
+        )
+        super().__init__(name, params=[*params, short], **more)
+        self.context_settings = {**self.context_settings, "help_option_names": ["--help"]}
+
+    def chosen_place(self, ctx: click.Context) -> str:
+        """Return the launcher or format that the command line names; empty: none."""
+        del ctx
+        return ""
+
+    @override
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        short = bool(ctx.meta.get(_SHORT))
+        place = self.chosen_place(ctx) if short else ""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None and param.name == "help":
+                record = ("-h, --help", _HELP)
+            if record is not None and (not short or self._common(param.name or "", place)):
+                found.setdefault(self._section(param.name or ""), []).append(record)
+        for section in sorted(found, key=_rank):
+            with formatter.section(section):
+                formatter.write_dl(found[section])
+        if short:
+            with formatter.section("More"):
+                formatter.write_text(f"{ctx.command_path} --help shows all options.")
+
+    def _section(self, name: str) -> str:
+        return _RUN.get(name) or self.sections.get(name) or OUTPUT
+
+    def _common(self, name: str, place: str) -> bool:
+        """Return whether -h shows an option: those of the chosen launcher, and the common ones of all."""
+        if name in _RARE:
+            return False
+        own = self.places.get(name)
+        return own is None or self._section(name) == WHERE or place in own
+
+
+_SHORT = "fabbench.short_help"
+_HELP = "-h: show the common options, and those of the chosen launcher or format; --help: show all."
+
+
+def _rank(section: str) -> tuple[int, str]:
+    if section in _ORDER:
+        return _ORDER.index(section), ""
+    return (50 + _LAST.index(section), "") if section in _LAST else (10, section)
+
+
+def _short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+    del parameter
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_SHORT] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+def sections_of(options: Iterable[Option], section: str) -> dict[str, str]:
+    """Return the same section for several options."""
+    return {each.name: section for each in options}

@@ -1,0 +1,88 @@
+"""Hosts on the command line: ``--hostfile``, and which names mean ssh."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fabbench.cli.help_sections import SectionedCommand
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hostlist import read_hostfile
+from fabbench.model.hosts import ALIASES
+
+_FILES = "fabbench.hostfile"
+_FOR_SSH = "fabbench.host"
+_WORDS = "fabbench.words"
+_FLAGS = ("--host", "--hostfile")
+
+
+class HostsCommand(SectionedCommand):
+    """A command with options of launchers: it knows hosts for ssh from nodes of a cluster."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_FOR_SSH] = any(word.partition("=")[0] in _FLAGS for word in own)
+        ctx.meta.setdefault(_WORDS, tuple(args))
+        return super().parse_args(ctx, args)
+
+    @override
+    def chosen_place(self, ctx: click.Context) -> str:
+        words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
+        for word, following in zip(words, (*words[1:], ""), strict=True):
+            flag, equals, value = word.partition("=")
+            if flag in {"--on", "--as"}:
+                name = value if equals else following
+                return ALIASES.get(name, name)
+        return "ssh" if ctx.meta.get(_FOR_SSH) else ""
+
+
+def hostfile_option() -> click.Option:
+    """Return the option for files of hosts."""
+    return click.Option(
+        ["--hostfile"],
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        multiple=True,
+        expose_value=False,
+        callback=_read,
+        help="Use the hosts in FILE, one per line, as Open MPI and MPICH read it. Numbers of slots are not "
+        "used: there is one rank per GPU; see --gpus.",
+    )
+
+
+def _read(ctx: click.Context, parameter: click.Parameter, files: Sequence[Path]) -> None:
+    del parameter
+    ctx.meta[_FILES] = tuple(name for file in files for name in _hosts(file))
+
+
+def _hosts(file: Path) -> tuple[str, ...]:
+    try:
+        return read_hostfile(file.read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{file} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"{file} is not a host file: {error}.") from None
+
+
+def keep_words(ctx: click.Context, args: Sequence[str]) -> None:
+    """Keep the words of the command line as they were typed."""
+    ctx.meta[_WORDS] = tuple(args)
+
+
+def command_line(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words of the command line."""
+    words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
+    return ("fabbench", *ctx.command_path.split()[1:], *words)
+
+
+def hosts_of_files(ctx: click.Context) -> tuple[str, ...]:
+    """Return the hosts of all --hostfile."""
+    found: tuple[str, ...] = ctx.meta.get(_FILES, ())
+    return found
+
+
+def named_for_ssh(ctx: click.Context) -> bool:
+    """Return whether there is a --host or --hostfile."""
+    return bool(ctx.meta.get(_FOR_SSH))

@@ -1,0 +1,96 @@
+"""What nobody expected: a report on standard error and the exit status 70, wherever it happens."""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fabbench import __version__
+from fabbench.model.errors import Exit, lacks_memory
+
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+@contextmanager
+def internal_errors() -> Iterator[None]:
+    """Report exceptions that are no `FabbenchError`, and end the program with `Exit.INTERNAL`.
+
+    Also those of threads, and those that Python cannot raise (in finalizers): the program goes on then, and
+    has that status at its end unless it was interrupted.
+    """
+    met: list[BaseException] = []
+
+    def take(failure: Any) -> None:
+        error = failure.exc_value
+        # Where memory is out, the command itself says so; a report would need more of it.
+        if error is not None and not isinstance(error, SystemExit) and not lacks_memory(error):
+            met.append(error)
+            _report(error)
+
+    before = threading.excepthook, sys.unraisablehook
+    threading.excepthook = sys.unraisablehook = take
+    try:
+        yield
+    except SystemExit as end:
+        if met and end.code != Exit.INTERRUPTED:
+            raise SystemExit(Exit.INTERNAL) from None
+        raise
+    except OSError as error:  # of what is printed outside of commands, such as --help
+        with contextlib.suppress(OSError, ValueError):
+            click.echo(
+                f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True
+            )
+        raise SystemExit(Exit.REFUSED) from None
+    except Exception as error:
+        if lacks_memory(error):
+            raise
+        _report(error)
+        raise SystemExit(Exit.INTERNAL) from None
+    finally:
+        threading.excepthook, sys.unraisablehook = before
+    if met:
+        raise SystemExit(Exit.INTERNAL)
+
+
+def _report(error: BaseException) -> None:
+    """Write what happened, whose fault it is, and what to report."""
+    import platform
+    import traceback
+
+    from fabbench.model.messages import without_secrets
+
+    text = "".join(traceback.format_exception(error))
+    plugin = _plugin(text)
+    where = f"the plug-in {plugin}, with fabbench" if plugin else "fabbench"
+    whom = f"the authors of {plugin}" if plugin else "the authors of fabbench"
+    message = without_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
+    system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
+    lines = (
+        f"Internal error: {message}",
+        f"This is a fault of {where} {__version__} ({system}). Do not rely on what was printed.",
+        f"Hint: Report it to {whom}: the command line, these lines and all that follow.",
+        without_secrets(text).rstrip(),
+    )
+    with contextlib.suppress(OSError, ValueError):  # standard error is gone, or full
+        click.echo("\n".join(lines), err=True)
+
+
+def _plugin(trace: str) -> str:
+    """Return the distribution, with its version, whose code a traceback ends in; empty: none."""
+    from fabbench.model.plugins import distributions
+
+    own = str(Path(__file__).parents[1])
+    first = trace.partition(_TRACEBACK)[2].partition(_TRACEBACK)[0]  # others follow from it
+    files = [line.partition('"')[2].partition('"')[0] for line in first.splitlines() if '  File "' in line]
+    for file in reversed(files):
+        if file.startswith(own):
+            return ""
+        for name, folder in distributions():
+            if file == folder or file.startswith(f"{folder}/"):
+                return name
+    return ""

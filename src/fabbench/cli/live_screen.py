@@ -1,0 +1,231 @@
+"""The screen of a run that goes on. It fits whatever the sweep: the newest row and what failed are seen."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fabbench.analysis.compare import Comparison, ComparisonSection
+from fabbench.analysis.progress import RunProgress, summary
+from fabbench.model.log import Log, Outcome, Point
+from fabbench.model.messages import printable
+from fabbench.model.plan import Execution, Plan
+from fabbench.model.units import format_duration, format_size
+from fabbench.report import nics_table
+from fabbench.report.comparison_tables import live_table
+from fabbench.report.table import Table, drawn, fitting, points_aligned, text_of
+
+if TYPE_CHECKING:
+    from rich.console import Group, RenderableType
+    from rich.live import Live
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from fabbench.counters.snapshot import Traffic
+
+_GAP = 4
+_MOST, _LEAST = 16, 3
+"""Lines for NICs: however high the terminal is, and however low."""
+_FAILURES = 5
+"""What went wrong last is shown in as many lines."""
+_BAR, _LABEL = 8, 14
+"""Columns for the bar, and for the label of a configuration beside it."""
+_ECHO = 4
+"""Columns that stay free behind the cursor: where `^C` wraps, a line of the screen stays behind."""
+_EVERY_S = 0.1
+"""Rows that come faster are drawn together."""
+
+
+class LiveScreen:
+    """Sizes and figures of all configurations, as the final table will have them, and how far the run is."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        live: "Live",
+        *,
+        metric: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._live = live
+        self._clock = clock
+        self._began = clock()
+        self._progress = RunProgress(plan, metric=metric)
+        self._failed: list[str] = []
+        self._undecided = ""
+        self._nics: Mapping[str, Traffic] = {}
+        self._next = 0.0
+        self._lock = threading.Lock()  # NICs of other hosts are told in a thread
+
+    def begin(self, execution: Execution, number: int) -> None:
+        """Show what is being measured."""
+        with self._lock:
+            self._progress.begin(execution, number, self._clock())
+            self._show()
+
+    def point(self, execution: Execution, point: Point) -> None:
+        """Add a row's figure."""
+        del execution
+        with self._lock:
+            self._progress.point(point)
+            if self._clock() >= self._next:
+                self._show()
+
+    def read(self, execution: Execution, log: Log) -> None:
+        """Know which rows belong together."""
+        del execution
+        with self._lock:
+            self._progress.read(log)
+
+    def nics(self, hosts: "Mapping[str, Traffic]") -> None:
+        """Show what the NICs move now."""
+        with self._lock:
+            self._nics = hosts
+            self._show()
+
+    def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
+        """Keep what went wrong in sight."""
+        with self._lock:
+            if any(log.outcome is not Outcome.OK for log in logs):
+                self._failed.append(summary(execution, logs))
+            self._progress.end(execution, logs, self._clock())
+            self._nics = {}
+            self._show()
+
+    def looked(self, sentence: str) -> None:
+        """Show what is undecided."""
+        with self._lock:
+            self._undecided = sentence
+            self._show()
+
+    def tick(self) -> None:
+        """Show the time, unless the screen is being drawn: this may interrupt that."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._show()
+            finally:
+                self._lock.release()
+
+    def _show(self) -> None:
+        begun = self._clock()
+        self._live.update(self.drawn(), refresh=True)
+        ended = self._clock()
+        self._next = ended + max(_EVERY_S, 10 * (ended - begun))
+
+    # ------------------------------------------------------------ what it looks like
+
+    def drawn(self) -> "Group":
+        """Return what is shown now, in as many lines as the terminal has."""
+        from rich.console import Group
+
+        below: list[RenderableType] = [
+            *map(_line, [*self._failures(), *filter(None, [self._undecided])]),
+            self._status(),
+        ]
+        return Group(*self._measured(self._live.console.height - len(below)), *below)
+
+    def _failures(self) -> Sequence[str]:
+        """Return what went wrong, the last in as many lines as there are for it."""
+        shown = self._failed[-min(_FAILURES, max(1, self._live.console.height // 4)) :]
+        more = len(self._failed) - len(shown)
+        return [f"{more} more failed before:", *shown] if more else shown
+
+    def _status(self) -> "RenderableType":
+        """Say how far the run is."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table as Grid
+
+        progress, now = self._progress, self._clock()
+        execution, total = progress.current, len(progress.plan.executions)
+        what = (
+            [] if execution is None else [_cut(execution.configuration.label), f"repeat {execution.repeat}"]
+        )
+        what += [format_size(progress.newest)] if progress.newest is not None else []
+        remaining = progress.remaining(now)
+        left = f", about {format_duration(remaining)} left" if remaining else ""
+        grid = Grid.grid(expand=True, padding=(0, 1))
+        grid.width = max(1, self._live.console.width - _ECHO)
+        grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        grid.add_column(width=_BAR)
+        grid.add_column(no_wrap=True, justify="right")
+        spent = now - self._began
+        part = spent / (spent + remaining) if remaining else progress.number / max(1, total)
+        grid.add_row(
+            text_of(f"[{progress.number}/{total}] {', '.join(what)}"),
+            ProgressBar(total=1.0, completed=part),
+            text_of(f"{format_duration(spent)} elapsed{left}"),
+        )
+        return grid
+
+    def _measured(self, room: int) -> "list[RenderableType]":
+        """Return the table, and the NICs beside it, or below it where the terminal is narrow."""
+        from rich.table import Table as Grid
+
+        console = self._live.console
+        comparison = self._progress.comparison()
+        section = _section(comparison, self._progress.case) if comparison is not None else None
+        if comparison is None or section is None:
+            return [self._traffic(room)] if self._nics else []
+        table = self._part(points_aligned(live_table(comparison, section)))
+        newest = next(
+            (index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1
+        )
+        wide = console.measure(_grid(table)).maximum + _GAP + nics_table.COLUMNS <= console.width
+        room -= 1 + len(console.render_lines(_grid(replace(table, rows=table.rows[:1])))) - 1
+        title = _line(table.title)
+        if not self._nics:
+            return [title, _grid(_window(table, newest, room))]
+        if wide:
+            grid = Grid.grid(padding=(0, _GAP))
+            grid.add_row(_grid(_window(table, newest, room)), self._traffic(room))
+            return [title, grid]
+        traffic = self._traffic(max(_LEAST, room - len(table.rows)))
+        return [title, _grid(_window(table, newest, room - len(traffic.plain.splitlines()))), traffic]
+
+    def _part(self, table: Table) -> Table:
+        """Return the part of a table that has the configuration which is being measured."""
+        current = self._progress.current
+        parts = list(fitting(table, self._live.console.width))
+        label = current.configuration.label if current is not None else ""
+        return next((part for part in parts if label in part.header), parts[0])
+
+    def _traffic(self, room: int) -> "Text":
+        from rich.text import Text
+
+        most = max(_LEAST, min(_MOST, room))
+        text = printable("\n".join(nics_table.live(self._nics, most=most)))
+        return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _section(comparison: Comparison, case: str | None) -> ComparisonSection | None:
+    """Return what is being measured."""
+    filled = [section for section in comparison.sections if section.rows]
+    return next((each for each in filled if each.key.get("case") == case), filled[-1] if filled else None)
+
+
+def _window(table: Table, newest: int, room: int) -> Table:
+    """Keep as many rows as there is room for, of which the newest is one, in columns as wide as before."""
+    room = max(1, room)
+    last = max(newest + 1, min(room, len(table.rows))) if newest >= 0 else len(table.rows)
+    widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
+    rows = table.rows[max(0, last - room) : last]
+    padded = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    return replace(table, rows=padded)
+
+
+def _grid(table: Table) -> "Grid":
+    grid = drawn(table, colour=True)
+    grid.show_edge = False
+    return grid
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…"
+
+
+def _line(text: str) -> "Text":
+    """Return a line that is cut where the terminal ends."""
+    line = text_of(text)
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line

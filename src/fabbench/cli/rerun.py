@@ -1,0 +1,66 @@
+"""``fabbench rerun``: the command line of a past run, again."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from fabbench.cli import options
+from fabbench.cli.complete import complete_run
+from fabbench.model.errors import RequestError
+from fabbench.model.messages import REDACTED
+
+
+@click.command(
+    short_help="Repeat a past run.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+)
+@click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
+@click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
+@options.store
+@click.pass_context
+def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> None:
+    """Repeat a past run: the same command line, on the same target.
+
+    RUN is a directory, an id, a name (run --name), the beginning or the end of one, or `last`. Further
+    options are those of `fabbench run`, and come after those of the past run.
+
+    Example: fabbench rerun last --repeat 5
+
+    Example: fabbench rerun last --dry-run
+    """
+    from fabbench.cli.run import command as run_command
+    from fabbench.runs.store import open_run
+
+    if run.startswith("-"):
+        run, more = "last", (run, *more)
+    stored = open_run(run, store)
+    if not stored.command:
+        raise RequestError(
+            f"Run {stored.id} does not say how it was started: an older fabbench made it.",
+            hint=f"Write the command anew; fabbench show {stored.id} prints its options.",
+        )
+    words = repeated(stored.command[2:], more, target=stored.target, store=store)
+    click.echo(f"Repeating run {stored.id}: {stored.command_line}", err=True)
+    with run_command.make_context("run", words, parent=ctx.parent) as inner:
+        run_command.invoke(inner)
+
+
+def repeated(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
+    """Return the words of a command line with more options, on the target where it ran.
+
+    Raise RequestError for a secret that is not stored, and is not given again.
+    """
+    own = words.index("--") if "--" in words else len(words)
+    first, last = list(words[:own]), list(words[own:])
+    names = {each.partition("=")[0] for each in more}
+    for word in first:
+        name = word.removeprefix("--env=").partition("=")[0]
+        if REDACTED in word and name not in names and f"--env={name}" not in names:
+            raise RequestError(
+                f"The value of {name} is a secret, and is not stored.",
+                hint=f"Give it again: fabbench rerun … --env {name}=VALUE.",
+            )
+    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
+        first += ["--on", target]
+    return [*first, *more, "--store", str(store), *last]

@@ -1,0 +1,41 @@
+"""Commands and values that are nearly right: which one is meant."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from fabbench.model.compat import override
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """Return a question with the name most like a text, after a blank; empty: none is."""
+    import difflib  # which a name that is right needs none of
+
+    near = difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]}?" if near else ""
+
+
+class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
+    """A choice that says which of its names is most like a wrong one."""
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = [str(each) for each in self.choices]
+        if isinstance(value, str) and value not in names:
+            self.fail(f"{value!r} is not one of {', '.join(names)}.{did_you_mean(value, names)}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class SuggestingGroup(click.Group):
+    """A group that says which command is most like a wrong one."""
+
+    @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            name = args[0]
+            ctx.fail(f"No such command {name!r}.{did_you_mean(name, self.list_commands(ctx))}")

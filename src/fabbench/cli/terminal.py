@@ -1,0 +1,209 @@
+"""What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
+
+While the command line runs, both streams are `SafeStream`s: no terminal obeys what passes them, whoever wrote
+it and by whatever way.
+"""
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import click
+
+from fabbench.model.errors import FabbenchError
+from fabbench.model.messages import printable
+from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fabbench.analysis.compare import Comparison
+    from fabbench.analysis.gate_results import Verdict
+    from fabbench.hosts.check import Progress
+    from fabbench.model.log import Log
+
+_MANY = 16
+"""Files from which on progress is shown."""
+
+
+_STYLE = lazy(r"(\x1b\[[\d;]*m)")
+_MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
+"""What rich writes to draw a table again in its place, too."""
+
+
+class SafeStream:
+    """A text stream on which only printable text goes out; else it is the stream that it was made of.
+
+    It has no `buffer`, by which others would get past it.
+    """
+
+    def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
+        """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
+        self._stream = stream
+        self._let_pass = let_pass
+
+    def write(self, text: str) -> int:
+        """Write text. What is no plain text is written as escapes; see `fabbench.model.messages`."""
+        if self._let_pass is None or "\x1b" not in text:
+            self._stream.write(printable(text))
+        else:
+            parts = self._let_pass.split(text)
+            parts[::2] = map(printable, parts[::2])
+            self._stream.write("".join(parts))
+        return len(text)
+
+    def writelines(self, lines: Iterator[str]) -> None:
+        """Write texts."""
+        for line in lines:
+            self.write(line)
+
+    def letting_pass(self, let_pass: re.Pattern[str]) -> "SafeStream":
+        """Return the same stream, on which some escape sequences may pass."""
+        return SafeStream(self._stream, let_pass)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Make standard output and error safe. A character that they cannot encode is written as an escape."""
+    before = sys.stdout, sys.stderr
+    safe = []
+    for stream in before:
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            cast("Any", stream).reconfigure(errors="backslashreplace")
+        safe.append(None if stream is None else cast("IO[str]", SafeStream(stream)))
+    sys.stdout, sys.stderr = cast("Any", safe)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
+    return cast("IO[str]", stream.letting_pass(let_pass)) if isinstance(stream, SafeStream) else stream
+
+
+def write_drawn(text: str) -> None:
+    """Write what `fabbench.report` has drawn on standard output, with its colours on a terminal.
+
+    All of it is written before what is said of it on standard error.
+    """
+    stream = _letting_pass(sys.stdout, _STYLE) if sys.stdout.isatty() else sys.stdout
+    stream.write(text)
+    stream.flush()
+
+
+def console() -> "Console":
+    """Return rich's console on standard error."""
+    from fabbench.report import table
+
+    return table.console(_letting_pass(sys.stderr, _MOVE))
+
+
+def width() -> int | None:
+    """Return the width of the terminal; None: standard output is none."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+_quiet = False
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Write no notices and no progress meanwhile: results and errors only."""
+    global _quiet  # noqa: PLW0603 - one process has one command line
+    _quiet = True
+    try:
+        yield
+    finally:
+        _quiet = False
+
+
+def is_quiet() -> bool:
+    """Return whether only results and errors are written."""
+    return _quiet
+
+
+def notify(sentence: str) -> None:
+    """Write a notice on standard error, which is not for results."""
+    if not _quiet:
+        click.echo(sentence, err=True)
+
+
+def print_comparison(
+    comparison: "Comparison",
+    form: str,
+    *,
+    verdict: "Verdict | None" = None,
+    logs: "Mapping[str, Sequence[Log]] | None" = None,
+) -> None:
+    """Write a comparison on standard output, and what came of its gates on stderr.
+
+    `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
+    """
+    from fabbench.report import render_comparison
+
+    columns = width()
+    text = render_comparison(
+        comparison, form, verdict=verdict, configurations=logs, colour=columns is not None, width=columns
+    )
+    write_drawn(text)
+    for breach in verdict.breaches if verdict else ():
+        click.echo(f"Gate failed: {breach}", err=True)
+    for gate in verdict.passed if verdict else ():
+        notify(f"Gate passed: {gate}")
+
+
+def print_error(error: FabbenchError) -> None:
+    """Write an error and its hint."""
+    click.echo(f"Error: {error}", err=True)
+    if error.hint:
+        click.echo(f"Hint: {error.hint}", err=True)
+
+
+def print_notes(error: BaseException) -> None:
+    """Write what else went wrong while an error was dealt with, such as what is left on hosts."""
+    for note in getattr(error, "__notes__", ()):
+        click.echo(note, err=True)
+
+
+@contextmanager
+def files_progress(count: int) -> Iterator[Callable[[], None]]:
+    """Show how many of `count` files have been read; gives what to call after each."""
+    if count < _MANY or _quiet or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(), transient=True) as progress:
+        task = progress.add_task("reading", total=count)
+        yield lambda: progress.advance(task)
+
+
+@contextmanager
+def hosts_progress() -> Iterator["Progress"]:
+    """Show what is being done, on a terminal."""
+    if _quiet or not sys.stderr.isatty():
+        yield lambda what, done, total: None  # noqa: ARG005 - nobody looks
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    # No refresh thread: programs are started meanwhile, which is safest without threads (see process.py).
+    with Progress(*columns, console=console(), auto_refresh=False, transient=True) as progress:
+        task = progress.add_task("connecting", total=None)
+        yield lambda what, done, total: progress.update(
+            task, description=what, completed=done, total=total, refresh=True
+        )

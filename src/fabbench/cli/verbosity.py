@@ -1,0 +1,116 @@
+"""``--quiet``, ``--verbose`` and ``--debug FILE``, which every command has."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TypeVar, cast
+
+import click
+
+from fabbench.cli import terminal
+from fabbench.model.actions import LOGGER
+from fabbench.model.errors import MachineError
+from fabbench.model.messages import printable
+
+CommandT = TypeVar("CommandT", bound=click.Command)
+_LINE = "%(asctime)s.%(msecs)03d %(message)s"
+_CLOCK = "%H:%M:%S"
+_VERBOSE = "fabbench.verbose"
+
+
+class _Lines(logging.Handler):
+    """Writes a line for each record on a stream."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        """Without a stream, on standard error as it is then."""
+        super().__init__()
+        self._stream = stream
+        self.setFormatter(logging.Formatter(_LINE, _CLOCK))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stream = self._stream or sys.stderr
+        stream.write(f"{printable(self.format(record))}\n")
+        stream.flush()
+
+
+@contextmanager
+def _logged(handler: logging.Handler) -> Iterator[None]:
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+
+
+@contextmanager
+def _logged_to(path: Path) -> Iterator[None]:
+    try:
+        file = path.open("w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        text = f"{path} cannot be written: {error.strerror}."
+        raise MachineError(text, hint="Choose another file for --debug.") from error
+    with file, _logged(_Lines(cast("IO[str]", file))):
+        yield
+
+
+def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+    del parameter
+    if given and not ctx.resilient_parsing:
+        ctx.with_resource(terminal.quietly())
+
+
+def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+    del parameter
+    if given and not ctx.resilient_parsing:
+        ctx.meta[_VERBOSE] = True
+        ctx.with_resource(_logged(_Lines()))
+
+
+def is_verbose(ctx: click.Context) -> bool:
+    """Return whether ``--verbose`` was given."""
+    return bool(ctx.meta.get(_VERBOSE))
+
+
+def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    del parameter
+    if path is not None and not ctx.resilient_parsing:
+        ctx.with_resource(_logged(_Lines()) if str(path) == "-" else _logged_to(path))
+
+
+def verbosity_options() -> list[click.Parameter]:
+    """Return the options."""
+    return [
+        click.Option(
+            ["-q", "--quiet"],
+            is_flag=True,
+            expose_value=False,
+            callback=_quiet,
+            help="Print results and errors only: no progress, no notices.",
+        ),
+        click.Option(
+            ["-v", "--verbose"],
+            is_flag=True,
+            expose_value=False,
+            callback=_verbose,
+            help="Print each action on standard error: programs started, hosts reached, API requests.",
+        ),
+        click.Option(
+            ["--debug"],
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            expose_value=False,
+            callback=_debug,
+            help="Write each action to FILE, one per line with its time. Secrets are redacted.",
+        ),
+    ]
+
+
+def with_verbosity(command: CommandT) -> CommandT:
+    """Give a command the options; those of a group are its commands' own."""
+    names = {flag for each in command.params for flag in each.opts}
+    if "--quiet" not in names:
+        command.params.extend(verbosity_options())
+    return command

@@ -1,0 +1,91 @@
+"""Where to run: the target of fabbench.yaml, or what the surroundings offer."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from fabbench.config import FILE_NAME
+from fabbench.config.sections import Config
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import ALIASES, Target
+from fabbench.model.options import LauncherOptions
+
+TARGET_VARIABLE = "FABBENCH_TARGET"
+_SSH = "ssh"
+
+
+class Resolved(NamedTuple):
+    """A place to run."""
+
+    target: Target
+    """Of the file, or with nothing but the name of a launcher."""
+    why: str
+    """Why there, to follow a colon: ``set with --on``."""
+
+
+def resolve(  # noqa: PLR0913 - each place that may say it
+    on: str | None,
+    environment: Mapping[str, str],
+    config: Config | None,
+    *,
+    launchers: Mapping[str, type[LauncherOptions]],
+    given: Callable[[type[LauncherOptions]], LauncherOptions],
+    hosts: bool = False,
+) -> Resolved:
+    """Return where to run, and why there.
+
+    The first that is there: `on`, FABBENCH_TARGET, the file's default, the first launcher whose surroundings
+    say so. `given` makes a launcher's options from what was given; `hosts`: whether hosts are named, which
+    ssh reaches. Raise RequestError for a name that is
+    neither a target of the file nor a launcher, and where nothing says it: with each place looked at.
+    """
+    for name, why in (
+        (on, "set with --on"),
+        (environment.get(TARGET_VARIABLE), f"set with {TARGET_VARIABLE}"),
+        (config.default if config else None, f"default of {config.path if config else ''}"),
+    ):
+        if name:
+            return _named(name, why, config, launchers)
+    looked = ["--on is not given", f"{TARGET_VARIABLE} is not set"]
+    file = f"no {FILE_NAME} in this directory, above it, or in ~/.config/fabbench"
+    looked.append(f"{config.path} has no default" if config else file)
+    if hosts and _SSH in launchers:
+        return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
+    looked.append("--host is not given")
+    in_order = sorted((kind.order, name, kind) for name, kind in launchers.items() if kind.order)
+    for _, name, kind in in_order:
+        found = given(kind).surroundings(environment)
+        if found.found:
+            return Resolved(_bare(name, kind), found.sentence)
+        looked.append(found.sentence)
+    raise RequestError(
+        f"No target: {'; '.join(looked)}.",
+        hint=f"--on local runs on this machine. Known to --on: {', '.join(_known(config, launchers))}.",
+    )
+
+
+def _bare(name: str, kind: type[LauncherOptions]) -> Target:
+    return Target(name=name, launcher=name, options=kind())
+
+
+def _named(
+    name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]
+) -> Resolved:
+    if config and name in config.targets:
+        return Resolved(config.targets[name], why)
+    launcher = ALIASES.get(name, name)
+    if launcher in launchers:
+        return Resolved(_bare(launcher, launchers[launcher]), why)
+    import difflib
+
+    known = list(_known(config, launchers))
+    near = difflib.get_close_matches(name, (*known, *ALIASES), n=1)
+    file = f"in {config.path}" if config else f"in a {FILE_NAME} (there is none)"
+    raise RequestError(
+        f"Unknown target {name} ({why}): it is neither {file} nor a launcher.",
+        hint=f"{f'Did you mean {near[0]}? ' if near else ''}Known to --on: {', '.join(known)}.",
+    )
+
+
+def _known(config: Config | None, launchers: Mapping[str, type[LauncherOptions]]) -> Iterator[str]:
+    yield from config.targets if config else ()
+    yield from sorted(launchers)

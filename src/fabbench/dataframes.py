@@ -1,0 +1,59 @@
+"""Logs as pandas data frames, for notebooks. The only module that imports pandas."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
+from fabbench.runs.document import ENVIRONMENT_VARIABLE
+from fabbench.runs.parse_file import parse_all
+from fabbench.runs.store import open_run
+
+_STORE = "fabbench-runs"
+
+_COLUMNS = ("execution", *CSV_HEADER)
+
+
+def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
+    """Read logs into a tidy frame: one row for each sample, in base units.
+
+    `sources` are files (any log that `fabbench parse` reads), directories, or runs by id, name or
+    `last`. `fabric` judges the logs as measured on it. Columns: those of ``fabbench parse --format csv``,
+    and `execution`, which counts the logs;
+    labels that do not apply are missing. Raise MachineError where a file cannot be read.
+    """
+    rows = pd.DataFrame(_rows(sources, fabric), columns=list(_COLUMNS))
+    return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
+
+
+def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[str, object]]:
+    for execution, log in enumerate(parse_all(map(_source, sources), fabric=fabric)):
+        for record in log_records(log):
+            yield {"execution": execution, **record}
+
+
+def _source(source: str | Path) -> str | Path:
+    """Return the directory of a run for its id or name, or `last`; anything else as it is."""
+    if Path(source).exists() or not isinstance(source, str) or Path(source).suffix or source == "-":
+        return source
+    return open_run(source, Path(os.environ.get(ENVIRONMENT_VARIABLE) or _STORE)).path / "exec"
+
+
+def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:
+    """Set the values of one metric side by side: sizes (and labels that differ) down, `by` across.
+
+    What was measured several times is the median, as in `fabbench compare`; statistics other than a tool's
+    main figure are left out. Raise ValueError where no row has the metric.
+    """
+    chosen = rows[(rows["metric"] == metric) & rows["stat"].isna()]
+    if chosen.empty:
+        known = ", ".join(sorted(rows["metric"].unique()))
+        raise ValueError(f"no row has the metric {metric}; there are: {known or 'none'}")
+    keys = [name for name in LABELS if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1]
+    filled = chosen.fillna(dict.fromkeys(keys, "")) if keys else chosen
+    table = filled.pivot_table(
+        index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False
+    )
+    return table.sort_index()

@@ -1,0 +1,1 @@
+"""Records to verdicts: which network carried the data, and known errors."""

@@ -1,0 +1,211 @@
+"""Record + what was asked for → outcome. Pure, and the only place that decides.
+
+The order of the checks is the order of `Outcome`: the first that applies is the outcome.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.fabrics import INTRA_HOST, contradicts
+from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
+from fabbench.model.messages import counted
+from fabbench.model.units import format_size
+
+if TYPE_CHECKING:
+    from fabbench.catalog.expectations import System
+
+_LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
+"""How NCCL and perftest print the link of a NIC → the fabric."""
+
+
+def judge(record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None) -> Log:
+    """Decide the outcome of one execution and say why in a sentence (None for ok)."""
+    found = tuple(_verdicts(record, proof, ending))
+    outcome, reason = found[0] if found else (Outcome.OK, None)
+    facts = {**record.facts, "complete": _complete(record, ending)}
+    return Log(
+        source=source,
+        benchmark=record.benchmark,
+        case=record.case,
+        outcome=outcome,
+        reason=reason,
+        facts=facts,
+        findings=(*record.findings, *_unchecked_nics(record, proof)),
+        damaged=tuple(record.damaged),
+        points=record.points,
+        evidence=record.evidence,
+        also=frozenset(each for each, _ in found) - {outcome},
+        proof=proof,
+    )
+
+
+def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Iterator[tuple[Outcome, str]]:
+    if record.wrong:
+        yield Outcome.CORRUPT, f"The benchmark found wrong data: {counted(record.wrong, 'failed check')}."
+    if ending and ending.refused:
+        yield Outcome.OFF_FABRIC, ending.refused
+    if timed_out := _timeout(record, ending):
+        yield Outcome.TIMEOUT, timed_out
+    if record.failures:
+        yield Outcome.FAILED, record.failures[0]
+    if ending and ending.status:
+        yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
+    observed = _is_observed(record, ending)
+    if not observed and (truncated := _truncation(record, ending)):
+        yield Outcome.TRUNCATED, truncated
+    if record.off_fabric:
+        yield Outcome.OFF_FABRIC, record.off_fabric
+    yield from _network_verdicts(record, proof)
+    if observed:
+        yield Outcome.OBSERVED, "NCCL's debug lines show the network; no benchmark is in the log."
+
+
+def _is_observed(record: Record, ending: Ending | None) -> bool:
+    """Return whether a log is of a program that is no benchmark, and so lacks nothing."""
+    return record.case == NCCL_DEBUG and ending is None
+
+
+def _timeout(record: Record, ending: Ending | None) -> str:
+    return (ending.timed_out if ending else "") or record.timed_out
+
+
+def _truncation(record: Record, ending: Ending | None) -> str:
+    """Return why the table is not whole, or nothing if it is."""
+    return next(_gaps(record, ending), "")
+
+
+def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
+    if ending and ending.stopped:
+        yield ending.stopped
+    if record.damaged:
+        lines = ", ".join(str(row.line) for row in record.damaged[:5])
+        more = " …" if len(record.damaged) > 5 else ""
+        rows = counted(len(record.damaged), "row")
+        yield f"{rows} could not be read or trusted (line {lines}{more})."
+    if not record.points:
+        where = (
+            "the output ends before the first result" if record.benchmark else "no benchmark's output is here"
+        )
+        yield f"No row was read: {where}."
+    elif not any(point.metrics for point in record.points):
+        yield "No row has a figure that says what was measured."
+    if record.finished is False:
+        yield "The output ends before the benchmark's own closing lines."
+    if record.incomplete:
+        yield record.incomplete
+    missing = set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
+    if missing:
+        yield f"Planned and not measured: {', '.join(map(format_size, sorted(missing)))}."
+
+
+def _network_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
+    """Judge what carried the data: first what is wrong, then what is not known."""
+    found = [*_nic_verdicts(record, proof)]
+    if proof and proof.fabric:
+        found = [*_fabric_verdicts(record, proof), *found]
+    elif record.lost_fabric:
+        found.append((Outcome.OFF_FABRIC, record.lost_fabric))
+    yield from sorted(found, key=lambda verdict: verdict[0] is not Outcome.OFF_FABRIC)
+
+
+def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, str]]:
+    facts, accepted = record.facts, benchmark_named(record.benchmark).transports(proof.fabric)
+    transport = str(facts.get("transport", "unknown"))
+    network = str(facts.get("network", "unknown"))
+    wanted = f"{proof.fabric} was requested"
+    if contradicts(transport, accepted):
+        yield Outcome.OFF_FABRIC, f"{wanted}, but {transport} carried the data."
+    elif transport not in accepted and proof.fabric not in INTRA_HOST and contradicts(network, accepted):
+        yield Outcome.OFF_FABRIC, f"{wanted}, but the library chose {network} as its network."
+    elif link := _other_link(record, proof.fabric):
+        yield Outcome.OFF_FABRIC, f"{wanted}, but the link of the NICs was {link}."
+    domain = facts.get("domain")
+    if proof.domain and domain and domain != proof.domain:
+        yield Outcome.OFF_FABRIC, f"Domain {proof.domain} was requested, but {domain} was used."
+    if transport == "libfabric":
+        yield (
+            Outcome.UNPROVEN,
+            f"{wanted}, and the log does not show which libfabric provider carried the data.",
+        )
+    elif transport not in accepted:
+        yield Outcome.UNPROVEN, f"{wanted}, and the log does not show what carried the data."
+    if proof.domain and not domain:
+        yield (
+            Outcome.UNPROVEN,
+            f"Domain {proof.domain} was requested, and the log does not show which was used.",
+        )
+
+
+def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
+    """Judge the number of NICs, which without a fabric asked for matters where EFA is used."""
+    nics, fabric = record.facts.get("nics"), proof.fabric if proof else ""
+    if not isinstance(nics, int):
+        return
+    used = f"but {nics} {'was' if nics == 1 else 'were'} used."
+    if proof and proof.nics is not None:
+        if nics < proof.nics and (fabric or _uses_efa(record)):
+            asked = f"{fabric} was requested with" if fabric else "The log is to show"
+            yield Outcome.OFF_FABRIC, f"{asked} {proof.nics} NICs per rank, {used}"
+    elif _uses_efa(record) and (kind := _system(record, proof)) and nics < min(kind.nics):
+        yield Outcome.OFF_FABRIC, f"{kind.name} has {min(kind.nics)} EFA interfaces, {used}"
+
+
+def _uses_efa(record: Record) -> bool:
+    return str(record.facts.get("network", "")) == "efa"
+
+
+def _system(record: Record, proof: Proof | None) -> "System | None":
+    """Return the instance type that the log or the user names, where its EFA interfaces are known."""
+    name = str(record.facts.get("instance_type", "")) or (proof.instance_type if proof else "")
+    if not name:
+        return None
+    from fabbench.catalog.expectations import system  # which other logs need none of
+
+    found = system(name)
+    return found if found is not None and found.is_ec2 else None
+
+
+def _unchecked_nics(record: Record, proof: Proof | None) -> Iterator[Finding]:
+    """Yield that nobody knows whether all NICs were used, and what to specify."""
+    nics = record.facts.get("nics")
+    known = _system(record, proof) is not None or (proof is not None and proof.nics is not None)
+    if isinstance(nics, int) and _uses_efa(record) and not known:
+        yield Finding(
+            code="nics-unchecked",
+            severity=Severity.WARNING,
+            meaning=f"The ranks used {nics} EFA NIC{'' if nics == 1 else 's'}. Nothing states how many the "
+            "nodes have, so fewer would not be noticed.",
+            line=record.evidence.get("nics", ""),
+            advice="Pass --instance-type, such as p5.48xlarge, or --nics.",
+        )
+
+
+def _other_link(record: Record, fabric: str) -> str:
+    """Return the link of the NICs as printed, where it is not that of the fabric asked for."""
+    link = str(record.facts.get("link", ""))
+    fabrics = {_LINKS.get(name, "") for name in link.split("+")}
+    return "" if "" in fabrics or fabric in fabrics or fabric not in _LINKS.values() else link
+
+
+def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
+    """Return in a sentence why a running execution cannot be on its fabric; empty if it can.
+
+    Only what will not change any more counts: the network that the library chose, and its NICs.
+    """
+    settled = {name: facts[name] for name in ("network", "nics") if name in facts}
+    if "network" not in settled:
+        return ""
+    record = Record(benchmark=benchmark, facts=settled)
+    verdicts = _network_verdicts(record, proof)
+    return next((sentence for outcome, sentence in verdicts if outcome is Outcome.OFF_FABRIC), "")
+
+
+def _complete(record: Record, ending: Ending | None) -> str:
+    """Return whether everything that was to be measured was: the fact `complete`."""
+    if _is_observed(record, ending):
+        return "unknown"
+    whole = record.points and not record.damaged and not record.incomplete
+    if record.finished is None and ending is None and whole:
+        return "unknown"
+    return "no" if _truncation(record, ending) or _timeout(record, ending) else "yes"

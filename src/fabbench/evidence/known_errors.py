@@ -1,0 +1,305 @@
+"""Lines of programs and launchers that show what is wrong: what each means, and what to do. Data; pure.
+
+The texts were read in the sources of NCCL, aws-ofi-nccl and libfabric; docs/formats.md says where.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fabbench.model.log import Finding, Severity
+from fabbench.model.messages import LONGEST_QUOTE
+from fabbench.model.patterns import lazy
+
+
+@dataclass(frozen=True, slots=True)
+class KnownError:
+    """A line by its pattern, and what it says."""
+
+    code: str
+    words: tuple[str, ...]
+    """A line that the pattern matches has one of these: they are looked for first."""
+    pattern: re.Pattern[str]
+    meaning: str
+    advice: str
+    severity: Severity = Severity.WARNING
+
+    def finding(self, line: str) -> Finding:
+        """Make the finding that a line shows."""
+        return Finding(
+            code=self.code,
+            severity=self.severity,
+            meaning=self.meaning,
+            line=line.strip()[:LONGEST_QUOTE],
+            advice=self.advice,
+        )
+
+
+def _known(  # noqa: PLR0913, PLR0917 - one parameter per column of the table below
+    code: str,
+    words: tuple[str, ...],
+    pattern: str,
+    meaning: str,
+    advice: str,
+    severity: Severity = Severity.WARNING,
+) -> KnownError:
+    return KnownError(code, words, lazy(pattern), meaning, advice, severity)
+
+
+_SECURITY_GROUP = (
+    "The security group must allow all traffic from and to itself (both directions, by its own name), and "
+    "all nodes must be in one subnet and of one instance family."
+)
+
+KNOWN_ERRORS: tuple[KnownError, ...] = (
+    _known(
+        "peer-unreachable",
+        ("security group", "Unreachable remote", "Unresponsive receiver"),
+        r"security group on either this instance or the peer|Unreachable remote|Unresponsive receiver",
+        "EFA packets do not reach the peer.",
+        _SECURITY_GROUP,
+        Severity.ERROR,
+    ),
+    _known(
+        "libfabric-too-old",
+        ("requires at least libfabric",),
+        r"requires at least libfabric version",
+        "The plugin refuses this libfabric: it is too old for EFA.",
+        "Install a newer EFA installer bundle, and look for an older libfabric on LD_LIBRARY_PATH.",
+        Severity.ERROR,
+    ),
+    _known(
+        "network-not-found",
+        ("network ",),
+        r"network .+ not found",
+        "The network that NCCL_NET names could not be loaded: the run failed instead of falling back.",
+        "Check that the plugin's library is on LD_LIBRARY_PATH of every rank, and that `fi_info -p efa` "
+        "lists devices.",
+        Severity.ERROR,
+    ),
+    _known(
+        "plugin-unsupported",
+        ("is unsupported",),
+        r"External network plugin .* is unsupported",
+        "NCCL cannot use this build of the network plugin.",
+        "Install an aws-ofi-nccl release made for this NCCL version.",
+    ),
+    _known(
+        "provider-not-supported",
+        ("Only EFA provider", "optimal provider"),
+        r"Only EFA provider is supported|Couldn't find any optimal provider",
+        "The network plugin found no provider that it can use.",
+        "Check `fi_info -p efa` in the same container, with the same LD_LIBRARY_PATH.",
+    ),
+    _known(
+        "gdr-disabled",
+        ("GDR", "GPU Direct RDMA Disabled"),
+        r"GDR disabled on GDR-supported|Could not disable CUDA API usage for HMEM, disabling GDR"
+        r"|Need to force simple protocol: GDR not supported|GPU Direct RDMA Disabled for HCA",
+        "GPU memory is not sent directly: every message is copied through the host.",
+        "Load nvidia-peermem or efa_nv_peermem, or use open kernel modules with dma-buf; p3dn, g4dn and g5 "
+        "do not have it.",
+    ),
+    _known(
+        "gpu-memory-not-registered",
+        ("register CUDA buffer", "Unable to register memory"),
+        r"Failed to register CUDA buffer with the EFA device|Unable to register memory \(type = 2\)",
+        "libfabric could not register GPU memory with the EFA device.",
+        "Update the EFA installer (1.29.1 or later with NCCL 2.19), or set FI_EFA_SET_CUDA_SYNC_MEMOPS=0.",
+        Severity.ERROR,
+    ),
+    _known(
+        "write-emulated",
+        ("FI_OPT_EFA_EMULATED_WRITE",),
+        r"FI_OPT_EFA_EMULATED_WRITE is true",
+        "RDMA writes are emulated in software.",
+        "Remove FI_EFA_USE_DEVICE_RDMA=0 from the environment, and update the EFA driver.",
+    ),
+    _known(
+        "memlock",
+        ("Cannot allocate memory", "internal receive buffers"),
+        r"Cannot allocate memory \(-12\)|Failure to post internal receive buffers",
+        "Memory could not be locked for the NIC.",
+        "Raise the memlock limit (`ulimit -l unlimited`; in a pod the IPC_LOCK capability).",
+        Severity.ERROR,
+    ),
+    _known(
+        "shm-too-small",
+        ("shared memory segment", "failed to extend"),
+        r"Error while creating shared memory segment|failed to extend .* to \d+ bytes",
+        "The shared memory directory is too small for NCCL.",
+        "Give the container a larger /dev/shm (a memory-backed volume in a pod).",
+        Severity.ERROR,
+    ),
+    _known(
+        "fork-unsafe",
+        ("A process has executed", "FI_EFA_USE_HUGE_PAGE"),
+        r"A process has executed an operation involving a call|FI_EFA_USE_HUGE_PAGE.*FI_EFA_FORK_SAFE",
+        "fork() was called while the NIC used the process's memory.",
+        "Do not set FI_EFA_USE_HUGE_PAGE=1 together with FI_EFA_FORK_SAFE=1; kernels from 5.15 need neither.",
+        Severity.ERROR,
+    ),
+    _known(
+        "interface-not-found",
+        ("interface found",),
+        r"Bootstrap : no socket interface found|NET/Socket : no interface found",
+        "No interface matches NCCL_SOCKET_IFNAME.",
+        "Specify the interface that the nodes share, or exclude others: NCCL_SOCKET_IFNAME=^docker,lo,veth.",
+        Severity.ERROR,
+    ),
+    _known(
+        "nic-unreachable",
+        ("ibv_modify_qp",),
+        r"Call to ibv_modify_qp failed with (?:error )?(?:\d+ )?(?:Network is unreachable"
+        r"|Connection timed out|No route to host)",
+        "A NIC has no route to the peer's NIC: the GID index does not fit, or the two are not on "
+        "one network.",
+        "On RoCE, set NCCL_IB_GID_INDEX to the RoCE v2 GID with an IPv4 address (`show_gids`) on every node. "
+        "Where NICs reach only those of the same rail, set NCCL_CROSS_NIC=0.",
+        Severity.ERROR,
+    ),
+    _known(
+        "nic-retries-exceeded",
+        ("Got completion from peer",),
+        r"Got completion from peer .*(?:(?:with error|status=)\s?12\b|RETRY_EXC_ERR)",
+        "The peer's NIC did not answer: transport retries were exceeded.",
+        "Test this pair with `fabbench run perftest`. Usual causes are a wrong RoCE GID index "
+        "(NCCL_IB_GID_INDEX), an MTU or priority flow control that differs along the path, NICs of different "
+        "rails (NCCL_CROSS_NIC=0), or a peer that ended first.",
+        Severity.ERROR,
+    ),
+    _known(
+        "memory-access-refused",
+        ("Got completion from peer",),
+        r"Got completion from peer .*(?:(?:with error|status=)\s?(?:4|10)\b|LOC_PROT_ERR|REM_ACCESS_ERR)",
+        "A NIC was refused access to registered memory.",
+        "Run once with NCCL_NET_GDR_LEVEL=LOC: if that works, GPUDirect RDMA is at fault (nvidia-peermem, "
+        "ACS, IOMMU).",
+        Severity.ERROR,
+    ),
+    _known(
+        "endpoint-refused",
+        ("NET/OFI Couldn't", "NET/OFI Creating"),
+        r"NET/OFI (?:Couldn't (?:allocate endpoint|open AV|open CQ|bind EP-\w+|enable endpoint)"
+        r"|Creating new endpoint for domain \S+ failed)",
+        "libfabric did not open an endpoint on the NIC.",
+        "Set FI_LOG_LEVEL=warn to see libfabric's own reason, and run `fabbench run pingpong` with the same "
+        "fabric. Usual causes are a libfabric other than the EFA installer's on LD_LIBRARY_PATH, and FI_* "
+        "variables made for another version.",
+        Severity.ERROR,
+    ),
+    _known(
+        "peer-closed",
+        ("Connection closed", "remote process exited"),
+        r"Connection closed by remote peer|remote process exited or there was a network error",
+        "A connection to another rank was lost.",
+        "Look for the rank that ended first: its own error is the cause.",
+    ),
+    _known(
+        "fabric-manager",
+        ("system not yet initialized",),
+        r"system not yet initialized",
+        "The GPUs' fabric manager is not ready (CUDA error 802).",
+        "Wait for `nvidia-smi -q` to show Fabric State: Completed, or restart nvidia-fabricmanager.",
+        Severity.ERROR,
+    ),
+    _known(
+        "slingshot-timeouts",
+        ("MPICH Slingshot",),
+        r"MPICH Slingshot Network Summary: [1-9]\d* network timeouts",
+        "The network had timeouts during the run.",
+        "Check the links and the switch counters of these nodes.",
+    ),
+    _known(
+        "too-much-output",
+        ("printed more than",),
+        r"^fabbench: .+ (?:ended|aborted).*: it (?:had )?printed more than ",
+        "The execution was aborted because it printed too much. Later output was not kept.",
+        "Check what fills the log. NCCL_DEBUG=INFO, without NCCL_DEBUG_SUBSYS, shows the network.",
+    ),
+)
+
+FATAL = frozenset(
+    {
+        *("network-not-found", "nic-unreachable", "nic-retries-exceeded", "memory-access-refused"),
+        "endpoint-refused",
+    }
+)
+"""Codes of the errors at which NCCL ends: nothing is measured after them."""
+
+PLUGIN_FAILED = lazy(
+    r"No eligible providers|initialization failed|Initializing plugin failed"
+    r"|Failed to initialize (?!NET plugin (?:IB|Socket)\b)|Unable to find a protocol"
+)
+"""Said when the network plugin gave up; also once per protocol it tries, in runs that go well."""
+
+NOT_THE_NETWORK = lazy(r"\bGIN\b|\bgin:")
+"""GPU-initiated networking, which NCCL 2.29 and later try beside the network: healthy runs have none."""
+
+HARMLESS = lazy(
+    r"GIN only supports RDMA|Failed to initialize any GIN plugin|Finalizing already finalized"
+    r"|Failed to open libibverbs|TUNER/Plugin|PROFILER/Plugin"
+)
+"""Warnings of healthy runs."""
+
+
+def matching_errors(text: str) -> Iterator[KnownError]:
+    """Find what a line shows; usually nothing."""
+    for error in KNOWN_ERRORS:
+        for word in error.words:
+            if word in text:
+                if error.pattern.search(text):
+                    yield error
+                break
+
+
+_FAILURES = lazy(
+    # Only a prefix such as `[host:123] ` may be before these: a table or a sentence quotes them.
+    r"^(?!.*\t)(?:\[[^]\t]{0,99}\] ?|\S{0,99}[\]>:] ?)?(?:There are not enough slots available"
+    r"|(?:mpirun|prterun|orterun|mpiexec) (?:was unable to|noticed that"
+    r"|has detected an attempt to run as root|detected that one or more processes exited with non-zero)"
+    r"|ORTE (?:was unable to reliably start|has lost communication)|A daemon (?:.* )?failed to report back"
+    r"|=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES)"
+    r"|^(?:srun|sbatch|salloc|slurmstepd[^:]*): error: "
+    r"(?!.*(?:Unable to create step(?!.*(?:More processors|not available|Invalid gen))|DUE TO TIME LIMIT))"
+    r"|^srun: unrecognized option "
+    r"|^launch failed on |^start failed on "
+    r"|^ssh: (?:connect to host|Could not resolve hostname)"
+    r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"
+    r"|^(?:bash|sh|/bin/sh|-bash): .*(?:command not found|No such file or directory|not found)$"
+    r"|^(?:env|stdbuf): .+: (?:No such file or directory|Permission denied)$"
+    r"|^fabbench: (?:The script was stopped by |SkyPilot ended job )"
+)
+_TIMEOUT = lazy(
+    r"The user-provided time limit for job execution has been reached"
+    r"|CANCELLED AT \S+ DUE TO TIME LIMIT"
+    r"|^fabbench: .+ was (?:aborted|ended)(?: after \d+ s)?: "
+)
+_STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
+_SIGNS = (
+    *("slots", "mpirun", "prterun", "orterun", "mpiexec", "ORTE", "daemon", "error", "failed on", "denied"),
+    *("verification", "ssh", "not found", "No such file", "BAD TERM", "unrecognized", "fabbench: "),
+)
+_TIMEOUT_SIGNS = ("time limit", "TIME LIMIT", "fabbench: ")
+
+
+def failure(text: str) -> str | None:
+    """Return a sentence for a line that tells of a failed launch; None for any other line."""
+    if not any(sign in text for sign in _SIGNS):
+        return None
+    if _FAILURES.search(text):
+        return f"The launcher reported: {text.strip()[:LONGEST_QUOTE]}"
+    return None
+
+
+def time_limit(text: str) -> str | None:
+    """Return a sentence for a line that tells of a launcher's time limit."""
+    if not any(sign in text for sign in _TIMEOUT_SIGNS) or not _TIMEOUT.search(text):
+        return None
+    return f"The launcher reported: {text.strip()[:LONGEST_QUOTE]}"
+
+
+def exit_status(text: str) -> int | None:
+    """Read a line that states the exit status of what was recorded above it."""
+    match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
+    return int(match[1] or match[2]) if match else None

@@ -1,0 +1,267 @@
+"""What NCCL's debug lines state, collected: networks, providers, channels, versions, complaints.
+
+The wordings and the versions they belong to: docs/formats.md. What they come to is in transport.py.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fabbench.evidence.known_errors import HARMLESS, NOT_THE_NETWORK, PLUGIN_FAILED, matching_errors
+from fabbench.model.log import Finding
+from fabbench.model.patterns import lazy
+
+_VIA = lazy(
+    r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<flags>(?:/[A-Za-z()]+)*)"
+    r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
+)
+_PROVIDER = lazy(
+    r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
+)
+_COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
+_IB_DEVICE = lazy(r"\[(\d+)\][\w.-]+:\d+/(\w*)")
+_COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
+_INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
+_PXN = lazy(r"use ring PXN (\d)")
+_FIELDS: Mapping[str, re.Pattern[str]] = {
+    "plugin": lazy(r"NET/OFI (?:Using|Initializing) (aws-ofi-nccl \S+)"),
+    "libfabric": lazy(r"NET/OFI Using Libfabric version (\S+)"),
+    "protocol": lazy(r"NET/OFI Using transport protocol (\w+)"),
+    "instance_type": lazy(r"NET/OFI Running on ([a-z][\w-]*\.[\w-]+) platform"),
+}
+_REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
+_ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
+_MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
+_VERBS = ("ib", "gib")
+"""How the names of networks begin that NCCL runs over verbs: IB, IBext_v8, gIB."""
+_MOST = 100_000
+"""Entries of a collection, at most: a log may be of any length."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """The statements of one execution. `lines` has for some facts the line that stated it."""
+
+    debugging: bool = False
+    """Whether any debug line was read."""
+    facts: dict[str, str | int] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict)
+    networks: dict[str, dict[str, None]] = field(default_factory=dict)
+    """Network name as printed → processes (`host:pid`) that use it."""
+    providers: dict[str, None] = field(default_factory=dict)
+    nics: dict[str, int] = field(default_factory=dict)
+    """Process → NICs that its plugin found."""
+    transports: dict[str, set[bool]] = field(default_factory=dict)
+    """`net:` and a network's name, `p2p` or `shm` → whether channels over it had GPUDirect RDMA."""
+    channels: dict[str, str] = field(default_factory=dict)
+    """What `transports` has, `gdr` and `no-gdr` → the first channel line that showed it."""
+    mnnvl: bool = False
+    """Whether a channel went over NVLink between nodes."""
+    nodes: int = 0
+    ranks: int = 0
+    ib_devices: int = 0
+    ib_links: dict[str, str] = field(default_factory=dict)
+    """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
+    ib_used: set[str] = field(default_factory=set)
+    """Indices of the NICs that channels go over."""
+    jobs: dict[str, None] = field(default_factory=dict)
+    """Ids of the communicators: one is the same in all its processes."""
+    interfaces: dict[str, None] = field(default_factory=dict)
+    """Interfaces of NCCL's sockets."""
+    named_hosts: dict[str, None] = field(default_factory=dict)
+    """Processes (`host:pid`) whose host NCCL_HOSTID sets."""
+    trouble: list[str] = field(default_factory=list)
+    """Lines of a plugin that failed, or of one protocol that it tried."""
+    missing: str = ""
+    """The line that says that there is no plugin."""
+    requested: str = ""
+    """The line that asks libfabric for its efa provider."""
+    warnings: dict[str, int] = field(default_factory=dict)
+    """Text → how often it was said."""
+    known_errors: dict[str, Finding] = field(default_factory=dict)
+    endings: set[str] = field(default_factory=set)
+    """Of channel lines that were read (`via NET/…`): another line with one of these says nothing new."""
+
+    @property
+    def seen(self) -> bool:
+        """Return whether anything of NCCL's own was read, or a known error."""
+        return self.debugging or bool(self.facts) or bool(self.known_errors)
+
+    def feed(self, message: str, origin: str = "", *, warning: bool = False) -> None:
+        """Read one debug message (the text after `NCCL INFO`); `origin` is what stands before it."""
+        self.debugging = True
+        # 512 ranks write hundreds of thousands of these, with few different endings.
+        if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in self.endings:
+            return
+        handler = HANDLERS.get(message[:HEAD])
+        if handler is not None:
+            handler(self, message, origin)
+        if warning:
+            self._complaint(message)
+            if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(message):
+                self.warnings[message] = self.warnings.get(message, 0) + 1
+
+    def other(self, text: str) -> None:
+        """Read a line that nobody else knows: it may show a known error, or a variable."""
+        if not self.requested and "FI_PROVIDER" in text and _REQUESTED.search(text):
+            self.requested = text
+        for error in matching_errors(text):
+            self.known_errors.setdefault(error.code, error.finding(text))
+
+    def version(self, text: str) -> None:
+        """Read `NCCL version 2.28.9+cuda13.0`, and RCCL's `RCCL version : 2.22.3-HEAD:7d8d67c` and its like.
+
+        They are messages, or lines of their own.
+        """
+        if (match := _ROCM.match(text)) is not None:
+            self._state(match[1].lower(), match[2], text)
+            return
+        words = text.split()
+        if len(words) >= 3 and words[:2] == ["NCCL", "version"]:
+            nccl, _, cuda = words[2].partition("+cuda")
+            self._state("nccl", nccl, text)
+            if cuda:
+                self._state("cuda", cuda, text)
+
+    def _state(self, name: str, value: str, line: str) -> None:
+        if name not in self.facts:
+            self.facts[name] = value
+            self.lines[name] = line
+
+    def _complaint(self, message: str) -> None:
+        if NOT_THE_NETWORK.search(message):
+            return
+        if PLUGIN_FAILED.search(message) and len(self.trouble) < 100:
+            self.trouble.append(message)
+        self.other(message)
+
+    # -- by the first words of a message
+
+    def _channel(self, message: str, origin: str) -> None:
+        del origin
+        ending = message[message.rfind(" via ") :]
+        if ending in self.endings:
+            return
+        if len(self.endings) < _MOST:
+            self.endings.add(ending)
+        match = _VIA.match(ending)
+        if match is None:
+            return
+        net = match["net"] or match["collnet"]
+        key = f"net:{net}" if net else "p2p" if match["p2p"] else "shm"
+        direct = "/GDRDMA" in (match["flags"] or "")
+        self.transports.setdefault(key, set()).add(direct)
+        self.channels.setdefault(key, message)
+        self.mnnvl = self.mnnvl or bool(match["mnnvl"])
+        if net:
+            self.channels.setdefault("gdr" if direct else "no-gdr", message)
+            if match["dev"] and net.lower().startswith(_VERBS):
+                self.ib_used.add(match["dev"])
+
+    def _using(self, message: str, origin: str) -> None:
+        if message.startswith("Using network "):
+            self._network(message.removeprefix("Using network ").strip(), message, origin)
+
+    def _assigned(self, message: str, origin: str) -> None:
+        name = message.removeprefix("Assigned NET plugin ").removesuffix(" to comm").strip()
+        self._network(name, message, origin)
+
+    def _network(self, name: str, message: str, origin: str) -> None:
+        processes = self.networks.setdefault(name, {})
+        if len(processes) < _MOST:
+            processes[_process(origin)] = None
+        self.lines.setdefault("network", message)
+
+    def _ofi(self, message: str, origin: str) -> None:
+        if match := _PROVIDER.match(message):
+            provider, fabric, nics = match.groups()
+            self.providers[provider] = None
+            self.lines.setdefault("provider", message)
+            if nics and len(self.nics) < _MOST:
+                if int(nics) < min(self.nics.values(), default=int(nics) + 1):
+                    self.lines["nics"] = message
+                self.nics[_process(origin)] = int(nics)
+            if fabric:
+                self._state("fabric", fabric, message)
+            return
+        self._complaint(message)
+        for name, pattern in _FIELDS.items():
+            if match := pattern.match(message):
+                self._state(name, match[1], message)
+
+    def _builtin(self, message: str, origin: str) -> None:
+        del origin
+        if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
+            # From NCCL 2.27 on this line is there with no device at all: count the devices.
+            devices = _IB_DEVICE.findall(message)
+            if len(devices) > self.ib_devices:
+                self.ib_devices = len(devices)
+                self.lines["ib"] = message
+            if len(self.ib_links) < _MOST:
+                self.ib_links = {**dict(devices), **self.ib_links}
+        elif message.startswith("NET/Socket : Using"):
+            self.interfaces |= dict.fromkeys(_INTERFACE.findall(message))
+            self.lines.setdefault("interface", message)
+        elif _MISSING.match(message):
+            self.missing = self.missing or message
+        else:
+            self._complaint(message)
+
+    def _comm(self, message: str, origin: str) -> None:
+        del origin
+        if match := _COMM.search(message):
+            self.ranks = max(self.ranks, int(match[2]))
+            self.nodes = max(self.nodes, int(match[3] or 0))
+        if (match := _COMM_ID.search(message)) and len(self.jobs) < _MOST:
+            self.jobs[match[1]] = None
+
+    def _host_id(self, message: str, origin: str) -> None:
+        if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MOST:
+            self.named_hosts[_process(origin)] = None
+
+    def _connected(self, message: str, origin: str) -> None:
+        del origin
+        if match := _PXN.search(message):
+            self._state("pxn", "yes" if match[1] == "1" else "no", message)
+
+    def _version(self, message: str, origin: str) -> None:
+        del origin
+        self.version(message)
+
+    def _failed(self, message: str, origin: str) -> None:
+        del origin
+        self._complaint(message)
+
+
+def _process(origin: str) -> str:
+    """Of `host:pid:tid`, the first two."""
+    return ":".join(origin.split(":", 2)[:2])
+
+
+HEAD = 8
+"""As many characters of a message tell whether it is of interest at all."""
+
+CHANNEL = "Channel "
+"""As a channel's line begins."""
+
+HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
+    CHANNEL: Evidence._channel,  # noqa: SLF001 - a table of this class's own methods
+    "Using ne": Evidence._using,  # noqa: SLF001
+    "Assigned": Evidence._assigned,  # noqa: SLF001
+    "NET/OFI ": Evidence._ofi,  # noqa: SLF001
+    "NET/IB :": Evidence._builtin,  # noqa: SLF001
+    "NET/gIB ": Evidence._builtin,  # noqa: SLF001
+    "NET/Sock": Evidence._builtin,  # noqa: SLF001
+    "NET/Plug": Evidence._builtin,  # noqa: SLF001
+    "ncclComm": Evidence._comm,  # noqa: SLF001
+    "NCCL_HOS": Evidence._host_id,  # noqa: SLF001
+    "NCCL ver": Evidence._version,  # noqa: SLF001
+    "RCCL ver": Evidence._version,  # noqa: SLF001
+    "Connecte": Evidence._connected,  # noqa: SLF001
+    "Failed t": Evidence._failed,  # noqa: SLF001
+    "External": Evidence._failed,  # noqa: SLF001
+    "Bootstra": Evidence._failed,  # noqa: SLF001
+    **{f"comm 0x{digit}": Evidence._comm for digit in "0123456789abcdef"},  # noqa: SLF001
+    **{f"Ring {number:02d} ": Evidence._channel for number in range(100)},  # noqa: SLF001
+}
+"""By the first `HEAD` characters, because a log of hundreds of ranks is almost all debug lines."""

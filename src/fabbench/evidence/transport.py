@@ -1,0 +1,256 @@
+"""Evidence → what carried the data, and what should be known about it. Pure.
+
+In order of weight: `via NET/…` on a channel, `Using network …`, `Selected provider is …`,
+`NET/IB|NET/Socket : Using …`. That the plugin wrote a line proves nothing: it does so before it fails.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from fabbench.evidence.known_errors import FATAL, PLUGIN_FAILED, matching_errors
+from fabbench.evidence.nccl import Evidence
+from fabbench.model import messages
+from fabbench.model.fabrics import INTRA_HOST
+from fabbench.model.log import Finding, Severity
+from fabbench.model.messages import LONGEST_QUOTE, listed
+from fabbench.model.patterns import lazy
+
+VERBS = ("ib", "gib")
+"""Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
+_VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
+_NAMED_PROCESSES = 3
+_MOST_WARNINGS = 5
+
+
+def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
+    """Return what the lines show, as facts. `hosts`: how many the benchmark's own text lists."""
+    facts = dict(evidence.facts)
+    network = _network(evidence)
+    if network:
+        facts["network"] = network
+    if evidence.debugging:
+        facts["transport"] = _transport(evidence, network, max(hosts, evidence.nodes))
+    if evidence.providers:
+        facts["provider"] = "+".join(sorted(evidence.providers))
+    facts |= dict(_devices(evidence, network))
+    nets = [direct for name, direct in evidence.transports.items() if name.startswith("net:")]
+    if nets:
+        directs = set().union(*nets)
+        facts["gdr"] = "partly" if len(directs) > 1 else "yes" if directs == {True} else "no"
+    if evidence.ranks:
+        facts["ranks"] = evidence.ranks
+    if evidence.nodes:
+        facts["nodes"] = evidence.nodes
+    return facts
+
+
+def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
+    """Yield facts of the NICs or interfaces of a network."""
+    if evidence.nics and network.startswith(("efa", "libfabric")):
+        yield "nics", min(evidence.nics.values())
+    elif network in VERBS and evidence.ib_devices:
+        yield "nics", evidence.ib_devices
+    if network in VERBS and (link := _link(evidence)):
+        yield "link", link
+    if network == "socket" and evidence.interfaces:
+        yield "interface", "+".join(evidence.interfaces)
+
+
+def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str, str]:
+    """Return for facts of `transport_facts` the line that proves each, where one line does."""
+    channels, lines = evidence.channels, evidence.lines
+    over = {
+        _classify(evidence, key.removeprefix("net:")): line
+        for key, line in channels.items()
+        if key.startswith("net:")
+    }
+    network = str(facts.get("network", ""))
+    # That the plugin is used says nothing of its provider.
+    last = "ib" if network in VERBS else "interface" if network == "socket" else "provider"
+    first = "provider" if network.startswith(("efa", "libfabric-")) else "network"
+    chosen = lines.get(first) or lines.get("network") or over.get(network) or lines.get(last, "")
+    transport = str(facts.get("transport", ""))
+    used = channels.get(transport) or next(iter(over.values()), "") or chosen
+    gdr = {"yes": "gdr", "no": "no-gdr", "partly": "no-gdr"}.get(str(facts.get("gdr", "")), "")
+    proven = {
+        **lines,
+        "network": chosen,
+        "transport": "" if transport == "unknown" else used,
+        "gdr": channels.get(gdr, ""),
+        "link": lines.get("ib", ""),
+        **({"nics": lines.get("ib", "")} if network in VERBS else {}),
+    }
+    return {name: line for name, line in proven.items() if line}
+
+
+def _link(evidence: Evidence) -> str:
+    """Return the link of the NICs that channels go over, or else of all: `IB`, `RoCE`, or both."""
+    links = evidence.ib_links
+    used = {links[index] for index in evidence.ib_used if index in links} or set(links.values())
+    return "+".join(sorted(used - {""}))
+
+
+def _channel_networks(evidence: Evidence) -> set[str]:
+    names = (name for name in evidence.transports if name.startswith("net:"))
+    return {_classify(evidence, name.removeprefix("net:")) for name in names}
+
+
+def _assigned(evidence: Evidence) -> set[str]:
+    return {_classify(evidence, name) for name in evidence.networks}
+
+
+def _network(evidence: Evidence) -> str:
+    """Return the network that the library assigned; empty: the log does not say."""
+    names = _assigned(evidence) or _channel_networks(evidence)
+    if names:
+        return "+".join(sorted(names))
+    if evidence.providers and not evidence.trouble:
+        return _classify(evidence, "Libfabric")
+    if evidence.ib_devices:
+        return "ib"
+    return "socket" if evidence.interfaces else ""
+
+
+def _classify(evidence: Evidence, name: str) -> str:
+    """Turn a printed network name into one of ours; the plugin's name says nothing of its provider."""
+    lower = name.lower()
+    if lower in {"aws libfabric", "libfabric", "ofi"}:
+        provider = "+".join(sorted({provider.partition(";")[0] for provider in evidence.providers}))
+        if not provider:
+            return "libfabric"
+        return "efa" if provider in {"efa", "efa-direct"} else f"libfabric-{provider}"
+    return "ib" if lower.startswith("ibext") else lower
+
+
+def _transport(evidence: Evidence, network: str, hosts: int) -> str:
+    nets = _channel_networks(evidence)
+    if nets:
+        return "+".join(sorted(nets))
+    if hosts > 1 and network and not evidence.mnnvl:
+        return network
+    inside = set(evidence.transports)
+    return inside.pop() if len(inside) == 1 else "unknown"
+
+
+def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
+    """Yield what should be known: failed plugins, fall-backs, ranks that disagree, known errors."""
+    networks = _assigned(evidence)
+    yield from _disagreement(evidence, networks)
+    # NCCL before 2.6 does not say "Using network".
+    yield from _plugin(evidence, networks or {_network(evidence)} - {""})
+    yield from _interface(evidence, networks, hosts or evidence.nodes)
+    for code, found in evidence.known_errors.items():
+        # Sockets never have GPUDirect: the line is about a network that was not used.
+        if code != "gdr-disabled" or _may_use_rdma(evidence):
+            yield found
+    others = (
+        (text, times)
+        for text, times in evidence.warnings.items()
+        if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
+    )
+    for text, count in messages.merged(others)[:_MOST_WARNINGS]:
+        yield Finding(
+            code="nccl-warning",
+            severity=Severity.WARNING,
+            meaning=f"NCCL warned{messages.times(count)}.",
+            line=text[:LONGEST_QUOTE],
+            advice="Search NCCL's issues for this text.",
+        )
+
+
+def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
+    """Return in a sentence that EFA was requested and lost; empty: it was not."""
+    transport = str(facts.get("transport", "unknown"))
+    lost = evidence.trouble or evidence.missing
+    if not evidence.requested or not lost or transport in {"unknown", "efa", *INTRA_HOST}:
+        return ""
+    lost_to = f"{transport} carried the data"
+    return f"The log asks for EFA (FI_PROVIDER=efa), but {lost_to}: the plugin failed or is missing."
+
+
+def fatal_errors(evidence: Evidence) -> list[str]:
+    """Return what ended NCCL, as sentences."""
+    return [found.meaning for code, found in evidence.known_errors.items() if code in FATAL]
+
+
+def _may_use_rdma(evidence: Evidence) -> bool:
+    """Return whether data may have gone over a network that can have GPUDirect RDMA."""
+    inside = bool(evidence.transports) or evidence.nodes == 1
+    networks = _channel_networks(evidence) or (set() if inside else set(_network(evidence).split("+")))
+    return not networks.isdisjoint({"efa", *VERBS})
+
+
+def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
+    if len(networks) > 1:
+        groups = sorted(evidence.networks.items(), key=lambda group: len(group[1]))
+        told = "; ".join(f"{name}: {_named(processes)}" for name, processes in groups)
+        yield Finding(
+            code="networks-disagree",
+            severity=Severity.ERROR,
+            meaning=f"The ranks do not use the same network ({told}).",
+            line=f"Using network {groups[0][0]}",
+            advice="Use the same plugin and library path on every node: ranks that disagree hang.",
+        )
+    counts = set(evidence.nics.values())
+    if len(counts) > 1 and networks != {"socket"}:
+        fewest = min(counts)
+        fewer = {process: None for process, count in evidence.nics.items() if count == fewest}
+        yield Finding(
+            code="nics-disagree",
+            severity=Severity.WARNING,
+            meaning=f"The ranks did not find the same number of NICs: {fewest} to {max(counts)} "
+            f"({fewest} on {_named(fewer)}).",
+            line=evidence.lines.get("nics", "")[:LONGEST_QUOTE],
+            advice="Compare `fi_info -p efa` on these nodes with the instance type's count.",
+        )
+
+
+def _named(processes: dict[str, None]) -> str:
+    """Return the hosts of a few processes, and how many others there are."""
+    hosts = list(dict.fromkeys(process.partition(":")[0] for process in processes if process))
+    where = f" on {listed(hosts, _NAMED_PROCESSES)}" if hosts else ""
+    return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}{where}"
+
+
+def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
+    works = any(name.startswith(("efa", "libfabric")) for name in networks)
+    if evidence.trouble and not works:
+        fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
+        yield Finding(
+            code="plugin-failed",
+            severity=Severity.WARNING,
+            meaning=f"The network plugin failed{fallback}.",
+            line=evidence.trouble[0][:LONGEST_QUOTE],
+            advice="Check `fi_info -p efa` on the node, and set the network "
+            '(NCCL_NET="AWS Libfabric") so that the run fails instead of falling back.',
+        )
+    elif evidence.missing and networks == {"socket"}:
+        yield Finding(
+            code="plugin-missing",
+            severity=Severity.NOTE,
+            meaning="No network plugin was found, and NCCL used its own sockets.",
+            line=evidence.missing[:LONGEST_QUOTE],
+            advice="For EFA, put the aws-ofi-nccl library on LD_LIBRARY_PATH of every rank.",
+        )
+
+
+def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
+    """Sockets over an interface that no other node can be behind."""
+    wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
+    processes = set().union(*evidence.networks.values())
+    # Where NCCL_HOSTID names parts of a machine, the lines of one process do not tell where the others are.
+    unknown = bool(evidence.named_hosts) and len(processes) < hosts
+    several = hosts > 1 and not unknown and not _one_machine(evidence)
+    if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
+        yield Finding(
+            code="wrong-interface",
+            severity=Severity.WARNING,
+            meaning=f"NCCL's sockets use {', '.join(wrong)}, which does not lead to other nodes.",
+            line=evidence.lines.get("interface", "")[:LONGEST_QUOTE],
+            advice="Set NCCL_SOCKET_IFNAME to the nodes' own interface, or to ^docker,lo,veth.",
+        )
+
+
+def _one_machine(evidence: Evidence) -> bool:
+    """Return whether all NCCL hosts are parts of one machine, by NCCL_HOSTID."""
+    machines = {process.partition(":")[0] for process in evidence.named_hosts}
+    return len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)

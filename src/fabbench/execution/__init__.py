@@ -1,0 +1,1 @@
+"""How steps run: sessions, client/server pairs, mpirun, local processes; or one bash script."""

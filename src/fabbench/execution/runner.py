@@ -1,0 +1,348 @@
+"""Runs steps: mpirun, or pairs of a server and a client, one or several at once, each printed in turn.
+
+Lines of each pair are kept until its turn comes; those of the first pair that has not ended are given as they
+come. So a log of pairs that ran concurrently is read like any other.
+"""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from fabbench.execution.mpirun import mpirun
+from fabbench.execution.session import (
+    NOT_READY,
+    PARTNER_S,
+    PORT_TAKEN,
+    PORTS_TRIED,
+    FloodedError,
+    Output,
+    OutputLimit,
+    Program,
+    Session,
+    TimedOutError,
+)
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
+from fabbench.model.plan import Execution, Shape, Step
+
+OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
+"""Makes the session of a step."""
+
+_NAMED = 3
+"""Steps that are named one by one."""
+
+
+class _Pair:
+    """A server and a client, while they run."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.texts: list[str] = []
+        """Lines whose turn has not come."""
+        self.status: int | None = None
+        """The exit status of the side that failed first; 0: both ended well; None: it was ended."""
+        self.server, self.client = sorted(step.commands, key=lambda command: command.role != "server")
+        self.known: Mapping[str, str] = {}
+        self.port = 0
+        self.programs: list[Program] = []
+        self.listening = False
+        self.partner_deadline: float | None = None
+        self._ended: list[int] = []
+
+    @property
+    def over(self) -> bool:
+        """Return whether both sides have ended, and everything that they printed is here."""
+        return len(self.programs) == 2 == len(self._ended)
+
+    @property
+    def failed(self) -> int | None:
+        """Return the exit status of the side that failed first."""
+        return next((status for status in self._ended if status), None)
+
+    def running(self) -> list[Program]:
+        """Return the sides that have not ended."""
+        return [program for program in self.programs if program.status is None]
+
+    def take(self, output: Output) -> None:
+        """Keep a line, with the side that printed it; or note that a side has ended."""
+        program, text = output
+        if text is not None:
+            self.texts.append(tag_line(program.name, text) if program is not None else text)
+        elif program is not None and program.status is not None:
+            self._ended.append(program.status)
+            self.partner_deadline = time.monotonic() + PARTNER_S
+            if self.over:
+                self.status = self.failed or 0
+
+
+class Pairs:
+    """One run of the pairs of some steps, all concurrently. The first that fails ends them all."""
+
+    def __init__(self, steps: Sequence[Step], limit: OutputLimit) -> None:
+        self.status: int | None = None
+        """Of the pair that failed first; 0: all ended well; None: ended by the watchdog."""
+        self._limit = limit
+        self.timed_out = ""
+        self._steps = steps
+        self._pairs: list[_Pair] = []
+        self._turn = 0
+        """Which pair's lines are given."""
+        self._begun = False
+        self._timeout_s = max(step.timeout_s for step in steps)
+
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+        """Run the pairs, with other ports as long as somebody else takes one that was free."""
+        files = {name: text for step in self._steps for name, text in step.files.items()}
+        for _ in range(PORTS_TRIED):
+            self._pairs = [_Pair(step) for step in self._steps]
+            yield from self._begin()
+            with open_session(replace(self._steps[0], files=files)) as session:
+                deadline = time.monotonic() + self._timeout_s
+                self._start_servers(session)
+                early = self._until_ready(session, deadline)
+                if self._port_taken(early):
+                    continue
+                self._take(early)
+                yield from self._run(session, deadline)
+                yield from self._rest()
+                return
+        raise MachineError(
+            f"No free TCP port was found for {self._steps[0].label} in {PORTS_TRIED} attempts.",
+            hint="Another program on this machine takes every port as soon as it is free.",
+        )
+
+    # ------------------------------------------------------------ servers
+
+    def _start_servers(self, session: Session) -> None:
+        """Start all servers, each with a port of its own."""
+        given: set[tuple[int, int]] = set()
+        for pair in self._pairs:
+            host = pair.server.host
+            pair.port = _fresh_port(session, host, given)
+            pair.known = {"{port}": str(pair.port), "{server}": session.address(host)}
+            pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
+
+    def _until_ready(self, session: Session, deadline: float) -> list[Output]:
+        """Wait until all servers listen, or one has ended, or their time is up."""
+
+        def ready() -> bool:
+            if any(pair.programs[0].status is not None for pair in self._pairs):
+                return True
+            for pair in self._pairs:
+                pair.listening = pair.listening or session.listens(pair.programs[0], pair.port)
+            return all(pair.listening for pair in self._pairs)
+
+        early: list[Output] = []
+        try:
+            for output in session.lines(until=ready, deadline=deadline):
+                early.append(output)
+                self._count(output)
+        except FloodedError as flood:
+            self._late(session, flood, deadline)
+        except TimedOutError:
+            late = [pair for pair in self._pairs if not pair.listening]
+            self._time_out(late, NOT_READY if len(late) == 1 else "the servers were not ready")
+            early += session.stop([program for pair in self._pairs for program in pair.running()])
+        return early
+
+    def _port_taken(self, early: Iterable[Output]) -> bool:
+        return any(
+            program is not None and program.status is not None and PORT_TAKEN in (text or "")
+            for program, text in early
+        )
+
+    # ------------------------------------------------------------ both sides
+
+    def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
+        """Start the clients of servers that are ready, and follow all to their ends."""
+        yield from self._given()
+        if self.timed_out:
+            return
+        if early := next((pair for pair in self._pairs if pair.programs[0].status is not None), None):
+            self.status = early.status = early.programs[0].status or 1
+            self._take(session.stop(self._running()))
+            return
+        for pair in self._pairs:
+            pair.programs.append(session.exec(pair.client.filled(session.folder, pair.known)))
+        while running := [pair for pair in self._pairs if not pair.over]:
+            partners = [pair.partner_deadline for pair in running if pair.partner_deadline is not None]
+            try:
+                # Only the end of a program may leave the loop: other lines would be lost with it.
+                for output in session.lines(deadline=min([deadline, *partners])):
+                    self._count(output)
+                    self._take((output,))
+                    yield from self._given()
+                    if output.text is None:
+                        break
+                else:
+                    break
+            except TimedOutError as late:
+                self._late(session, late, deadline)
+                return
+            if any(pair.over and pair.status for pair in self._pairs):
+                break
+        self._end(session)
+
+    def _late(self, session: Session, late: TimedOutError, deadline: float) -> None:
+        """End everything: a side has failed and its partner still waits, or prints too much, or is late."""
+        failed = next((pair for pair in self._pairs if pair.failed), None)
+        if failed is None:
+            now = time.monotonic()
+            alone = [
+                pair for pair in self._pairs if not pair.over and (pair.partner_deadline or deadline) <= now
+            ]
+            pairs = alone or [pair for pair in self._pairs if not pair.over]
+            sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
+            self._time_out(pairs, f"{' and '.join(sides)}: {late}", flooded=isinstance(late, FloodedError))
+        self._end(session)
+        if isinstance(late, FloodedError) and self.timed_out:
+            self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(own_line(self.timed_out))
+
+    def _end(self, session: Session) -> None:
+        """End what still runs, and say how it all ended."""
+        failed = next((pair for pair in self._pairs if pair.failed), None)
+        if failed is not None:
+            self.status = failed.failed
+        elif not self.timed_out:
+            self.status = 0
+        unfinished = [(pair, pair.failed) for pair in self._pairs if pair.running()]
+        self._take(session.stop(self._running()))
+        for pair, status in unfinished:
+            pair.status = status
+
+    def _running(self) -> list[Program]:
+        return [program for pair in self._pairs for program in pair.running()]
+
+    def _time_out(self, pairs: Sequence[_Pair], why: str, *, flooded: bool = False) -> None:
+        labels = [pair.step.label for pair in pairs]
+        more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+        steps = (
+            f"Step {labels[0]} was" if len(labels) == 1 else f"Steps {', '.join(labels[:_NAMED])}{more} were"
+        )
+        after = "" if flooded else f" after {self._timeout_s:g} s"
+        self.timed_out = f"{steps} aborted{after}: {why}."
+
+    # ------------------------------------------------------------ lines in turn
+
+    def _count(self, output: Output) -> None:
+        if output.text is not None:
+            self._limit.count(output.text)
+
+    def _take(self, outputs: Iterable[Output]) -> None:
+        """Hand each line to its pair; what is nobody's goes to the pair whose turn it is."""
+        for output in outputs:
+            pairs = (pair for pair in self._pairs if output.program in pair.programs)
+            next(pairs, self._pairs[min(self._turn, len(self._pairs) - 1)]).take(output)
+
+    def _begin(self) -> Iterator[str]:
+        """Yield the marker before the pair whose turn it is, once."""
+        if not self._begun:
+            self._begun = True
+            step = self._steps[self._turn]
+            yield begin_marker(step.id, step.facts)
+
+    def _given(self, *, all_of_them: bool = False) -> Generator[str, None, None]:
+        """Yield the lines of the pair whose turn it is, and go on to the next as soon as it is over."""
+        while self._turn < len(self._pairs):
+            pair = self._pairs[self._turn]
+            yield from self._begin()
+            texts, pair.texts = pair.texts, []
+            yield from texts
+            if not (pair.over or all_of_them):
+                return
+            yield end_marker(pair.step.id, pair.status)
+            self._turn, self._begun = self._turn + 1, False
+
+    def _rest(self) -> Generator[str, None, None]:
+        return self._given(all_of_them=True)
+
+
+def _fresh_port(session: Session, host: int, given: set[tuple[int, int]]) -> int:
+    """Get a port that none of these pairs was given: one where nothing listens yet may be offered again."""
+    for _ in range(100):
+        port = session.free_port(host)
+        if (host, port) not in given:
+            given.add((host, port))
+            return port
+    raise MachineError(f"Host {host} keeps offering the TCP port {port}.")
+
+
+class _Run(Protocol):
+    """One run of a step, or of several concurrently."""
+
+    status: int | None
+    timed_out: str
+
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+        """Run it: its lines as they come, between markers."""
+
+
+def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
+    """Run the steps of an execution one after another, until one of them fails; or all at once.
+
+    Yield the lines of its log: markers around each step, and the lines of a pair with their side. Return how
+    it ended.
+    """
+    limit = OutputLimit()
+    for steps in _groups(execution):
+        run = _run(steps, limit)
+        with closing(run.lines(open_session)) as lines:
+            yield from lines
+        if run.timed_out or run.status:
+            return Ending(status=run.status, timed_out=run.timed_out, planned_sizes=execution.planned_sizes)
+    return Ending(status=0, planned_sizes=execution.planned_sizes)
+
+
+def _groups(execution: Execution) -> Iterator[Sequence[Step]]:
+    """Yield which steps run concurrently."""
+    if execution.together:
+        yield execution.steps
+    else:
+        yield from ((step,) for step in execution.steps)
+
+
+def _run(steps: Sequence[Step], limit: OutputLimit) -> _Run:
+    shapes = {step.shape for step in steps}
+    if shapes == {Shape.PAIR}:
+        return Pairs(steps, limit)
+    if shapes == {Shape.MPI} and len(steps) == 1:
+        return _Mpi(steps[0], limit)
+    several = " concurrently" if len(steps) > 1 else ""
+    raise RequestError(f"Steps of shape {' and '.join(sorted(shapes))} cannot run here{several}.")
+
+
+class _Mpi:
+    """One run of ranks on all hosts."""
+
+    def __init__(self, step: Step, limit: OutputLimit) -> None:
+        self.status: int | None = None
+        """The exit status of mpirun; None: ended by the watchdog."""
+        self.timed_out = ""
+        self._step = step
+        self._limit = limit
+
+    def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
+        """Run mpirun, and follow it and the debug files of the ranks."""
+        yield begin_marker(self._step.id, self._step.facts)
+        yield from self._output(open_session)
+        yield end_marker(self._step.id, self.status)
+
+    def _output(self, open_session: OpenSession) -> Generator[str, None, None]:
+        step = self._step
+        with open_session(step) as session:
+            launched = session.exec(mpirun(step, session.mpi_hosts()).filled(session.folder))
+            deadline = time.monotonic() + step.timeout_s
+            try:
+                for output in session.lines(deadline=deadline, silence_s=step.silence_s):
+                    if output.text is not None:
+                        self._limit.count(output.text)
+                        yield output.text
+            except TimedOutError as late:
+                self.timed_out = f"{step.label} was aborted: {late}."
+                yield from (output.text for output in session.stop([launched]) if output.text is not None)
+                if isinstance(late, FloodedError):
+                    yield own_line(self.timed_out)
+                return
+            self.status = launched.status

@@ -1,0 +1,582 @@
+
+# ---------------------------------------------------------------- the same in every script of fabbench's
+
+say() { printf 'fabbench: %s\n' "$*"; }
+
+stop() { # STATUS TEXT
+    say "$2" >&2
+    exit "$1"
+}
+
+# Words for a shell: between single quotes everything stays as it is.
+quoted() {
+    local word quote="'\\''"
+    for word; do printf "'%s' " "${word//\'/$quote}"; done
+}
+
+# ---------------------------------------------------------------- variables that programs get from here
+
+# Stops where one of them is not set.
+inherit() { # NAME…
+    local name
+    for name; do
+        [ -n "${!name+set}" ] || stop 2 "The variable $name is not set here. Export it, or render without --env."
+        # shellcheck disable=SC2163 # the variable of that name
+        export "$name"
+    done
+}
+
+# Puts them into a file on every host that nobody else can read: no command line has their values.
+share() { # NAME…
+    local name number text=
+    for name; do text+="export $name=$(quoted "${!name}")"$'\n'; done
+    touched=yes
+    for number in "${!hosts[@]}"; do
+        # shellcheck disable=SC2016 # text for another shell
+        reach "$number" sh -c 'umask 077; mkdir -p "$1" && cat >"$1/environment"' sh "$base" <<<"$text" ||
+            stop 3 "The folder $base cannot be made on ${hosts[number]}."
+    done
+}
+
+# ---------------------------------------------------------------- hosts
+
+# Whatever is measured has this in its environment, on every host: what is left of it is found by it.
+token=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
+# Here, and under the same name on other hosts where a step needs it.
+base=${FABBENCH_FOLDER:-/tmp}/fabbench-$token
+folder=$base
+touched=
+
+# Runs a program that is to be ended with the step: on NUMBER WORD…
+on() {
+    local number=$1
+    shift
+    "$through" "$number" env FABBENCH_JOB="$token" "$@"
+}
+# What starts it; containers have a function of their own.
+through=reach
+# Words before whatever reaches a host, where it is not to take long.
+brief=
+# A process that stands guard on every host, where there is one.
+keeper=
+
+# Runs a program on all hosts at once. What it printed is in host.NUMBER.
+ask() {
+    local number failed=0 started=()
+    for number in "${!hosts[@]}"; do
+        "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
+        started+=("$!")
+    done
+    for number in "${!hosts[@]}"; do await "${started[number]}" || failed=1; done
+    return "$failed"
+}
+
+# The same, and prints what it printed, host after host.
+everywhere() {
+    local number failed=0
+    ask "$@" || failed=1
+    for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
+    return "$failed"
+}
+
+# Stops where a host lacks one of these: folders, which end in a slash, and programs.
+require() {
+    local answers
+    # shellcheck disable=SC2016 # text for another shell
+    by=$through everywhere sh -c 'lacks=
+        for path; do
+            case $path in
+            */) [ -d "$path" ] || lacks="Directory not found: ${path%/} on $(uname -n)." ;;
+            *) [ -x "$path" ] || lacks="There is no $path on $(uname -n); --bin-dir specifies another directory." ;;
+            esac
+            [ -z "$lacks" ] || { echo "$lacks"; exit 1; }
+        done' sh "$@" >"$base/required" || {
+        # srun says more, and it is not what matters; without ssh there is nothing else.
+        answers=$(grep -E '^(There is no|Directory not found:) ' "$base/required" || cat "$base/required")
+        stop 3 "${answers//$'\n'/ } Nothing was started."
+    }
+    rm -f "$base/required"
+}
+
+# Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…
+prepare() {
+    touched=yes
+    everywhere sh -c 'umask 077; mkdir -p "$1" && cd "$1" || exit
+        shift
+        while [ "$#" -gt 0 ]; do printf %s "$2" >"$1" || exit; shift 2; done' sh "$folder" "$@"
+}
+
+# File of ranks on this host → how many of its lines were printed.
+declare -A shown=()
+
+# Whether files, each or together, are larger than what is kept: too_large FILE…
+too_large() {
+    local size rest
+    while read -r size rest; do
+        [ "$size" -le "$longest_output" ] || return 0
+    done < <(wc -c -- "$@" 2>/dev/null)
+    return 1
+}
+
+# Looks every second whether ranks on this host, or the sides of pairs, have printed more than is kept.
+flooded() {
+    [ "$SECONDS" != "$weighed" ] || return 1
+    weighed=$SECONDS
+    too_large "$folder"/debug.* "$base"/[0-9]*.server "$base"/[0-9]*.client
+}
+weighed=0
+
+# Prints what ranks on this host have written into files of their own since the last time: whole lines.
+news() {
+    local count file
+    ! too_large "$folder"/debug.* || return
+    while read -r count file; do
+        case $file in debug.*) ;; *) continue ;; esac
+        [ "$count" -gt "${shown[$file]:-0}" ] || continue
+        sed -n "$((${shown[$file]:-0} + 1)),${count}p" "$folder/$file"
+        shown[$file]=$count
+    done < <(cd "$folder" 2>/dev/null && wc -l debug.* 2>/dev/null)
+}
+
+# Prints what the ranks wrote into files of their own, and removes the step's folder.
+collect() {
+    local file
+    for file in "${!shown[@]}"; do
+        tail -n "+$((shown[$file] + 1))" "$folder/$file" 2>/dev/null | head -c "$longest_output" | grep -a ''
+        rm -f "$folder/$file"
+    done
+    shown=()
+    everywhere sh -c 'cd "$1" 2>/dev/null || exit 0
+        grep -ah "" debug.* 2>/dev/null | head -c "$2"
+        cd / && rm -rf "$1"' sh "$folder" "$longest_output"
+}
+
+# SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
+# shellcheck disable=SC2016 # the hosts' shells expand it
+ending='ended=
+    tries=0
+    while [ "$tries" -lt 60 ]; do
+        pids=$(grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
+        [ -n "$pids" ] || break
+        case $tries in
+        0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
+        [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
+        esac 2>/dev/null
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    for pid in $ended; do rm -f /dev/shm/"$pid":*; done'
+
+# On this host too, which need not be one of them: what started the ranks may have much left to print.
+end_programs() {
+    [ -n "$touched" ] || return 0
+    everywhere sh -c "$ending" sh "$token"
+    sh -c "$ending" sh "$token"
+}
+
+finish() {
+    local status=$? number
+    trap - EXIT
+    trap '' TERM INT HUP
+    exec 3<&-
+    end_programs >/dev/null 2>&1
+    [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
+    [ -z "$guard" ] || kill -KILL "$guard" 2>/dev/null
+    if [ -n "$touched" ]; then
+        for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
+        wait
+    fi
+    rm -rf "$base"
+    exit "$status"
+}
+
+# Outlives the script where no trap can run, after kill -9, and does then what `finish` does: on every host, as it
+# does not know which of them were reached.
+watch_over() {
+    local parent=$$
+    trap '' TERM INT HUP
+    exec 4<>"$base/guard"
+    while [ "$parent" = "$$" ]; do
+        # No more than a wait that starts no program.
+        IFS= read -r -t 1 -u 4
+        read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
+    done
+    touched=yes
+    finish
+}
+guard=
+
+make_base() {
+    if ! { mkdir "$base" && mkfifo "$base/out" "$base/guard"; }; then stop 3 "The folder $base cannot be made."; fi
+    start_guard
+}
+
+# In a process group of its own, as kill -9 may be for all of this one.
+start_guard() {
+    set -m
+    watch_over </dev/null >/dev/null 2>&1 &
+    guard=$!
+    disown
+    set +m
+}
+
+# A signal is only taken note of, and acted on where nothing else goes on: bash 5.2 crashes where it is within read.
+install_traps() {
+    trap finish EXIT
+    trap 'signal=TERM number_of_signal=15' TERM
+    trap 'signal=INT number_of_signal=2' INT
+    trap 'signal=HUP number_of_signal=1' HUP
+}
+signal=
+number_of_signal=0
+
+check_signals() {
+    [ -n "$signal" ] || return 0
+    trap '' TERM INT HUP
+    if [ -n "$open_step" ]; then
+        print_pair
+        say "The script was stopped by SIG$signal in step ${open_step#*/}."
+        end '?'
+    else
+        say "The script was stopped by SIG$signal."
+    fi
+    exit "$((128 + number_of_signal))"
+}
+
+await() { # PROCESS: also when a signal comes in between
+    local status
+    while :; do
+        wait "$1"
+        status=$?
+        if [ "$status" -le 128 ] || ! kill -0 "$1" 2>/dev/null; then return "$status"; fi
+    done
+}
+
+# ---------------------------------------------------------------- steps
+
+open_step=
+ids=() labels=() facts=() ports=() files=()
+limit=0
+turn=0
+failed=0
+
+step() { # ID LABEL SECONDS FACTS
+    check_signals
+    ids+=("$1") labels+=("$2") facts+=("$4")
+    limit=$3
+    count=$((count + 1))
+    folder=$base/$count
+}
+count=0
+
+begin() {
+    open_step=${ids[turn]}
+    # Status 74: nobody reads what is printed, as on a disk that is full; so nothing more is worth its time.
+    printf '%sbegin %s\n' "$sign" "$open_step${facts[turn]:+ ${facts[turn]}}" || exit 74
+}
+
+end() { # STATUS
+    printf '%send %s %s\n' "$sign" "$open_step" "$1" || exit 74
+    open_step=
+    [ "$1" = 0 ] || failed=1
+}
+
+# Forgets the steps that are over. Fails where one of them did.
+over() {
+    ids=() labels=() facts=() ports=()
+    turn=0
+    [ "$failed" = 0 ]
+}
+
+# The program that prints what a host's NICs have counted; empty: they are not asked.
+snapshot=
+
+# Prints that of all hosts. base64 -d | gunzip shows it. Of a host that does not tell in time nothing is packed.
+nics() { # EXECUTION before|after FACTS
+    local number text
+    brief='timeout -k 1 10' ask sh -c "$snapshot"
+    for number in "${!hosts[@]}"; do
+        text=$(grep -aE '^(proc|sys)/' "$base/host.$number" | { gzip | base64; } 2>/dev/null | tr -d '\n')
+        printf '%snics %s when=%s number=%s host=%s %s packed=%s\n' \
+            "$sign" "$1" "$2" "$number" "${hosts[number]}" "$3" "$text"
+    done
+}
+
+execution() { # ID CONFIGURATION STEPS WHAT-NICS-ARE-JUDGED-BY
+    local status
+    case ${FABRIC:-all} in all | "$2") ;; *) return ;; esac
+    case ${EXECUTION:-$1} in "$1") ;; *) return ;; esac
+    if [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$1" "$DONE_FILE" 2>/dev/null; then return; fi
+    check_signals
+    failed=0
+    current=$1
+    [ -z "$snapshot" ] || nics "$1" before "$4"
+    "$3" "$1"
+    status=$?
+    [ -z "$snapshot" ] || nics "$1" after "$4"
+    if [ "$status" = 0 ]; then
+        [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
+    else
+        all_well=
+    fi
+}
+all_well=yes
+
+# Looks every five seconds what is new. Whether DONE_FILE names the execution that goes on: whoever follows it has
+# seen enough.
+cancelled() {
+    [ "$((SECONDS - looked))" -ge 5 ] || return
+    looked=$SECONDS
+    news
+    [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$current" "$DONE_FILE" 2>/dev/null
+}
+looked=0
+enough='fabbench needs no more of it'
+
+# ---------------------------------------------------------------- ranks on all hosts
+
+# Runs a program, and ends it when it is silent or takes too long: ranks SILENCE WORD…
+ranks() {
+    local silence=$1 program status='' why='' line='' part='' heard deadline printed=0 lines=0
+    shift
+    begin
+    if ! prepare "${files[@]+"${files[@]}"}"; then
+        say "The folder $folder cannot be made on every host."
+        end 1
+        over
+        return
+    fi
+    (
+        export FABBENCH_JOB="$token" TMPDIR="$base"
+        "$@"
+    ) </dev/null >"$base/out" 2>&1 &
+    program=$!
+    exec 3<"$base/out"
+    heard=$SECONDS deadline=$((SECONDS + limit))
+    while :; do
+        if IFS= read -r -t 0.5 -u 3 line; then
+            printf '%s\n' "$part$line"
+            printed=$((printed + ${#part} + ${#line} + 1)) lines=$((lines + 1))
+            part='' heard=$SECONDS
+        elif [ "$?" -le 128 ]; then
+            break
+        elif [ -n "$line" ]; then
+            part+=$line heard=$SECONDS
+            line=
+            # What has no end is passed on in pieces, each a line.
+            if [ "${#part}" -gt 1000000 ]; then
+                printf '%s\n' "$part"
+                printed=$((printed + ${#part})) lines=$((lines + 1))
+                part=
+            fi
+        elif ! kill -0 "$program" 2>/dev/null; then
+            break
+        fi
+        check_signals
+        if [ "$SECONDS" -ge "$deadline" ]; then
+            why=$time_up
+        elif [ "$silence" -gt 0 ] && [ "$((SECONDS - heard))" -ge "$silence" ]; then
+            why="$silent $silence s"
+        elif [ "$printed" -gt "$longest_output" ] || [ "$lines" -gt "$most_lines" ] || flooded; then
+            why=$too_much
+        elif cancelled; then
+            why=$enough
+        fi
+        if [ -n "$why" ]; then
+            end_programs
+            deadline=$((SECONDS + 5))
+            while [ "$SECONDS" -lt "$deadline" ] && IFS= read -r -t 1 -u 3 line; do
+                printf '%s\n' "$part$line"
+                part=
+            done
+            break
+        fi
+    done
+    [ -z "$part$line" ] || printf '%s\n' "$part$line"
+    await "$program"
+    status=$?
+    exec 3<&-
+    [ "$status" = 0 ] || end_programs
+    collect
+    # A signal for all of a job ends the program too.
+    check_signals
+    if [ -n "$why" ]; then
+        say "${labels[0]} was aborted: $why."
+        status='?'
+    fi
+    end "$status"
+    over
+}
+
+# ---------------------------------------------------------------- pairs of a server and a client
+
+status_of() { # NUMBER ROLE: nothing as long as it runs
+    cat "$base/$1.$2.status" 2>/dev/null
+}
+
+side() { # NUMBER ROLE: starts the function ROLE_NUMBER
+    # shellcheck disable=SC2034 # the function's words name it
+    local port=${ports[$1]}
+    {
+        "$2_$1" </dev/null >"$base/$1.$2" 2>&1
+        echo "$?" >"$base/$1.$2.status"
+    } &
+}
+
+# A port that is free, as it seems; should it be taken, the server says so.
+pick_port() { # NUMBER
+    local other
+    ports[$1]=$((32768 + (RANDOM * 32768 + RANDOM) % 28000))
+    for other in "${!ports[@]}"; do
+        [ "$other" = "$1" ] || [ "${ports[other]}" != "${ports[$1]}" ] || pick_port "$1"
+    done
+}
+
+start_server() { # NUMBER
+    pick_port "$1"
+    rm -f "$base/$1".*
+    side "$1" server
+    # Nothing is connected to: fi_pingpong takes the first connection for its client.
+    reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
+        while [ "$tries" -lt "$2" ]; do
+            cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        exit 1' sh "${ports[$1]}" "$((limit * 10))" </dev/null >/dev/null 2>&1 && : >"$base/$1.ready" &
+}
+
+# Waits until every server listens, or one of them has ended.
+until_ready() {
+    local number deadline=$((SECONDS + limit)) missing
+    while [ "$SECONDS" -lt "$deadline" ]; do
+        check_signals
+        missing=
+        for number in "${!ids[@]}"; do
+            [ -z "$(status_of "$number" server)" ] || return
+            [ -e "$base/$number.ready" ] || missing=yes
+        done
+        [ -n "$missing" ] || return
+        if flooded; then
+            why=$too_much late=
+            for number in "${!ids[@]}"; do sides[number]='server: '; done
+            return
+        fi
+        sleep 0.1
+    done
+    why=$not_ready
+}
+
+port_taken() {
+    local number
+    for number in "${!ids[@]}"; do
+        if [ "$(status_of "$number" server)" ] && grep -qF -e "$port_taken" "$base/$number.server"; then
+            return
+        fi
+    done
+    return 1
+}
+
+# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds.
+until_over() {
+    local number one other running deadline=$((SECONDS + limit)) since=()
+    while :; do
+        check_signals
+        running=
+        for number in "${!ids[@]}"; do
+            one=$(status_of "$number" server) other=$(status_of "$number" client)
+            [ "${one:-0}" = 0 ] || statuses[number]=${statuses[number]:-$one}
+            [ "${other:-0}" = 0 ] || statuses[number]=${statuses[number]:-$other}
+            if [ -n "$one" ] && [ -n "$other" ]; then
+                statuses[number]=${statuses[number]:-0}
+                [ "${statuses[number]}" = 0 ] || return
+                continue
+            fi
+            running=yes
+            if [ -n "$one$other" ]; then
+                since[number]=${since[number]:-$SECONDS}
+                [ "$((SECONDS - since[number]))" -lt "$partner_s" ] || deadline=0
+            fi
+        done
+        [ -n "$running" ] || return
+        if flooded; then
+            why=$too_much late=
+            name_sides
+            return
+        fi
+        if cancelled; then
+            why=$enough late=
+            return
+        fi
+        [ "$SECONDS" -lt "$deadline" ] || break
+        sleep 0.1
+    done
+    why=$time_up
+    name_sides
+}
+
+name_sides() {
+    local number
+    for number in "${!ids[@]}"; do sides[number]="$(running_sides "$number"): "; done
+}
+
+running_sides() { # NUMBER
+    local role names=
+    for role in server client; do
+        [ -n "$(status_of "$1" "$role")" ] || names+="${names:+ and }$role"
+    done
+    printf '%s' "$names"
+}
+
+# Prints what the pair whose turn it is has printed.
+print_pair() {
+    local role
+    for role in server client; do
+        if [ -e "$base/$turn.$role" ]; then
+            # The last line has an end of its own: it would swallow the next marker.
+            head -c "$longest_output" "$base/$turn.$role" | sed "s/^/[fabbench:$role] /" | grep -a ''
+        fi
+    done
+}
+
+# Runs the pairs of all steps since the last time, and prints them one after another.
+pairs() {
+    local number tries early why='' late=" after $limit s" statuses=() sides=()
+    touched=yes
+    begin
+    for ((tries = 0; tries < ports_tried; tries++)); do
+        for number in "${!ids[@]}"; do start_server "$number"; done
+        until_ready
+        port_taken || break
+        end_programs
+        wait
+    done
+    for number in "${!ids[@]}"; do
+        early=$(status_of "$number" server)
+        # Before its client comes a server has no reason to end.
+        [ -z "$early" ] || statuses[number]=$((early ? early : 1))
+    done
+    if [ -z "$why" ] && [ "${#statuses[@]}" = 0 ]; then
+        for number in "${!ids[@]}"; do side "$number" client; done
+        until_over
+    fi
+    for number in "${!ids[@]}"; do
+        if [ -z "$(status_of "$number" server)" ] || [ -z "$(status_of "$number" client)" ]; then
+            end_programs
+            break
+        fi
+    done
+    wait
+    check_signals
+    for number in "${!ids[@]}"; do
+        turn=$number
+        [ -n "$open_step" ] || begin
+        print_pair
+        if [ -n "$why" ] && [ -z "${statuses[number]:-}" ]; then
+            say "Step ${labels[number]} was aborted$late: ${sides[number]:-}$why."
+        fi
+        end "${statuses[number]:-?}"
+    done
+    rm -f "$base"/[0-9]*.*
+    over
+}

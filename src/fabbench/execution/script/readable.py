@@ -1,0 +1,392 @@
+"""Plan → a short bash script as a person would write it, on hosts that are known only when it runs. Pure.
+
+It runs what `fabbench.execution.script.script` runs: the same commands, environment and marker lines. It has
+no limits of silence, no NIC counters and no clean-up after signals. Debug lines are printed, and not written
+into files, so that its output holds the proof of the transport.
+"""
+
+import base64
+import math
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, takewhile
+
+from fabbench.execution.mpirun import MpiHosts, inherited, options, srun
+from fabbench.execution.script.steps import quote, require_one_mpirun, variable, wrapped
+from fabbench.execution.script.target import ProgramStarter, RankStarter, ScriptTarget
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Mpi, MpiKind
+from fabbench.model.log import MARKER_SIGN, marker_words, tag_line
+from fabbench.model.plan import Command, Execution, Plan, Shape, Step
+
+_ABOUT = """\
+# fabbench parse and compare read what this prints.@TOGGLE@
+# shellcheck disable=SC2016,SC2043,SC2054,SC2317,SC2329 # other shells expand; functions are arguments
+"""
+READ_NAMED = """\
+read -ra hosts <<<"${*:-${HOSTS:-}}"
+[ "${#hosts[@]}" -ge @HOSTS@ ] || { echo "Name @HOSTS@ hosts: bash $0 HOST…" >&2; exit 3; }
+"""
+READ_SLURM = 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")\n'
+READ_SKYPILOT = 'mapfile -t hosts <<<"$SKYPILOT_NODE_IPS"\n'
+READ_MPIJOB = """\
+mapfile -t hosts < <(cut -d' ' -f1 /etc/mpi/hostfile)
+for host in "${hosts[@]}"; do until getent hosts "$host" >/dev/null; do sleep 1; done; done
+"""
+"""How hosts become known; a cluster's DNS learns of pods after they are ready."""
+
+_STEP = f"""
+step() {{ # NAME FACTS COMMAND…: run a command between marker lines
+    echo "{MARKER_SIGN}begin $execution/$1 $2"
+    if "${{@:3}}"; then code=0; else code=$? status=4; fi
+    echo "{MARKER_SIGN}end $execution/$1 $code"
+}}
+"""
+_PAIR = f"""
+pair() ( # HOST SECONDS: start the server on the first host and, once it listens, the client on HOST
+    set -o pipefail
+    on 0 timeout "$2" "${{server[@]}}" 2>&1 | sed -u 's/^/{tag_line("server", "")[:-1]} /' &
+    for _ in {{1..100}}; do
+        @LOOK@grep -qs ":$(printf %04X "$port") .*:0000 0A " /proc/net/tcp /proc/net/tcp6 && break
+        kill -0 "$!" 2>/dev/null || break
+        sleep 0.2
+    done
+    on "$1" timeout "$2" "${{client[@]}}" 2>&1 | sed -u 's/^/{tag_line("client", "")[:-1]} /'
+    client=$?
+    wait "$!" && exit "$client"
+)
+"""
+_ON = """
+on() {{ # NUMBER WORD…: run a program on a host
+    local host=${{hosts[$1]}}
+    shift
+    {body}
+}}
+"""
+_TOGETHER = (
+    "wait",
+    'cat "$folder"/*',
+    f"! grep -h '^{MARKER_SIGN}end' \"$folder\"/* | grep -qv ' 0$' || status=4",
+    'rm -r "$folder"',
+)
+_INDENT = "        "
+_WIDTH = 114
+_LOOP = 3
+"""So many steps of the same kind are written as a loop."""
+_SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
+_ON_ALONE = """
+on() { "${@:2}"; } # NUMBER WORD…: run a program
+"""
+_AGENT = """\
+export OMPI_MCA_plm_rsh_agent="$agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 # Open MPI 4
+export PRTE_MCA_plm_ssh_agent="$agent" PRTE_MCA_plm_ssh_no_tree_spawn=1 # and 5
+"""
+_FAMILY = 8
+"""From so many variables of one prefix on, all with the prefix are removed."""
+_PREFIX = re.compile(r"[A-Z]+_[A-Z]+_")
+_PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
+
+
+def readable_script(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
+    """Write the script, which begins with its interpreter and comments. `hosts` reads the array hosts.
+
+    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for what it cannot
+    run.
+    """
+    body = readable_body(plan, target, hosts=hosts)
+    several = " FABRIC=LABEL runs one configuration alone." if len(plan.configurations) > 1 else ""
+    about = _ABOUT.replace("@TOGGLE@", several)
+    return f"#!/usr/bin/env bash\n{target.command}{target.header}{about}set -u\n{body}"
+
+
+def readable_body(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
+    """Write the script without its first lines, to stand in another document."""
+    return "".join(_Script(plan, target, hosts).texts())
+
+
+class _Script:
+    """The script of a plan."""
+
+    def __init__(self, plan: Plan, target: ScriptTarget, hosts: str) -> None:
+        self._plan, self._usual, self._target, self._read = plan, target, target, hosts
+        self._launches: dict[tuple[str, ...], str] = {}
+        """The words that start ranks → the array that has them."""
+        self._programs: dict[str, str] = {}
+        """Text of a program → the variable that has it."""
+        if target.ranks is RankStarter.SRUN:
+            require_one_mpirun(target)
+        elif any(target.insides):
+            raise RequestError(
+                "mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun."
+            )
+        self._steps = tuple(step for execution in plan.executions for step in execution.steps)
+        self._pairs = any(step.shape is Shape.PAIR for step in self._steps)
+        self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, self._steps))))
+        if self._pairs and self.inherited and target.reach is ProgramStarter.SSH:
+            raise RequestError(f"ssh does not pass on {', '.join(self.inherited)}.", hint="Add --supervised.")
+
+    def texts(self) -> Iterator[str]:
+        """Yield its parts."""
+        arms = "".join(self._arms())
+        yield "exec 2>&1 # errors belong to the log\n"
+        yield self._usual.opening
+        launches = "".join(_array(name, words, "") for words, name in self._launches.items())
+        text = arms + launches
+        if not self._alone and ("hosts[" in text or self._pairs):
+            yield self._read.replace("@HOSTS@", str(self._plan.hosts))
+        yield from (f'export {name}="${{{name}:?is not set}}"\n' for name in self.inherited)
+        yield from self._exports()
+        yield launches
+        yield from (f"{name}={quote(text)}\n" for text, name in self._programs.items())
+        yield _STEP
+        if self._pairs:
+            yield _ON.format(body=self._on()) if not self._alone else _ON_ALONE
+            yield _PAIR.replace("@LOOK@", "" if self._usual.here else "on 0 ")
+        yield self._loop(arms)
+
+    def _exports(self) -> Iterator[str]:
+        """Yield what mpirun finds in its environment."""
+        if not self._launches or self._usual.ranks is RankStarter.SRUN:
+            return
+        yield "# For Open MPI. fabbench render --supervised supports MPICH and Intel MPI, too.\n"
+        yield 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}"\n'
+        if agent := self._usual.agent:
+            yield f"agent={quote(' '.join(agent))}\n"
+            yield _AGENT
+
+    def _on(self) -> str:
+        if self._usual.reach is ProgramStarter.SRUN:
+            container = '"${container[@]}" ' if any(self._usual.insides) else ""
+            words = " ".join(("srun", *_SRUN))
+            return f'{words} \\\n        {container}--nodelist="$host" -- "$@"'
+        there = f'{" ".join(map(quote, ("ssh", "-n", *self._usual.ssh)))} "$host" "${{*@Q}}"'
+        here = 'if [ "$host" = "${hosts[0]}" ]; then "$@"; else ' if self._usual.here else ""
+        return f"{here}{there}; fi" if here else there
+
+    def _loop(self, arms: str) -> str:
+        labels = [configuration.label for configuration in self._plan.configurations]
+        known = " | ".join(map(quote, labels))
+        names = " ".join(quote(execution.id) for execution in self._plan.executions)
+        wanted = f"FABRIC is $FABRIC, but this has {', '.join(labels)}."
+        check = f'case ${{FABRIC:-all}} in all | {known}) ;; *) echo "{wanted}" && exit 2 ;; esac\n'
+        skip = '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
+        several = len(labels) > 1 and self._usual.toggled
+        port = " port=$((20000 + RANDOM % 9000))" if self._pairs else ""
+        return (
+            f"\n{check if several else ''}status=0{port}\nfor execution in {names}; do\n"
+            "    label=${execution#*-} label=${label%-r*}\n"
+            f'{skip if several else ""}    case $label in\n{arms}    esac\ndone\nexit "$status"\n'
+        )
+
+    # ------------------------------------------------------------ configurations
+
+    def _arms(self) -> Iterator[str]:
+        """Yield the part of each configuration."""
+        for configuration in self._plan.configurations:
+            bodies: dict[str, None] = {}
+            for execution in self._plan.executions:
+                if execution.configuration == configuration:
+                    bodies.setdefault(self._body(execution))
+            if len(bodies) != 1:
+                raise RequestError(
+                    f"The repeats of {configuration.label} differ, which a short script cannot express.",
+                    hint="Add --supervised.",
+                )
+            yield f"    {quote(configuration.label)})\n{''.join(bodies)}        ;;\n"
+
+    def _body(self, execution: Execution) -> str:
+        self._target = self._usual.of(execution.configuration.variant)
+        shapes = {step.shape for step in execution.steps}
+        if not shapes <= {Shape.PAIR, Shape.MPI}:
+            raise RequestError(f"A script cannot run a step of shape {' and '.join(shapes)}.")
+        text = ""
+        if any(self._usual.insides):
+            text += _array("container", self._target.inside)
+        if shapes == {Shape.MPI}:
+            return text + "".join(self._of_ranks(execution.steps))
+        if shapes != {Shape.PAIR}:
+            raise RequestError("Ranks and pairs cannot be mixed in a script.")
+        return text + self._of_pairs(execution)
+
+    # ------------------------------------------------------------ ranks
+
+    def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
+        """Yield the steps, and before them what their ranks have in their environment."""
+        before: tuple[str, ...] = ()
+        for step in steps:
+            found = {tuple(self._env(command)) for command in step.commands}
+            if len(found) == 1 and found != {before}:
+                (before,) = found
+                yield _array("env", before)
+            yield self._ranks(step, shared=len(found) == 1)
+
+    def _env(self, command: Command) -> Iterator[str]:
+        """Yield the words of env for a command: what it does not inherit, and what it gets."""
+        families = [match[0] for name in command.unset if (match := _PREFIX.match(name))]
+        whole = {name for name in families if families.count(name) >= _FAMILY}
+        if whole:
+            removed = " ".join(f'"${{!{name}@}}"' for name in sorted(whole))
+            yield from ("bash", "-c", f'unset {removed}; exec "$@"', "-")
+        yield "env"
+        for name in command.unset:
+            if not name.startswith(tuple(whole)):
+                yield from ("-u", name)
+        for name, value in {**self._target.env, **command.env}.items():
+            # Without a file of their own, debug lines are printed.
+            if "{folder}" not in value:
+                yield f"{name}={value}"
+
+    def _ranks(self, step: Step, *, shared: bool) -> str:
+        words: list[str] = ["step", *self._named(step), _array_of(self._launch(step))]
+        for number, command in enumerate(step.commands):
+            words += [":"] if number else []
+            if self._target.ranks is RankStarter.MPIRUN:
+                words += ["-np", str(command.ranks)]
+            elif any(self._usual.insides):
+                words += [_array_of("container")]
+            words += [_array_of("env")] if shared else self._env(command)
+            words += ["stdbuf", "-oL", *self._argv(step, command)]
+        return _command(words)
+
+    def _argv(self, step: Step, command: Command) -> Iterator[str]:
+        program, *words = command.argv
+        yield self._target.programs.get(program, program)
+        for word in words:
+            name = word.removeprefix("{folder}/")
+            if name != word and name in step.files and program == "python3":
+                yield from ("-c", variable(self._program(name, step.files)))
+            elif "{folder}" in word:
+                raise RequestError(f"A short script cannot make files ({word}).", hint="Add --supervised.")
+            else:
+                yield word.replace("{server}", self._address())
+
+    def _program(self, name: str, files: Mapping[str, str]) -> str:
+        """Return the variable that has a program in Python."""
+        packed = base64.b64encode(zlib.compress(files[name].encode(), 9)).decode()
+        return self._programs.setdefault(_PACKED.format(text=packed), re.sub(r"\W", "_", name))
+
+    def _launch(self, step: Step) -> str:
+        """Return the array that starts the ranks of a step."""
+        hosts = self._mpi_hosts()
+        if self._target.ranks is RankStarter.SRUN:
+            words = srun(step, hosts)
+            start = [words[0], "--label", *self._target.extra, *words[1 : words.index("env")]]
+        else:
+            start = [self._target.mpirun, *options(step, hosts), *self._target.extra]
+        first = "srun" if self._target.ranks is RankStarter.SRUN else "mpirun"
+        number = len(self._launches) + 1
+        return self._launches.setdefault(tuple(start), first if number == 1 else f"{first}_{number}")
+
+    def _mpi_hosts(self) -> MpiHosts:
+        names = tuple(variable(f"hosts[{number}]") for number in range(self._plan.hosts))
+        return MpiHosts(
+            mpi=Mpi(program=self._target.mpirun, kind=MpiKind.OPEN_MPI_4, version=""),
+            addresses=("localhost",) if self._alone else names,
+            interface=self._target.interface,
+            forward=("PATH", "LD_LIBRARY_PATH", *self.inherited),
+            programs=self._target.programs,
+        )
+
+    @property
+    def _alone(self) -> bool:
+        return self._plan.hosts == 1 and self._usual.here
+
+    def _address(self) -> str:
+        return "127.0.0.1" if self._alone else variable("hosts[0]")
+
+    # ------------------------------------------------------------ pairs
+
+    def _of_pairs(self, execution: Execution) -> str:
+        sides = [self._side(step, command) for step in execution.steps for command in step.commands]
+        columns = zip(*sides, strict=False)
+        shared = [words[0] for words in takewhile(lambda words: len({*words}) == 1, columns)]
+        text = _array("common", shared)
+        if execution.together:
+            before, after = f"{_INDENT}folder=$(mktemp -d)\n", (f"{_INDENT}{each}\n" for each in _TOGETHER)
+            pairs = (
+                f'{self._pair(step, len(shared)).rstrip()} >"$folder/{number:03}" &\n'
+                for number, step in enumerate(execution.steps)
+            )
+            return "".join((before, text, *pairs, *after))
+        names = _varying(execution.steps)
+        template = self._template(execution.steps, names) if names else None
+        if template is None:
+            return text + "".join(self._pair(step, len(shared)) for step in execution.steps)
+        rows = (quote(" ".join(str(step.facts[name]) for name in names)) for step in execution.steps)
+        loop = wrapped(["for each in", *rows], _INDENT, "    ") + f"; do\n{_INDENT}    "
+        loop += f'read -r {" ".join(names)} <<<"$each"\n'
+        return f"{text}{loop}{self._pair(template, len(shared), _INDENT + '    ')}{_INDENT}done\n"
+
+    def _pair(self, step: Step, shared: int, indent: str = _INDENT) -> str:
+        """Write a pair, whose words from `shared` on are its own."""
+        text = f"{indent}port=$((port + 1))\n"
+        for command in step.commands:
+            own = self._side(step, command)[shared:]
+            text += _array(command.role, [_array_of("common"), *own], indent)
+        client = next(each for each in step.commands if each.role == "client")
+        words = ["step", *self._named(step), "pair", str(client.host), str(math.ceil(step.timeout_s))]
+        return text + _command(words, indent)
+
+    def _template(self, steps: Sequence[Step], names: Sequence[str]) -> Step | None:
+        """Return one step for all, with variables for the facts of these names; None: they differ more."""
+        first, *others = (_unfilled(step, names) for step in steps)
+        return first if all(step == first for step in others) else None
+
+    def _side(self, step: Step, command: Command) -> list[str]:
+        if step.files or any("{folder}" in word for word in command.argv):
+            raise RequestError(f"A script cannot include the files of a pair ({step.label}).")
+        if command.role == "server" and command.host:
+            raise RequestError(f"The server of {step.label} runs on the host {command.host}, not the first.")
+        known = {"{port}": variable("port"), "{server}": self._address()}
+        ready = command.filled("", known)
+        program = self._target.programs.get(ready.argv[0], ready.argv[0])
+        return [*self._env(command), program, *ready.argv[1:]]
+
+    def _named(self, step: Step) -> tuple[str, str]:
+        return step.id.partition("/")[2], " ".join(_fact(*each) for each in step.facts.items())
+
+
+def _fact(name: str, value: str | int) -> str:
+    """Write a fact of a marker, which may be a variable."""
+    return f"{name}={value}" if str(value) == variable(name) else marker_words({name: value})
+
+
+def _varying(steps: Sequence[Step]) -> tuple[str, ...]:
+    """Return the names of the facts that differ between steps, if a shell has variables of these names."""
+    if len(steps) < _LOOP or len({tuple(step.facts) for step in steps}) > 1:
+        return ()
+    names = [name for name in steps[0].facts if len({step.facts[name] for step in steps}) > 1]
+    values = (str(step.facts[name]) for step in steps for name in names)
+    plain = all(re.fullmatch(r"[\w.:-]+", value) for value in values)
+    return tuple(names) if plain and {*names} <= {"size", "iterations", "device", "domain", "test"} else ()
+
+
+def _unfilled(step: Step, names: Sequence[str]) -> Step:
+    """Return a step with variables in place of the values of facts."""
+    values = {str(step.facts[name]): variable(name) for name in reversed(names)}
+    commands = (
+        replace(command, argv=tuple(values.get(word, word) for word in command.argv))
+        for command in step.commands
+    )
+    execution, _, name = step.id.partition("/")
+    facts = {**step.facts, **{name: variable(name) for name in names}}
+    return replace(
+        step, id=f"{execution}/{values.get(name, name)}", label="", commands=tuple(commands), facts=facts
+    )
+
+
+def _array_of(name: str) -> str:
+    """Return the word that stands for all words of an array."""
+    return variable(f"{name}[@]")
+
+
+def _command(words: Sequence[str], indent: str = _INDENT) -> str:
+    return wrapped([quote(word) for word in words], indent, "    ", width=_WIDTH) + "\n"
+
+
+def _array(name: str, words: Sequence[str], indent: str = _INDENT) -> str:
+    """Write the assignment of an array."""
+    text = wrapped([quote(word) for word in words], indent, "    ", "\n", _WIDTH)
+    return f"{indent}{name}=({text.strip()})\n"

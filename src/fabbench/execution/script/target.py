@@ -1,0 +1,121 @@
+"""What a rendered script needs to know about its launcher: how to list hosts, start ranks, start programs."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from fabbench.model.hosts import Inventory
+
+SLURM_HOSTS = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
+SKYPILOT_HOSTS = "printf '%s\\n' \"$SKYPILOT_NODE_IPS\""
+MPIJOB_HOSTS = (
+    "while read -r host _; do\n"
+    "    for _ in {1..60}; do\n"
+    '        ! getent hosts "$host" >/dev/null || break\n'
+    "        sleep 1\n"
+    "    done\n"
+    "done </etc/mpi/hostfile\n"
+    "cat /etc/mpi/hostfile"
+)
+"""Once they are in the cluster's DNS, which learns of pods after they are ready: up to a minute each."""
+NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""
+"""The script's arguments, or the variable HOSTS."""
+SSH = (
+    *("-o", "BatchMode=yes", "-o", "ConnectTimeout=30", "-o", "LogLevel=ERROR"),
+    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+)
+BATCH = ("-o", "BatchMode=yes")
+"""Options of ssh in a script that a person reads."""
+
+
+class RankStarter(StrEnum):
+    """What starts ranks on all hosts."""
+
+    MPIRUN = "mpirun"
+    """Any: the script distinguishes Open MPI 4 and 5 and hydra when it runs."""
+    SRUN = "srun"
+
+
+class ProgramStarter(StrEnum):
+    """What starts a single program on another host."""
+
+    SSH = "ssh"
+    SRUN = "srun"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantOverrides:
+    """What a variant's configurations do differently from the others."""
+
+    mpirun: str = "mpirun"
+    interface: str = ""
+    inside: tuple[str, ...] | None = None
+    """As `ScriptTarget.inside`; None: unchanged."""
+    folders: tuple[str, ...] = ()
+    """Must be there on every host, or in every container."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTarget:
+    """Where a script runs, and how it starts programs there."""
+
+    hosts: str
+    """A command of bash that prints the hosts: the first word of each line, in the order of their ranks."""
+    ranks: RankStarter = RankStarter.MPIRUN
+    reach: ProgramStarter = ProgramStarter.SSH
+    here: bool = True
+    """Whether the script runs on the first host; else on none of them."""
+    mpirun: str = "mpirun"
+    """Its path."""
+    agent: tuple[str, ...] = ()
+    """What mpirun starts its daemons with; empty: its own choice."""
+    interface: str = ""
+    """For MPI's own messages; empty: any but the usual wrong ones."""
+    extra: tuple[str, ...] = ()
+    """More options of mpirun, or of srun."""
+    ssh: tuple[str, ...] = SSH
+    """Options of ssh."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path, the same on every host."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of every rank, besides the plan's."""
+    inside: tuple[str, ...] = ()
+    """Options of srun that start a program in a container; empty: programs are the host's own."""
+    toggled: bool = True
+    """Whether the variable FABRIC chooses configurations, in a script that a person reads."""
+    command: str = ""
+    """A comment: the command line that the script was made by."""
+    header: str = ""
+    """Comments that stand before everything else."""
+    opening: str = ""
+    """Text of the script that runs before the first execution: the folder and the traps are there."""
+    closing: str = ""
+    """Text of the script that runs after the last execution."""
+    variants: Mapping[str, VariantOverrides] = field(default_factory=dict)
+    """Variant → what differs."""
+    inventory: Inventory | None = None
+    """What the hosts have, by which their NICs are judged; None: NIC counters are not read."""
+
+    def of(self, variant: str) -> "ScriptTarget":
+        """Return the target of a variant's configurations."""
+        own = self.variants.get(variant)
+        if own is None:
+            return self
+        inside = self.inside if own.inside is None else own.inside
+        return replace(self, mpirun=own.mpirun, interface=own.interface, inside=inside)
+
+    @property
+    def mpiruns(self) -> tuple[str, ...]:
+        """Every mpirun that is used."""
+        return tuple(dict.fromkeys(self.of(name).mpirun for name in self.variants or ("",)))
+
+    @property
+    def insides(self) -> tuple[tuple[str, ...], ...]:
+        """Every container that is used; empty: the host itself."""
+        return tuple(dict.fromkeys(self.of(name).inside for name in self.variants or ("",)))
+
+
+def named(hosts: Sequence[str]) -> str:
+    """Return the command that prints these hosts."""
+    return shlex.join(("printf", "%s\\n", *hosts))

@@ -1,0 +1,143 @@
+"""What running an execution needs of a place: programs on hosts, their lines, and an end of them all."""
+
+import os
+import shlex
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from fabbench.execution.mpirun import MpiHosts
+from fabbench.model.errors import RequestError
+from fabbench.model.plan import Command
+
+DEBUG = "debug."
+"""How the names of files begin that are read while they grow."""
+FORWARDED = ("PATH", "LD_LIBRARY_PATH")
+"""Variables of the host where mpirun runs that all ranks get."""
+
+PARTNER_S = 5
+"""How long one side of a pair may run on when the other has ended."""
+PORTS_TRIED = 5
+PORT_TAKEN = "Address already in use"
+"""What a server says that is to be started again, with another port."""
+TIME_UP = "it timed out"
+SILENT = "no output for"
+NOT_READY = "the server was not ready"
+
+LONGEST_OUTPUT = 256 << 20
+"""Bytes that an execution may print, and that each of its files may have."""
+MOST_LINES = 1_000_000
+"""Lines that an execution may print."""
+TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
+
+
+SOURCED = ("sh", "-c", '. "$0" && exec "$@"')
+"""What stands before the path of a file with `exports`, and a program's words."""
+
+
+def exports(names: Iterable[str]) -> str:
+    """Return text for a shell that exports variables as this process has them. Raise RequestError."""
+    missing = next((name for name in names if name not in os.environ), None)
+    if missing is not None:
+        raise RequestError(
+            f"The environment variable {missing} is not set.", hint="Export it, or drop --env."
+        )
+    return "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in names)
+
+
+class TimedOutError(Exception):
+    """A program was silent, or took, longer than it may; the message says which."""
+
+
+class FloodedError(TimedOutError):
+    """A program printed more than is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_MUCH)
+
+
+def is_too_large(size: int) -> bool:
+    """Return whether a file of so many bytes is larger than what is kept."""
+    return size > LONGEST_OUTPUT
+
+
+class OutputLimit:
+    """What may still be printed. It bounds files, and what is kept of them in memory."""
+
+    def __init__(self, *, above: int = 0) -> None:
+        """Allow `above` bytes and lines more than usual: for whoever counts what others have counted."""
+        self._bytes, self._lines = LONGEST_OUTPUT + above, MOST_LINES + above
+
+    def count(self, text: str) -> None:
+        """Count a line. Raise FloodedError when there were too many."""
+        self._bytes -= len(text) + 1
+        self._lines -= 1
+        if self._bytes < 0 or self._lines < 0:
+            raise FloodedError
+
+
+class Program(Protocol):
+    """One program that was started."""
+
+    @property
+    def name(self) -> str:
+        """Return what to call it: its role, or its first word."""
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, as a shell has it: 128 and the signal that ended it. None: it has not ended."""
+
+
+class Output(NamedTuple):
+    """A line that a program printed; None instead of text: it has ended, see its `status`.
+
+    None instead of a program: a line of a debug file.
+    """
+
+    program: Program | None
+    text: str | None
+
+
+class Session(Protocol):
+    """Programs of one step on the hosts of an allocation. Leaving its context ends them all.
+
+    Files in `folder` whose names begin with `DEBUG`, on any host, are read while they grow, and their lines
+    given with the others.
+    """
+
+    folder: str
+    """The path of a folder on every host, there for this session alone."""
+
+    def mpi_hosts(self) -> MpiHosts:
+        """Return the hosts, and how mpirun reaches them. Raise MachineError where there is none."""
+
+    def address(self, host: int) -> str:
+        """Return the address at which the other hosts reach a host."""
+
+    def free_port(self, host: int) -> int:
+        """Return a TCP port that nothing uses, as it seems."""
+
+    def exec(self, command: Command) -> Program:
+        """Start a command on its host; its words are those of the program, with everything filled in.
+
+        Raise MachineError when there is no such program, or it cannot be started.
+        """
+
+    def listens(self, program: Program, port: int) -> bool:
+        """Return whether this very program is waiting for connections to a TCP port. Connects to nothing."""
+
+    def lines(
+        self,
+        *,
+        until: Callable[[], bool] | None = None,
+        silence_s: float | None = None,
+        deadline: float | None = None,
+    ) -> Iterator[Output]:
+        """Yield the lines of all programs as they come, and the end of each, until all have ended.
+
+        `until` is called many times a second: once it is true, this returns. Raise TimedOutError when nothing
+        was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError when a host
+        is lost.
+        """
+
+    def stop(self, programs: Sequence[Program]) -> Collection[Output]:
+        """End programs and all that they started. Return their last lines."""

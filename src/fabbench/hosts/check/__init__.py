@@ -1,0 +1,106 @@
+"""What is wrong with hosts, from what they report, and what to do about it. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fabbench.hosts.check import devices, software
+from fabbench.hosts.check.consistency import among, clock, connections
+from fabbench.hosts.check.model import (
+    Check,
+    Clock,
+    ConnectionAttempt,
+    ConnectionResult,
+    HostChecks,
+    HostRelations,
+    Progress,
+    Requirements,
+    Status,
+)
+from fabbench.hosts.probe_result import Probe
+from fabbench.model.errors import Exit
+
+__all__ = [
+    "Check",
+    "Clock",
+    "ConnectionAttempt",
+    "ConnectionResult",
+    "HostRelations",
+    "Progress",
+    "Requirements",
+    "Status",
+    "check_host",
+    "check_hosts",
+    "worst",
+]
+
+_ANYTHING, _NOTHING = Requirements(), HostRelations()
+_CHECKS = (
+    software.answer,
+    devices.libfabric,
+    devices.efa,
+    devices.ports,
+    devices.verbs,
+    devices.memlock,
+    devices.huge_pages,
+    devices.gpus,
+    devices.work,
+    devices.plugin,
+    software.programs,
+    software.mpirun,
+    software.tools,
+    software.settings,
+    software.disk,
+    software.load,
+)
+
+
+def check_host(
+    host: str, probe: Probe, *, requirements: Requirements = _ANYTHING, address: str = ""
+) -> tuple[Check, ...]:
+    """Check one host by itself. `address` is where the others reach it."""
+    checks = HostChecks(host=host, probe=probe, requirements=requirements)
+    own = (check(checks) for check in _CHECKS)
+    return (*own, software.interface(checks, address)[0])
+
+
+def check_hosts(
+    probes: Mapping[str, Probe],
+    *,
+    requirements: Requirements = _ANYTHING,
+    relations: HostRelations = _NOTHING,
+) -> tuple[Check, ...]:
+    """Check hosts, each by itself and then against each other."""
+    return tuple(_checks(probes, requirements, relations))
+
+
+def _checks(
+    probes: Mapping[str, Probe], requirements: Requirements, relations: HostRelations
+) -> Iterator[Check]:
+    down = relations.unreachable
+    names = list(dict.fromkeys((*probes, *down)))
+    hosts = [
+        HostChecks(host=name, probe=probes[name], requirements=requirements)
+        for name in probes
+        if name not in down
+    ]
+    interfaces = {}
+    for checks in hosts:
+        address = relations.addresses.get(checks.host, "")
+        yield checks.passed("reachable", "The host answered.")
+        yield from check_host(checks.host, checks.probe, requirements=requirements, address=address)
+        yield clock(checks, relations.clocks.get(checks.host))
+        others = [name for name in names if name != checks.host]
+        yield from connections(checks.host, others, relations.connections)
+        interfaces[checks.host] = software.interface(checks, address)[1]
+    for name, why in down.items():
+        advice = "Try `ssh` by hand with the same user and key. If the host is gone, leave it out."
+        seen = f"No answer: {why.rstrip('.')}."
+        yield Check(host=name, name="reachable", status=Status.FAIL, seen=seen, advice=advice)
+    yield from among(hosts, interfaces)
+
+
+def worst(checks: Iterable[Check]) -> Exit:
+    """Return the exit status: a fail refuses, and so do checks of which not one found anything out."""
+    found = {check.status for check in checks}
+    if Status.FAIL in found or found <= {Status.SKIP}:
+        return Exit.REFUSED
+    return Exit.FINE

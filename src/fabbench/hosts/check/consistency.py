@@ -1,0 +1,207 @@
+"""Checks between hosts: what should be the same on all, their clocks, whether they reach each other."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.catalog.instances import efa_reaches
+from fabbench.hosts.check.model import Check, Clock, ConnectionAttempt, ConnectionResult, HostChecks, Status
+from fabbench.hosts.probe_result import Link, Probe
+from fabbench.model.hosts import Mpi
+from fabbench.model.messages import listed
+
+_CLOCK_WARN_S, _CLOCK_FAIL_S = 1.0, 30.0
+_NAMED = 3
+"""Hosts named in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Same:
+    """Something that should be the same on all hosts. `everywhere`: even where no host tells it."""
+
+    name: str
+    value: Callable[[Probe], str]
+    advice: str
+    everywhere: bool = False
+
+
+_SAME = (
+    _Same("kernel", lambda probe: probe.kernel, "Start all hosts from the same image.", everywhere=True),
+    _Same(
+        "libfabric version",
+        lambda probe: probe.libfabric,
+        "Use the same libfabric on all hosts.",
+        everywhere=True,
+    ),
+    _Same("EFA installer", lambda probe: probe.efa_installer, "Run the same EFA installer on all hosts."),
+    _Same("EFA driver", lambda probe: probe.efa_driver, "Run the same EFA installer on all hosts."),
+    _Same(
+        "NVIDIA driver",
+        lambda probe: probe.nvidia_driver or next((gpu.driver for gpu in probe.gpus), ""),
+        "Use the same NVIDIA driver on all hosts.",
+    ),
+    _Same("NCCL", lambda probe: ", ".join(probe.nccl), "Use the same NCCL on all hosts."),
+    _Same(
+        "one mpirun",
+        lambda probe: _mpirun(probe.mpi) if probe.mpi else "",
+        "Use the same MPI on all hosts: mpirun starts its own daemon on each of them.",
+    ),
+)
+
+
+def among(hosts: Sequence[HostChecks], interfaces: Mapping[str, str]) -> Iterator[Check]:
+    """Check what should be the same on all hosts; nothing where there is only one."""
+    if len(hosts) < 2:
+        return
+    for same in _SAME:
+        values = {checks.host: same.value(checks.probe) for checks in hosts}
+        if same.everywhere or any(values.values()):
+            yield from _alike(hosts, same.name, values, same.advice)
+    programs = dict.fromkeys(
+        name for checks in hosts for name in checks.requirements.programs if name != "mpirun"
+    )
+    for program in programs:
+        advice = (
+            f"Use the same build of {program} at the same path on all hosts: mpirun starts it by that path."
+        )
+        yield from _alike(hosts, f"one {program}", _builds(hosts, program), advice, fails=_elsewhere(hosts))
+    advice = "NCCL_SOCKET_IFNAME is the same on all hosts: specify a prefix, or several names."
+    yield from _alike(hosts, "interface names", interfaces, advice)
+    yield from _types(hosts)
+    yield from _zones(hosts)
+
+
+def _alike(
+    hosts: Sequence[HostChecks],
+    name: str,
+    values: Mapping[str, str],
+    advice: str,
+    *,
+    fails: Callable[[str, str], bool] = lambda usual, other: False,  # noqa: ARG005
+) -> Iterator[Check]:
+    """Compare every host with what most have (of equals, the first); `fails` says what is worse than warn."""
+    known = [values[checks.host] for checks in hosts if values.get(checks.host)]
+    usual = Counter(known).most_common(1)[0][0] if known else ""
+    having = [checks.host for checks in hosts if values.get(checks.host) == usual]
+    for checks in hosts:
+        value = values.get(checks.host, "")
+        if not value:
+            seen = (
+                f"Unknown, while {listed(having, _NAMED)} {_have(having)} {usual}." if usual else "Unknown."
+            )
+            yield checks.skip(name, seen, "Check whether it is installed there, and where.")
+        elif len(known) == 1:
+            yield checks.skip(
+                name, f"{value}; no other host reports its own.", "Check why the others do not report it."
+            )
+        elif value == usual:
+            yield checks.passed(name, f"{value}.")
+        else:
+            give = checks.fail if fails(usual, value) else checks.warn
+            yield give(name, f"{value}, while {listed(having, _NAMED)} {_have(having)} {usual}.", advice)
+
+
+def _builds(hosts: Sequence[HostChecks], program: str) -> Mapping[str, str]:
+    """Return where each host has a program, and the size of its file, which stands for its build."""
+    found = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
+    return {host: f"{item.path}, {item.size} bytes" for host, item in found if item and item.size is not None}
+
+
+def _elsewhere(hosts: Sequence[HostChecks]) -> Callable[[str, str], bool]:
+    """Return a test of two builds: whether the path differs, which fails where mpirun starts the program."""
+    mpi = any(checks.requirements.mpi for checks in hosts)
+    return lambda usual, other: mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
+
+
+def _mpirun(mpi: Mpi) -> str:
+    return f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}"
+
+
+def _types(hosts: Sequence[HostChecks]) -> Iterator[Check]:
+    values = {checks.host: checks.probe.instance_type for checks in hosts}
+    if any(values.values()):
+        advice = (
+            "Use hosts of the same type: EFA on p4d, p4de and dl1 connects only to the same type, and "
+            "a mixed run is as fast as its slowest host."
+        )
+        yield from _alike(
+            hosts, "instance type", values, advice, fails=lambda usual, other: not efa_reaches(usual, other)
+        )
+
+
+def _zones(hosts: Sequence[HostChecks]) -> Iterator[Check]:
+    values = {checks.host: checks.probe.zone for checks in hosts}
+    if any(values.values()):
+        efa = any(
+            checks.probe.devices_of(Link.EFA) or checks.requirements.fabric == "efa" for checks in hosts
+        )
+        advice = (
+            "Start all hosts in the same Availability Zone: EFA does not cross zones, and TCP is "
+            "slower across them."
+        )
+        yield from _alike(hosts, "zone", values, advice, fails=lambda usual, other: efa and usual != other)
+
+
+def clock(checks: HostChecks, told: Clock | None) -> Check:
+    """Check how far the host's clock is from the one here, as far as the round trip lets it be known."""
+    name = "clock"
+    if told is None:
+        return checks.skip(
+            name, "The clock was not compared.", "Check again: the host did not report its time."
+        )
+    seen = f"The clock is {told.offset_s:+.3g} s off (± {told.uncertainty_s:.2g} s)."
+    least = abs(told.offset_s) - told.uncertainty_s
+    advice = (
+        "Start chrony or another time service there: without it, logs of different hosts cannot be "
+        "put in order."
+    )
+    if least > _CLOCK_FAIL_S:
+        return checks.fail(name, seen, advice)
+    if least > _CLOCK_WARN_S:
+        return checks.warn(name, seen, advice)
+    if abs(told.offset_s) + told.uncertainty_s > _CLOCK_WARN_S:
+        return checks.skip(
+            name, f"{seen} That is too imprecise.", "Check again when the connection to the host is faster."
+        )
+    return checks.passed(name, seen)
+
+
+def connections(
+    host: str, others: Sequence[str], tried: Mapping[tuple[str, str], ConnectionAttempt]
+) -> Iterator[Check]:
+    """Check that a host reaches those of the others that it was told to try; nothing where there are none."""
+    if not others:
+        return
+    untried = ConnectionAttempt(result=ConnectionResult.UNTRIED)
+    results = {other: tried.get((host, other), untried) for other in others}
+    failed = [
+        f"{name} ({found.why})" if found.why else name
+        for name, found in _of(results, ConnectionResult.FAILED)
+    ]
+    reached = [name for name, _ in _of(results, ConnectionResult.OK)]
+    whys = dict.fromkeys(found.why for _, found in _of(results, ConnectionResult.UNTRIED) if found.why)
+    name = "connections"
+    if failed:
+        advice = (
+            "Open all ports between the hosts in both directions. On EC2 the security group must allow "
+            "all traffic to and from itself: for EFA, a rule for addresses is not enough."
+        )
+        seen = f"Not reached: {listed(failed, _NAMED)}{f'; reached: {len(reached)}' if reached else ''}."
+        yield Check(host=host, name=name, status=Status.FAIL, seen=seen, advice=advice)
+    elif reached:
+        seen = f"Reached {listed(reached, _NAMED)}."
+        yield Check(host=host, name=name, status=Status.PASS, seen=seen)
+    else:
+        seen = f"No connection was tested{': ' + ', '.join(whys) if whys else ''}."
+        advice = "Pass --full to test every pair."
+        yield Check(host=host, name=name, status=Status.SKIP, seen=seen, advice=advice)
+
+
+def _of(
+    results: Mapping[str, ConnectionAttempt], result: ConnectionResult
+) -> list[tuple[str, ConnectionAttempt]]:
+    return [(name, found) for name, found in results.items() if found.result is result]
+
+
+def _have(names: Sequence[str]) -> str:
+    return "has" if len(names) == 1 else "have"

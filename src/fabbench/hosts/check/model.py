@@ -1,0 +1,139 @@
+"""Inputs and results of host checks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fabbench.catalog.instances import Instance, instance
+from fabbench.hosts.probe_result import Link, Probe
+
+Progress = Callable[[str, int, int], None]
+"""Called from any thread while hosts are asked: what is being done, for how many it is done, of how many."""
+
+RDMA_FABRICS = {"efa": Link.EFA, "ib": Link.INFINIBAND, "roce": Link.ROCE}
+
+
+class Status(StrEnum):
+    """What came of one check. Skip says that nothing was found out: it is not pass."""
+
+    PASS = "pass"  # noqa: S105 - no password
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing checked on one host."""
+
+    host: str
+    name: str
+    status: Status
+    seen: str
+    """One sentence."""
+    advice: str = ""
+    """What to do next; empty where the status is pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What hosts are checked for."""
+
+    programs: tuple[str, ...] = ()
+    install: str = ""
+    """The command that installs them."""
+    mpi: bool = False
+    """Whether an mpirun is needed."""
+    gpus: bool = False
+    """Whether GPUs are needed."""
+    fabric: str = ""
+    """The fabric asked for; empty: whatever is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """How far a host's clock is ahead of the one here, in seconds, give or take half the round trip."""
+
+    offset_s: float
+    uncertainty_s: float
+
+
+class ConnectionResult(StrEnum):
+    """What came of connecting one host to another."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNTRIED = "untried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionAttempt:
+    """A connection that one host tried to make to another. `why` is a few words where it was not ok."""
+
+    result: ConnectionResult
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRelations:
+    """How hosts are reached, by this machine and by each other. What is not here was not tried: a skip."""
+
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Hosts that gave no answer, each with the reason in a few words."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Where the hosts reach each other."""
+    clocks: Mapping[str, Clock] = field(default_factory=dict)
+    connections: Mapping[tuple[str, str], ConnectionAttempt] = field(default_factory=dict)
+    """(from, to) → what came of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostChecks:
+    """One host and what is wanted of it; makes the checks that are named after it."""
+
+    host: str
+    probe: Probe
+    requirements: Requirements = field(default_factory=Requirements)
+
+    @property
+    def instance(self) -> Instance | None:
+        """The catalog's entry; None: this is no EC2 instance with EFA, or it is not told."""
+        return instance(self.probe.instance_type)
+
+    @property
+    def devices_reported(self) -> bool:
+        """Return whether the answer got as far as the RDMA devices."""
+        return self.probe.verbs_there is not None
+
+    @property
+    def has_efa(self) -> bool:
+        """Return whether there is EFA, or should be."""
+        there = self.probe.devices_of(Link.EFA) or self.probe.efa_domains
+        return bool(there) or self.instance is not None or self.requirements.fabric == "efa"
+
+    @property
+    def has_rdma(self) -> bool:
+        """Return whether there are RDMA devices, or should be."""
+        return bool(self.probe.devices) or self.has_efa or self.requirements.fabric in RDMA_FABRICS
+
+    def passed(self, name: str, seen: str) -> Check:
+        """Return a check that is passed."""
+        return Check(host=self.host, name=name, status=Status.PASS, seen=seen)
+
+    def warn(self, name: str, seen: str, advice: str) -> Check:
+        """Return a check that found something to look at."""
+        return Check(host=self.host, name=name, status=Status.WARN, seen=seen, advice=advice)
+
+    def fail(self, name: str, seen: str, advice: str) -> Check:
+        """Return a check that found what will stop or spoil a run."""
+        return Check(host=self.host, name=name, status=Status.FAIL, seen=seen, advice=advice)
+
+    def skip(self, name: str, seen: str, advice: str) -> Check:
+        """Return a check that found nothing out."""
+        return Check(host=self.host, name=name, status=Status.SKIP, seen=seen, advice=advice)
+
+    def not_reported(self, name: str) -> Check:
+        """Return the check of something that the host's answer leaves out."""
+        return self.skip(
+            name, "The host's answer does not include it.", "Check again; the check named answer shows why."
+        )

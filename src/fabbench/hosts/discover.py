@@ -1,0 +1,219 @@
+"""Probe results of hosts → the inventory that plans are made from. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from fabbench.catalog.images import program_folders
+from fabbench.hosts.probe_result import Probe
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.plan import DEFAULT_VARIANT, Variant
+
+INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it comes with the EFA installer"
+MPIRUN = "mpirun"
+
+
+Ask = Callable[[Target, Variant], Mapping[str, Probe]]
+"""Asks all hosts, in the environment of a variant: name → probe."""
+
+
+def as_seen(target: Target, variant: Variant) -> Target:
+    """Return the target as a variant has it."""
+    return replace(
+        target,
+        variants=(),
+        bin_dirs=(*program_folders(variant.paths), *target.bin_dirs),
+        interface=variant.interface or target.interface,
+        mpirun=variant.mpirun or target.mpirun,
+    )
+
+
+def inventories(target: Target, needs: Needs, ask: Ask) -> Inventory:
+    """Make an inventory of hosts as each variant sees them; hosts are asked once for what sees the same.
+
+    Raise MachineError for what hosts lack.
+    """
+    if not target.variants:
+        return inventory(target, ask(target, DEFAULT_VARIANT), needs)
+    asked: dict[object, Mapping[str, Probe]] = {}
+    views: dict[str, tuple[Host, ...]] = {}
+    for variant in target.variants:
+        here = as_seen(target, variant)
+        same = (variant.image, variant.paths, variant.mpirun, tuple(variant.env.items()))
+        try:
+            if same not in asked:
+                asked[same] = ask(here, variant)
+            views[variant.name] = inventory(here, asked[same], needs).hosts
+        except (MachineError, RequestError) as error:
+            error.args = (f"With the variant {variant.name}: {error}",)
+            raise
+    return Inventory(target=target.name, hosts=next(iter(views.values())), variants=views)
+
+
+def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield a sentence per variant with folders: which programs and libraries come from there."""
+    for variant in variants:
+        if not variant.paths:
+            continue
+        hosts = [host for host in found.seen_by(variant.name) if host.own is not None]
+        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own or ())
+        without = [host.name for host in hosts if not host.own]
+        if not hosts:
+            continue
+        nothing = "no program, and no library that one links to"
+        some = f", but nothing on {', '.join(without)}" if names and without else ""
+        yield f"Variant {variant.name} ({variant}) provides {', '.join(names) or nothing}{some}."
+
+
+def programs(needs: Needs) -> tuple[str, ...]:
+    """Return the names of the programs that hosts are asked for."""
+    return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
+
+
+def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
+    """Make an inventory of hosts, by their names. Raise MachineError for what hosts lack."""
+    absent = [f"{folder} on {name}" for name, probe in probes.items() for folder in probe.absent]
+    if absent:
+        raise MachineError(
+            f"Directory not found: {', '.join(absent)}.",
+            hint="Nothing was started. All hosts need it at the same path.",
+        )
+    problems = [problem for name, probe in probes.items() for problem in _lacks(name, probe, needs)]
+    if problems:
+        raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
+    if needs.mpi:
+        _one_place(probes, needs)
+    hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
+    if needs.mpi:
+        _has_mpi(hosts[0].name, next(iter(probes.values())), target.mpirun)
+    return Inventory(target=target.name, hosts=hosts)
+
+
+def folders(target: Target) -> tuple[str, ...]:
+    """Return the names of the folders in which hosts look for programs first. Raise RequestError."""
+    if target.mpirun is None:
+        return target.bin_dirs
+    folder, _, name = target.mpirun.rpartition("/")
+    if name != MPIRUN or not folder.startswith("/"):
+        raise RequestError(
+            f"{target.mpirun} is not a valid path of an mpirun.",
+            hint="Use an absolute path, such as /opt/openmpi/bin/mpirun.",
+        )
+    return (folder, *target.bin_dirs)
+
+
+def parted(found: Inventory, parts: int) -> Inventory:
+    """Split the one machine of an inventory into hosts, as each variant sees it."""
+    views = {name: split(hosts[0], parts) for name, hosts in found.variants.items()}
+    return replace(found, hosts=split(found.hosts[0], parts), variants=views)
+
+
+def split(host: Host, parts: int) -> tuple[Host, ...]:
+    """Split a machine's GPUs into hosts that NCCL takes for different ones."""
+    if host.gpus % parts or host.gpus < parts:
+        raise RequestError(
+            f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
+            hint="Choose a divisor of the number of GPUs, or pass --gpus.",
+        )
+    names = (f"{host.name}-v{number}" for number in range(parts))
+    return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
+
+
+def _lacks(name: str, probe: Probe, needs: Needs) -> Iterator[str]:
+    missing = [program for program in needs.programs if program not in probe.programs]
+    if missing:
+        yield f"{' and '.join(missing)} not found on {name}."
+
+
+def _one_place(probes: Mapping[str, Probe], needs: Needs) -> None:
+    """Raise MachineError where a program is not in one place: all ranks are started by one path."""
+    for program in needs.programs:
+        found = {name: probe.programs[program].path for name, probe in probes.items()}
+        if len(set(found.values())) > 1:
+            named = ", ".join(f"{path} on {name}" for name, path in list(found.items())[:4])
+            raise MachineError(
+                f"{program} is not at the same path on all hosts: {named}.",
+                hint="mpirun needs one path: pass a directory that all hosts have with --bin-dir.",
+            )
+
+
+def _has_mpi(name: str, probe: Probe, wanted: str | None) -> None:
+    """Raise MachineError where there is no mpirun, or not the one that is wanted."""
+    found = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
+    if wanted is not None and found != wanted:
+        seen = f", but {found}" if found else ""
+        raise MachineError(f"{wanted} not found on {name}{seen}.", hint="Pass another with --mpirun.")
+    if probe.mpi is not None:
+        return
+    if found:
+        said = " ".join(probe.mpi_said.said[:1])
+        raise MachineError(
+            f"{found} on {name} is not a supported mpirun. It says: {said}",
+            hint="Pass one of Open MPI, MPICH or Intel MPI with --mpirun.",
+        )
+    raise MachineError(f"mpirun not found on {name}.", hint=f"Install it: {INSTALL_MPI}")
+
+
+def _host(name: str, probe: Probe, target: Target) -> Host:
+    address, interface = _address(probe, target)
+    links = {device.name: str(device.link) for device in probe.devices}
+    gids = {device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None}
+    domains: dict[str, list[str]] = {}
+    for domain in probe.domains:
+        known = domains.setdefault(domain.provider, [])
+        if domain.name not in known:
+            known.append(domain.name)
+    versions = {
+        "libfabric": probe.libfabric,
+        "efa_installer": probe.efa_installer,
+        "efa_driver": probe.efa_driver,
+        "nvidia_driver": probe.nvidia_driver,
+        "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
+        "kernel": probe.kernel,
+    }
+    return Host(
+        name=name,
+        address=address,
+        interface=interface,
+        providers=probe.providers,
+        domains={provider: tuple(names) for provider, names in domains.items()},
+        devices=links,
+        gids=gids,
+        gpus=len(probe.gpus) if target.gpus is None else target.gpus,
+        instance_type=probe.instance_type,
+        programs={program: found.path for program, found in probe.programs.items()},
+        own=probe.own,
+        mpi=probe.mpi,
+        versions={key: text for key, text in versions.items() if text},
+        looked=tuple(_looked(name, probe)),
+    )
+
+
+def _address(probe: Probe, target: Target) -> tuple[str, str]:
+    """Choose the address for the other hosts: on the interface asked for, else where ssh came in."""
+    with_address = [interface for interface in probe.interfaces if interface.address]
+    if target.interface:
+        on = [interface for interface in with_address if interface.name == target.interface]
+        if not on:
+            names = ", ".join(dict.fromkeys(interface.name for interface in with_address)) or "none"
+            raise MachineError(
+                f"{probe.hostname} has no interface {target.interface} with an IPv4 address, but {names}.",
+                hint="Choose one that every host has.",
+            )
+        return on[0].address, target.interface
+    wanted = probe.ssh_address
+    by_ssh = next((interface for interface in with_address if interface.address == wanted), None)
+    by_route = (interface for interface in with_address if interface.name == probe.default_interface)
+    chosen = by_ssh or next(by_route, None)
+    if chosen is not None:
+        return chosen.address, chosen.name
+    return wanted, ""
+
+
+def _looked(name: str, probe: Probe) -> Iterator[str]:
+    providers: Sequence[str] = sorted(probe.providers)
+    program = probe.fi_info_path or "fi_info, which was not found"
+    listed = ", ".join(providers) or "none"
+    yield f"Looked for libfabric providers on {name} with {program}: found {listed}."
+    devices = ", ".join(device.name for device in probe.devices) or "none"
+    yield f"Looked for RDMA devices in /sys/class/infiniband: found {devices}."

@@ -1,1 +1,0 @@
-"""Kubernetes: the API, programs in pods, and the objects of a run."""

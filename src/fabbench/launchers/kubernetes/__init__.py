@@ -1,0 +1,98 @@
+"""The launcher and format ``kubernetes``: pods in a cluster of the kubeconfig. Its options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.launchers.kubernetes.kubeconfig import current_context
+from fabbench.launchers.pod_options import PodOptions
+from fabbench.launchers.shared_options import InstanceOptions, start_timeout
+from fabbench.model.compat import override
+from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
+from fabbench.model.options import Surroundings, option
+
+LEASE_S = 90
+"""After how many seconds without a sign of fabbench a pod ends."""
+PORT = 2222
+"""Of the pods' sshd."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterPodOptions(PodOptions, InstanceOptions):
+    """Options of pods that fabbench or its MPIJob makes in a cluster of the kubeconfig."""
+
+    kubeconfig: Path | None = option(
+        File(), "The kubeconfig. Default: KUBECONFIG or ~/.kube/config.", only="run", reaches=True
+    )
+    context: str | None = option(
+        Text("the name of a context", "NAME"),
+        "Context of the kubeconfig. Default: the current one.",
+        only="run",
+        reaches=True,
+    )
+    namespace: str | None = option(
+        Text("a namespace", "NAME", r"^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$"),
+        "Namespace of the pods. Default: that of the context.",
+        only="run",
+        reaches=True,
+    )
+    image: str = option(
+        IMAGE, "Container image of the pods. Default: the pinned AWS nccl-tests image.", unset=DEFAULT
+    )
+    selector: str = option(
+        Text("labels, as kubectl writes them", "LABELS"),
+        "Only nodes with these labels, as kubectl writes them.",
+        unset="",
+        only="run",
+    )
+    host_network: bool = option(Flag(), "Use the nodes' network namespace (hostNetwork).")
+    start_timeout: float = start_timeout("pods that are not ready", "300")
+    lost_after: float = option(
+        Seconds(1),
+        "Abort the run if a pod has not answered for SECONDS.",
+        default="60",
+        only="run",
+    )
+    run_id: str | None = option(
+        Text("a run id", "ID", r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"),
+        "Name the objects fabbench-ID. Default: rendered.",
+        only="render",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions(ClusterPodOptions):
+    """Options of the launcher ``kubernetes``."""
+
+    order = 2
+
+    mpi_agent: str = option(
+        Choice(("ssh", "exec")),
+        "How mpirun reaches the other pods: over ssh, or with exec through the cluster's API.",
+        default="ssh",
+    )
+    pod_ssh_port: int = option(Whole(1024, 65535), "Port of the pods' sshd.", default=str(PORT))
+    run_as_user: int | None = option(
+        Whole(1, 2**31 - 1, "UID"),
+        "Run pods as this user instead of root (required in namespaces of level restricted); needs "
+        "--mpi-agent exec.",
+    )
+    lease: int = option(
+        Whole(10),
+        "Seconds without contact with fabbench after which pods exit.",
+        default=str(LEASE_S),
+        only="run",
+        in_file_only=True,
+    )
+
+    @override
+    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+        context = current_context(environment, file=self.kubeconfig, context=self.context or "")
+        if context:
+            sentence = f"{context} is the current kubeconfig context"
+            return Surroundings(found=True, sentence=sentence)
+        return Surroundings(found=False, sentence="no kubeconfig with a current context")
+
+
+OPTIONS = KubernetesOptions

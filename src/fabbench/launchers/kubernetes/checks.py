@@ -1,0 +1,352 @@
+"""A cluster's nodes as a table, and what is wrong with them, from what the API says. Pure.
+
+Sources of the thresholds: the catalog (fabbench.catalog.instances); AWS's page on HyperPod's node labels.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fabbench.catalog.instances import efa_reaches
+from fabbench.catalog.kubernetes_resources import EFA, PROFILES
+from fabbench.hosts.check import Check, Status
+from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
+from fabbench.launchers.pod_options import Toleration, default_tolerations
+from fabbench.report.table import Overview, Table
+
+KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
+_PLUGIN = PROFILES[0].plugin
+_USUAL_TOLERATIONS = default_tolerations()
+
+
+def check_nodes(
+    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _USUAL_TOLERATIONS
+) -> tuple[Check, ...]:
+    """Check nodes, each by itself and then against each other. `tolerations` are those of the pods."""
+    own = (check for node in nodes for check in _own(node, tolerations))
+    return (*own, *_types(nodes), *_zones(nodes))
+
+
+def _own(node: Node, tolerations: Sequence[Toleration]) -> Iterator[Check]:
+    yield _ready(node)
+    yield _health(node)
+    yield _taints(node, tolerations)
+    yield _fabric(node)
+    yield _gpus(node)
+    yield _huge_pages(node)
+    yield _free(node)
+
+
+def _check(node: Node, name: str, status: Status, seen: str, advice: str = "") -> Check:
+    return Check(host=node.name, name=name, status=status, seen=seen, advice=advice)
+
+
+def _ready(node: Node) -> Check:
+    name = "ready"
+    if not node.ready:
+        advice = "Check the node's events (kubectl describe node), or leave it out."
+        return _check(node, name, Status.FAIL, f"Not ready: {node.why_not.rstrip('.')}.", advice)
+    if node.unschedulable:
+        advice = "It accepts no new pods: run kubectl uncordon when its maintenance is over."
+        return _check(node, name, Status.FAIL, "Ready, and cordoned.", advice)
+    return _check(node, name, Status.PASS, f"Ready: kubelet {node.kubelet}, {node.runtime}.")
+
+
+def _health(node: Node) -> Check:
+    name = "health labels"
+    if not node.health and not node.deep_health:
+        advice = "Nothing to do: only HyperPod sets health labels."
+        return _check(node, name, Status.SKIP, "No health labels.", advice)
+    labels = {"node-health-status": node.health, "deep-health-check-status": node.deep_health}
+    seen = ", ".join(f"{key} {value}" for key, value in labels.items() if value) + "."
+    if node.health not in {"", "Schedulable"}:
+        advice = "HyperPod marked it unhealthy and will reboot or replace it: leave it out until then."
+        return _check(node, name, Status.FAIL, seen, advice)
+    if node.deep_health not in {"", "Passed"}:
+        advice = "Its deep health check has not passed: wait for it, or measure other nodes."
+        return _check(node, name, Status.WARN, seen, advice)
+    return _check(node, name, Status.PASS, seen)
+
+
+def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
+    name = "taints"
+
+    def known(taint: Taint) -> bool:
+        """Return whether pods tolerate a taint, or another check speaks of it."""
+        tolerated = any(each.covers(*taint) for each in tolerations)
+        return tolerated or taint.key.startswith("node.kubernetes.io/")
+
+    away = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
+    others = ", ".join(str(taint) for taint in node.taints if taint not in away)
+    if away:
+        advice = "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
+        return _check(node, name, Status.WARN, f"Taints keep pods away: {', '.join(map(str, away))}.", advice)
+    return _check(node, name, Status.PASS, f"Tolerated: {others}." if others else "None.")
+
+
+def _fabric(node: Node) -> Check:
+    name, entry = "fabric devices", node.entry
+    usual = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA" if entry else ""
+    if not node.resource:
+        if entry is None:
+            advice = "Nothing to do unless you expect a fabric; then check that its device plugin runs."
+            return _check(node, name, Status.SKIP, "The node advertises no fabric.", advice)
+        advice = (
+            f"Install {_PLUGIN}. If it is installed, check that its DaemonSet covers this instance "
+            "type: older manifests list the types. EFA must also be enabled in the node group."
+        )
+        return _check(node, name, Status.WARN, f"The node advertises no fabric{usual}.", advice)
+    there, profile = node.fabric.allocatable, node.profile
+    seen = f"{there} {node.resource}{usual}."
+    if not there:
+        plugin = profile.plugin if profile else "its device plugin"
+        advice = (
+            f"No healthy device was found there: check the log of {plugin}, and that the nodes have devices."
+        )
+        return _check(node, name, Status.FAIL, seen, advice)
+    if entry is None or fabric_name(node) != "EFA" or there in entry.efa_counts:
+        return _check(node, name, Status.PASS, seen)
+    if there > max(entry.efa_counts):
+        advice = "Check the node's instance type label; the catalog may be out of date."
+    else:
+        advice = "Give the node group all EFA interfaces; otherwise you measure fewer."
+    return _check(node, name, Status.WARN, seen, advice)
+
+
+def _gpus(node: Node) -> Check:
+    name, entry, there = "GPUs", node.entry, node.gpus.allocatable
+    expected = entry.gpus if entry else 0
+    if not there and not expected:
+        return _check(node, name, Status.SKIP, "None.", "Nothing to do: not a GPU node.")
+    seen = f"{there} nvidia.com/gpu" + (f"; a {entry.instance_type} has {expected}." if entry else ".")
+    if there < expected:
+        advice = (
+            "Check the log of NVIDIA's device plugin and nvidia-smi on the node. With MIG, GPUs have "
+            "other resource names and cannot be measured."
+        )
+        return _check(node, name, Status.FAIL if not there else Status.WARN, seen, advice)
+    return _check(node, name, Status.PASS, seen)
+
+
+def _huge_pages(node: Node) -> Check:
+    name, profile = "huge pages", node.profile
+    if profile is None or not profile.huge_pages or not node.fabric.allocatable:
+        return _check(node, name, Status.SKIP, "Not used here.", "Nothing to do.")
+    seen = f"{node.huge_pages.allocatable // (2 << 20)} pages of 2 MiB."
+    if not node.huge_pages.allocatable:
+        advice = (
+            "Pods run without huge pages: memory registration is slower. On Bottlerocket set vm.nr_hugepages."
+        )
+        return _check(node, name, Status.WARN, seen, advice)
+    return _check(node, name, Status.PASS, seen)
+
+
+def _free(node: Node) -> Check:
+    name = "free"
+    amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
+    seen = "; ".join(
+        f"{amount.free} of {amount.allocatable} {what} free"
+        for what, amount in amounts.items()
+        if amount.allocatable
+    )
+    if not seen:
+        return _check(node, name, Status.SKIP, "No devices.", "Nothing to do.")
+    if node.gpus.all_free and node.fabric.all_free:
+        if node.gpus.known and node.fabric.known:
+            return _check(node, name, Status.PASS, f"{seen}.")
+        there = (f"{amount.allocatable} {what}" for what, amount in amounts.items() if amount.allocatable)
+        advice = "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
+        return _check(node, name, Status.SKIP, f"{'; '.join(there)}; usage by others is unknown.", advice)
+    advice = "Only fully free nodes are measured: wait for the pods there, or delete them."
+    return _check(node, name, Status.WARN, f"{seen}.", advice)
+
+
+def _types(nodes: Sequence[Node]) -> Iterator[Check]:
+    """Check that all nodes are of one type, and note where HyperPod has another name for it."""
+    counted = Counter(node.instance_type for node in nodes if node.instance_type)
+    usual = counted.most_common(1)[0][0] if counted else ""
+    for node in nodes:
+        name, seen = "instance type", f"{node.label_type}."
+        if node.hyperpod:
+            seen = f"{node.label_type} (HyperPod's name of {node.instance_type})."
+        if not node.label_type:
+            advice = "Choose nodes with --host: their instance types are unknown."
+            yield _check(node, name, Status.SKIP, "The node has no instance type label.", advice)
+        elif node.instance_type == usual:
+            yield _check(node, name, Status.PASS, seen)
+        else:
+            reach = efa_reaches(usual, node.instance_type) or not node.fabric.allocatable
+            advice = "Measure nodes of the same type: choose with --instance-type."
+            more = "" if reach else " EFA on p4d, p4de and dl1 connects only to the same type."
+            yield _check(
+                node, name, Status.WARN, f"{seen[:-1]}, while most others are {usual}.", advice + more
+            )
+
+
+def _zones(nodes: Sequence[Node]) -> Iterator[Check]:
+    counted = Counter(node.zone for node in nodes if node.zone)
+    if len(counted) < 2:
+        return
+    usual = counted.most_common(1)[0][0]
+    for node in nodes:
+        if node.zone == usual:
+            yield _check(node, "zone", Status.PASS, f"{node.zone}.")
+        elif not node.zone:
+            yield _check(node, "zone", Status.SKIP, "Unknown.", "Check its labels.")
+        else:
+            advice = "Runs use nodes of one zone: EFA does not cross zones, and TCP is slower across them."
+            seen = f"{node.zone}, while most others are in {usual}."
+            yield _check(node, "zone", Status.WARN, seen, advice)
+
+
+def nodes_overview(nodes: Sequence[Node]) -> tuple[Overview, ...]:
+    """Return the nodes as a table, what the guides print with custom-columns and more; none for no nodes."""
+    return (nodes_table(nodes),) if nodes else ()
+
+
+def nodes_table(nodes: Sequence[Node]) -> Overview:
+    """Return the nodes as a table."""
+    return Overview(name="nodes", table=_table(nodes), records=[_record(node) for node in nodes])
+
+
+def _table(nodes: Sequence[Node]) -> Table:
+    """Return a row per node, in their order. Devices are free/allocatable."""
+    resources = sorted({node.resource for node in nodes if node.resource})
+    fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"
+    notes = ["GPU and " + fabric + ": free/allocatable."]
+    if fabric != "EFA":
+        notes.append(f"FABRIC: {', '.join(resources)}.")
+    return Table(
+        header=("NAME", "INSTANCE-TYPE", "GPU", fabric, "ZONE", "LAYER", "HEALTH"),
+        rows=[_row(node) for node in nodes],
+        align="llrrlll",
+        notes=notes,
+    )
+
+
+def _health_words(node: Node) -> str:
+    """Return ``ok`` where a node takes pods, else everything that is the matter."""
+    words = [] if node.ready else ["not ready"]
+    words += ["cordoned"] if node.unschedulable else []
+    words += [node.health] if node.health not in {"", "Schedulable"} else []
+    words += [f"deep check {node.deep_health}"] if node.deep_health not in {"", "Passed"} else []
+    return ", ".join(words) or "ok"
+
+
+def _record(node: Node) -> dict[str, object]:
+    return {
+        "name": node.name,
+        "instance_type": node.label_type,
+        "arch": node.arch,
+        "gpus": _amount(node.gpus),
+        "fabric": {"resource": node.resource, **_amount(node.fabric)},
+        "zone": node.zone,
+        "layers": list(node.layers),
+        "ultraserver": node.ultraserver,
+        "health": _health_words(node),
+        "taints": [str(taint) for taint in node.taints],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int | None]:
+    return {"allocatable": amount.allocatable, "free": amount.free if amount.known else None}
+
+
+def _row(node: Node) -> Sequence[str]:
+    return (
+        node.name,
+        node.label_type or "-",
+        str(node.gpus) if node.gpus.allocatable else "-",
+        str(node.fabric) if node.resource else "-",
+        node.zone or "-",
+        (node.layers[-1] if node.layers else node.ultraserver) or "-",
+        _health_words(node),
+    )
+
+
+SECRETS = "secrets"
+_CORE = ""
+_BATCH = "batch"
+_KUBEFLOW = "kubeflow.org"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """One verb on one kind of object."""
+
+    verb: str
+    resource: str
+    """In the plural, as RBAC writes it."""
+    why: str
+    """What it is for, as the end of "fabbench may not <verb> <resource>: it is needed …"."""
+    group: str = _CORE
+    """API group; empty for the core."""
+    subresource: str = ""
+    namespaced: bool = True
+    """Whether it is needed in the namespace of the run only. Else in the whole cluster."""
+
+    @property
+    def full_resource(self) -> str:
+        """Resource and subresource as RBAC writes them: pods/exec."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+    def __str__(self) -> str:
+        """Name it as kubectl auth can-i does: create jobs.batch."""
+        return f"{self.verb} {self.full_resource}{'.' + self.group if self.group else ''}"
+
+
+def _each(verbs: str, resource: str, why: str, *, group: str = _CORE, sub: str = "") -> tuple[Right, ...]:
+    return tuple(
+        Right(verb=verb, resource=resource, subresource=sub, group=group, why=why) for verb in verbs.split()
+    )
+
+
+_NODES = (
+    Right(verb="get", resource="nodes", namespaced=False, why="to read a chosen node's resources"),
+    Right(verb="list", resource="nodes", namespaced=False, why="to choose nodes by their resources"),
+)
+KUBERNETES_RIGHTS: tuple[Right, ...] = (
+    *_each("create", "jobs", "to start the pods of a run", group=_BATCH),
+    *_each(
+        "get list",
+        "jobs",
+        "to follow a run, and to find what an earlier one left behind behind behind",
+        group=_BATCH,
+    ),
+    *_each("patch", "jobs", "to extend a run while fabbench is connected", group=_BATCH),
+    *_each("delete", "jobs", "to remove the pods at the end, and everything else with them", group=_BATCH),
+    *_each("get list watch", "pods", "to follow where pods run and how they end"),
+    *_each("create get", "pods", "to start programs in pods, over SPDY and over WebSocket", sub="exec"),
+    *_each("create", "services", "to give pods DNS names"),
+    *_each("create", SECRETS, "to pass the run's ssh key to the pods"),
+    *_each("list", "events", "to explain why pods do not start"),
+    *_NODES,
+)
+"""For ``--on kubernetes``, in the order in which they are asked after."""
+
+MPIJOB_RIGHTS: tuple[Right, ...] = (
+    *_each("create", "mpijobs", "to submit a run", group=_KUBEFLOW),
+    *_each(
+        "get list", "mpijobs", "to follow it, and to find what an earlier one left behind", group=_KUBEFLOW
+    ),
+    *_each("delete", "mpijobs", "to remove it at the end", group=_KUBEFLOW),
+    *_each("get list watch", "pods", "to follow where pods run and how they end"),
+    *_each("get", "pods", "to follow the launcher", sub="log"),
+    *_each("list", "events", "to explain why pods do not start"),
+    *_NODES,
+)
+"""For ``--on mpijob``: the operator makes pods, and everything else."""
+
+_BY_HAND = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
+OPTIONAL_RIGHTS: tuple[Right, ...] = (
+    Right(
+        verb="list",
+        resource="pods",
+        namespaced=False,
+        why="to see what pods of other namespaces use on a node",
+    ),
+    *_each("delete", "pods", "to let clean --force delete pods of lost nodes"),
+    *_each("list delete", "services", _BY_HAND),
+    *_each("list delete", SECRETS, _BY_HAND),
+)
+"""What no run needs: each shows or does more than a run does."""

@@ -1,0 +1,183 @@
+"""What a cluster has, and whether the user may use it."""
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from fabbench.hosts.check import Check, HostRelations, Status
+from fabbench.hosts.probe_result import Probe
+from fabbench.launchers.kubernetes import ClusterPodOptions
+from fabbench.launchers.kubernetes.api import ForbiddenError, KubernetesApi, open_api
+from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, nodes_table
+from fabbench.launchers.kubernetes.exec import PodConnection
+from fabbench.launchers.kubernetes.manifests import CONTAINER, RunSpec
+from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.objects import JobRun
+from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
+from fabbench.model.errors import MachineError
+from fabbench.model.hosts import Needs, Target
+from fabbench.remote.check_hosts import ProbedHost
+from fabbench.remote.parallel import map_hosts
+from fabbench.report.table import Overview
+
+T = TypeVar("T")
+
+_AT_ONCE = 8
+_UNSEEN = (
+    "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
+)
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def api_of(target: Target) -> KubernetesApi:
+    """Return the API of a target's cluster, without a request. Raise MachineError."""
+    options = target.options_as(ClusterPodOptions)
+    return open_api(options.kubeconfig, options.context, options.namespace)
+
+
+def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
+    """Return the criteria of a target for nodes."""
+    options = target.options_as(ClusterPodOptions)
+    return NodeCriteria(
+        count=target.nodes,
+        instance_type=options.instance_type,
+        names=target.hosts,
+        selector=options.selector,
+        needs_gpu=needs.mpi and target.gpus is None,
+        node_labels=options.node_selector,
+        tolerations=options.all_tolerations,
+    )
+
+
+def cluster_nodes(target: Target) -> Overview:
+    """Return the nodes of a target's cluster that its options choose, as a table. Raise MachineError."""
+    criteria = criteria_of(target, Needs(programs=(), install=""))
+    return nodes_table(matching_nodes(list_nodes(api_of(target)), replace(criteria, needs_gpu=False)))
+
+
+def list_nodes(api: KubernetesApi, tell: Callable[[str], None] | None = None) -> tuple[Node, ...]:
+    """Return all nodes, with what pods have taken of them. Raise MachineError.
+
+    Who may not see other namespaces' pods learns what nodes have, and of what is in use only the own part:
+    `tell` gets a sentence that says so.
+    """
+    lists = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods"}
+    found = map_hosts(lists, lambda path: list(api.items(path)))
+    all_pods = not isinstance(found["pods"], ForbiddenError)
+    if not all_pods:
+        found["pods"] = list(api.items(f"/api/v1/namespaces/{api.namespace}/pods"))
+        if tell is not None:
+            tell(_UNSEEN)
+    read = _answered(found)
+    return read_nodes(read["nodes"], read["pods"], all_pods=all_pods)
+
+
+def missing_rights(api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS) -> tuple[Right, ...]:
+    """Ask the cluster which of these rights the user lacks."""
+
+    def lacks(right: Right) -> bool:
+        attributes = {
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+            "namespace": api.namespace if right.namespaced else "",
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        return not api.call("POST", _REVIEWS, body=body).get("status", {}).get("allowed")
+
+    by_number = {str(number): right for number, right in enumerate(rights)}
+    answers = _answered(map_hosts(by_number, lacks, _AT_ONCE))
+    return tuple(by_number[number] for number, lacking in answers.items() if lacking)
+
+
+def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Raise the first error: the cluster is the same for all of them."""
+    for answer in found.values():
+        if isinstance(answer, MachineError):
+            raise answer
+    return {name: answer for name, answer in found.items() if not isinstance(answer, MachineError)}
+
+
+def require_rights(
+    api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS, example: str = "examples/rbac.yaml"
+) -> None:
+    """Raise MachineError that names the verbs that are missing; `example` is the file that grants them."""
+    if missing := missing_rights(api, rights):
+        may_not = ", ".join(map(str, missing))
+        raise MachineError(
+            f"This user may not {may_not} in namespace {api.namespace} of {api.context}.",
+            hint=f"{example} grants the permissions needed. Nothing was started.",
+        )
+
+
+Ask = Callable[[PodConnection], ProbedHost]
+Meet = Callable[[Mapping[str, ProbedHost]], HostRelations]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeGroup:
+    """Nodes that one set of pods runs on."""
+
+    nodes: tuple[Node, ...]
+    spec: RunSpec
+
+
+def probe_pods(  # noqa: PLR0913 - what is probed, and how
+    api: KubernetesApi,
+    groups: Sequence[ProbeGroup],
+    ask: Ask,
+    meet: Meet,
+    *,
+    limit_s: float,
+    tell: Callable[[str], None],
+) -> tuple[Mapping[str, Probe], HostRelations, tuple[Check, ...]]:
+    """Probe a pod on each node, and let those of a group connect to each other.
+
+    Return probes by the name of the node, relations, and a check of each node's pod. A pod that does not
+    start, or does not answer, is a check that fails. Nothing is left.
+    """
+    found: dict[str, ProbedHost | MachineError] = {}
+    seen = HostRelations()
+    for group in groups:
+        try:
+            with JobRun(api, group.spec) as objects:
+                pods = objects.wait(limit_s, group.nodes, tell)
+                ways = {
+                    str(pod["spec"]["nodeName"]): PodConnection(
+                        api, pod["metadata"]["name"], CONTAINER, objects.explain_gone
+                    )
+                    for pod in pods
+                }
+                with contextlib.ExitStack() as stack:
+                    for way in ways.values():
+                        stack.callback(way.close)
+                    own = map_hosts(ways, ask)
+                    found |= own
+                    answers = {name: one for name, one in own.items() if not isinstance(one, MachineError)}
+                    if answers:
+                        seen = _both(seen, meet(answers))
+        except MachineError as error:
+            found = {**{node.name: error for node in group.nodes}, **found}
+    probes = {name: one.probe for name, one in found.items() if not isinstance(one, MachineError)}
+    return probes, seen, tuple(_check(name, one) for name, one in found.items())
+
+
+def _both(one: HostRelations, other: HostRelations) -> HostRelations:
+    return HostRelations(
+        addresses={**one.addresses, **other.addresses},
+        clocks={**one.clocks, **other.clocks},
+        connections={**one.connections, **other.connections},
+    )
+
+
+def _check(node: str, found: ProbedHost | MachineError) -> Check:
+    if isinstance(found, MachineError):
+        advice = found.hint or "Check the events of the namespace and of the node."
+        return Check(host=node, name="pod", status=Status.FAIL, seen=str(found), advice=advice)
+    return Check(host=node, name="pod", status=Status.PASS, seen="A pod started there and answered.")

@@ -1,0 +1,57 @@
+"""The current context of the kubeconfig, without the Kubernetes library, which is slow to import. Pure."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fabbench.model.errors import MachineError
+
+VARIABLE = "KUBECONFIG"
+
+
+def current_context(
+    environment: Mapping[str, str], *, file: Path | None = None, context: str = ""
+) -> str | None:
+    """Return the name of the context that commands use; None: there is none.
+
+    `file` stands in for KUBECONFIG and ~/.kube/config, `context` for the current one. Raise MachineError for
+    a file that cannot be read.
+    """
+    if context:
+        return context
+    found = (_read(path) for path in _files(environment, file))
+    return next((name for name in found if name), None)
+
+
+def _files(environment: Mapping[str, str], file: Path | None) -> list[Path]:
+    if file:
+        return [file]
+    if named := environment.get(VARIABLE):
+        return [Path(name) for name in named.split(os.pathsep) if name]
+    home = environment.get("HOME")
+    return [Path(home, ".kube", "config")] if home else []
+
+
+def _read(path: Path) -> str:
+    import yaml
+
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise _unreadable(path, error) from error
+    name = found.get("current-context") if isinstance(found, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _unreadable(path: Path, error: Exception) -> MachineError:
+    why = " ".join(str(error).split())
+    return MachineError(
+        f"The kubeconfig {path} cannot be read: {why}.",
+        hint="It was read because no target is set: specify one with --on.",
+    )

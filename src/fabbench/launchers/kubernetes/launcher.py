@@ -1,0 +1,371 @@
+"""The launcher ``kubernetes``: pods on nodes of a cluster, with nothing installed there."""
+
+import contextlib
+import secrets
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fabbench.catalog.instances import instance
+from fabbench.catalog.kubernetes_resources import PodResources, override_resources
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.hosts.check import HostRelations, Progress
+from fabbench.hosts.discover import folders, inventories, programs
+from fabbench.hosts.probe import probe_arguments
+from fabbench.launchers import Allocation, Examined, Launcher, Leftovers, notify
+from fabbench.launchers.kubernetes import KubernetesOptions
+from fabbench.launchers.kubernetes.api import KubernetesApi
+from fabbench.launchers.kubernetes.checks import (
+    KUBERNETES_RIGHTS,
+    SECRETS,
+    Right,
+    check_nodes,
+    nodes_overview,
+)
+from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
+from fabbench.launchers.kubernetes.discover import (
+    ProbeGroup,
+    api_of,
+    cluster_nodes,
+    criteria_of,
+    list_nodes,
+    probe_pods,
+    require_rights,
+)
+from fabbench.launchers.kubernetes.exec import PodConnection, PodShell, exec_launch_agent
+from fabbench.launchers.kubernetes.manifests import (
+    CONTAINER,
+    HOST_KEY,
+    KNOWN_HOSTS,
+    SSH,
+    TTL_S,
+    RunSpec,
+    SshKey,
+    without_private_keys,
+    workload,
+)
+from fabbench.launchers.kubernetes.nodes import Node
+from fabbench.launchers.kubernetes.objects import JobRun
+from fabbench.launchers.kubernetes.select_nodes import (
+    NodeCriteria,
+    check_choice,
+    choose,
+    matching_nodes,
+    resources_on,
+    usable_groups,
+)
+from fabbench.launchers.kubernetes.terminated import OOM_COUNTERS, explain_killed
+from fabbench.launchers.pod_options import yaml_documents
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.model.fabrics import may_use_rdma
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.log import Ending
+from fabbench.model.plan import Execution
+from fabbench.remote import run_key
+from fabbench.remote.allocation import RemoteAllocation, agents, all_well, probe
+from fabbench.remote.check_hosts import around, ask
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.parallel import map_hosts
+from fabbench.remote.session import HeldHosts
+from fabbench.report.table import Overview
+
+Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]
+"""Starts pods, and looks what they have; leaving the context ends them."""
+
+
+@contextlib.contextmanager
+def by_image(target: Target, start: Start) -> Iterator[Allocation]:
+    """Yield pods of each configuration's image. Every image is started once before anything is measured."""
+    images = tuple(dict.fromkeys(variant.image for variant in target.variants)) or ("",)
+    if len(images) == 1:
+        with start(_of(target, images[0])) as allocation:
+            yield allocation
+        return
+    with contextlib.ExitStack() as stack:
+        pods = _SwitchingPods(target, start, stack)
+        # The one of the first execution comes last.
+        found = [pods.ensure_pods(image).inventory for image in reversed(images)]
+        views = {name: hosts for each in found for name, hosts in each.variants.items()}
+        in_order = {variant.name: views[variant.name] for variant in target.variants}
+        own = next((each.image for image, each in zip(reversed(images), found, strict=True) if not image), "")
+        pods.inventory = replace(found[-1], image=own, variants=in_order)
+        yield pods
+
+
+class _SwitchingPods:
+    """Pods whose image changes; see `fabbench.launchers.Allocation`."""
+
+    remote = True
+
+    def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
+        """Leaving `stack` ends what is there then."""
+        self.inventory = Inventory(target=target.name, hosts=())
+        self._images = {variant.name: variant.image for variant in target.variants}
+        self._where, self._start, self._stack = target, start, stack
+        self._image: str | None = None
+        self._allocation: Allocation | None = None
+
+    def ensure_pods(self, image: str) -> Allocation:
+        """Return running pods of an image, in place of those of another one."""
+        if self._allocation is None or image != self._image:
+            self._allocation = None
+            self._stack.close()
+            self._allocation = self._stack.enter_context(self._start(_of(self._where, image)))
+            self._image = image
+        return self._allocation
+
+    @property
+    def documents(self) -> Mapping[str, str]:
+        """Return the documents of the pods that are there."""
+        return self._allocation.documents if self._allocation else {}
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        """Run an execution in pods of its variant's image."""
+        return self.ensure_pods(self._images[execution.configuration.variant]).execute(execution)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read the counters in the pods that are there."""
+        return self._allocation.counters() if self._allocation else {}
+
+
+def _of(target: Target, image: str) -> Target:
+    """Return the target of the variants of one image; empty: the target's own image."""
+    options = target.options_as(KubernetesOptions)
+    own = tuple(variant for variant in target.variants if variant.image == image)
+    return replace(target, options=replace(options, image=image or options.image), variants=own)
+
+
+_FILE = "kubernetes.yaml"
+
+
+class KubernetesLauncher(Launcher):
+    """The launcher ``kubernetes``."""
+
+    name = "kubernetes"
+    options = KubernetesOptions
+    inherits = True
+    has_deep_check = True
+    cleans = True
+
+    @contextlib.contextmanager
+    def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
+        """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
+        api = api_of(target)
+        require_rights(api, _rights(target))
+        seen = list_nodes(api, notify)
+        chosen = choose(seen, criteria_of(target, needs))
+        with by_image(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
+            yield allocation
+
+    @override
+    def preview(self, target: Target, needs: Needs) -> Inventory:
+        api, options = api_of(target), target.options_as(KubernetesOptions)
+        chosen = choose(list_nodes(api, notify), criteria_of(target, needs))
+        of_type = instance(chosen[0].instance_type)
+        found = inventory_of(
+            of_type.instance_type if of_type else "",
+            len(chosen),
+            target=target,
+            needs=needs,
+            amounts=override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests).texts(),
+            image=options.image,
+        )
+        return found.named([node.name for node in chosen])
+
+    @override
+    def nodes(self, target: Target) -> Overview:
+        return cluster_nodes(target)
+
+    def examine(
+        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
+    ) -> Examined:
+        """Check the cluster's nodes; with `deep`, also probe a pod on each that is free."""
+        api = api_of(target)
+        progress("reading the nodes", 0, 1)
+        seen = list_nodes(api)
+        criteria = criteria_of(target, needs)
+        shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
+        checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
+        if not deep:
+            return Examined(
+                probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown)
+            )
+        require_rights(api, _rights(_without_sshd(target)))
+        progress("probing pods", 0, 1)
+        arguments = probe_arguments(programs(needs), folders(target))
+        probes, relations, pods = probe_pods(
+            api,
+            _groups(target, needs, criteria, seen),
+            lambda way: ask(PodShell(way, arguments), f"The pod {way.name}"),
+            lambda answers: around(target, answers, full=full),
+            limit_s=target.options_as(KubernetesOptions).start_timeout,
+            tell=notify,
+        )
+        return Examined(
+            probes=probes, relations=relations, checks=(*checks, *pods), overviews=nodes_overview(shown)
+        )
+
+    @override
+    @contextlib.contextmanager
+    def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
+        api = api_of(target)
+        yield Leftovers(
+            where=f"{'any namespace' if everywhere else f'namespace {api.namespace}'} of {api.context}",
+            column="NAMESPACE",
+            found=find_leftovers(api, everywhere=everywhere),
+            remove=lambda chosen: remove_leftovers(api, chosen, everywhere=everywhere, force=force),
+        )
+
+
+LAUNCHER = KubernetesLauncher()
+
+
+@contextlib.contextmanager
+def _pods(
+    target: Target, needs: Needs, api: KubernetesApi, seen: Sequence[Node], chosen: Sequence[Node]
+) -> Iterator[RemoteAllocation]:
+    """Start a pod of one image on each of the chosen nodes, and look what they have."""
+    options = target.options_as(KubernetesOptions)
+    resources = override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests)
+    spec = _spec(target, needs, resources, chosen)
+    with JobRun(api, spec) as objects:
+        pods = objects.wait(options.start_timeout, seen, notify)
+        by_name = _by_node(pods, api, objects)
+        found = inventories(
+            replace(target, gpus=_gpus(target, resources)),
+            needs,
+            lambda here, variant: all_well(map_hosts(by_name, lambda pod: probe(pod, here, needs, variant))),
+        )
+        remotes = _remotes(by_name, options.lost_after)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(agents(remotes))
+            stack.enter_context(_memory_watched(remotes, pods))
+            mpi = needs.mpi and len(remotes) > 1
+            agent = stack.enter_context(_mpi_agent(spec, found, remotes)) if mpi else ()
+            held = HeldHosts(hosts=found.hosts, remotes=remotes, agent=agent)
+            yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
+
+
+def _groups(
+    target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]
+) -> tuple[ProbeGroup, ...]:
+    """Return the nodes for pods that are only probed: those of a run of so many, or all that are free."""
+    without = _without_sshd(target)
+    chosen = (
+        (choose(seen, criteria),)
+        if criteria.count
+        else usable_groups(seen, replace(criteria, needs_gpu=False))
+    )
+    return tuple(
+        ProbeGroup(nodes=group, spec=_spec(without, needs, resources_on(group, gpus=True), group))
+        for group in chosen
+    )
+
+
+def _without_sshd(target: Target) -> Target:
+    return replace(target, options=replace(target.options_as(KubernetesOptions), mpi_agent="exec"))
+
+
+def _rights(target: Target) -> tuple[Right, ...]:
+    """Return what a run needs: only sshd needs a Secret, for its key."""
+    exec_agent = target.options_as(KubernetesOptions).mpi_agent == "exec"
+    return tuple(right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
+
+
+def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:
+    options = target.options_as(KubernetesOptions)
+    ssh = options.mpi_agent != "exec"
+    pair = run_key.new_key() if ssh else None
+    return RunSpec(
+        run=secrets.token_hex(4),
+        count=len(chosen),
+        resources=resources,
+        deadline_s=options.lease,
+        lease_s=options.lease,
+        ttl_s=min(TTL_S, options.lease),
+        image=options.image,
+        hostnames=tuple(node.hostname for node in chosen),
+        agent="ssh" if ssh else "exec",
+        key=SshKey(public=pair.public, private=pair.private.decode()) if pair else None,
+        host_network=options.host_network,
+        rdma=may_use_rdma(needs.fabrics),
+        user=options.run_as_user,
+        port=options.pod_ssh_port,
+        options=options,
+    )
+
+
+def _gpus(target: Target, resources: PodResources) -> int | None:
+    """Count the GPUs of a pod: those that it was given, unless the user says a number."""
+    return resources.gpus if target.gpus is None and resources.gpus else target.gpus
+
+
+def _shown(spec: RunSpec) -> str:
+    """Write the objects of a run as they were made, less the private key."""
+    return yaml_documents(
+        without_private_keys(workload(spec)), "What fabbench created, without the run's private key."
+    )
+
+
+def _by_node(
+    pods: Sequence[Mapping[str, Any]], api: KubernetesApi, objects: JobRun
+) -> dict[str, PodConnection]:
+    """Return a way into every pod, by the name of its node."""
+    return {
+        pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, objects.explain_gone)
+        for pod in pods
+    }
+
+
+def _remotes(by_name: Mapping[str, PodConnection], lost_after_s: float) -> tuple[RemoteHost, ...]:
+    token = secrets.token_hex(6)
+    return tuple(
+        RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
+        for name, connection in by_name.items()
+    )
+
+
+@contextlib.contextmanager
+def _memory_watched(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Print at the end in which pods programs were killed for their memory: nothing else does."""
+    before = _oom_counters(remotes)
+    yield
+    after = _oom_counters(remotes)
+    for pod in pods:
+        node = pod["spec"]["nodeName"]
+        if node in before and node in after and (why := explain_killed(pod, before[node], after[node])):
+            notify(str(why))
+
+
+def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
+    """Read the counters of the pods that answer."""
+    found = map_hosts(
+        {remote.name: remote for remote in remotes if remote.lost is None},
+        lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),
+    )
+    return {name: text for name, text in found.items() if isinstance(text, str)}
+
+
+@contextlib.contextmanager
+def _mpi_agent(spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost]) -> Iterator[tuple[str, ...]]:
+    """Yield how mpirun reaches the other pods. For ssh, make the first one know their host keys."""
+    own = zip(found.addresses(), remotes, strict=True)
+    by_address = [(address, remote) for addresses, remote in own for address in addresses]
+    if spec.agent == "exec":
+        with exec_launch_agent(remotes[0], dict(by_address)) as agent:
+            yield agent
+        return
+    read = all_well(map_hosts({remote.name: remote for remote in remotes}, _host_key))
+    lines = [f"[{address}]:{spec.port} {read[remote.name]}\n" for address, remote in by_address]
+    remotes[0].run("put", KNOWN_HOSTS, stdin="".join(lines).encode())
+    yield SSH
+
+
+def _host_key(remote: RemoteHost) -> str:
+    """Read the public host key of a pod's sshd: its type and base64."""
+    done = remote.connection.run(("cat", HOST_KEY))
+    words = " ".join(done.out).split()
+    if done.status or len(words) < 2:
+        raise MachineError(f"The pod on {remote.name} has no host key: its sshd did not start.")
+    return " ".join(words[:2])

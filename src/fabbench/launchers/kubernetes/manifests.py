@@ -1,0 +1,413 @@
+"""The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
+
+A pod measures alone on its node, with all of its devices, and without privilege.
+The Job is indexed, with one pod for each node. Its pods do nothing by themselves: fabbench starts programs in
+them, and they end soon after it is gone (pod_watchdog.sh). Nothing is restarted, and the Job removes itself
+after its end, and with it all that it owns.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.catalog.instances import plain
+from fabbench.catalog.kubernetes_resources import Mount, PodResources, mebibytes
+from fabbench.launchers.kubernetes import LEASE_S, PORT
+from fabbench.launchers.pod_options import Object, PodOptions
+from fabbench.model.errors import RequestError
+
+NAME = "app.kubernetes.io/name"
+RUN = "fabbench/run"
+"""The label that has the run's id. With `NAME`, everything of fabbench's carries it."""
+ROLE = "fabbench/role"
+"""The label of pods: `WORKER` where they measure."""
+WORKER = "worker"
+REQUEST = "fabbench/request"
+"""The annotation that has the command, for those who find the objects."""
+HOST_NETWORK = "fabbench/host-network"
+SELECTOR = f"{NAME}=fabbench,{RUN}"
+"""Selects everything of fabbench's, of any run."""
+
+FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container of one's own
+"""Where pod_watchdog.sh writes to, in the pod."""
+HEARTBEAT_FILE = f"{FOLDER}-beat"
+"""The file that fabbench makes every few seconds to keep the pod; the pod removes it."""
+HOST_KEY = f"{FOLDER}/host_key.pub"
+"""The pod's own host key, once it is Ready."""
+KNOWN_HOSTS = f"{FOLDER}/known_hosts"
+"""Where fabbench writes the host keys of all pods, for `SSH`."""
+SSH = ("ssh", "-F", f"{FOLDER}/ssh_config")
+"""The command by which mpirun reaches the other pods."""
+KEYS = "/etc/fabbench/ssh"
+TTL_S = 20
+"""How many seconds after its end a Job is removed. With `LEASE_S`, all is gone in less than two minutes."""
+
+_RUN = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_ARGUMENT = re.compile(r"\$(?=[$(])")
+_NAMED = re.compile(r"\$(?=\$|\([^\s()]+\))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshKey:
+    """An ssh key for one run, in OpenSSH's formats. Without its private half where it is only shown."""
+
+    public: str
+    private: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """What the objects of a run are made from."""
+
+    run: str
+    """The run's id: lower-case letters, digits and dashes."""
+    count: int
+    """How many pods, each on a node of its own."""
+    resources: PodResources
+    deadline_s: int
+    """After how many seconds the Job ends whatever happens."""
+    image: str = DEFAULT
+    hostnames: tuple[str, ...] = ()
+    """Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`."""
+    instance_type: str = ""
+    """Where no nodes are named; empty: any."""
+    agent: Literal["ssh", "exec"] = "ssh"
+    """How mpirun reaches the other pods: by ssh, or through fabbench's own connection."""
+    key: SshKey | None = None
+    port: int = PORT
+    lease_s: int = LEASE_S
+    ttl_s: int = TTL_S
+    host_network: bool = False
+    """Whether pods use the nodes' own network: a variant, no pod as others are."""
+    rdma: bool = True
+    """Whether RDMA may be measured, which locks memory."""
+    user: int | None = None
+    """The user, not root, as whom pods run; None: the image's."""
+    options: PodOptions = field(default_factory=PodOptions)
+    request: str = ""
+    """The command, for people."""
+
+    @property
+    def name(self) -> str:
+        """The name of every object."""
+        return f"fabbench-{self.run}"
+
+
+def run_labels(spec: RunSpec) -> dict[str, str]:
+    """Return the labels of everything of a run."""
+    return {NAME: "fabbench", RUN: spec.run}
+
+
+def escape_argument(text: str) -> str:
+    """Write text so that it comes through as an argument: Kubernetes replaces ``$(NAME)`` and ``$$``."""
+    return _ARGUMENT.sub("$$", text)
+
+
+def escape_names(text: str) -> str:
+    """Write text so that it comes through as an argument, and can be read: ``$(a b)`` is no reference."""
+    return _NAMED.sub("$$", text)
+
+
+def check_spec(spec: RunSpec, *, key: bool = True) -> None:
+    """Raise RequestError for what the API would refuse. `key` is whether ssh needs one of fabbench's."""
+    if not _RUN.fullmatch(spec.run):
+        raise RequestError(
+            f"{spec.run!r} is not a valid name for Kubernetes objects.",
+            hint="Use at most 40 lowercase letters, digits and dashes.",
+        )
+    if spec.count < 1 or (spec.hostnames and len(set(spec.hostnames)) != spec.count):
+        raise RequestError(
+            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} "
+            "were given.",
+            hint="List as many nodes as pods.",
+        )
+    if spec.user is not None and spec.agent == "ssh":
+        raise RequestError(
+            f"sshd needs root, but pods run as the user {spec.user}.",
+            hint="Pass --mpi-agent exec to let mpirun reach the other pods without sshd.",
+        )
+    if key and spec.agent == "ssh" and spec.key is None:
+        raise RequestError("The pods' ssh has no key.", hint="Generate one, or pass --mpi-agent exec.")
+
+
+def object_metadata(spec: RunSpec) -> Object:
+    """Return the metadata of an object of a run."""
+    found: Object = {"name": spec.name, "labels": run_labels(spec)}
+    if spec.request:
+        found["annotations"] = {REQUEST: spec.request}
+    return found
+
+
+def owner_metadata(spec: RunSpec) -> Object:
+    """Return the metadata of the object that makes the pods, with what the user adds to it."""
+    found = object_metadata(spec)
+    annotations = {**spec.options.annotations, **found.get("annotations", {})}
+    found["labels"] = {**spec.options.labels, **found["labels"]}
+    return {**found, "annotations": annotations} if annotations else found
+
+
+CONTAINER = "fabbench"
+
+
+def workload(spec: RunSpec) -> tuple[Object, ...]:
+    """Return the objects of a run, in the order in which they are made; the first, the Job, owns the others.
+
+    Raise RequestError for what the API would refuse.
+    """
+    check_spec(spec)
+    secret = [_secret(spec)] if spec.agent == "ssh" else []
+    return (_job(spec), *secret, _service(spec))
+
+
+def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
+    """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
+    check_spec(spec)
+    labels = {"job-name": spec.name}
+    container = measuring(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
+    container.pop("readinessProbe")
+    pods = lean(template(spec, container), spec.options, labels)
+    pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
+    job: Object = {
+        "completionMode": "Indexed",
+        "completions": spec.count,
+        "parallelism": spec.count,
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": spec.deadline_s,
+        "template": pods,
+    }
+    names: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
+    return (
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": names},
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": lean_metadata(spec), "spec": job},
+    )
+
+
+def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
+    """Return objects an owner, as the API returned it when it was made: they go when it goes."""
+    made = owner["metadata"]
+    reference = {
+        "apiVersion": owner.get("apiVersion") or "batch/v1",
+        "kind": owner.get("kind") or "Job",
+        "name": made["name"],
+        "uid": made["uid"],
+    }
+    return tuple(
+        {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects
+    )
+
+
+def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
+    """Return objects as they may be shown."""
+    return tuple(
+        {**each, "stringData": {name: text for name, text in each["stringData"].items() if name != "key"}}
+        if each["kind"] == "Secret"
+        else each
+        for each in objects
+    )
+
+
+def deadline(seconds: int) -> Object:
+    """Return the patch that moves a Job's deadline, counted from its start.
+
+    A Job whose pods cannot start has nobody who counts beats: with a near deadline that fabbench keeps
+    moving, it ends soon after fabbench too.
+    """
+    return {"spec": {"activeDeadlineSeconds": seconds}}
+
+
+@cache
+def watchdog_script() -> str:
+    """Return the script that is process 1 of a pod."""
+    return (files("fabbench.launchers.kubernetes") / "pod_watchdog.sh").read_text("utf-8")
+
+
+def _job(spec: RunSpec) -> Object:
+    ssh = spec.agent == "ssh"
+    arguments = (str(spec.lease_s), spec.agent, str(spec.port), FOLDER, KEYS)
+    command = ("/bin/sh", "-c", escape_argument(watchdog_script()), "fabbench", *arguments)
+    container = measuring(spec, CONTAINER, command, spec.port if ssh else 0)
+    volumes: list[Object] = []
+    if ssh:
+        container["volumeMounts"].append({"name": "ssh", "mountPath": KEYS, "readOnly": True})
+        volumes = [{"name": "ssh", "secret": {"secretName": spec.name, "defaultMode": 0o400}}]
+    pods = template(spec, container, volumes=volumes)
+    pods["spec"]["subdomain"] = spec.name
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": owner_metadata(spec),
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": spec.count,
+            "parallelism": spec.count,
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": spec.deadline_s,
+            "ttlSecondsAfterFinished": spec.ttl_s,
+            "template": pods,
+        },
+    }
+
+
+def _secret(spec: RunSpec) -> Object:
+    key = spec.key or SshKey(public="")
+    texts = {"authorized_keys": f"restrict {key.public.strip()}\n", "key": key.private}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": object_metadata(spec),
+        "immutable": True,
+        "type": "Opaque",
+        "stringData": {name: text for name, text in texts.items() if text},
+    }
+
+
+def _service(spec: RunSpec) -> Object:
+    service_spec: Object = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": run_labels(spec),
+    }
+    if spec.agent == "ssh":
+        service_spec["ports"] = [{"name": "ssh", "port": spec.port}]
+    return {"apiVersion": "v1", "kind": "Service", "metadata": object_metadata(spec), "spec": service_spec}
+
+
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()) -> Object:
+    """Return the template of the pods around their container."""
+    profile = spec.resources.profile
+    mounts = profile.mounts if profile else ()
+    annotations = {**(profile.annotations if profile else {}), **spec.options.annotations}
+    pod_spec: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": pod_security(spec.user),
+        "affinity": _affinity(spec),
+        **spec.options.pod_spec(),
+        "containers": [container],
+        "volumes": [*volumes, *_volumes(spec, mounts)],
+    }
+    if spec.host_network:
+        pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    meta: Object = {"labels": {**spec.options.labels, **_pod_labels(spec)}}
+    if spec.host_network:
+        meta["labels"][HOST_NETWORK] = "true"
+    if annotations:
+        meta["annotations"] = annotations
+    return {"metadata": meta, "spec": pod_spec}
+
+
+def lean(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
+    """Return the template of pods with the defaults of their namespace in place of strict security.
+
+    `labels` are those that their controller gives them.
+    """
+    left_out = {"enableServiceLinks", "terminationGracePeriodSeconds", "securityContext"}
+    spec = {key: value for key, value in pods["spec"].items() if key not in left_out}
+    spec["containers"] = [_lean_container(each) for each in spec.pop("containers")]
+    if "affinity" in spec:
+        alone = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
+        apart = {"requiredDuringSchedulingIgnoredDuringExecution": [alone]}
+        spec["affinity"] = {**spec["affinity"], "podAntiAffinity": apart}
+    metadata = {"labels": dict(options.labels), "annotations": pods["metadata"].get("annotations")}
+    kept = {key: value for key, value in metadata.items() if value}
+    return {"metadata": kept, "spec": spec} if kept else {"spec": spec}
+
+
+def lean_metadata(spec: RunSpec) -> Object:
+    """Return the metadata of an object that users remove by themselves."""
+    found = {"labels": dict(spec.options.labels), "annotations": dict(spec.options.annotations)}
+    return {"name": spec.name, **{key: value for key, value in found.items() if value}}
+
+
+def _lean_container(container: Object) -> Object:
+    left_out = {"imagePullPolicy", "ports", "securityContext", "command"}
+    found = {key: value for key, value in container.items() if key not in left_out}
+    limits = container["resources"]["limits"]
+    requests = {k: v for k, v in container["resources"]["requests"].items() if limits.get(k) != v}
+    found["resources"] = {"requests": requests, "limits": limits} if requests else {"limits": limits}
+    added = container["securityContext"]["capabilities"].get("add", ())
+    if kept := [each for each in added if each not in {*_OF_SSHD, *_OF_LOW_PORTS}]:
+        found["securityContext"] = {"capabilities": {"add": kept}}
+    return {**found, "command": container["command"][:-1], "args": container["command"][-1:]}
+
+
+def pod_security(user: int | None = None) -> Object:
+    """Return the security context of pods: the runtime's filter of system calls, and the user."""
+    found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
+    return found if user is None else {**found, "runAsNonRoot": True, "runAsUser": user}
+
+
+def container_security(capabilities: Sequence[str] = ()) -> Object:
+    """Return the security context of a container: no privilege, and no capabilities but these."""
+    kept: Object = {"drop": ["ALL"]}
+    if capabilities:
+        kept["add"] = list(capabilities)
+    return {"privileged": False, "allowPrivilegeEscalation": False, "capabilities": kept}
+
+
+_OF_SSHD = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
+"""What sshd needs as root: before a login it gives up its rights, in an empty root. Without AUDIT_WRITE it
+ends at a login where the kernel audits them (github.com/containers/podman/issues/10164)."""
+_OF_LOW_PORTS = ("NET_BIND_SERVICE",)
+_UNPRIVILEGED_PORT = 1024
+
+
+def measuring(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
+    """Return the container that programs run in. `port` is its sshd's; 0: it has none."""
+    resources, profile = spec.resources, spec.resources.profile
+    capabilities = {
+        *(_OF_SSHD if port else ()),
+        *(_OF_LOW_PORTS if 0 < port < _UNPRIVILEGED_PORT else ()),
+        *(profile.capabilities if profile and spec.rdma else ()),
+    }
+    env = profile.env if profile else {}
+    mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
+    container: Object = {
+        "name": name,
+        "image": spec.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "resources": {"requests": resources.requests(), "limits": resources.limits()},
+        "securityContext": container_security(sorted(capabilities)),
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - of a container
+    }
+    if env:
+        container["env"] = [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
+    if port:
+        container["ports"] = [{"name": "ssh", "containerPort": port}]
+        container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
+    return container
+
+
+def _pod_labels(spec: RunSpec) -> dict[str, str]:
+    return {**run_labels(spec), ROLE: WORKER}
+
+
+def _affinity(spec: RunSpec) -> Object:
+    alone = {"labelSelector": {"matchLabels": _pod_labels(spec)}, "topologyKey": _HOSTNAME}
+    affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [alone]}}
+    key, values = _HOSTNAME, list(spec.hostnames)
+    if not values and spec.instance_type:
+        key, name = "node.kubernetes.io/instance-type", plain(spec.instance_type)
+        values = [name, f"ml.{name}"]
+    if values:
+        terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": values}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        affinity["nodeAffinity"] = required
+    return affinity
+
+
+def _volumes(spec: RunSpec, mounts: Sequence[Mount]) -> list[Object]:
+    shm: Object = {"medium": "Memory"}
+    if spec.resources.shm:
+        shm["sizeLimit"] = mebibytes(spec.resources.shm)
+    return [{"name": "shm", "emptyDir": shm}, *({"name": each.name, **each.source} for each in mounts)]

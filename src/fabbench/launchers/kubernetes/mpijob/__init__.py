@@ -1,0 +1,13 @@
+"""The launcher ``mpijob``: a run as one MPIJob, where Kubeflow's operator is installed. Its options."""
+
+from dataclasses import dataclass
+
+from fabbench.launchers.kubernetes import ClusterPodOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpiJobOptions(ClusterPodOptions):
+    """Options of the launcher and format ``mpijob``."""
+
+
+OPTIONS = MpiJobOptions

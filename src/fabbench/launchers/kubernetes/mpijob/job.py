@@ -1,0 +1,348 @@
+"""An MPIJob in a cluster: submitted, waited for, followed by its launcher's log, removed."""
+
+import queue
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from fabbench.launchers import Explanation, shorten
+from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
+from fabbench.launchers.kubernetes.cleanup import delete_and_wait
+from fabbench.launchers.kubernetes.manifests import RUN
+from fabbench.launchers.kubernetes.mpijob.render import LAUNCHER_ROLE
+from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.pending import explain_pod
+from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal
+from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, is_ready
+from fabbench.model.errors import MachineError
+from fabbench.model.log import MARKER_SIGN
+
+_ROLE = "training.kubeflow.org/job-role"
+STEPS_FAILED = 4
+"""The status of a script of which a step failed: its log says so, step by step."""
+
+
+def split_pods(
+    pods: Iterable[Mapping[str, Any]],
+) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
+    """Return the launcher's pod (None: there is none yet) and the workers, by name."""
+    launcher, workers = None, []
+    for pod in pods:
+        if (pod["metadata"].get("labels") or {}).get(_ROLE) == LAUNCHER_ROLE:
+            launcher = pod
+        else:
+            workers.append(pod)
+    return launcher, tuple(sorted(workers, key=lambda pod: str(pod["metadata"]["name"])))
+
+
+def phase(pod: Mapping[str, Any] | None) -> str:
+    """Return the phase of a pod: ``Running``, ``Failed``, …; empty where there is none."""
+    return str((pod or {}).get("status", {}).get("phase") or "")
+
+
+def has_ended(pod: Mapping[str, Any]) -> bool:
+    """Return whether a pod has ended. The kubelet reports containers before the pod."""
+    if phase(pod) in {"Succeeded", "Failed"}:
+        return True
+    states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or ()]
+    return bool(states) and all("terminated" in state for state in states)
+
+
+def explain_mpijob(
+    mpijob: Mapping[str, Any], events: Sequence[Mapping[str, Any]], *, waited_s: float
+) -> Explanation | None:
+    """Explain an MPIJob that has no pods, or has failed; `waited_s` is for how long it is there."""
+    name = mpijob.get("metadata", {}).get("name", "")
+    conditions = (mpijob.get("status") or {}).get("conditions") or ()
+    for event in reversed(events):
+        said = str(event.get("message") or "")
+        if event.get("involvedObject", {}).get("kind") == "MPIJob" and event.get("type") == "Warning":
+            found = explain_refusal(said)
+            if found:
+                return found
+            if event.get("reason") == "ValidationError":
+                advice = "The operator may be older than 0.5."
+                return Explanation(
+                    code="invalid", text=f"The operator rejected it: {shorten(said)}.", advice=advice
+                )
+    for condition in conditions:
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            why = ": ".join(filter(None, (condition.get("reason"), shorten(condition.get("message") or ""))))
+            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {why}.", advice=_SEE)
+    if not conditions and waited_s > _TAKEN_UP_S:
+        text = f"The MPI operator has not picked up the MPIJob {name} for {waited_s:.0f} s."
+        advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
+        return Explanation(code="operator", text=text, advice=advice, final=False)
+    return None
+
+
+_TAKEN_UP_S = 5.0
+_SEE = "Check its pods and events: kubectl describe mpijob."
+
+
+def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
+    """Explain how the launcher ended; None where its log says it all. `last` is its last line."""
+    states = [
+        one.get("state", {}).get("terminated") or {} for one in pod["status"].get("containerStatuses") or ()
+    ]
+    status = next((state.get("exitCode") for state in states), None)
+    if phase(pod) == "Succeeded" or status == STEPS_FAILED:
+        return None
+    found = explain_end(pod)
+    if found is not None and found.code not in _BY_STATUS:
+        return found
+    if last.startswith(_OWN) and status is not None:
+        text = f"The launcher exited with status {status}: {shorten(last.removeprefix(_OWN))}."
+        return Explanation(code="ended", text=text, advice="Check its log above, and the image.")
+    return found
+
+
+_OWN = "fabbench: "
+_BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
+"""What is known from the exit status alone: the script's own words say more."""
+
+
+def explain_lost(
+    last: Mapping[str, Any],
+    now: Mapping[str, Any] | None,
+    events: Sequence[Mapping[str, Any]],
+    nodes: Sequence[Node],
+) -> Explanation | None:
+    """Explain a pod that was there when the launcher started, and does not run any more; None: it does.
+
+    `last` is what was said of it last, and `now` the pod of that name: where one was deleted the operator
+    makes a new one.
+    """
+    name, node = last["metadata"]["name"], last.get("spec", {}).get("nodeName", "its node")
+    if now is not None and now["metadata"]["uid"] == last["metadata"]["uid"]:
+        found = explain_pod(now, events, nodes)
+        return found if found is not None and found.final else None
+    found = explain_pod(last, events, nodes)
+    if found is not None and found.final and found.code != "deleted":
+        return found
+    text = f"The pod {name} on {node} was removed."
+    return Explanation(code="deleted", text=text, advice="Check its events to see who removed it.")
+
+
+Object = Mapping[str, Any]
+
+GROUP = "/apis/kubeflow.org/v2beta1"
+_INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deploy/v2beta1/mpi-operator.yaml"
+_LOOK_S = 0.5
+_OFTEN_S = 2.0
+_LAST_WORDS_S = 10.0
+"""For how long the launcher may go on after a worker is gone: mpirun says what it saw, and ends."""
+
+
+def require_operator(api: KubernetesApi) -> None:
+    """Raise MachineError where the cluster knows no MPIJob of Kubeflow's."""
+    try:
+        known = {each["name"] for each in api.get(GROUP).get("resources", ())}
+    except AbsentError:
+        known = set()
+    if "mpijobs" not in known:
+        raise MachineError(
+            f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
+            hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply --server-side -f "
+            f"{_INSTALL}. Or use --on kubernetes, which needs nothing installed.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """For how long things may take, in seconds."""
+
+    start_s: float
+    """Until the launcher runs."""
+    lost_s: float
+    """Until what does not answer is given up."""
+
+
+class MpiJobRun:
+    """A context: leaving it removes the MPIJob, and waits until its pods are gone."""
+
+    def __init__(
+        self, api: KubernetesApi, run: str, name: str, timeouts: Timeouts, tell: Callable[[str], None]
+    ) -> None:
+        """`run` is the run's id, and `name` that of the MPIJob; `tell` gets what is waited for."""
+        self._api, self._run, self._name = api, run, name
+        self._timeouts, self._tell = timeouts, tell
+        self._jobs = f"{GROUP}/namespaces/{api.namespace}/mpijobs"
+        self._ordered = self._made = False
+        self._launcher: Object = {}
+        self._workers: Sequence[Object] = ()
+        self._last = ""
+        self._gone: Explanation | None = None
+        """What became of the first worker that does not run any more."""
+        self._gone_since = 0.0
+        self._watch = PodWatch(api, self._selector)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watch.stop()
+        if not self._ordered:
+            return
+        try:
+            try:
+                self._remove()
+            except KeyboardInterrupt:
+                self._remove()
+                raise
+        except MachineError as left:
+            if error is None:
+                raise
+            error.add_note(f"{left} {left.hint}")
+
+    def follow(self, document: str) -> Generator[str, None, None]:
+        """Submit the MPIJob, and yield the lines of its launcher as they come.
+
+        Raise MachineError where its pods do not start, where one of them is lost, and where the launcher
+        fails for a reason that is not in its log.
+        """
+        self._ordered = True
+        self._api.apply(self._jobs, document)
+        self._made = True
+        self._watch.start()
+        self._start()
+        log = PodLog(self._api, self._launcher["metadata"]["name"], LAUNCHER_ROLE, self._ended)
+        log.start()
+        try:
+            yield from self._lines(log)
+        finally:
+            log.stop()
+        if self._gone is not None:
+            raise MachineError(self._gone.text, hint=self._gone.advice)
+        if why := explain_launcher(self._pod(), self._last):
+            raise MachineError(why.text, hint=why.advice)
+
+    def _start(self) -> None:
+        """Wait until the launcher runs, or has run."""
+        began = time.monotonic()
+        waiting = ReadinessWait(self._timeouts.start_s, self._tell)
+        while True:
+            try:
+                launcher, workers = split_pods(self._pods())
+                if launcher is not None and (phase(launcher) == "Running" or has_ended(launcher)):
+                    self._launcher, self._workers = launcher, workers
+                    places = ", ".join(str(pod["spec"].get("nodeName")) for pod in workers)
+                    self._tell(f"The workers of {self._name} run on {places}.")
+                    return
+                pods = [*workers, *([launcher] if launcher else [])]
+                why = self._explained(pods, time.monotonic() - began)
+            except UnansweredError as error:
+                why = api_silent(error)
+            waiting.observe(why)
+            time.sleep(_LOOK_S)
+
+    def _explained(self, pods: Sequence[Object], waited_s: float) -> Explanation | None:
+        events = self._events()
+        nodes = self._nodes(pods)
+        found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
+        return next((each for each in found if each is not None), None) or explain_mpijob(
+            self._api.get(f"{self._jobs}/{self._name}"), events, waited_s=waited_s
+        )
+
+    def _lines(self, log: PodLog) -> Generator[str, None, None]:
+        """Yield lines until there are no more; now and then see that the pods are there."""
+        looked = time.monotonic()
+        while True:
+            try:
+                line = log.queue.get(timeout=_LOOK_S)
+            except queue.Empty:
+                line = ""
+            else:
+                if line is None:
+                    return
+                if isinstance(line, MachineError):
+                    gone = self._gone or self._first_gone() or self._why_ended()
+                    raise MachineError(gone.text, hint=gone.advice) if gone else line
+                self._last = line if line and MARKER_SIGN not in line else self._last
+                yield line
+            now = time.monotonic()
+            if now - looked > _OFTEN_S:
+                self._look(log)
+                looked = time.monotonic()
+
+    def _look(self, log: PodLog) -> None:
+        """Raise MachineError where the run cannot go on."""
+        now = time.monotonic()
+        if log.failing and now - log.failing[0] > self._timeouts.lost_s:
+            since, error = log.failing
+            if why := self._why_ended():
+                raise MachineError(why.text, hint=why.advice)
+            raise MachineError(f"No launcher log for {now - since:.0f} s: {error}", hint=error.hint)
+        try:
+            if self._gone is None and (why := self._first_gone()):
+                self._gone, self._gone_since = why, now
+        except UnansweredError:
+            return  # the log's connection says for how long
+        if self._gone is not None and now - self._gone_since > _LAST_WORDS_S:
+            raise MachineError(self._gone.text, hint=self._gone.advice)
+
+    def _first_gone(self) -> Explanation | None:
+        """Explain a pod that was there when the launcher began, and does not run any more."""
+        pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
+        launcher = pods.get(self._launcher["metadata"]["name"])
+        if launcher is not None and has_ended(launcher):
+            return None  # the operator ends the workers now
+        # The launcher first: without it the operator ends the workers.
+        for before in (self._launcher, *self._workers):
+            uid = before["metadata"]["uid"]
+            now = pods.get(before["metadata"]["name"])
+            if now is None or now["metadata"]["uid"] != uid or not is_ready(now):
+                last = self._watch.last.get(uid, before)
+                if why := explain_lost(last, now, self._events(), self._nodes([last])):
+                    return why
+        return None
+
+    def _why_ended(self) -> Explanation | None:
+        """Explain how the launcher ended; None: it did not, or nobody can tell."""
+        with suppress(UnansweredError, AbsentError):
+            pod = self._pod()
+            return explain_launcher(pod, self._last) if has_ended(pod) else None
+        return None
+
+    def _ended(self) -> bool:
+        return has_ended(self._pod())
+
+    def _pod(self) -> Object:
+        """Return the launcher's pod as it is now."""
+        name = self._launcher["metadata"]["name"]
+        return self._api.get(f"/api/v1/namespaces/{self._api.namespace}/pods/{name}")
+
+    def _pods(self) -> list[dict[str, Any]]:
+        path = f"/api/v1/namespaces/{self._api.namespace}/pods"
+        return list(self._api.items(path, labelSelector=self._selector))
+
+    @property
+    def _selector(self) -> str:
+        return f"{RUN}={self._run}"
+
+    def _events(self) -> list[dict[str, Any]]:
+        path = f"/api/v1/namespaces/{self._api.namespace}/events"
+        return [
+            event
+            for event in self._api.items(path)
+            if str(event.get("involvedObject", {}).get("name", "")).startswith(self._name)
+        ]
+
+    def _nodes(self, pods: Sequence[Object]) -> tuple[Node, ...]:
+        """Return the nodes of these pods."""
+        found = []
+        for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods} - {""}):
+            with suppress(AbsentError):
+                found.append(self._api.get(f"/api/v1/nodes/{name}"))
+        return tuple(read_nodes(found, ()))
+
+    def _remove(self) -> None:
+        left = delete_and_wait(self._api, f"{self._jobs}/{self._name}", self._pods, made=self._made)
+        late = "It runs to completion, and then its workers are removed. fabbench clean --all removes it now."
+        if error := left.error(f"MPIJob {self._name}", unanswered=late):
+            raise error

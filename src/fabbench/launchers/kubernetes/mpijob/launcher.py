@@ -1,0 +1,124 @@
+"""The launcher ``mpijob``: a run as one MPIJob, where Kubeflow's operator is installed."""
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fabbench.catalog.instances import instance
+from fabbench.catalog.kubernetes_resources import override_resources
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.hosts.check import Check, HostRelations, Progress, Status
+from fabbench.launchers import Examined, Launcher, Rendering, RenderInput, notify, rendering_named
+from fabbench.launchers.batch_job import JobAllocation
+from fabbench.launchers.kubernetes.api import KubernetesApi
+from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS, check_nodes, nodes_overview
+from fabbench.launchers.kubernetes.discover import (
+    api_of,
+    cluster_nodes,
+    criteria_of,
+    list_nodes,
+    require_rights,
+)
+from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
+from fabbench.launchers.kubernetes.mpijob.job import MpiJobRun, Timeouts, require_operator
+from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.report.table import Overview
+
+_FILE = "mpijob.yaml"
+
+
+class MpiJobLauncher(Launcher):
+    """The launcher ``mpijob``."""
+
+    name = "mpijob"
+    options = MpiJobOptions
+
+    @contextlib.contextmanager
+    def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
+        """Choose nodes, and say what is known of them. Leaving it leaves nothing in the cluster."""
+        options = target.options_as(MpiJobOptions)
+        api = api_of(target)
+        require_operator(api)
+        require_rights(api, MPIJOB_RIGHTS, "examples/rbac-mpijob.yaml")
+        chosen = choose(list_nodes(api, notify), criteria_of(target, needs))
+        resources = override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests)
+        run = secrets.token_hex(4)
+        resolved = replace(
+            target,
+            hosts=tuple(node.hostname for node in chosen),
+            options=replace(options, run_id=run, pod_requests=resources.texts()),
+        )
+        of_type = instance(chosen[0].instance_type)
+        found = inventory_of(
+            of_type.instance_type if of_type else "",
+            len(chosen),
+            target=resolved,
+            needs=needs,
+            amounts=resources.texts(),
+            image=options.image,
+        )
+        timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
+        with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as going:
+            allocation = JobAllocation(found, _ResolvedManifest(resolved), _FILE, going.follow, begins=True)
+            try:
+                yield allocation
+            finally:
+                allocation.close()
+
+    @override
+    def preview(self, target: Target, needs: Needs) -> Inventory:
+        with self.open(target, needs) as allocation:
+            return allocation.inventory
+
+    @override
+    def nodes(self, target: Target) -> Overview:
+        return cluster_nodes(target)
+
+    def examine(
+        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
+    ) -> Examined:
+        """Check the cluster's nodes, and for the operator. Nothing is started."""
+        del full, deep
+        api = api_of(target)
+        progress("reading the nodes", 0, 1)
+        seen = list_nodes(api)
+        criteria = criteria_of(target, needs)
+        shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
+        checks = (
+            *check_nodes(shown, criteria.tolerations),
+            check_choice(seen, criteria, api.context),
+            _check_operator(api),
+        )
+        return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown))
+
+
+LAUNCHER = MpiJobLauncher()
+
+
+@dataclass(frozen=True, slots=True)
+class _ResolvedManifest(Rendering):
+    """The format ``mpijob``, of the nodes that were found in place of those requested."""
+
+    target: Target
+    name: str = "mpijob"
+
+    def render(self, source: RenderInput) -> str:
+        """Write what `fabbench render` writes with the options for these nodes, requests and this run."""
+        return rendering_named(self.name).render(
+            replace(source, request=replace(source.request, target=self.target))
+        )
+
+
+def _check_operator(api: KubernetesApi) -> Check:
+    try:
+        require_operator(api)
+    except MachineError as error:
+        return Check(
+            host=api.context, name="operator", status=Status.FAIL, seen=str(error), advice=error.hint or ""
+        )
+    seen = "The cluster has Kubeflow MPIJobs (v2beta1)."
+    return Check(host=api.context, name="operator", status=Status.PASS, seen=seen)

@@ -1,0 +1,170 @@
+"""The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
+
+It is what the EKS user guide (node-efa) applies, but for this: the launcher starts once every worker's sshd
+answers, instead of being restarted until it works; requests come from the nodes or the catalog; /dev/shm is
+memory of the pod and no folder of the host; no variable has ``$PATH`` in it, which nobody would expand; and
+nothing is tried again. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and later).
+"""
+
+from collections.abc import Callable
+
+from fabbench.catalog.kubernetes_resources import GPU, arch_of_type
+from fabbench.execution.script import script
+from fabbench.execution.script.readable import READ_MPIJOB, readable_body
+from fabbench.execution.script.target import BATCH, MPIJOB_HOSTS, SSH
+from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers.kubernetes.manifests import (
+    ROLE,
+    RunSpec,
+    check_spec,
+    container_security,
+    escape_argument,
+    escape_names,
+    lean,
+    lean_metadata,
+    measuring,
+    owner_metadata,
+    pod_security,
+    run_labels,
+    template,
+)
+from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
+from fabbench.launchers.kubernetes.render import pod_inventory, rendered_spec
+from fabbench.launchers.pod_options import Object, Toleration, yaml_documents
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Inventory, Needs, Target
+
+LAUNCHER_ROLE = "launcher"
+"""The label ``training.kubeflow.org/job-role`` of the pod whose log is the run's, and its container."""
+_KUBEFLOW = "training.kubeflow.org"
+"""Before the labels that the operator gives to pods."""
+_SSH_FOLDER = "/root/.ssh"
+_PORT = 22
+_SSHD = (
+    "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
+    "-o StrictModes=no -o PermitRootLogin=prohibit-password"
+)
+"""The operator would start sshd alone; images leave out its folder and its host keys. The folder of keys is a
+volume that everybody could write to, which sshd's strict modes refuse."""
+_LONGEST = 120 * 1024
+"""Bytes of one argument of a program, which Linux limits to 128 KiB."""
+
+
+def mpijob(
+    spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument
+) -> Object:
+    """Return the MPIJob of a run whose launcher runs `script` with bash, which needs no heartbeat.
+
+    A worker has a slot per GPU. `arch` is that of the nodes to run on; empty:
+    any. Raise RequestError.
+    """
+    check_spec(spec, key=False)
+    text = escape(script)
+    size = len(text.encode())
+    if size > _LONGEST:
+        raise RequestError(
+            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LONGEST // 1024} KiB.",
+            hint="Use fewer sizes, configurations or repeats per job.",
+        )
+    workers = template(spec, measuring(spec, "worker", ("/bin/sh", "-c", _SSHD), _PORT))
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": owner_metadata(spec),
+        "spec": {
+            "slotsPerWorker": max(spec.resources.gpus, 1),
+            "sshAuthMountPath": _SSH_FOLDER,
+            "mpiImplementation": "OpenMPI",
+            "launcherCreationPolicy": "WaitForWorkersReady",
+            "runPolicy": {
+                "cleanPodPolicy": "Running",
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": spec.deadline_s,
+            },
+            "mpiReplicaSpecs": {
+                "Launcher": {
+                    "replicas": 1,
+                    "restartPolicy": "Never",
+                    "template": _launcher(spec, text, arch),
+                },
+                "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
+            },
+        },
+    }
+
+
+def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
+    """Return the pod that runs the script: small, on any node that has the image's architecture."""
+    container: Object = {
+        "name": LAUNCHER_ROLE,
+        "image": spec.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["/bin/bash", "-c", text],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "securityContext": container_security(),
+    }
+    options = spec.options
+    pod_spec: Object = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": pod_security(),
+        "tolerations": [each.manifest() for each in (Toleration(GPU), *options.tolerations)],
+        "containers": [container],
+    }
+    if arch:
+        pod_spec["nodeSelector"] = {"kubernetes.io/arch": arch}
+    if options.pull_secrets:
+        pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
+    about: Object = {"labels": {**options.labels, **run_labels(spec), ROLE: LAUNCHER_ROLE}}
+    if options.annotations:
+        about["annotations"] = dict(options.annotations)
+    return {"metadata": about, "spec": pod_spec}
+
+
+_ABOUT = """\
+For Kubeflow's MPI operator (kubeflow.org/v2beta1, 0.5 and later). The launcher's log is what `fabbench parse`
+and `fabbench compare` read: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
+
+# Workers make their host keys when they start, and the operator tells nobody which they are. It is the key of
+# this job, from its Secret, that lets the launcher in.
+_ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
+_SSH = (*SSH, *_ANY_HOST_KEY)
+
+
+class MpiJobManifest(Rendering):
+    """The format ``mpijob``."""
+
+    name = "mpijob"
+    options = MpiJobOptions
+
+    @override
+    def inventory(self, target: Target, needs: Needs) -> Inventory:
+        return pod_inventory(target, needs)
+
+    def render(self, source: RenderInput) -> str:
+        """Write the MPIJob, with the script of all configurations in its launcher."""
+        spec = rendered_spec(source)
+        text = script(
+            source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=_SSH, agent=("ssh", *_SSH))
+        )
+        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type))
+        return yaml_documents([made], source.command + _ABOUT)
+
+    @override
+    def readable(self, source: RenderInput) -> str:
+        spec = rendered_spec(source)
+        ssh = (*BATCH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY)
+        target = source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False)
+        text = readable_body(source.plan, target, hosts=READ_MPIJOB)
+        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
+        made["metadata"] = lean_metadata(spec)
+        labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
+        for replicas in made["spec"]["mpiReplicaSpecs"].values():
+            replicas["template"] = lean(replicas["template"], spec.options, labels)
+        return yaml_documents([made], source.command + _ABOUT, compact=True)
+
+
+RENDERING = MpiJobManifest()

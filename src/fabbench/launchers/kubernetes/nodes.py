@@ -1,0 +1,258 @@
+"""Nodes and pods as the API lists them → what there is, and what of it is free. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from fabbench.catalog.instances import Instance, instance, plain
+from fabbench.catalog.kubernetes_resources import (
+    EFA,
+    GPU,
+    HUGE_PAGES,
+    Profile,
+    fabric_resource,
+    profile_for,
+    thousandths,
+    whole_number,
+)
+
+Used: TypeAlias = Mapping[str, int]
+"""Resource → what pods on a node request of it: CPUs in thousandths, memory in bytes, devices."""
+
+LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
+"""Labels of the network's layers, the widest first. Nodes with the same last one share the lowest switch."""
+_ULTRASERVER = "topology.k8s.aws/ultraserver-id"
+_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_HYPERPOD = "sagemaker.amazonaws.com/"
+_ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class Amount(NamedTuple):
+    """How much of something a node lets pods have, and how much of that no pod requests."""
+
+    allocatable: int = 0
+    free: int = 0
+    known: bool = True
+    """Whether all pods are seen: else `free` may be less."""
+
+    def __str__(self) -> str:
+        return f"{self.free if self.known else '?'}/{self.allocatable}"
+
+    @property
+    def all_free(self) -> bool:
+        """Return whether no pod holds any of it."""
+        return self.free == self.allocatable
+
+    @property
+    def in_use(self) -> int:
+        """Return what pods hold."""
+        return self.allocatable - self.free
+
+
+_NONE = Amount()
+
+
+class Taint(NamedTuple):
+    """What keeps pods away that do not tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node. Empty text means: the node does not say."""
+
+    name: str
+    label_type: str = ""
+    """The instance type as labeled: HyperPod writes ``ml.p4d.24xlarge``."""
+    arch: str = ""
+    ready: bool = False
+    why_not: str = ""
+    """Why it is not ready, in the kubelet's or controller's words."""
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    gpus: Amount = _NONE
+    resource: str = ""
+    """The extended resource by which pods request its fabric; empty: none is advertised, not even 0 of it."""
+    fabric: Amount = _NONE
+    """The devices of `resource`."""
+    huge_pages: Amount = _NONE
+    """Bytes in pages of 2 MiB."""
+    memory: Amount = _NONE
+    """Bytes."""
+    cpus: Amount = _NONE
+    """Thousandths."""
+    zone: str = ""
+    layers: tuple[str, ...] = ()
+    """Its places in the network, the widest first."""
+    ultraserver: str = ""
+    health: str = ""
+    """HyperPod's node-health-status."""
+    deep_health: str = ""
+    """HyperPod's deep-health-check-status."""
+    kubelet: str = ""
+    runtime: str = ""
+
+    @property
+    def instance_type(self) -> str:
+        """The instance type as EC2 writes it, without HyperPod's ``ml.``."""
+        return plain(self.label_type)
+
+    @property
+    def hyperpod(self) -> bool:
+        """Return whether it is one of SageMaker HyperPod's."""
+        return self.label_type.lower().startswith("ml.")
+
+    @property
+    def entry(self) -> Instance | None:
+        """The catalog's entry of its type."""
+        return instance(self.label_type)
+
+    @property
+    def profile(self) -> Profile | None:
+        """How a pod gets at its fabric."""
+        return profile_for(self.resource) if self.resource else None
+
+    @property
+    def hostname(self) -> str:
+        """The value of its label ``kubernetes.io/hostname``, by which pods are bound to it."""
+        return self.labels.get("kubernetes.io/hostname", self.name)
+
+
+def read_nodes(
+    nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = (), *, all_pods: bool = True
+) -> tuple[Node, ...]:
+    """Read nodes, and what pods leave free on them; `all_pods` is whether these are all there are."""
+    used = read_pods(pods)
+    return tuple(
+        read_node(node, used.get(_meta(node).get("name", ""), {}), all_pods=all_pods) for node in nodes
+    )
+
+
+def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:
+    """Read one node. `used` is what pods on it request; what it does not tell stays empty.
+
+    Raise ValueError for an amount that is no quantity.
+    """
+    meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
+    labels = dict(meta.get("labels") or {})
+    amounts = dict(_amounts(status.get("allocatable") or {}, used or {}, all_pods=all_pods))
+    ready, why_not = _ready(status.get("conditions") or ())
+    some = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
+    resource = some or fabric_resource(amounts)
+    info = status.get("nodeInfo") or {}
+    return Node(
+        name=meta.get("name", ""),
+        label_type=_first(labels, _TYPES),
+        arch=labels.get("kubernetes.io/arch") or info.get("architecture", ""),
+        ready=ready,
+        why_not=why_not,
+        unschedulable=bool(spec.get("unschedulable")),
+        taints=tuple(
+            Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
+            for each in spec.get("taints") or ()
+        ),
+        labels=labels,
+        gpus=amounts.get(GPU, _NONE),
+        resource=resource,
+        fabric=amounts.get(resource, _NONE),
+        huge_pages=amounts.get(HUGE_PAGES, _NONE),
+        memory=amounts.get("memory", _NONE),
+        cpus=amounts.get("cpu", _NONE),
+        zone=_first(labels, _ZONES),
+        layers=tuple(labels[layer] for layer in LAYERS if labels.get(layer)),
+        ultraserver=labels.get(_ULTRASERVER, ""),
+        health=labels.get(f"{_HYPERPOD}node-health-status", ""),
+        deep_health=labels.get(f"{_HYPERPOD}deep-health-check-status", ""),
+        kubelet=info.get("kubeletVersion", ""),
+        runtime=info.get("containerRuntimeVersion", ""),
+    )
+
+
+def read_pods(pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Used]:
+    """Add up what pods request, by the node that they are on. Pods that have ended hold nothing."""
+    used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for pod in pods:
+        node = (pod.get("spec") or {}).get("nodeName")
+        if node and (pod.get("status") or {}).get("phase") not in _ENDED:
+            for name, amount in requests(pod).items():
+                used[node][name] += amount
+    return used
+
+
+def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
+    """Add up what one pod requests, as the scheduler does.
+
+    Containers and sidecars run together; the other init containers run one after another before them, each
+    beside the sidecars above it (k8s.io/component-helpers/resource, PodRequests).
+    """
+    spec = pod.get("spec") or {}
+    total: dict[str, int] = defaultdict(int)
+    for container in spec.get("containers") or ():
+        _add(total, _requested(container))
+    sidecars: dict[str, int] = defaultdict(int)
+    most: dict[str, int] = defaultdict(int)
+    for container in spec.get("initContainers") or ():
+        own = _requested(container)
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            own = {}
+        for name in {*own, *sidecars}:
+            most[name] = max(most[name], own.get(name, 0) + sidecars[name])
+    for name, amount in most.items():
+        total[name] = max(total[name], amount)
+    _add(total, {name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
+    return total
+
+
+def fabric_name(node: Node) -> str:
+    """Return the name of a node's fabric for people: ``EFA``, or the resource."""
+    return "EFA" if node.resource in {EFA, ""} else node.resource
+
+
+def _meta(thing: Mapping[str, Any]) -> Mapping[str, Any]:
+    return thing.get("metadata") or {}
+
+
+def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
+    for condition in conditions:
+        if condition.get("type") == "Ready":
+            if condition.get("status") == "True":
+                return True, ""
+            return False, str(condition.get("message") or condition.get("reason") or "")
+    return False, "The node has no condition Ready"
+
+
+def _amounts(allocatable: Mapping[str, str], used: Used, *, all_pods: bool) -> Iterator[tuple[str, Amount]]:
+    for name, text in allocatable.items():
+        number = _number(name, text)
+        yield name, Amount(number, max(number - used.get(name, 0), 0), all_pods)
+
+
+def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:
+    """Read a container's requests; where one is missing, its limit counts."""
+    resources = container.get("resources") or {}
+    amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: _number(name, text) for name, text in amounts.items()}
+
+
+def _number(name: str, text: str | int) -> int:
+    return thousandths(text) if name == "cpu" else whole_number(text)
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] += amount

@@ -1,0 +1,431 @@
+"""Why a pod does not run: from its status, its events and the nodes, as they really are worded. Pure.
+
+The scheduler's wordings: k8s.io/kubernetes/pkg/scheduler/framework (``0/3 nodes are available: 1 Insufficient
+cpu, …``).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, profile_for
+from fabbench.launchers import Explanation, match_message, pattern, shorten
+from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
+from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal, names
+from fabbench.model.fabrics import natural_order
+from fabbench.model.messages import counted
+
+_AVAILABLE = re.compile(r"(?P<none>\d+)/(?P<all>\d+) nodes are available: (?P<reasons>.*)", re.DOTALL)
+_REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
+_TAINT = re.compile(r"\{([^{}]*)\}")
+_NAMED = 4
+_KEPT_AWAY = (
+    pattern(
+        r"anti-affinity",
+        "too-few-nodes",
+        "",
+        "Each pod needs a node of its own: use fewer nodes, or wait until another pod of this run is gone.",
+    ),
+    pattern(
+        r"free ports",
+        "port",
+        "",
+        "With --host-network only one pod per node can use the port: wait for the other to finish.",
+    ),
+    pattern(
+        r"node\.kubernetes\.io/unschedulable|were unschedulable",
+        "cordoned",
+        "",
+        "Uncordon the nodes, or choose others.",
+    ),
+    pattern(
+        r"node\.kubernetes\.io/|sagemaker\.amazonaws\.com/",
+        "node-lost",
+        "",
+        "Check the nodes (kubectl describe node): they are not ready, or short of a resource.",
+    ),
+    pattern(
+        r"taint",
+        "taints",
+        "",
+        "fabbench check lists the taints: tolerate them with --toleration, or choose other nodes.",
+    ),
+)
+_CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")
+"""Taints of nodes that are not well: nobody should tolerate them."""
+_SCALED_DOWN = "no nodes available to schedule pods"
+
+
+def explain_scheduling(pod: Mapping[str, Any], said: str, nodes: Sequence[Node] = ()) -> Explanation | None:
+    """Explain a message of the scheduler. `nodes` are those of the cluster, with what is free there."""
+    name = (pod.get("metadata") or {}).get("name", "")
+    if _SCALED_DOWN in said:
+        text = f"The pod {name} cannot be scheduled: the cluster has no nodes."
+        return Explanation(
+            code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False
+        )
+    reasons = list(_reasons(said))
+    if not reasons:
+        return None
+    lacking = [what.removeprefix("Insufficient ") for _, what in reasons if what.startswith("Insufficient ")]
+    if lacking:
+        return _insufficient(pod, sorted(lacking, key=_weight), reasons, nodes)
+    return _kept_away(name, reasons)
+
+
+def _reasons(said: str) -> Iterator[tuple[int, str]]:
+    """Yield how many nodes are out of the question for each reason."""
+    match = _AVAILABLE.search(said)
+    if match is None:
+        return
+    text = re.split(r"\.? preemption: |\. ", match["reasons"], maxsplit=1)[0].strip().rstrip(".")
+    for reason in _REASON.finditer(text):
+        yield int(reason["count"]), reason["what"].strip()
+
+
+def _weight(resource: str) -> tuple[int, str]:
+    """Order resources: the fabric first, then GPUs."""
+    return (0 if profile_for(resource) else 1 if resource == GPU else 2, resource)
+
+
+def _insufficient(
+    pod: Mapping[str, Any], lacking: Sequence[str], reasons: Sequence[tuple[int, str]], nodes: Sequence[Node]
+) -> Explanation:
+    meta, requested = pod.get("metadata") or {}, requests(pod)
+    where = _candidates(pod, nodes)
+    texts, final = [], False
+    for resource in lacking:
+        needed = requested.get(resource, 0)
+        amounts = {node.name: _amount(node, resource) for node in where}
+        most = max((amount.allocatable for amount in amounts.values()), default=0)
+        final = final or bool(where and needed > most)
+        texts.append(_sentence(resource, needed, amounts, reasons))
+    advice = "Other pods use them: wait until they finish, or choose other nodes."
+    if final:
+        advice = (
+            "No node has that many: choose other nodes or another type, or check that the device plugin runs."
+        )
+    text = f"The pod {meta.get('name', '')} waits. {' '.join(texts)}"
+    return Explanation(code="insufficient", text=text, advice=advice, final=final)
+
+
+def _sentence(
+    resource: str, needed: int, amounts: Mapping[str, Amount], reasons: Sequence[tuple[int, str]]
+) -> str:
+    begun = f"{resource}: {_written(resource, needed)} requested"
+    if not amounts:
+        count = next(count for count, what in reasons if what == f"Insufficient {resource}")
+        return f"{begun}, and {count} {'node has' if count == 1 else 'nodes have'} less free."
+    short = {name: amount for name, amount in amounts.items() if amount.free < needed} or amounts
+    names = sorted(short, key=natural_order)
+    shown = [f"{_free(resource, short[name])} on {name}" for name in names[:_NAMED]]
+    more = [f"and {len(names) - _NAMED} more nodes"] if len(names) > _NAMED else []
+    return f"{begun}, {', '.join([*shown, *more])}."
+
+
+def _free(resource: str, amount: Amount) -> str:
+    there = _written(resource, amount.allocatable)
+    return f"{_written(resource, amount.free)} of {there} free" if amount.known else f"some of {there} in use"
+
+
+def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]:
+    """Return the nodes that the pod is bound to by name; where it is bound to none, those it may go to."""
+    affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    expressions = [
+        expression
+        for term in required.get("nodeSelectorTerms") or ()
+        for expression in term.get("matchExpressions") or ()
+        if expression.get("operator") == "In"
+    ]
+    found = list(nodes)
+    for expression in expressions:
+        found = [node for node in found if node.labels.get(expression["key"]) in expression.get("values", ())]
+    return found
+
+
+def _amount(node: Node, resource: str) -> Amount:
+    known = {GPU: node.gpus, HUGE_PAGES: node.huge_pages, "memory": node.memory, "cpu": node.cpus}
+    if resource == node.resource:
+        return node.fabric
+    return known.get(resource, Amount())
+
+
+def _written(resource: str, number: int) -> str:
+    if resource == "cpu":
+        return f"{number / 1000:g}"
+    if resource == "memory" or resource.startswith(("hugepages-", "ephemeral-storage")):
+        return f"{number / (1 << 30):.3g} GiB"
+    return str(number)
+
+
+def _kept_away(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation:
+    """Explain a pod that fits, but must not go where it would."""
+    said = "; ".join(f"{counted(count, 'node')}: {what.removeprefix('node(s) ')}" for count, what in reasons)
+    text = f"The pod {name} cannot be scheduled. {shorten(said)}."
+    taints = [key.partition(":")[0].strip() for key in _TAINT.findall(said)]
+    own = dict.fromkeys(key for key in taints if not key.startswith(_CONDITIONS))
+    if own:
+        flags = " ".join(f"--toleration {key}" for key in own)
+        advice = f"If the nodes are meant for this, tolerate their taints: {flags}."
+        return Explanation(code="taints", text=text, advice=advice)
+    found = match_message(_KEPT_AWAY, said)
+    advice = "The chosen nodes are gone or have other labels: run fabbench check, and choose others."
+    return Explanation(
+        code=found.code if found else "no-node",
+        text=text,
+        advice=found.advice if found else advice,
+        final=False,
+    )
+
+
+_IMAGE = "Pass another image with --image, or check that the nodes can reach its registry."
+_PULLS = (
+    pattern(
+        r"couldn't parse image|InvalidImageName|invalid reference format",
+        "image",
+        "Invalid image reference: {image}.",
+        "Use REGISTRY/NAME:TAG.",
+    ),
+    pattern(
+        r"no match for platform|no matching manifest|exec format error",
+        "architecture",
+        "The image {image} is not available for the architecture of {node}.",
+        "Use an image built for it, or nodes of another architecture.",
+    ),
+    pattern(
+        r"toomanyrequests|\b429\b|rate limit",
+        "image",
+        "Registry rate limit for {image}: {said}.",
+        "Wait, or pass a pull secret with --pull-secret or a mirror with --image.",
+        final=False,
+    ),
+    pattern(
+        r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
+        r"\b40[13]\b",
+        "image",
+        "Image pull denied on {node} for {image}: {said}.",
+        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names "
+        "this way too.",
+    ),
+    pattern(
+        r"not found|NotFound|manifest unknown|name unknown|does not exist",
+        "image",
+        "Image not found: {image}.",
+        "Check its name and tag.",
+    ),
+    pattern(
+        r"no space left on device",
+        "disk",
+        "{node} has no space left for the image {image}.",
+        "Free some space there, or choose another node.",
+    ),
+    pattern(
+        r"ErrImageNeverPull",
+        "image",
+        "The image {image} is not on {node}, and its pull policy is Never.",
+        "Load it there, or use another.",
+    ),
+    pattern(
+        r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b",
+        "image",
+        "The registry of {image} does not answer {node}: {said}.",
+        _IMAGE,
+        final=False,
+    ),
+    pattern(r".", "image", "The image {image} cannot be pulled: {said}.", _IMAGE),
+)
+_BEFORE = re.compile(
+    r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
+    r'"[^"]*": |rpc error: code = \w+ desc = '
+)
+_PULL_REASONS = frozenset(
+    {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
+     "RegistryUnavailable"}
+)  # fmt: skip
+
+_WAITS = (
+    pattern(
+        r"runAsNonRoot|runAsUser",
+        "policy",
+        "The image {image} runs as root, which the pod's rules forbid: {said}.",
+        "Use an image that does not, with --mpi-agent exec, or another namespace.",
+    ),
+    pattern(
+        r"exec format error",
+        "architecture",
+        "The image {image} is for another architecture than {node}.",
+        "Use an image built for it.",
+    ),
+    pattern(
+        r'exec: "(?P<what>[^"]+)"|(?P<path>/\S+): no such file',
+        "no-program",
+        "The image {image} has no {what}{path}.",
+        "Pass an image that has it with --image.",
+    ),
+    pattern(r".", "start", "The container cannot be created on {node}: {said}.", "Check the node's events."),
+)
+_WAIT_REASONS = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
+     "PostStartHookError", "CrashLoopBackOff"}
+)  # fmt: skip
+
+_SETUP = (
+    pattern(
+        r'secret "(?P<secret>[^"]+)" not found',
+        "secret",
+        "The pod {pod} waits for the secret {secret}, which does not exist.",
+        "It is created right after the Job: if this persists, stop the run and run fabbench clean.",
+        final=False,
+    ),
+    pattern(
+        r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit",
+        "addresses",
+        "{node} has no IP address for the pod {pod}: {said}.",
+        "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.",
+        final=False,
+    ),
+    pattern(
+        r"RuntimeHandler|runtime handler",
+        "start",
+        "{node} does not know the pod's runtime class: {said}.",
+        "Pass another with --runtime-class, drop it, or choose other nodes.",
+    ),
+    pattern(
+        r".", "setup", "The pod {pod} cannot be set up on {node}: {said}.", "Check the node.", final=False
+    ),
+)
+
+
+def explain_pod(
+    pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = (), nodes: Sequence[Node] = ()
+) -> Explanation | None:
+    """Explain why a pod does not run; None where nothing is the matter, or nothing is known yet.
+
+    `events` may be of other objects too. `nodes` are the cluster's, with what is free on them.
+    """
+    own = sorted((event for event in events if _about(event, pod)), key=_time)
+    return next(_explanations(pod, own, nodes), None)
+
+
+def explain_job(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
+    """Explain why a Job has no pods, or has failed."""
+    name = (job.get("metadata") or {}).get("name", "")
+    own = sorted((event for event in events if _about(event, job)), key=_time, reverse=True)
+    for event in own:
+        if event.get("reason") == "FailedCreate":
+            said = event.get("message") or ""
+            other = Explanation(
+                code="forbidden", text=f"No pod can be created: {shorten(said)}.", advice="Check the Job."
+            )
+            return explain_refusal(said) or other
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            if condition.get("reason") == "DeadlineExceeded":
+                text = f"The Job {name} hit its deadline."
+                return Explanation(code="deadline", text=text, advice="Give it more time, or measure less.")
+            text = f"The Job {name} has failed: {shorten(condition.get('message') or '')}."
+            return Explanation(code="ended", text=text, advice="Check its pods.")
+    return None
+
+
+def _explanations(
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], nodes: Sequence[Node]
+) -> Iterator[Explanation]:
+    known = names(pod)
+    if ended := explain_end(pod, events):
+        yield ended
+    yield from _lost(pod, nodes, known)
+    yield from _waiting(pod, events, known)
+    yield from _unscheduled(pod, events, nodes)
+    yield from _setup(pod, events, known)
+
+
+def _lost(pod: Mapping[str, Any], nodes: Sequence[Node], known: Mapping[str, str]) -> Iterator[Explanation]:
+    on = (pod.get("spec") or {}).get("nodeName")
+    node = next((each for each in nodes if each.name == on), None)
+    if on and nodes and node is None:
+        text = f"{on}, where the pod {known['pod']} is, is gone from the cluster."
+        yield Explanation(code="node-lost", text=text, advice="Measure without it.")
+    elif node and not node.ready:
+        text = f"{on}, where the pod {known['pod']} is, is not ready: {shorten(node.why_not)}."
+        yield Explanation(code="node-lost", text=text, advice="Check the node, and measure without it.")
+    if (pod.get("metadata") or {}).get("deletionTimestamp"):
+        text = f"The pod {known['pod']} is being deleted."
+        advice = "It was deleted from outside: check the events of the Job and of the node."
+        yield Explanation(code="deleted", text=text, advice=advice)
+
+
+def _waiting(
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], known: Mapping[str, str]
+) -> Iterator[Explanation]:
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = (container.get("state") or {}).get("waiting") or {}
+        reason, said = state.get("reason", ""), state.get("message") or ""
+        about = {**known, "image": container.get("image") or known["image"]}
+        if reason in _PULL_REASONS:
+            # A back-off forgets what the registry said; the event of the last try does not.
+            tries = [_message(event) for event in events if "Failed to pull image" in _message(event)]
+            found = match_message(_PULLS, f"{reason}: {_cause(tries[-1] if tries else said)}", **about)
+        elif reason in _WAIT_REASONS:
+            found = match_message(_WAITS, f"{reason}: {said}", **about)
+        else:
+            found = None
+        if found:
+            yield found
+
+
+def _cause(said: str) -> str:
+    """Leave out what containerd and the kubelet put in front of a registry's answer, image names and all."""
+    return _BEFORE.sub("", " ".join(said.split()))
+
+
+def _unscheduled(
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], nodes: Sequence[Node]
+) -> Iterator[Explanation]:
+    if (pod.get("spec") or {}).get("nodeName"):
+        return
+    said = [_message(event) for event in reversed(events) if event.get("reason") == "FailedScheduling"]
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            said.insert(0, condition.get("message") or "")
+    for message in said:
+        if found := explain_scheduling(pod, message, nodes):
+            yield found
+
+
+def _setup(
+    pod: Mapping[str, Any], events: Sequence[Mapping[str, Any]], known: Mapping[str, str]
+) -> Iterator[Explanation]:
+    """Explain a pod that has a node and no container yet."""
+    if (pod.get("status") or {}).get("phase") != "Pending" or not events:
+        return
+    last = events[-1]
+    if last.get("reason") in {"FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"}:
+        found = match_message(_SETUP, _message(last), **known)
+        if found:
+            yield found
+    elif last.get("reason") == "Pulling":
+        text = f"The image {known['image']} is being pulled on {known['node']}."
+        yield Explanation(code="pulling", text=text, advice="A large image takes minutes.", final=False)
+
+
+def _about(event: Mapping[str, Any], thing: Mapping[str, Any]) -> bool:
+    """Return whether an event is of an object: by its uid, else by its name."""
+    of = event.get("involvedObject") or event.get("regarding") or {}
+    meta = thing.get("metadata") or {}
+    if of.get("uid") and meta.get("uid"):
+        return bool(of["uid"] == meta["uid"])
+    return bool(of.get("name", meta.get("name")) == meta.get("name"))
+
+
+def _time(event: Mapping[str, Any]) -> str:
+    """Return when an event last happened; times of the API sort as text."""
+    series = event.get("series") or {}
+    when = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return str(when or (event.get("metadata") or {}).get("creationTimestamp") or "")
+
+
+def _message(event: Mapping[str, Any]) -> str:
+    return str(event.get("message") or event.get("note") or "")

@@ -1,0 +1,147 @@
+"""The format ``kubernetes``: an Indexed Job that runs by itself.
+
+Supervised, it is what ``fabbench run --on kubernetes`` makes: pods that wait for programs.
+"""
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_type
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.execution.script.readable import readable_body
+from fabbench.execution.script.target import BATCH
+from fabbench.launchers import NODES, Rendering, RenderInput
+from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.kubernetes import (
+    ClusterPodOptions,
+    KubernetesOptions,
+)
+from fabbench.launchers.kubernetes.manifests import (
+    RunSpec,
+    SshKey,
+    indexed_job,
+    without_private_keys,
+    workload,
+)
+from fabbench.launchers.pod_options import yaml_documents
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import may_use_rdma
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.plan.request import refuse_images
+
+_RUN = "rendered"
+_PUBLIC_KEY = "ssh-ed25519 GENERATED-FOR-EVERY-RUN fabbench"
+_INDEXED = """\
+An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
+  fabbench compare -"""
+_START = """\
+# Every pod: sshd, with the environment of the image for what it starts, and a key that is also its host key.
+mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
+ssh-keygen -q -t ed25519 -N '' -f id_ed25519
+printf '%s\\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
+env | grep '^[A-Za-z_]*=' >environment
+sed 's/^root:!/root:*/' /etc/shadow >shadow && cat shadow >/etc/shadow # sshd refuses locked accounts
+sshd=(/usr/sbin/sshd -e -p @PORT@ -h ~/.ssh/id_ed25519 -o StrictModes=no -o PermitUserEnvironment=yes)
+if [ "$JOB_COMPLETION_INDEX" != 0 ]; then # the first pod's key may log in to the others
+    scan() { ssh-keyscan -p @PORT@ -t ed25519 "${hosts[0]}" | cut -d' ' -f2-; }
+    until scan | grep . >authorized_keys; do sleep 1; done
+    exec "${sshd[@]}" -D
+fi
+"${sshd[@]}"
+for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
+export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # names end in the Service's
+trap 'for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done' EXIT # so that the Job completes
+"""
+_ABOUT = """\
+What `fabbench run --on kubernetes` makes, less the private key of the run, and with the type of nodes in
+place of the nodes that it chooses. The pods wait for programs that fabbench starts in them by exec, and end
+soon after they last heard of it. For a job that runs by itself: --as mpijob."""
+
+
+def rendered_spec(source: RenderInput) -> RunSpec:
+    """Return what objects are made from: the nodes of the plan's instance type, with all their devices.
+
+    Options override: `run_id`, and amounts of `pod_requests`. Hosts that are named are
+    labels ``kubernetes.io/hostname``. Raise RequestError where neither the type nor amounts are known, or
+    the image lacks the benchmark.
+    """
+    options = source.options_as(ClusterPodOptions)
+    refuse_images(source.request.variants, "one job")
+    own = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
+    amounts = options.pod_requests
+    if source.instance is None and not amounts:
+        raise RequestError(
+            "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
+        )
+    benchmark_named(source.plan.benchmark).require_image(options.image)
+    needs_gpus = any(host.gpus for host in source.inventory.hosts)
+    instance_type = source.instance.instance_type if source.instance else ""
+    resources = resources_of_type(instance_type, gpus=needs_gpus) if instance_type else PodResources()
+    return RunSpec(
+        run=options.run_id or _RUN,
+        count=len(source.inventory.hosts),
+        resources=override_resources(resources, amounts),
+        deadline_s=longest_s(source.plan),
+        image=options.image,
+        hostnames=source.request.target.hosts,
+        instance_type=instance_type,
+        agent="exec" if own.mpi_agent == "exec" else "ssh",
+        key=SshKey(public=_PUBLIC_KEY),
+        host_network=options.host_network,
+        rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
+        user=own.run_as_user,
+        port=own.pod_ssh_port,
+        options=options,
+        request=f"fabbench run {source.plan.benchmark}",
+    )
+
+
+def pod_inventory(target: Target, needs: Needs) -> Inventory:
+    """Return the nodes of the type that is asked for, with what pods request of them. Raise RequestError."""
+    options = target.options_as(ClusterPodOptions)
+    nodes = target.nodes or len(target.hosts) or NODES
+    amounts = options.pod_requests
+    return inventory_of(options.instance_type, nodes, target=target, needs=needs, amounts=amounts)
+
+
+class KubernetesManifests(Rendering):
+    """The format ``kubernetes``."""
+
+    name = "kubernetes"
+    options = KubernetesOptions
+
+    @override
+    def inventory(self, target: Target, needs: Needs) -> Inventory:
+        return pod_inventory(target, needs)
+
+    def render(self, source: RenderInput) -> str:
+        """Write the Job, its Secret and its Service. Its pods wait for programs, and name none."""
+        target = source.request.target
+        given = {"--interface": target.interface, "--bin-dir": target.bin_dirs, "--mpirun": target.mpirun}
+        for option, value in {**given, "--gpus": target.gpus}.items():
+            if value:
+                raise RequestError(
+                    f"{option} has no effect on pods that wait for programs.",
+                    hint="Drop it, or --supervised.",
+                )
+        return yaml_documents(without_private_keys(workload(rendered_spec(source))), source.command + _ABOUT)
+
+    @override
+    def readable(self, source: RenderInput) -> str:
+        """Write a Job that runs by itself, and its Service."""
+        own = source.options_as(KubernetesOptions)
+        if own.mpi_agent == "exec":
+            raise RequestError(
+                "--mpi-agent exec has no effect in a Job that runs by itself.",
+                hint="Add --supervised, or drop it.",
+            )
+        spec = rendered_spec(source)
+        names = " ".join(f"{spec.name}-{number}.{spec.name}" for number in range(spec.count))
+        start = _START.replace("@NAME@", spec.name).replace("@PORT@", str(spec.port))
+        target = source.script_target("", ssh=BATCH, opening=f"hosts=({names})\n{start}", toggled=False)
+        made = indexed_job(spec, readable_body(source.plan, target, hosts=""))
+        about = source.command + _INDEXED.replace("@NAME@", spec.name)
+        return yaml_documents(made, about, compact=True)
+
+
+RENDERING = KubernetesManifests()

@@ -1,0 +1,333 @@
+"""Which nodes a run takes: alike, all free, close together; and what pods request of them. Pure."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from fabbench.catalog.instances import plain
+from fabbench.catalog.kubernetes_resources import PodResources, with_memory_and_cpus
+from fabbench.hosts.check import Check, Status
+from fabbench.launchers.kubernetes.checks import KEEPS_AWAY
+from fabbench.launchers.kubernetes.nodes import Node, fabric_name
+from fabbench.launchers.pod_options import Toleration, default_tolerations
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import natural_order
+from fabbench.model.messages import listed
+
+_PREFIX = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?"
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY = re.compile(rf"{_PREFIX}{_WORD}")
+_VALUE = re.compile(rf"(?:{_WORD})?")
+_EQUALS = re.compile(r"(?P<key>[^=!()\s]+)\s*(?P<sign>==|=|!=)\s*(?P<value>[^=!()\s]*)")
+_SET = re.compile(r"(?P<key>[^=!()\s]+)\s+(?P<sign>in|notin)\s*\((?P<values>[^()]*)\)")
+_THERE = re.compile(r"(?P<sign>!?)\s*(?P<key>[^=!()\s]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One condition. `values` None: whether there is such a label; else whether its value is one of them."""
+
+    key: str
+    values: frozenset[str] | None
+    negated: bool = False
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels fulfil it. A label that is not there is not one of any values."""
+        fulfilled = self.key in labels if self.values is None else labels.get(self.key) in self.values
+        return fulfilled is not self.negated
+
+
+def parse_selector(text: str) -> tuple[Requirement, ...]:
+    """Read a selector; all of its conditions must hold.
+
+    Raise RequestError that names the part it cannot read.
+    """
+    return tuple(_requirement(part, text) for part in _parts(text)) if text.strip() else ()
+
+
+def selects(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
+    """Return whether labels fulfil every condition."""
+    return all(each.matches(labels) for each in requirements)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at the commas outside brackets."""
+    depth = start = 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == "," and not depth:
+            yield text[start:index].strip()
+            start = index + 1
+    yield text[start:].strip()
+
+
+def _requirement(part: str, text: str) -> Requirement:
+    if match := _SET.fullmatch(part):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return _checked(Requirement(key=match["key"], values=values, negated=match["sign"] == "notin"), text)
+    if match := _EQUALS.fullmatch(part):
+        values = frozenset({match["value"]})
+        return _checked(Requirement(key=match["key"], values=values, negated=match["sign"] == "!="), text)
+    if match := _THERE.fullmatch(part):
+        return _checked(Requirement(key=match["key"], values=None, negated=bool(match["sign"])), text)
+    raise _unreadable(part, text)
+
+
+def _checked(requirement: Requirement, text: str) -> Requirement:
+    wrong = [value for value in requirement.values or () if not _VALUE.fullmatch(value)]
+    if wrong:
+        raise _unreadable(min(wrong), text)
+    if not _KEY.fullmatch(requirement.key):
+        raise _unreadable(requirement.key, text)
+    return requirement
+
+
+def _unreadable(part: str, text: str) -> RequestError:
+    return RequestError(
+        f"{text!r} is not a valid label selector: unexpected {part!r}.",
+        hint="Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas.",
+    )
+
+
+_NAMED = 4
+"""Nodes named in a line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCriteria:
+    """What nodes a run needs."""
+
+    count: int | None = None
+    """How many; None: as many as `names`, or 2."""
+    instance_type: str = ""
+    """With or without HyperPod's ``ml.``; empty: any one."""
+    names: tuple[str, ...] = ()
+    """Only these; empty: any."""
+    selector: str = ""
+    """Labels, as kubectl writes them."""
+    needs_gpu: bool = False
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that pods ask nodes to have."""
+    tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
+    """Taints that do not matter."""
+
+
+def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
+    """Choose nodes that are alike and whose devices are all free, in one zone, as close as the labels tell.
+
+    Raise MachineError, with what there is and why each was left out, if there are too few; RequestError for
+    a selector or numbers that make no sense.
+    """
+    requirements = parse_selector(criteria.selector)
+    needed = _count_needed(criteria, nodes)
+    left_out: dict[str, list[Node]] = defaultdict(list)
+    usable = []
+    for node in sorted(nodes, key=lambda each: natural_order(each.name)):
+        why = next(chain(_mismatches(node, criteria, requirements), _obstacles(node, criteria)), "")
+        if why:
+            left_out[why].append(node)
+        else:
+            usable.append(node)
+    groups = _groups(usable, named=bool(criteria.names))
+    large = [group for group in groups if len(group) >= needed]
+    if not large:
+        raise _too_few(needed, groups, left_out)
+    return min((_closest(group, needed) for group in large), key=_rank)
+
+
+def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
+    """Return those nodes that match by name, type and label, whether they can be taken or not.
+
+    Raises as `choose` does for a name that there is not, and for a selector that cannot be read.
+    """
+    _count_needed(criteria, nodes)
+    requirements = parse_selector(criteria.selector)
+    return tuple(node for node in nodes if not any(_mismatches(node, criteria, requirements)))
+
+
+def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
+    """Return all nodes that can be taken now, however many: groups of those that are alike."""
+    usable = (node for node in matching_nodes(nodes, criteria) if not any(_obstacles(node, criteria)))
+    groups = _groups(sorted(usable, key=lambda each: natural_order(each.name)), named=bool(criteria.names))
+    return tuple(map(tuple, groups))
+
+
+def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
+    """Check which nodes a run would take now. Too few fail where a number or names were given."""
+    name = "nodes for a run"
+    try:
+        chosen = choose(nodes, criteria)
+    except MachineError as error:
+        first, *rest = (line.strip() for line in str(error).splitlines())
+        seen = f"{first} {'; '.join(rest)}".strip().rstrip(".")
+        status = Status.FAIL if criteria.count or criteria.names else Status.WARN
+        return Check(host=cluster, name=name, status=status, seen=f"{seen}.", advice=error.hint or "")
+    layer = shared_layer(chosen)
+    close = f"; they share {layer}" if layer and len(chosen) > 1 else ""
+    return Check(host=cluster, name=name, status=Status.PASS, seen=f"{_names(chosen)}{close}.")
+
+
+def resources_on(nodes: Sequence[Node], *, gpus: bool) -> PodResources:
+    """Return what pods request on nodes that were found: everything that all of them have free.
+
+    `gpus` is whether the benchmark uses GPUs.
+    """
+    first = nodes[0]
+    profile = first.profile
+    shared = profile is not None and profile.shared
+    devices = min(node.fabric.free for node in nodes)
+    pages = profile is not None and profile.huge_pages and devices
+    found = PodResources(
+        gpus=min(node.gpus.free for node in nodes) if gpus else 0,
+        resource=first.resource if devices else "",
+        devices=min(devices, 1) if shared else devices,
+        huge_pages=min(node.huge_pages.free for node in nodes) if pages else 0,
+    )
+    return with_memory_and_cpus(
+        found,
+        memory=min(node.memory.free for node in nodes),
+        millis=min(node.cpus.free for node in nodes),
+    )
+
+
+def shared_layer(nodes: Sequence[Node]) -> str:
+    """Name the lowest part of the network that all nodes share; empty where the labels do not tell."""
+    shared = ""
+    for values in zip(*(node.layers for node in nodes), strict=False):
+        if len(set(values)) > 1:
+            break
+        shared = values[0]
+    return shared
+
+
+def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
+    names, count = criteria.names, criteria.count
+    if count is not None and count < 1:
+        raise RequestError(f"Cannot measure {count} nodes.", hint="Pass 2 or more, or 1 for a single node.")
+    needed = count or len(names) or 2
+    if names and needed > len(names):
+        raise RequestError(
+            f"--nodes is {needed}, but {len(names)} nodes were given.",
+            hint="List as many nodes, or drop --nodes.",
+        )
+    there = {node.name for node in nodes}
+    unknown = [name for name in names if name not in there]
+    if unknown:
+        shown = ", ".join(sorted(there, key=natural_order)[:_NAMED]) or "none at all"
+        more = " and others" if len(there) > _NAMED else ""
+        raise MachineError(f"The cluster has no node {unknown[0]}.", hint=f"It has {shown}{more}.")
+    return needed
+
+
+def _mismatches(node: Node, criteria: NodeCriteria, requirements: Sequence[Requirement]) -> Iterator[str]:
+    """Yield why a node does not match."""
+    if criteria.names and node.name not in criteria.names:
+        yield "not chosen"
+    if criteria.instance_type and node.instance_type != plain(criteria.instance_type):
+        yield f"{node.label_type or 'of unknown type'}, not {plain(criteria.instance_type)}"
+    if not selects(requirements, node.labels):
+        yield "does not match the selector"
+    for key, value in criteria.node_labels.items():
+        if node.labels.get(key) != value:
+            yield f"no label {key}={value}"
+    if criteria.needs_gpu and not node.gpus.allocatable:
+        yield "no GPU"
+
+
+def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
+    """Yield why a node cannot be taken now."""
+    if not node.ready:
+        yield "not ready"
+    if node.unschedulable:
+        yield "cordoned"
+    if node.health not in {"", "Schedulable"}:
+        yield f"HyperPod's health status is {node.health}"
+    for taint in node.taints:
+        if taint.effect in KEEPS_AWAY and not any(each.covers(*taint) for each in criteria.tolerations):
+            yield f"taint {taint}"
+    for what, amount in (("GPUs", node.gpus), (fabric_name(node), node.fabric)):
+        if not amount.all_free:
+            yield f"{amount.in_use} of {amount.allocatable} {what} in use"
+
+
+def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
+    """Put together what one set of pods can run on: one template has one request for all of them."""
+    groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
+    for node in nodes:
+        alike: tuple[object, ...] = (node.arch, node.gpus.allocatable, node.resource, node.fabric.allocatable)
+        if not named or node.entry:
+            alike = (*alike, node.instance_type)
+        if not named or node.fabric.allocatable:
+            alike = (*alike, node.zone)
+        groups[alike].append(node)
+    return list(groups.values())
+
+
+def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
+    """Choose nodes that share the lowest layer; of several places that with the fewest to spare."""
+    for depth in range(max(len(node.layers) for node in nodes), 0, -1):
+        places: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+        for node in nodes:
+            if len(node.layers) >= depth:
+                places[node.layers[:depth]].append(node)
+        large = [place for place in places.values() if len(place) >= count]
+        if large:
+            return tuple(min(large, key=lambda place: (len(place), natural_order(place[0].name)))[:count])
+    return tuple(nodes[:count])
+
+
+def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
+    """Order groups: a fabric first, then the fastest network, the most GPUs, and the closest nodes."""
+    node = nodes[0]
+    depth = next(
+        (
+            depth
+            for depth in range(len(node.layers), 0, -1)
+            if len({each.layers[:depth] for each in nodes}) == 1
+        ),
+        0,
+    )
+    passed = sum(each.deep_health == "Passed" for each in nodes)
+    return (
+        not node.fabric.allocatable,
+        -(node.entry.network_gbps if node.entry else 0),
+        -node.gpus.allocatable,
+        -node.fabric.allocatable,
+        -depth,
+        -passed,
+        natural_order(node.name),
+    )
+
+
+def _too_few(needed: int, groups: Sequence[Sequence[Node]], left_out: dict[str, list[Node]]) -> MachineError:
+    fit = sum(map(len, groups))
+    lines = [
+        f"{_count(needed)} needed, {fit or 'none'} available"
+        + (", and not together:" if fit >= needed else ":")
+    ]
+    lines += [f"  {_names(group)}: {_described(group[0])}, free" for group in groups]
+    lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
+    if not groups and not left_out:
+        lines = ["The cluster has no nodes."]
+    hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
+    if fit >= needed:
+        hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
+    return MachineError("\n".join(lines), hint=hint)
+
+
+def _described(node: Node) -> str:
+    parts = [node.label_type or "of unknown type"]
+    parts += [f"{node.gpus.allocatable} GPUs"] if node.gpus.allocatable else []
+    parts += [f"{node.fabric.allocatable} {fabric_name(node)}"] if node.fabric.allocatable else []
+    parts += [node.zone] if node.zone else []
+    return ", ".join(parts)
+
+
+def _count(number: int) -> str:
+    return "1 node is" if number == 1 else f"{number} nodes are"
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    return listed([node.name for node in nodes], _NAMED)

@@ -1,0 +1,297 @@
+"""Why pods ended that should not have, and why the API or a controller refuses an object. Pure.
+
+Reasons and wordings: the kubelet (pkg/kubelet: eviction, lifecycle, container runtimes), the scheduler's
+preemption, the taint manager of the controller manager; the admission plugins and the authorizer of
+kube-apiserver.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fabbench.launchers import Explanation, match_message, pattern, shorten
+from fabbench.launchers.kubernetes.nodes import requests
+
+LEASE_ENDED, NOT_RUNNABLE, NO_PROGRAM, TERMINATED, KILLED = 75, 126, 127, 143, 137
+"""Exit statuses that pod_watchdog.sh and shells give a meaning."""
+OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Files in a pod that count programs killed for its memory: of cgroups v2 and v1. Where the kernel ends a
+program that was started in a running pod, the pod goes on and its status says nothing."""
+
+_EVICTIONS = frozenset({"Evicted", "Preempted", "Preempting"})
+"""Reasons of events by which the kubelet and the scheduler announce a pod's end."""
+_OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_REASONS = (
+    pattern(
+        r"^(?:Evicted|TerminationByKubelet(?!.*shutdown)): (?P<why>.*)",
+        "evicted",
+        "The pod {pod} was evicted from {node}: {why}",
+        "Its node ran out of a resource: check what else runs there, and measure when it is idle.",
+    ),
+    pattern(
+        r"^DeadlineExceeded",
+        "deadline",
+        "The pod {pod} hit its deadline.",
+        "Give the run more time, or measure less.",
+    ),
+    pattern(
+        r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<asked>\d+), "
+        r"Available: ?(?P<free>\d+)",
+        "insufficient",
+        "{node} has {free} working {what}, but the pod {pod} was assigned {asked}.",
+        "A device failed, or its device plugin lost count: check the plugin's log. Restarting it and "
+        "the kubelet helps.",
+    ),
+    pattern(
+        r"^OutOf(?P<what>[^:]+): (?P<why>.*)",
+        "insufficient",
+        "{node} rejected the pod {pod}: not enough {what}: {why}",
+        "Another pod was faster: try again, or choose other nodes.",
+    ),
+    pattern(
+        r"^(?:NodeLost|NodeNotReady)",
+        "node-lost",
+        "{node}, where the pod {pod} ran, is lost.",
+        "Check the node (kubectl describe node), and measure without it.",
+    ),
+    pattern(
+        r"^(?:Preempt\w*|PreemptionByScheduler)",
+        "preempted",
+        "The pod {pod} was preempted.",
+        "Measure when the cluster is less busy, or in a queue of higher priority.",
+    ),
+    pattern(
+        r"^DeletionByTaintManager",
+        "node-lost",
+        "The pod {pod} was evicted from {node}, which was tainted: it is lost, or being drained.",
+        "Check the node (kubectl describe node), and measure without it.",
+    ),
+    pattern(
+        r"^(?:EvictionByEvictionAPI)",
+        "evicted",
+        "The pod {pod} was evicted from {node}, which is being drained.",
+        "Measure when the maintenance is over, or on other nodes.",
+    ),
+    pattern(
+        r"^(?:Terminated|NodeShutdown|TerminationByKubelet)",
+        "node-lost",
+        "{node} is shutting down, and terminated the pod {pod}.",
+        "Measure without it.",
+    ),
+    pattern(
+        r"^UnexpectedAdmissionError: (?P<why>.*)",
+        "insufficient",
+        "{node} could not allocate devices for the pod {pod}: {why}",
+        "Check the log of the device plugin there.",
+    ),
+)
+
+_STARTS = (
+    pattern(
+        r"exec format error",
+        "architecture",
+        "The image {image} is for another architecture than {node}.",
+        "Use an image built for both, or nodes of its architecture.",
+    ),
+    pattern(
+        r'(?:exec: "|exec )(?P<what>[^":]+)"?: .*?(?:no such file|not found)',
+        "no-program",
+        "The image {image} has no {what}.",
+        "Pass an image that has it with --image.",
+    ),
+    pattern(
+        r"OCI runtime|containerd task|runc",
+        "start",
+        "The container could not be started on {node}: {said}.",
+        "Check the node's events; usual causes are an image or runtime class for another kind of node.",
+    ),
+)
+
+
+def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
+    """Explain why a pod failed, from its status and its own events.
+
+    None where it did not fail, or where nothing says why.
+    """
+    known = names(pod)
+    for said in (*_said(pod), *_evicted(events)):
+        if found := match_message(_REASONS, said, **known):
+            return found
+    for state in _terminated(pod):
+        if found := _container(pod, state, known):
+            return found
+    return None
+
+
+def explain_killed(pod: Mapping[str, Any], before: str, after: str) -> Explanation | None:
+    """Explain a program that was killed in a pod, from what `OOM_COUNTERS` said before and after."""
+    counts = [sum(map(int, _OOM_KILL.findall(text))) for text in (before, after)]
+    return _oom("A program in the pod", pod) if counts[1] > counts[0] else None
+
+
+def names(pod: Mapping[str, Any]) -> dict[str, str]:
+    """Name a pod, its node and its image, for sentences."""
+    spec = pod.get("spec") or {}
+    containers = spec.get("containers") or [{}]
+    return {
+        "pod": (pod.get("metadata") or {}).get("name", ""),
+        "node": spec.get("nodeName") or "its node",
+        "image": containers[0].get("image", ""),
+    }
+
+
+def _said(pod: Mapping[str, Any]) -> Iterator[str]:
+    status = pod.get("status") or {}
+    if status.get("reason"):
+        yield f"{status['reason']}: {shorten(status.get('message') or '')}."
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            yield f"{condition.get('reason', '')}: {shorten(condition.get('message') or '')}."
+
+
+def _evicted(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what is told of a pod before it is ended: its status may say so only later, or never."""
+    for event in events:
+        reason = str(event.get("reason") or "")
+        if reason in _EVICTIONS:
+            yield f"{reason}: {shorten(str(event.get('message') or event.get('note') or ''))}."
+
+
+def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    status = pod.get("status") or {}
+    for key in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(key) or ():
+            state = (container.get("state") or {}).get("terminated")
+            if state and (state.get("exitCode") or state.get("reason") == "OOMKilled"):
+                yield state
+
+
+def _container(
+    pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]
+) -> Explanation | None:
+    code, reason, said = (
+        state.get("exitCode", 0),
+        state.get("reason", ""),
+        shorten(state.get("message") or ""),
+    )
+    if reason == "OOMKilled":
+        return _oom("The pod", pod)
+    if reason in {"StartError", "ContainerCannotRun"}:
+        return match_message(_STARTS, said, **known) or _exit(code, said, known)
+    return _exit(code, said, known)
+
+
+def _oom(who: str, pod: Mapping[str, Any]) -> Explanation:
+    name, limit = names(pod)["pod"], requests(pod).get("memory", 0) / (1 << 30)
+    text = f"{who} {name} was OOM-killed at the pod's memory limit of {limit:.3g} GiB."
+    advice = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
+    return Explanation(code="oom-killed", text=text, advice=advice)
+
+
+def _exit(code: int, said: str, known: Mapping[str, str]) -> Explanation:
+    pod, image = known["pod"], known["image"]
+    ended = f"The pod {pod} exited with status {code}"
+    text = f"{ended}: {said}." if said else f"{ended}."
+    if code == LEASE_ENDED:
+        advice = "fabbench or its connection to the cluster stalled for too long: run it again."
+        return Explanation(code="lease", text=text, advice=advice)
+    if code in {NOT_RUNNABLE, NO_PROGRAM}:
+        if not said:
+            text = f"{ended}: a program is missing from the image {image}, or cannot be executed."
+        advice = "Use an image with sshd and mpirun; --on kubernetes --mpi-agent exec needs no sshd."
+        return Explanation(code="no-program", text=text, advice=advice)
+    if code == TERMINATED:
+        advice = "It was deleted from outside: check the events of the Job and of the node."
+        return Explanation(code="deleted", text=text, advice=advice)
+    if code == KILLED:
+        advice = f"It was killed from outside: check the events of {known['node']}, and its memory."
+        return Explanation(code="killed", text=text, advice=advice)
+    return Explanation(code="ended", text=text, advice="Check the pod's log.")
+
+
+_LEVEL = "The namespace admits only pods of the level {level}: {why}."
+_TABLE = (
+    pattern(
+        r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.*?), used: (?P<used>.*?), "
+        r"limited: (?P<limit>[^\"\n]+)",
+        "quota",
+        "The quota {quota} of the namespace is exceeded: requested {asked}, in use {used}, limit {limit}.",
+        "Use fewer nodes or another namespace, or have the quota raised.",
+    ),
+    pattern(
+        r'failed quota: (?P<quota>[^:]+): must specify (?P<what>[^"\n]+)',
+        "quota",
+        "The quota {quota} of the namespace requires every pod to set {what}.",
+        "Use another namespace: fabbench sets no CPU limit, because it would slow down the benchmark.",
+    ),
+    pattern(
+        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*(?:hostNetwork|host namespaces).*)',
+        "pod-security",
+        _LEVEL,
+        "Drop --host-network, or use a namespace of the level privileged.",
+    ),
+    pattern(
+        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*"IPC_LOCK".*)',
+        "pod-security",
+        _LEVEL,
+        "RDMA needs IPC_LOCK, which only the level privileged allows: use a namespace with the label "
+        "pod-security.kubernetes.io/enforce=privileged, or measure --fabric tcp alone.",
+    ),
+    pattern(
+        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.*runAsNonRoot.*)',
+        "pod-security",
+        _LEVEL,
+        "Run pods without root and sshd: --on kubernetes --run-as-user 1000 --mpi-agent exec.",
+    ),
+    pattern(
+        r'violates PodSecurity "(?P<level>[^"]+)": (?P<why>.+)',
+        "pod-security",
+        _LEVEL,
+        "Use a namespace of the level privileged; docs/kubernetes.md lists what each level allows.",
+    ),
+    pattern(
+        r"(?P<why>(?:maximum|minimum) \S+ usage per (?:Pod|Container) is [^\]\n]+)",
+        "limit-range",
+        "A LimitRange of the namespace forbids the pod: {why}.",
+        "Use another namespace, or have the LimitRange changed.",
+    ),
+    pattern(
+        r'User "(?P<user>[^"]+)" cannot (?P<verb>\S+) resource "(?P<resource>[^"]+)" in API group '
+        r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?',
+        "rights",
+        "{user} may not {verb} {resource}{where}.",
+        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all "
+        "that is needed.",
+    ),
+    pattern(
+        r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"
+        r"denied (?:the )?request:? (?P<why>.+)",
+        "policy",
+        "The cluster's policy {hook} forbids it: {why}.",
+        "Ask the cluster's administrators for a namespace where it is allowed.",
+    ),
+    pattern(
+        r'namespaces? "(?P<namespace>[^"]+)" not found',
+        "namespace",
+        "Namespace not found: {namespace}.",
+        "Pass another with --namespace, or create it: kubectl create namespace {namespace}.",
+    ),
+)
+
+
+def explain_refusal(said: str) -> Explanation | None:
+    """Explain why something was forbidden, from the message of a Status object, an event or a condition."""
+    groups = _where(said)
+    found = match_message(_TABLE, said, where=groups)
+    if found is None and "forbidden" in said.lower():
+        return Explanation(
+            code="forbidden",
+            text=f"The cluster forbids it: {shorten(said)}.",
+            advice="Ask the cluster's administrators.",
+        )
+    return found
+
+
+def _where(said: str) -> str:
+    _, _, rest = said.partition('in the namespace "')
+    return f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"

@@ -1,0 +1,22 @@
+"""The launcher ``local``: this machine, and nothing else. Its options."""
+
+from dataclasses import dataclass
+
+from fabbench.model.option_types import Whole
+from fabbench.model.options import LauncherOptions, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions(LauncherOptions):
+    """Options of the launcher ``local``."""
+
+    without = ("hosts", "nodes")
+
+    virtual_nodes: int = option(
+        Whole(1, 1024),
+        "Split this machine's GPUs into N virtual hosts that NCCL connects over its network.",
+        default="1",
+    )
+
+
+OPTIONS = LocalOptions

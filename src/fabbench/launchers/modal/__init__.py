@@ -1,0 +1,20 @@
+"""Modal: apps that run a plan in its containers. They are rendered, not launched. Its options."""
+
+from dataclasses import dataclass
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.launchers.shared_options import InstanceOptions
+from fabbench.model.option_types import IMAGE
+from fabbench.model.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModalOptions(InstanceOptions):
+    """Options of the format ``modal``: Modal chooses the hosts."""
+
+    without = ("hosts",)
+
+    image: str = option(IMAGE, "Container image. Default: AWS's nccl-tests, pinned.", unset=DEFAULT)
+
+
+OPTIONS = ModalOptions

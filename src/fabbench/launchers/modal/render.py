@@ -1,0 +1,183 @@
+"""Modal: apps that run a plan in its containers. They are rendered, not launched."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.resources import files
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.nccl_env import UNKNOWN_INTERFACE
+from fabbench.catalog.images import DEFAULT
+from fabbench.catalog.instances import Instance
+from fabbench.execution.script import headline, script
+from fabbench.execution.script.steps import variable
+from fabbench.execution.script.target import NAMED_HOSTS
+from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.modal import ModalOptions
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import RDMA
+from fabbench.model.plan import Plan, Step
+
+_GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
+"""What Modal has clusters with RDMA of, as it writes them. An H100 without ``!`` may be given as an H200."""
+_GPUS_OF_A_HOST = 8
+_PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
+"""The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
+_LONGEST_S = 24 * 3600
+"""The longest that a function of Modal's may run."""
+_WAIT_S = 900
+_INTERFACE = variable("FABBENCH_INTERFACE")
+_MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
+_FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
+_SIOCGIFADDR = 0x8915
+"""From linux/sockios.h: asks for an interface's address."""
+
+
+class ModalRendering(Rendering):
+    """The format ``modal``."""
+
+    name = "modal"
+    options = ModalOptions
+    inherits = True
+
+    def render(self, source: RenderInput) -> str:
+        """Write the app. Raise RequestError for hosts that Modal does not have."""
+        found = _instance(source)
+        image = source.options_as(ModalOptions).image
+        benchmark = benchmark_named(source.plan.benchmark)
+        packages = benchmark.python_packages if image == DEFAULT else ()
+        if not packages:
+            benchmark.require_image(image)
+        interface = source.inventory.hosts[0].interface
+        text = script(
+            _bound(source.plan),
+            source.script_target(NAMED_HOSTS, interface=interface or _across(source.plan)),
+        )
+        parts = (
+            source.command,
+            _about(source.plan),
+            *(f"import {name}\n" for name in _MODULES),
+            "from pathlib import Path\n\nimport modal\n\n",
+            *(f"{name} = {value}\n" for name, value in _settings(source.plan, found, image, interface)),
+            _image(packages, python=not benchmark.python_packages or bool(packages)),
+            f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n\n\n",
+            _app(source.request.target.inherited),
+            f"SCRIPT = {written(text)}\n",
+        )
+        return "".join(parts)
+
+
+def _instance(source: RenderInput) -> Instance:
+    """Return the type of the hosts, if Modal has such."""
+    found = source.instance
+    if found is None:
+        raise RequestError(
+            "The containers' GPUs are unknown.",
+            hint="Pass the type of their hosts, such as --instance-type p5.48xlarge.",
+        )
+    if found.gpu_model not in _GPUS or found.gpus != _GPUS_OF_A_HOST:
+        gpus = f"{found.gpus} {found.gpu_model}" if found.gpus else "no GPU"
+        raise RequestError(
+            f"Modal's clusters have whole hosts with {_GPUS_OF_A_HOST} GPUs of {', '.join(_GPUS)}, but "
+            f"{found.instance_type} has {gpus}.",
+            hint="Pass --instance-type p5.48xlarge, for example.",
+        )
+    return found
+
+
+def _across(plan: Plan) -> str:
+    """Return what stands for the interface between the containers, which the app finds out."""
+    return _INTERFACE if plan.hosts > 1 else ""
+
+
+def _bound(plan: Plan) -> Plan:
+    """Let NCCL's sockets use the interface that the app finds, where the plan leaves it open."""
+    executions = (
+        replace(execution, steps=tuple(map(_bound_step, execution.steps))) for execution in plan.executions
+    )
+    return replace(plan, executions=tuple(executions))
+
+
+def _bound_step(step: Step) -> Step:
+    commands = (
+        replace(command, env={**command.env, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"})
+        if command.env.get("NCCL_SOCKET_IFNAME") == UNKNOWN_INTERFACE
+        else command
+        for command in step.commands
+    )
+    return replace(step, commands=tuple(commands))
+
+
+def _app(inherited: Sequence[str]) -> str:
+    """Write what is the same in every app, but for the variables that come from where it is started."""
+    text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
+    if not inherited:
+        return text
+    names = f"({_words(inherited)},)"
+    option = "secrets=[modal.Secret.from_local_environ(list(INHERITED))]"
+    text = text.replace("timeout=TIMEOUT_S)", f"timeout=TIMEOUT_S, {option})", 1)
+    kept = 'not name.startswith("NCCL_")'
+    return f"INHERITED = {names}\n\n\n" + text.replace(f"if {kept}", f"if name in INHERITED or {kept}", 1)
+
+
+def _about(plan: Plan) -> str:
+    """Write the docstring."""
+    return (
+        f'"""{headline(plan)} Needs modal 1.6.0 or later.\n\n'
+        "    modal run --quiet FILE >LOG\n\n"
+        f"runs every configuration; --fabric {plan.configurations[0].label} runs that one alone. "
+        'fabbench parse and fabbench compare read the log.\n"""\n\n'
+    )
+
+
+def _settings(plan: Plan, found: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and values that differ from app to app."""
+    fabrics = {configuration.fabric for configuration in plan.configurations}
+    yield "IMAGE", _text(image)
+    yield "NODES", str(plan.hosts)
+    yield "GPU", _text(f"{_GPUS[found.gpu_model]}:{found.gpus}")
+    yield "CLOUD", '"aws"'
+    yield "OPTIONS", '{"efa_enabled": True}'
+    yield "RDMA", str(bool(fabrics & {*RDMA}))
+    yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
+    yield "WAIT_S", str(_WAIT_S)
+    yield "PORT", "2222  # of sshd"
+    yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
+    yield "FOR_NCCL", f"({_words(_FOR_NCCL)})"
+    yield "SIOCGIFADDR", f"{_SIOCGIFADDR:#x}"
+
+
+def _image(packages: Sequence[str], *, python: bool) -> str:
+    """Write the image: one of a registry, with what Modal and ssh need, and packages of PyPI."""
+    more = ', add_python="3.12"' if python else ""
+    pip = f"    .uv_pip_install({_words(packages)})\n" if packages else ""
+    return (
+        "\nimage = (\n"
+        f"    modal.Image.from_registry(IMAGE{more})\n"
+        "    .entrypoint([])\n"
+        f"    .apt_install({_words(_PACKAGES)})\n"
+        f"{pip})\n"
+    )
+
+
+def _words(texts: Iterable[str]) -> str:
+    return ", ".join(map(_text, texts))
+
+
+def _text(text: str) -> str:
+    """Write a short text in Python."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def written(text: str) -> str:
+    """Write a text of many lines as Python has it: as it is, if that can be."""
+    plain = text.replace("\n", "").replace("\t", "").isprintable()
+    for quotes in ('"""', "'''"):
+        if plain and quotes not in text and not text.endswith(("\\", quotes[0])):
+            return f"r{quotes}{text}{quotes}"
+    lines = (f"    {_text(line)}\n" for line in text.splitlines(keepends=True))
+    return f"(\n{''.join(lines)})"
+
+
+RENDERING: Rendering = ModalRendering()

@@ -1,0 +1,239 @@
+"""What users may say of pods, whoever makes them, and manifests as YAML text. Pure.
+
+Tolerations, pull secrets, labels and the like: names follow k8s.io/apimachinery/pkg/util/validation
+(qualified names, label values, DNS subdomains). The API and SkyPilot read the text as it was meant.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from fabbench.model.errors import RequestError
+from fabbench.model.option_types import Parsed
+from fabbench.model.options import LauncherOptions, option
+
+if TYPE_CHECKING:
+    import yaml
+
+_SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_NAME = re.compile(_SUBDOMAIN)
+_KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
+_VALUE = re.compile(rf"(?:{_WORD})?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_OWN = re.compile(
+    r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
+    r"(?:batch|statefulset)\.kubernetes\.io/.*|training\.kubeflow\.org/.*"
+)
+"""Labels that fabbench, Jobs and the MPI operator find pods by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint that pods tolerate. `value` None: whatever its value is. `effect` empty: whatever it does."""
+
+    key: str
+    value: str | None = None
+    effect: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``KEY[=VALUE][:EFFECT]``, as kubectl writes taints. Raise ValueError."""
+        taint, colon, effect = text.partition(":")
+        key, equals, value = taint.partition("=")
+        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value) or (colon and effect not in _EFFECTS):
+            effects = ", ".join(_EFFECTS)
+            raise ValueError(
+                f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the "
+                f"effects {effects}"
+            )
+        return cls(key, value if equals else None, effect)
+
+    def covers(self, key: str, value: str, effect: str) -> bool:
+        """Return whether it tolerates a taint."""
+        return (
+            key == self.key
+            and (self.value is None or value == self.value)
+            and (not self.effect or effect == self.effect)
+        )
+
+    def manifest(self) -> dict[str, str]:
+        """Return it as a pod's specification has it."""
+        operator = (
+            {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
+        )
+        return {"key": self.key, **operator, **({"effect": self.effect} if self.effect else {})}
+
+
+def default_tolerations() -> tuple[Toleration, ...]:
+    """Return those of every pod of fabbench's."""
+    from fabbench.catalog.kubernetes_resources import TOLERATED
+
+    return tuple(map(Toleration, TOLERATED))
+
+
+def _name(text: str) -> str:
+    """Return the name of an object; raise ValueError."""
+    if not _NAME.fullmatch(text) or len(text) > 253:
+        raise ValueError(
+            f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, "
+            "dashes and dots"
+        )
+    return text
+
+
+def _pair(
+    text: str, *, values: re.Pattern[str] | None = None, own: re.Pattern[str] | None = None
+) -> tuple[str, str]:
+    """Read ``KEY=VALUE``; raise ValueError.
+
+    The value matches `values` (None: any), and the key does not match `own`.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
+        raise ValueError(
+            f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network"
+        )
+    if own is not None and own.fullmatch(key):
+        raise ValueError(f"{text!r} sets {key}, which is reserved; choose another key")
+    return key, value
+
+
+def _request(text: str) -> str:
+    """Return ``NAME=AMOUNT``; raise ValueError for what pods do not request."""
+    from fabbench.catalog.kubernetes_resources import PodResources, override_resources
+
+    try:
+        override_resources(PodResources(), (text,))
+    except RequestError as error:
+        raise ValueError(f"{str(error).rstrip('.')}. {(error.hint or '').rstrip('.')}") from None
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodOptions(LauncherOptions):
+    """What users add to pods."""
+
+    tolerations: tuple[Toleration, ...] = option(
+        Parsed("KEY[=VALUE][:EFFECT]", "KEY[=VALUE][:EFFECT]", Toleration.parse),
+        "Tolerate this taint, in addition to those of GPU and EFA nodes. Can be given several times.",
+        "--toleration",
+        many=tuple,
+    )
+    node_selector: Mapping[str, str] = option(
+        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE)),
+        "Use only nodes with this label (also the pods' nodeSelector). Can be given several times.",
+        many=dict,
+    )
+    pull_secrets: tuple[str, ...] = option(
+        Parsed("the name of a secret", "NAME", _name),
+        "Image pull secret in the namespace. Can be given several times.",
+        "--pull-secret",
+        many=tuple,
+    )
+    runtime_class: str = option(
+        Parsed("a RuntimeClass", "NAME", _name), "RuntimeClass of the benchmark pods.", unset=""
+    )
+    labels: Mapping[str, str] = option(
+        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, own=_OWN)),
+        "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
+        "several times.",
+        "--label",
+        many=dict,
+    )
+    pod_requests: tuple[str, ...] = option(
+        Parsed("NAME=AMOUNT", "NAME=AMOUNT", _request),
+        "Override a resource request of each pod, such as cpu=8, memory=64Gi, shm=8Gi (/dev/shm), "
+        "nvidia.com/gpu=4. Can be given several times.",
+        "--pod-request",
+        many=tuple,
+    )
+    annotations: Mapping[str, str] = option(
+        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, own=_OWN), any_lines=True),
+        "Annotation for the pods and their Job. Can be given several times.",
+        "--annotation",
+        many=dict,
+    )
+
+    @property
+    def all_tolerations(self) -> tuple[Toleration, ...]:
+        """Return those of every pod of fabbench's, and then the user's."""
+        return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
+
+    def pod_spec(self) -> dict[str, Any]:
+        """Return the fields of a pod's specification that they fill."""
+        found: dict[str, Any] = {"tolerations": [each.manifest() for each in self.all_tolerations]}
+        if self.node_selector:
+            found["nodeSelector"] = dict(self.node_selector)
+        if self.pull_secrets:
+            found["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
+        if self.runtime_class:
+            found["runtimeClassName"] = self.runtime_class
+        return found
+
+
+Object: TypeAlias = dict[str, Any]
+"""One object, as the API takes it."""
+
+
+def yaml_documents(objects: Iterable[Object], about: str, *, compact: bool = False) -> str:
+    """Write objects as YAML documents, `about` as a comment before them; `compact`: small parts on a line."""
+    import yaml
+
+    text: str = yaml.dump_all(
+        objects, Dumper=_dumper(compact=compact), explicit_start=True, **_style(compact=compact)
+    )
+    return _comment(about) + text
+
+
+def yaml_document(value: Object, about: str, *, compact: bool = False) -> str:
+    """Write one YAML document that is alone in its file, `about` as a comment before it."""
+    import yaml
+
+    text: str = yaml.dump(value, Dumper=_dumper(compact=compact), **_style(compact=compact))
+    return _comment(about) + text
+
+
+_OTHERWISE = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
+"""Texts that PyYAML writes without quotes, and the API reads as numbers or truths: ``7e12``, ``08123``."""
+_WIDTH = 110
+
+
+def _style(*, compact: bool) -> dict[str, Any]:
+    return {"sort_keys": False, "width": 2 * _WIDTH if compact else _WIDTH, "allow_unicode": True}
+
+
+def _comment(text: str) -> str:
+    return "".join(f"# {line.removeprefix('# ')}\n" for line in text.split("\n") if line)
+
+
+_LONGEST_FLOW = 150
+"""Characters of what `compact` writes on one line."""
+
+
+def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Writes texts of several lines as they are."""
+
+    def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in text else "'" if _OTHERWISE.fullmatch(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    def flows(value: Any) -> bool:
+        text = str(value)
+        return compact and 2 < len(text) <= _LONGEST_FLOW and "\\n" not in text
+
+    def mapping(dumper: yaml.SafeDumper, value: Object) -> yaml.Node:
+        return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=flows(value))
+
+    def sequence(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.Node:
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=flows(value))
+
+    Dumper.add_representer(str, block)
+    Dumper.add_representer(dict, mapping)
+    Dumper.add_representer(list, sequence)
+    return Dumper

@@ -1,0 +1,110 @@
+"""The launcher and format ``skypilot``: a cluster that SkyPilot launches. Its options and places."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.launchers.pod_options import PodOptions
+from fabbench.launchers.shared_options import InstanceOptions, start_timeout
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.option_types import IMAGE, Choice, Flag, Text, Whole
+from fabbench.model.options import declared, option
+
+IDLE_MINUTES = 10
+"""After how many idle minutes a cluster tears itself down, if nobody says otherwise."""
+
+
+class Flavour(StrEnum):
+    """What a task's nodes are."""
+
+    PODS = "pods"
+    MACHINES = "machines"
+    """Virtual machines of EC2."""
+    SLURM = "slurm"
+
+
+_FLAVOURS = {
+    "k8s": Flavour.PODS,
+    "kubernetes": Flavour.PODS,
+    "aws": Flavour.MACHINES,
+    "slurm": Flavour.SLURM,
+}
+_OF_PODS = tuple(declared(PodOptions))
+
+
+def flavour(infra: str) -> Flavour:
+    """Read SkyPilot's notation of a place: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
+
+    Raise RequestError for a place that fabbench does not know.
+    """
+    found = _FLAVOURS.get(infra.partition("/")[0].lower())
+    if found is None:
+        raise RequestError(
+            f"fabbench does not support SkyPilot on {infra}.",
+            hint="Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: "
+            "k8s/my-context.",
+        )
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkyPilotOptions(PodOptions, InstanceOptions):
+    """Options of the launcher and format ``skypilot``: SkyPilot chooses the hosts."""
+
+    without = ("hosts",)
+
+    infra: str = option(
+        Text("SkyPilot's name of a place", "PLACE", r"^[A-Za-z0-9][A-Za-z0-9@:._*/-]*$"),
+        "SkyPilot infrastructure: k8s, k8s/CONTEXT, aws/REGION, slurm/CLUSTER.",
+        default="k8s",
+    )
+    image: str = option(
+        IMAGE,
+        "Image of the nodes. Default: the pinned AWS nccl-tests image on k8s; SkyPilot's own elsewhere.",
+        unset="",
+    )
+    network_tier: str | None = option(
+        Choice(("best", "standard")),
+        "SkyPilot's network_tier. Default: best on aws with EFA.",
+    )
+    cluster_name: str | None = option(
+        Text("the name of a cluster", "NAME", r"^[A-Za-z][A-Za-z0-9._-]*$"),
+        "Name of the SkyPilot cluster. Default: a new one.",
+        only="run",
+    )
+    keep: bool = option(Flag(), "Leave the SkyPilot cluster up at the end.", only="run")
+    idle_minutes: int | None = option(
+        Whole(1, 10080),
+        f"Tear the cluster down after N idle minutes. Default: {IDLE_MINUTES}, not on slurm.",
+        only="run",
+    )
+    start_timeout: float | None = start_timeout("a cluster that is not up")
+
+    @property
+    def flavour(self) -> Flavour:
+        """What the nodes are."""
+        return flavour(self.infra)
+
+    @property
+    def node_image(self) -> str:
+        """The image of the nodes; empty: the usual one of the place."""
+        return self.image or (DEFAULT if self.flavour is Flavour.PODS else "")
+
+    @override
+    def __post_init__(self) -> None:
+        known = declared(SkyPilotOptions)
+        if self.flavour is not Flavour.PODS:
+            for name in _OF_PODS:
+                if getattr(self, name):
+                    raise RequestError(
+                        f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",
+                        hint="It works with --infra k8s.",
+                    )
+        if self.flavour is Flavour.SLURM and self.idle_minutes is not None:
+            raise RequestError(
+                "SkyPilot does not tear down idle clusters on Slurm.", hint="Leave --idle-minutes out."
+            )
+
+
+OPTIONS = SkyPilotOptions

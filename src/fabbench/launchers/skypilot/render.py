@@ -1,0 +1,333 @@
+"""A plan → the SkyPilot task: its infrastructure, configurations, nodes, and the script of rank 0. Pure.
+
+The format ``skypilot`` is this task as text.
+
+It means what SkyPilot's own example does (examples/aws_efa/nccl_efa.yaml), but for this: the baseline is a
+transport that is chosen and proven, and not what an empty FI_PROVIDER happens to give; no folder of one CUDA
+or plugin release is named; NCCL tunes itself; every step has a time limit.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.instances import Instance
+from fabbench.catalog.kubernetes_resources import GPU, PodResources, override_resources, resources_of_type
+from fabbench.execution.script import script
+from fabbench.execution.script.readable import READ_SKYPILOT, READ_SLURM, readable_body
+from fabbench.execution.script.target import (
+    BATCH,
+    SKYPILOT_HOSTS,
+    SLURM_HOSTS,
+    SSH,
+    ProgramStarter,
+    RankStarter,
+    ScriptTarget,
+)
+from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers.pod_options import PodOptions, yaml_document
+from fabbench.launchers.skypilot import Flavour, SkyPilotOptions
+from fabbench.model.compat import override
+from fabbench.model.errors import FabbenchError, RequestError
+from fabbench.model.fabrics import RDMA
+from fabbench.model.hosts import Inventory
+from fabbench.model.options import declared
+from fabbench.model.plan import Execution, Plan
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
+
+_GIB = 1024
+_MEMORY = {"A100": 40, "V100": 16}
+"""GPUs that SkyPilot knows in several sizes: the one, in GiB, whose name has no size in it."""
+
+
+def accelerator(instance: Instance) -> str:
+    """Return SkyPilot's name of an instance type's GPUs, such as ``A100-80GB``."""
+    name = instance.gpu_model.upper().replace("RTX-PRO-SERVER-", "RTXPRO").replace("RTX-PRO-", "RTXPRO")
+    memory = (instance.gpu_memory_mib or 0) // _GIB
+    larger = memory > _MEMORY.get(name, memory)
+    return f"{name}-{memory}GB" if larger else name
+
+
+def network_tier(asked: str, where: Flavour, fabrics: Collection[str]) -> str:
+    """Return the ``network_tier`` to ask for; empty: none.
+
+    Virtual machines have EFA only with the best one. Pods ask for their devices themselves.
+    """
+    return asked or ("best" if where is Flavour.MACHINES and "efa" in fabrics else "")
+
+
+ALL = "all"
+_BASE = "tcp"
+
+
+def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
+    """Add tcp, as the last one, to a plan with one configuration on an RDMA fabric.
+
+    So that one variable turns a rendered task to its baseline. A benchmark that has no tcp stays as it is.
+    """
+    alone = (
+        len(planned.configurations) == 1 and planned.configurations[0].fabric in RDMA and not request.variants
+    )
+    if not alone:
+        return planned
+    try:
+        base = plan(replace(request, fabrics=(_BASE,), repeats=len(planned.executions)), inventory)
+    except FabbenchError:
+        return planned
+    executions = (
+        _numbered(execution, number)
+        for number, execution in enumerate(base.executions, start=len(planned.executions))
+    )
+    return replace(
+        planned,
+        configurations=(*planned.configurations, *base.configurations),
+        executions=(*planned.executions, *executions),
+    )
+
+
+def chosen(planned: Plan) -> str:
+    """Return the value of ``FABRIC`` that runs exactly what was planned."""
+    return planned.configurations[0].label if len(planned.configurations) == 1 else ALL
+
+
+def _numbered(execution: Execution, number: int) -> Execution:
+    """Return an execution with another number in its id and in those of its steps."""
+    name = f"{number:03}-{execution.configuration.label}-r{execution.repeat}"
+    return replace(
+        execution,
+        id=name,
+        steps=tuple(replace(step, id=f"{name}/{step.id.partition('/')[2]}") for step in execution.steps),
+    )
+
+
+# ---------------------------------------------------------------- the task
+
+Task = dict[str, Any]
+
+_MIB_OF_GIB = 1024
+_DOCKER = "docker:"
+_DOCKER_PORT = "10022"
+"""Of the sshd that SkyPilot starts in a container on a virtual machine."""
+_END = "FABBENCH_SCRIPT"
+_RUN = """\
+# The first node runs everything, and starts programs on the others. SkyPilot runs this text in an interactive
+# shell, in which errors and signals mean something else: hence a bash of its own.
+[ "${{SKYPILOT_NODE_RANK:-0}}" = 0 ] || exit 0
+{preamble}exec bash /dev/fd/9 9<<'{end}'
+{script}{end}
+"""
+_FIRST_NODE = '[ "${SKYPILOT_NODE_RANK:-0}" = 0 ] || exit 0 # the first node starts all ranks\n'
+_IMAGE_OF_MACHINES = """\
+# Where AWS's images for machines have libfabric's programs and nccl-tests: the newest CUDA comes last.
+for folder in /opt/amazon/efa/bin /usr/local/cuda/efa/test-cuda-*; do
+    [ ! -d "$folder" ] || PATH=$folder:$PATH
+done
+export PATH
+"""
+_ON_SLURM = """\
+# SkyPilot removes this folder from every node when the cluster goes, also where the script was killed.
+export FABBENCH_FOLDER=${SKY_RUNTIME_DIR:-/tmp}
+"""
+
+
+class _Place(NamedTuple):
+    """What a task needs to know of its nodes."""
+
+    infra: str
+    where: Flavour
+    image: str
+    """As SkyPilot writes it; empty: none."""
+    gpus: int
+    share: PodResources | None
+    """None: nothing says what the nodes have."""
+
+
+def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
+    """Return the task that runs a plan, in the order in which SkyPilot's examples have it.
+
+    Left alone it runs what `job` asks for. Raise RequestError for what cannot be expressed.
+    """
+    place = _place(source)
+    made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, place)}
+    made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": chosen(source.plan)}}
+    if config := _config(source, place):
+        made["config"] = config
+    if not supervised:
+        made["run"] = _readable(source, planned, place)
+        return made
+    text = script(planned, _script_target(source, place))
+    made["run"] = _RUN.format(preamble=_preamble(source, place), end=_end(text), script=text)
+    return made
+
+
+def _readable(source: RenderInput, planned: Plan, place: _Place) -> str:
+    """Return what every node runs, as a person would write it."""
+    target = _script_target(source, place, ssh=BATCH)
+    on_slurm = place.where is Flavour.SLURM
+    hosts = READ_SLURM if on_slurm else READ_SKYPILOT
+    body = readable_body(planned, target, hosts=hosts)
+    return f"{_FIRST_NODE}{'' if on_slurm else _preamble(source, place)}{body}"
+
+
+def _end(text: str) -> str:
+    """Return a word that is no line of a text, to stand behind it."""
+    word = _END
+    while word in text.splitlines():
+        word += "_"
+    return word
+
+
+def _place(source: RenderInput) -> _Place:
+    options = source.options_as(SkyPilotOptions)
+    where, image = options.flavour, options.node_image
+    if image and where is Flavour.SLURM:
+        raise RequestError(
+            "SkyPilot's containers on Slurm have no srun, which starts the ranks.",
+            hint="Drop --image, or use --on slurm.",
+        )
+    image = image.removeprefix(_DOCKER)
+    benchmark_named(source.plan.benchmark).require_image(image)
+    gpus = max(host.gpus for host in source.inventory.hosts)
+    share = resources_of_type(source.instance.instance_type, gpus=gpus > 0) if source.instance else None
+    share = override_resources(share, options.pod_requests) if share else None
+    if share is None and (where is Flavour.MACHINES or gpus):
+        raise RequestError(
+            "The instance type for SkyPilot is unknown.",
+            hint="Pass their type, such as --instance-type p5.48xlarge.",
+        )
+    return _Place(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
+
+
+def _resources(source: RenderInput, place: _Place) -> Task:
+    found: Task = {"infra": place.infra}
+    instance, share = source.instance, place.share
+    if place.where is Flavour.MACHINES and instance is not None:
+        found["instance_type"] = instance.instance_type
+    elif instance is not None and share is not None and share.gpus:
+        found["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
+    if place.where is Flavour.PODS and share is not None:
+        found["cpus"] = f"{max(share.cpus // 1000, 1)}+"
+        found["memory"] = f"{max((share.memory >> 20) // _MIB_OF_GIB, 1)}+"
+    elif place.where is not Flavour.MACHINES:
+        found["cpus"] = "1+"
+    if place.image:
+        found["image_id"] = place.image
+    fabrics = [configuration.fabric for configuration in source.plan.configurations]
+    tier = network_tier(source.options_as(SkyPilotOptions).network_tier or "", place.where, fabrics)
+    return {**found, "network_tier": tier} if tier else found
+
+
+def _config(source: RenderInput, place: _Place) -> Task:
+    """Return what SkyPilot has no field for."""
+    if place.where is Flavour.SLURM:
+        # Nobody else on the nodes, and all of their CPUs.
+        return {"slurm": {"sbatch_options": {"exclusive": True}}}
+    if place.where is Flavour.MACHINES:
+        return {}
+    options = source.options_as(SkyPilotOptions)
+    containers = _containers(place)
+    if not containers and not any(getattr(options, name) for name in declared(PodOptions)):
+        return {}
+    pod: Task = {"spec": {**options.pod_spec(), **containers}}
+    about = {"labels": dict(options.labels), "annotations": dict(options.annotations)}
+    if metadata := {name: pairs for name, pairs in about.items() if pairs}:
+        pod = {"metadata": metadata, **pod}
+    return {"kubernetes": {"pod_config": pod}}
+
+
+def _containers(place: _Place) -> Task:
+    """Return what pods need for the fabric. GPUs, CPUs and memory are SkyPilot's to request."""
+    if place.share is None or place.share.profile is None:
+        return {}
+    devices = {
+        name: int(text) if text.isdigit() else text
+        for name, text in place.share.limits().items()
+        if name not in {GPU, "memory"}
+    }
+    container: Task = {
+        "resources": {"limits": devices, "requests": dict(devices)},
+        "securityContext": {"capabilities": {"add": list(place.share.profile.capabilities)}},
+    }
+    return {"containers": [container]}
+
+
+def _script_target(source: RenderInput, place: _Place, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
+    """Return how the script gets to the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
+    by_name = {} if place.image or _folders(source) else _bare(source)
+    if place.where is Flavour.SLURM:
+        gpus = (f"--gpus-per-node={place.gpus}",) if place.gpus else ()
+        extra = ("--overlap", *gpus)
+        return source.script_target(
+            SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=extra, **by_name
+        )
+    if place.where is Flavour.MACHINES and place.image:
+        port = ("-p", _DOCKER_PORT)
+        return source.script_target(SKYPILOT_HOSTS, ssh=(*ssh, *port), agent=("ssh", *ssh, *port))
+    return source.script_target(SKYPILOT_HOSTS, ssh=ssh, **by_name)
+
+
+def _bare(source: RenderInput) -> dict[str, Any]:
+    """Let PATH find the programs, where no image of the catalog's is used."""
+    programs = source.inventory.hosts[0].programs
+    return {"programs": {path: name for name, path in programs.items()}}
+
+
+def _preamble(source: RenderInput, place: _Place) -> str:
+    if place.where is Flavour.SLURM:
+        return _ON_SLURM
+    plain = place.where is Flavour.MACHINES and not place.image and not _folders(source)
+    return _IMAGE_OF_MACHINES if plain else ""
+
+
+def _folders(source: RenderInput) -> bool:
+    """Return whether the user says where the programs are."""
+    return bool(source.request.target.bin_dirs)
+
+
+_ABOUT = """\
+sky launch -c fabbench FILE runs it, and sky logs fabbench | fabbench parse - reads what it printed."""
+_TOGGLE = """
+envs.FABRIC chooses the configurations ({configurations}): sky launch -c fabbench --env FABRIC={other} FILE"""
+_ON_PODS = """
+SkyPilot itself mounts /dev/shm in memory. Huge pages are asked for by --pod-request."""
+_ON_MACHINES = """
+SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and aws.use_ssm or
+aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are dropped in silence."""
+
+
+class SkyPilotRendering(Rendering):
+    """The format ``skypilot``."""
+
+    name = "skypilot"
+    options = SkyPilotOptions
+    inherits = True
+
+    def render(self, source: RenderInput) -> str:
+        """Write the task."""
+        planned = with_base(source.plan, source.request, source.inventory)
+        return yaml_document(task(source, planned), source.command + _about(source, planned))
+
+    @override
+    def readable(self, source: RenderInput) -> str:
+        planned = with_base(source.plan, source.request, source.inventory)
+        made = task(source, planned, supervised=False)
+        return yaml_document(made, source.command + _about(source, planned), compact=True)
+
+
+def _about(source: RenderInput, planned: Plan) -> str:
+    """Return how it is used, and what SkyPilot does besides."""
+    labels = [configuration.label for configuration in planned.configurations]
+    text = _ABOUT
+    if len(labels) > 1:
+        other = labels[-1] if chosen(source.plan) != labels[-1] else ALL
+        text += _TOGGLE.format(configurations=", ".join((*labels, ALL)), other=other)
+    if names := source.request.target.inherited:
+        secrets = " ".join(f"--secret {name}" for name in names)
+        text += f"\nIts programs inherit variables from where it is launched: sky launch {secrets} FILE"
+    where = source.options_as(SkyPilotOptions).flavour
+    return text + {Flavour.PODS: _ON_PODS, Flavour.MACHINES: _ON_MACHINES}.get(where, "")
+
+
+RENDERING = SkyPilotRendering()

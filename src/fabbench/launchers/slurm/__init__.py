@@ -1,0 +1,116 @@
+"""The launcher ``slurm``: jobs submitted from a login node, or run in an allocation. Its options."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fabbench.launchers.shared_options import InstanceOptions, start_timeout
+from fabbench.model.compat import override
+from fabbench.model.option_types import HOST, IMAGE, Choice, Flag, Parsed, Seconds, Text
+from fabbench.model.options import Surroundings, option
+from fabbench.remote.options import SshOptions
+
+_WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
+"""What can stand in a line of ``#SBATCH``: no blanks, no quotes, nothing that a shell reads."""
+_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"
+"""What Slurm calls its own things by."""
+_OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
+_OWN = frozenset({
+    *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"),
+    *("parsable", "test-only", "wait", "wrap"),
+})  # fmt: skip
+"""Options without which, or with which, it would be no job that fabbench can follow."""
+
+
+_FORMS = (
+    re.compile(r"(?P<m>\d+)(?::(?P<s>\d\d?))?"),
+    re.compile(r"(?P<h>\d+):(?P<m>\d\d?):(?P<s>\d\d?)"),
+    re.compile(r"(?P<d>\d+)-(?P<h>\d\d?)(?::(?P<m>\d\d?)(?::(?P<s>\d\d?))?)?"),
+)
+_PARTS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def read_time_limit(text: str) -> int:
+    """Read a time limit: ``30``, ``30:00``, ``2:00:00``, ``1-12``. Raise ValueError."""
+    for form in _FORMS:
+        if match := form.fullmatch(text):
+            return sum(int(value) * _PARTS[name] for name, value in match.groupdict().items() if value)
+    raise ValueError(f"{text!r} is not a valid Slurm time limit; use minutes, H:MM:SS or D-HH:MM:SS")
+
+
+def format_time_limit(limit_s: int) -> str:
+    """Return seconds as a time limit: ``D-HH:MM:SS``, and no days where there are none."""
+    days, rest = divmod(limit_s, 86400)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days}-{text}" if days else text
+
+
+def _time(text: str) -> str:
+    read_time_limit(text)
+    return text
+
+
+def _sbatch_option(text: str) -> str:
+    if not _OPTION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a valid sbatch option, such as exclude=node7")
+    if text.partition("=")[0] in _OWN:
+        raise ValueError(f"{text!r} is set by fabbench itself; remove it")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions(SshOptions, InstanceOptions):
+    """Options of the launcher and format ``slurm``."""
+
+    order = 1
+
+    login: str | None = option(
+        HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True
+    )
+    partition: str | None = option(
+        Text("a partition", "NAME", _NAME), "Slurm partition. Default: the cluster's default."
+    )
+    account: str | None = option(Text("an account", "NAME", _NAME), "Slurm account to charge.")
+    qos: str | None = option(Text("a quality of service", "NAME", _NAME), "Slurm quality of service.")
+    time: str | None = option(
+        Parsed("a time limit such as 2:00:00", "LIMIT", _time),
+        "Time limit of the job, such as 2:00:00. Default: estimated from the plan.",
+    )
+    reservation: str | None = option(Text("a reservation", "NAME", _NAME), "Slurm reservation.")
+    constraint: str | None = option(Text("features", "FEATURES", _WORD), "Slurm node features to require.")
+    mpi: str = option(
+        Choice(("srun", "mpirun")),
+        "What starts the ranks in a Slurm job: srun with PMIx, or mpirun.",
+        default="srun",
+    )
+    image: str = option(IMAGE, "Container image of the job (Pyxis). Default: no container.", unset="")
+    container_mounts: tuple[str, ...] = option(
+        Text("FROM:TO", "FROM:TO", r"^[^\s,]+:[^\s,]+$"),
+        "Directory to mount into the job's container (--image). Can be given several times.",
+        many=tuple,
+    )
+    chdir: str | None = option(
+        Text("a directory", "DIRECTORY", _WORD),
+        "Directory for the job's output, shared by the login node and all nodes.",
+    )
+    sbatch_options: tuple[str, ...] = option(
+        Parsed("NAME=VALUE", "NAME=VALUE", _sbatch_option),
+        "Additional sbatch option, such as exclude=node7. Can be given several times.",
+        "--sbatch-option",
+        many=tuple,
+    )
+    no_gres: bool = option(Flag(), "Do not request GPUs (for clusters without GRES).")
+    lost_after: float = option(
+        Seconds(1), "Abort if the login node has not answered for SECONDS.", default="300", only="run"
+    )
+    start_timeout: float | None = start_timeout("a job that Slurm has not started")
+
+    @override
+    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+        if "SLURM_JOB_ID" in environment:
+            return Surroundings(found=True, sentence="this is inside a Slurm allocation")
+        sentence = "this is not inside a Slurm allocation (SLURM_JOB_ID is not set)"
+        return Surroundings(found=False, sentence=sentence)
+
+
+OPTIONS = SlurmOptions

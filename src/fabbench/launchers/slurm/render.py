@@ -1,0 +1,173 @@
+"""The format ``slurm``: a batch script with its directives, as ``fabbench run --on slurm`` submits it."""
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from typing import Any, Final
+
+from fabbench.execution.script import script
+from fabbench.execution.script.readable import READ_SLURM, readable_script
+from fabbench.execution.script.steps import variable
+from fabbench.execution.script.target import SLURM_HOSTS, ProgramStarter, RankStarter, ScriptTarget
+from fabbench.launchers import Rendering, RenderInput
+from fabbench.launchers.batch_job import longest_s
+from fabbench.launchers.slurm import SlurmOptions, format_time_limit, read_time_limit
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.plan import Plan, Shape
+
+OUTPUT = "fabbench-%j.out"
+"""The output file; ``%j`` is the job's id."""
+JOB_NAME = "fabbench-"
+"""What the names of jobs begin with."""
+_OVERRULING = (
+    *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
+    *("NO_REQUEUE", "WAIT"),
+)
+"""What would make another job of it, less ``SBATCH_``."""
+_VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
+"""Options whose variables have other names."""
+_DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
+_SUPERVISED = ("signal=", "open-mode=", "requeue")
+_WARNED_S = 60
+_LEAST_WARNED_S = 300
+"""Slurm warns up to a minute too early: a short job would never come to anything."""
+
+
+def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
+    """Yield the options that are sbatch's own, and srun's."""
+    for name in ("partition", "account", "qos", "reservation", "constraint", "chdir"):
+        if value := getattr(options, name):
+            yield name, value
+
+
+def directives(
+    plan: Plan, options: SlurmOptions, *, gpus: int, nodes: Sequence[str] = (), supervised: bool = True
+) -> str:
+    """Write the lines. `gpus` are those of each node; `nodes` are the only ones to take, if any are named.
+
+    A job that is `supervised` is warned before its end, and may be started again.
+    """
+    texts = _options(plan, options, gpus, nodes)
+    kept = (text for text in texts if supervised or not text.startswith(_SUPERVISED))
+    return "".join(f"#SBATCH --{text}\n" for text in kept)
+
+
+def overruling(script: str) -> tuple[str, ...]:
+    """Return the names of the variables that sbatch would believe rather than the lines of a script."""
+    given = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
+    return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *given}))
+
+
+def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str]) -> Iterator[str]:
+    yield f"job-name={JOB_NAME}{plan.benchmark}"
+    yield f"nodes={plan.hosts}"
+    yield f"ntasks-per-node={_tasks(plan)}"
+    if gpus and not options.no_gres:
+        yield f"gpus-per-node={gpus}"
+    yield "exclusive"
+    yield "mem=0"
+    limit_s = read_time_limit(options.time) if options.time else longest_s(plan)
+    yield f"time={options.time or format_time_limit(limit_s)}"
+    if limit_s >= _LEAST_WARNED_S:
+        yield f"signal=B:USR1@{_WARNED_S}"
+    yield f"output={OUTPUT}"
+    yield "open-mode=append"
+    yield "requeue"
+    yield from (f"{name}={value}" for name, value in given(options))
+    yield from options.sbatch_options
+    if nodes:
+        yield f"nodelist={','.join(nodes)}"
+
+
+def _tasks(plan: Plan) -> int:
+    """Count the ranks that a node has at most."""
+    ranks = (
+        sum(command.ranks for command in step.commands)
+        for execution in plan.executions
+        for step in execution.steps
+        if step.shape is Shape.MPI
+    )
+    return math.ceil(max(ranks, default=1) / plan.hosts) or 1
+
+
+_CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
+_SCHEME = "docker://"
+
+
+class SlurmRendering(Rendering):
+    """A batch script: ``sbatch SCRIPT``, or ``bash SCRIPT`` on the first node of an allocation."""
+
+    name: Final = "slurm"
+    options = SlurmOptions
+    inherits = True
+
+    def render(self, source: RenderInput) -> str:
+        """Write the script. Raise RequestError for what cannot stand in one."""
+        mpirun = source.options_as(SlurmOptions).mpi == "mpirun"
+        opening = (files("fabbench.launchers.slurm") / "prologue.sh").read_text("utf-8")
+        extra = () if mpirun else (f"--nodelist={variable('nodes')}",)
+        target = _target(source, extra=extra, opening=opening, closing=_CLOSING)
+        return script(source.plan, target)
+
+    @override
+    def readable(self, source: RenderInput) -> str:
+        target = _target(source, supervised=False, opening="export SLURM_EXPORT_ENV=ALL\n")
+        return readable_script(source.plan, target, hosts=READ_SLURM)
+
+
+RENDERING: Rendering = SlurmRendering()
+
+
+def _target(source: RenderInput, *, supervised: bool = True, **more: Any) -> ScriptTarget:
+    """Return the target of a script in a job. Raise RequestError for what cannot stand in one."""
+    options = source.options_as(SlurmOptions)
+    named = source.request.target.hosts
+    if len(named) > source.plan.hosts:
+        raise RequestError(
+            f"{len(named)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
+        )
+    if source.request.target.mpirun and options.mpi == "srun":
+        raise RequestError(
+            "--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it."
+        )
+    gpus = source.inventory.hosts[0].gpus
+    return source.script_target(
+        SLURM_HOSTS,
+        ranks=RankStarter.MPIRUN if options.mpi == "mpirun" else RankStarter.SRUN,
+        reach=ProgramStarter.SRUN,
+        inside=lambda image: _container(options, image or options.image, supervised=supervised),
+        command=source.command,
+        header=directives(source.plan, options, gpus=gpus, nodes=named, supervised=supervised),
+        **more,
+    )
+
+
+def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[str, ...]:
+    """Return the options of Pyxis for an image. The step's folder, if there is one, is seen inside."""
+    if not name:
+        if options.container_mounts:
+            raise RequestError("--container-mounts needs a container.", hint="Pass one with --image NAME.")
+        return ()
+    base = variable("base")
+    mounts = ",".join((*((f"{base}:{base}",) if supervised else ()), *options.container_mounts))
+    image = f"--container-image={container_image(name)}"
+    return (image, f"--container-mounts={mounts}") if mounts else (image,)
+
+
+def container_image(name: str) -> str:
+    """Return an image's name as Pyxis takes it for ``--container-image``; a file is a squashfs image.
+
+    Pyxis hands it to enroot, which wants ``docker://REGISTRY#PATH``: without the ``#`` it asks Docker's own
+    registry (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
+    ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes
+    ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
+    """
+    if name.startswith(("/", "./", "~")) or name.endswith(".sqsh"):
+        return name
+    path = name.removeprefix(_SCHEME)
+    first, slash, rest = path.partition("/")
+    if "#" not in path and slash and ("." in first or ":" in first or first == "localhost"):
+        path = f"{first}#{rest}"
+    return f"{_SCHEME}{path}"

@@ -1,0 +1,405 @@
+"""What ``scontrol show`` prints of jobs, nodes and partitions; checks, and the nodes a job could get. Pure.
+
+A record is one line of ``Name=value`` words. Values may hold blanks (``Reason=Not responding [root@…]``):
+they go on up to the next name, which begins with a capital letter. Read of Slurm 22.05; later versions add
+fields. States of jobs: squeue(1), "JOB STATE CODES".
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from fabbench.catalog.instances import Instance, instance
+from fabbench.hosts.check import Check, Status
+from fabbench.launchers.slurm.render import OUTPUT
+from fabbench.model.errors import MachineError
+from fabbench.model.messages import counted, listed
+from fabbench.report.table import Overview, Table
+
+Fields: TypeAlias = Mapping[str, str]
+"""Name → value. ``(null)``, ``N/A`` and ``None`` are empty."""
+
+_NAME = re.compile(r"(?:^| )([A-Z][A-Za-z0-9_:/]*)=")
+_NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
+
+
+def record(line: str) -> dict[str, str]:
+    """Read one record; empty where the line is none."""
+    names = list(_NAME.finditer(line))
+    ends = [match.start() for match in names[1:]] + [len(line)]
+    found = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)}
+    return {name: "" if value in _NOTHING else value for name, value in found.items()}
+
+
+def records(lines: Iterable[str], first: str) -> list[dict[str, str]]:
+    """Read all records whose first field is `first`; other lines are left out."""
+    return [record(line) for line in lines if line.startswith(f"{first}=")]
+
+
+_ENDED = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL"}
+    | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
+)  # fmt: skip
+_RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
+_GONE = re.compile(r"Invalid job id")
+_EXIT = re.compile(r"(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """A job at some moment."""
+
+    id: str
+    state: str = ""
+    """As Slurm writes it: `PENDING`, `RUNNING`, …; empty: not known."""
+    reason: str = ""
+    partition: str = ""
+    status: int | None = None
+    """Exit status of the script; None: it has not ended, or was ended by a signal."""
+    signal: int = 0
+    restarts: int = 0
+    start: str = ""
+    """When it started; of a job that waits, when Slurm expects it to."""
+    limit: str = ""
+    run_time: str = ""
+    nodes: str = ""
+    """A list such as ``node[0-1]``."""
+    output: str = ""
+    """The path of its output."""
+    comment: str = ""
+    folder: str = ""
+    """Where the script runs."""
+
+    @property
+    def done_file(self) -> str:
+        """The file in which the script notes the executions that it need not run (again)."""
+        return f"{self.folder}/fabbench-{self.id}.done"
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The files that it leaves; an output that somebody else has chosen (/dev/null) is none of them."""
+        own = self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
+        return (self.output, self.done_file) if own else (self.done_file,) if self.folder else ()
+
+    @property
+    def ran_s(self) -> int:
+        """For how many seconds it has run, days apart."""
+        parts = self.run_time.rpartition("-")[2].split(":")
+        numbers = [int(part) for part in parts if part.isdecimal()]
+        return sum(number * 60**place for place, number in enumerate(reversed(numbers)))
+
+    @property
+    def over(self) -> bool:
+        """Return whether it has ended and will not start again."""
+        return self.state in _ENDED
+
+    @property
+    def runs(self) -> bool:
+        """Return whether it is on its nodes."""
+        return self.state in _RUNS
+
+    @property
+    def pending(self) -> bool:
+        """Return whether it waits for its nodes."""
+        return not self.over and not self.runs and bool(self.state)
+
+
+def gone(lines: list[str]) -> bool:
+    """Return whether Slurm says that it does not know the job (any more)."""
+    return any(_GONE.search(line) for line in lines)
+
+
+def job_state(line: str) -> JobState:
+    """Read the record of a job."""
+    fields = record(line)
+    match = _EXIT.match(fields.get("ExitCode", ""))
+    state = fields.get("JobState", "")
+    return JobState(
+        id=fields.get("JobId", ""),
+        state=state,
+        reason=fields.get("Reason", ""),
+        partition=fields.get("Partition", ""),
+        status=int(match[1]) if match and state in _ENDED and match[2] == "0" else None,
+        signal=int(match[2]) if match else 0,
+        restarts=int(fields.get("Restarts") or 0),
+        start=fields.get("StartTime", ""),
+        limit=fields.get("TimeLimit", ""),
+        run_time=fields.get("RunTime", ""),
+        nodes=fields.get("NodeList", ""),
+        output=fields.get("StdOut", "").replace("%j", fields.get("JobId", "")),
+        comment=fields.get("Comment", ""),
+        folder=fields.get("WorkDir", ""),
+    )
+
+
+def accounted(line: str, job: JobState) -> JobState | None:
+    """Read what sacct says of a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``. None: it is no end."""
+    words, _, rest = line.partition("|")
+    code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
+    state, match = words.partition(" ")[0], _EXIT.match(code)
+    if state not in _ENDED or match is None:
+        return None
+    status = int(match[1]) if match[2] == "0" else None
+    ended = replace(job, state=state, reason="", status=status, signal=int(match[2]))
+    return replace(ended, nodes=nodes or job.nodes, limit=limit or job.limit)
+
+
+_GPU = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
+_UNFIT = frozenset(
+    {"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "INVAL", "INVALID_REG", "MAINT"}
+    | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
+)  # fmt: skip
+SILENT = "NOT_RESPONDING"
+"""Stands beside other states for a while: Slurm waits for the node, or will soon call it down."""
+_ASLEEP = frozenset(
+    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
+)
+_SHOWN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode:
+    """One node."""
+
+    name: str
+    states: frozenset[str] = frozenset()
+    """What stands between the plus signs of its state, without Slurm's marks: `IDLE`, `DRAIN`, …"""
+    reason: str = ""
+    partitions: frozenset[str] = frozenset()
+    gpus: int = 0
+    """GPUs that Slurm counts there."""
+    features: tuple[str, ...] = ()
+    cpus: int = 0
+
+    @property
+    def entry(self) -> Instance | None:
+        """The catalog's entry of its type, which ParallelCluster and HyperPod have among the features."""
+        return next((found for feature in self.features if (found := instance(feature))), None)
+
+    @property
+    def fit(self) -> bool:
+        """Return whether it can run jobs, now or once those that it runs have ended."""
+        return not self.states & _UNFIT
+
+    @property
+    def idle(self) -> bool:
+        """Return whether a job could have the whole node at once."""
+        return self.fit and "IDLE" in self.states and not self.states & _ASLEEP
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.name} ({'+'.join(sorted(self.states)).lower() or 'unknown'}{why})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """One partition, or several among which Slurm chooses: ``gpu,big``."""
+
+    name: str
+    default: bool = False
+    state: str = ""
+    """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
+
+    def has(self, node: SlurmNode) -> bool:
+        """Return whether a node is in it."""
+        return not node.partitions.isdisjoint(self.name.split(","))
+
+
+def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
+    """Read ``scontrol show node --oneliner``."""
+    return tuple(
+        SlurmNode(
+            name=fields["NodeName"],
+            states=frozenset(re.sub(r"[^A-Z_+]", "", fields.get("State", "")).split("+")) - {""},
+            reason=fields.get("Reason", ""),
+            partitions=frozenset(filter(None, fields.get("Partitions", "").split(","))),
+            gpus=sum(int(count) for count in _GPU.findall(fields.get("Gres", ""))),
+            features=tuple(filter(None, fields.get("AvailableFeatures", "").split(","))),
+            cpus=int(fields.get("CPUTot") or 0),
+        )
+        for fields in records(lines, "NodeName")
+    )
+
+
+def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
+    """Read ``scontrol show partition --oneliner``."""
+    return tuple(
+        Partition(
+            name=fields["PartitionName"],
+            default=fields.get("Default") == "YES",
+            state=fields.get("State", ""),
+        )
+        for fields in records(lines, "PartitionName")
+    )
+
+
+def chosen(known: Sequence[Partition], name: str | None) -> Partition:
+    """Find the partition that is named, or the default one. Raise MachineError that lists all."""
+    there = ", ".join(each.name for each in known) or "none"
+    if name and "," in name:
+        several = [chosen(known, one) for one in name.split(",")]
+        best = next((each for each in several if each.state in {"UP", ""}), several[0])
+        return replace(best, name=name)
+    found = next((each for each in known if each.name == name or (name is None and each.default)), None)
+    if found is None and name is None:
+        raise MachineError(
+            f"This cluster has no default partition. Available: {there}.", hint="Pass one with --partition."
+        )
+    if found is None:
+        raise MachineError(
+            f"Unknown partition {name}. Available: {there}.",
+            hint="Pass one of them with --partition.",
+        )
+    return found
+
+
+def require(
+    seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
+) -> tuple[SlurmNode, ...]:
+    """Return the nodes that a job of so many could get. Raise MachineError where they are too few.
+
+    Nodes that run other jobs count. `named` are the only ones to take, if any are named.
+    """
+    inside = [node for node in seen if partition.has(node)]
+    unknown = sorted(set(named) - {node.name for node in inside})
+    if unknown:
+        raise MachineError(f"The partition {partition.name} has no node {', '.join(unknown)}.")
+    inside = [node for node in inside if not named or node.name in named]
+    if partition.state not in {"UP", ""}:
+        raise MachineError(
+            f"The partition {partition.name} is {partition.state} and starts no jobs.",
+            hint="Pass another with --partition.",
+        )
+    if len(inside) < count:
+        raise MachineError(
+            f"{count} nodes requested, but the partition {partition.name} has {len(inside)}.",
+            hint="Request fewer with --nodes, or use another partition.",
+        )
+    fit = tuple(node for node in inside if node.fit)
+    if len(fit) < count:
+        unfit = [str(node) for node in inside if not node.fit]
+        raise MachineError(
+            f"{count} nodes requested, but {len(fit)} in the partition {partition.name} can run jobs. "
+            f"Unavailable: {listed(unfit, _SHOWN)}.",
+            hint="sinfo -R says why. Request fewer with --nodes, or use another partition.",
+        )
+    return fit
+
+
+def gpus_of(fit: Sequence[SlurmNode]) -> int:
+    """Return the GPUs that Slurm counts on most of the nodes."""
+    counts = Counter(node.gpus for node in fit)
+    return counts.most_common(1)[0][0] if counts else 0
+
+
+def type_of(fit: Sequence[SlurmNode]) -> str:
+    """Return the instance type of the nodes; empty where they do not say it, or differ."""
+    types = {node.entry.instance_type if node.entry else "" for node in fit}
+    return types.pop() if len(types) == 1 else ""
+
+
+def check_nodes(
+    seen: Sequence[SlurmNode], partition: Partition, wanted: int | None, named_type: str = ""
+) -> tuple[Check, ...]:
+    """Check the nodes of a partition, and whether a run of so many would get them."""
+    own = (check for node in seen for check in _own(node, named_type))
+    return (*own, _partition(seen, partition, wanted))
+
+
+def _own(node: SlurmNode, named_type: str) -> Iterator[Check]:
+    states = "+".join(sorted(node.states)).lower() or "unknown"
+    if node.fit and SILENT in node.states:
+        advice = "Check again soon: Slurm marks it down if this persists."
+        yield Check(
+            host=node.name, name="state", status=Status.WARN, seen=f"{states.capitalize()}.", advice=advice
+        )
+    elif node.fit:
+        yield Check(host=node.name, name="state", status=Status.PASS, seen=f"{states.capitalize()}.")
+    else:
+        why = f": {node.reason.rstrip('.')}" if node.reason else ""
+        advice = "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
+        yield Check(
+            host=node.name,
+            name="state",
+            status=Status.FAIL,
+            seen=f"{states.capitalize()}{why}.",
+            advice=advice,
+        )
+    yield _type(node, named_type)
+    yield _gpus(node, named_type)
+
+
+def _type(node: SlurmNode, named_type: str) -> Check:
+    name = "instance type"
+    entry = instance(named_type) if named_type else node.entry
+    if entry is None:
+        advice = "Pass --instance-type, which determines the number of EFA interfaces."
+        features = ", ".join(node.features) or "none"
+        seen = f"No node feature is an instance type (features: {features})."
+        return Check(host=node.name, name=name, status=Status.SKIP, seen=seen, advice=advice)
+    seen = f"{entry.instance_type}: {entry.efa_counts[-1]} EFA interfaces, {entry.gpus} GPUs."
+    return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
+
+
+def _gpus(node: SlurmNode, named_type: str) -> Check:
+    name = "GPUs"
+    entry = instance(named_type) if named_type else node.entry
+    seen = f"Slurm counts {counted(node.gpus, 'GPU')} (GRES)."
+    if entry is not None and entry.gpus != node.gpus:
+        advice = (
+            "Pass --no-gres on clusters without GRES."
+            if not node.gpus
+            else ("Check gres.conf, and that all GPUs of the node work.")
+        )
+        seen += f" {entry.instance_type} has {entry.gpus}."
+        return Check(host=node.name, name=name, status=Status.WARN, seen=seen, advice=advice)
+    return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
+
+
+def _partition(seen: Sequence[SlurmNode], partition: Partition, wanted: int | None) -> Check:
+    fit = sum(node.fit for node in seen)
+    told = f"{fit} of {len(seen)} nodes can run jobs"
+    name, host = "partition", partition.name
+    if partition.state not in {"UP", ""}:
+        advice = "Pass another with --partition."
+        told = f"It is {partition.state} and starts no jobs."
+        return Check(host=host, name=name, status=Status.FAIL, seen=told, advice=advice)
+    if fit < (wanted or 1):
+        advice = "sinfo -R shows why the others cannot."
+        return Check(
+            host=host,
+            name=name,
+            status=Status.FAIL,
+            seen=f"{told}, but {wanted or 1} requested.",
+            advice=advice,
+        )
+    return Check(host=host, name=name, status=Status.PASS, seen=f"{told}.")
+
+
+def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
+    """Return nodes as a table, for `fabbench nodes`."""
+    header = ("NAME", "INSTANCE-TYPE", "GPU", "EFA", "CPUS", "PARTITIONS", "STATE")
+    rows, records = [], []
+    for node in nodes:
+        entry = node.entry
+        type_, efa = (entry.instance_type, str(entry.efa_interfaces)) if entry else ("-", "-")
+        state = "+".join(sorted(node.states)).lower() or "unknown"
+        partitions = ",".join(sorted(node.partitions)) or "-"
+        rows.append((node.name, type_, str(node.gpus), efa, str(node.cpus), partitions, state))
+        records.append(
+            {
+                "name": node.name,
+                "instance_type": entry.instance_type if entry else None,
+                "gpus": node.gpus,
+                "efa_interfaces": entry.efa_interfaces if entry else None,
+                "cpus": node.cpus,
+                "partitions": sorted(node.partitions),
+                "state": state,
+                "reason": node.reason,
+            }
+        )
+    notes = ["EFA: as the catalog has it for the instance type."]
+    table = Table(header=header, rows=rows, align="llrrrll", notes=notes)
+    return Overview(name="nodes", table=table, records=records)

@@ -1,0 +1,90 @@
+"""The launcher ``ssh``: hosts that ssh reaches. The first one runs mpirun, which reaches the others."""
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+
+from fabbench.hosts.check import Progress
+from fabbench.hosts.discover import inventories
+from fabbench.hosts.probe_result import Probe
+from fabbench.launchers import Examined, Launcher
+from fabbench.launchers.ssh import SshLauncherOptions
+from fabbench.model.compat import override
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.plan import Variant
+from fabbench.plan.request import refuse_images
+from fabbench.remote import run_key
+from fabbench.remote.allocation import (
+    RemoteAllocation,
+    agents,
+    all_well,
+    connected,
+    distinct,
+    host_names,
+    probe,
+)
+from fabbench.remote.check_hosts import examine
+from fabbench.remote.connection import Connection
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.parallel import map_hosts
+from fabbench.remote.session import HeldHosts
+
+
+class SshLauncher(Launcher):
+    """The launcher ``ssh``."""
+
+    name = "ssh"
+    options = SshLauncherOptions
+    inherits = True
+
+    @contextlib.contextmanager
+    def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
+        """Connect to all hosts, look what they have, and put the agent on them."""
+        refuse_images(target.variants, "the launcher ssh")
+        names = host_names(target)
+        with connected(target, names) as found:
+            connections = all_well(found)
+            hosts = _inventory(target, needs, connections)
+            token = secrets.token_hex(6)
+            lost_after_s = target.options_as(SshLauncherOptions).lost_after
+            remotes = tuple(
+                RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
+                for name, connection in connections.items()
+            )
+            with agents(remotes):
+                agent = _mpi_ssh(target, hosts, remotes) if needs.mpi else ()
+                yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
+
+    @override
+    def preview(self, target: Target, needs: Needs) -> Inventory:
+        refuse_images(target.variants, "the launcher ssh")
+        with connected(target, host_names(target)) as found:
+            return _inventory(target, needs, all_well(found))
+
+    def examine(
+        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
+    ) -> Examined:
+        """Ask all hosts at once, and let them connect to each other."""
+        del deep
+        probes, relations = examine(target, needs, full=full, progress=progress)
+        return Examined(probes=probes, relations=relations)
+
+
+LAUNCHER = SshLauncher()
+
+
+def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connection]) -> Inventory:
+    """Ask all hosts what they have."""
+
+    def ask(here: Target, variant: Variant) -> Mapping[str, Probe]:
+        asked = map_hosts(connections, lambda connection: probe(connection, here, needs, variant))
+        return distinct(all_well(asked))
+
+    return inventories(target, needs, ask)
+
+
+def _mpi_ssh(target: Target, found: Inventory, remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+    """Return how mpirun reaches the other hosts, and make it so."""
+    if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
+        return ()
+    return run_key.install(found.addresses(), remotes)

@@ -1,0 +1,1 @@
+"""Text to records: launchers' prefixes, fabbench's markers, NCCL's debug text."""

@@ -1,0 +1,215 @@
+"""Launcher prefixes: cut from each line, and turned into the line's `Stream`.
+
+Those listed here look like nothing else: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker,
+SkyPilot, Modal, torchrun, `kubectl logs --timestamps --prefix`, colours, quotation signs, and fabbench's own
+tag. All others are learned from the log (`learned_prefixes`). Several may be stacked. docs/formats.md lists
+the forms.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from fabbench.logs import learned_prefixes
+from fabbench.logs.learned_prefixes import Cut, Form, NumberedPrefix, Sign, Signs, find_sign, signs_in
+from fabbench.model.log import UNTOLD, Stream
+from fabbench.model.patterns import lazy
+
+_STD = r"<std(?:out|err|diag)>: ?"
+_TASK = r"\[(?:[^\]\s@]*@)?\d+,(?P<mpi>\d+|WILDCARD)\](?:\[[^\]]*\])?"
+_DATE = r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"
+_SAFE = lazy(
+    "|".join(
+        (
+            r"\[fabbench:(?P<side>server|client)\](?: |$)",
+            rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}",
+            rf"\[?{_DATE}\]?{_STD}",
+            r"\((?P<sky>head|worker\d+|setup|[\w.-]+)(?:,? [^()]*)?pid=\d+[^()]*\) ?",
+            r"\[rank (?P<modal>\d+)\] ",
+            r"\[pod/(?P<pod>[^\]\s]+)\] ",
+            r"\[(?P<torchrun>default\d+|[\w.-]+:\d+)\]:",
+            r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)(?: std(?:out|err) [FP])?(?: |$)",
+            r"\[\d+,mpirank:(?P<sagemaker>\d+),[\w.-]+\]<std(?:out|err)>:",
+            r"#?> ",
+        )
+    )
+)
+_STARTS = frozenset("\x1b[(#> 0123456789MTWFS")
+"""First characters of the prefixes above (a blank may stand before them): any other line has none."""
+
+_INNER = lazy(rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}")
+
+_NESTED = _STARTS - {" ", "#"}
+_LINES_AGAIN = '"stdout_lines": ['
+_MOST_FORMS = 16
+_MOST_STACKED = 32
+"""Prefixes that a line may have; real lines have three."""
+"""Learned prefixes that are tried: the latest."""
+
+_ROW = lazy(r"\d+ +\d")
+"""What begins with blanks and a digit is nearly always a row."""
+
+_COLOUR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Prefixes:
+    """Cuts the prefixes of one log: those listed above, and those that it learns from the log's own lines.
+
+    `sample`: lines to learn from before the first one is cut.
+    """
+
+    def __init__(self, sample: Iterable[str] = ()) -> None:
+        self.starts = set(_STARTS)
+        """First characters of lines that may have a prefix; all others need not be asked about."""
+        self._known: dict[str, Stream] = {}
+        self._forms: list[Form] = []
+        self._groups: dict[tuple[str, ...], str] = {}
+        """Names in learned prefixes that stood before a banner → the stream group of their lines."""
+        lines = list(sample)
+        self._twice = any(_LINES_AGAIN in line for line in lines)
+        """Whether ansible says a program's output twice: as one string, and line by line."""
+        self._learn_all(lines)
+
+    def cut(self, raw: str, outer: Stream = UNTOLD) -> tuple[str, Stream]:
+        """Return the text without its prefixes, and who printed it.
+
+        `outer`: what prefixes that are cut already told. The text has newlines where an entry of a log holds
+        several lines.
+        """
+        first = raw[:1]
+        if first == "\x1b":
+            raw = uncoloured(raw)
+            first = raw[:1]
+        if self._forms and first in self.starts:
+            text, stream = self._cut_all(raw, outer)
+            if text is not raw:
+                return text, stream
+        if first == " " and (bare := raw.lstrip())[:1] in _NESTED and not _ROW.match(bare):
+            text, stream = self._cut_all(bare, outer)
+            if len(text) < len(bare):
+                return text, stream
+        if first not in _STARTS or (first == "#" and raw[1:2] != ">"):
+            return raw, outer
+        # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.
+        end = raw.find(">:", 0, 40) + 2 if first == "[" and outer is UNTOLD else 0
+        if end > 1 and (known := self._known.get(raw[:end])) is not None:
+            text = raw[end + 1 :] if raw[end : end + 1] == " " else raw[end:]
+            return (text, known) if text[:1] not in _NESTED else self._cut_all(text, known)
+        text, stream = self._cut_all(raw, outer)
+        if end > 1 and raw[end:] in {text, f" {text}"} and len(self._known) < 10_000:
+            self._known[raw[:end]] = stream
+        return text, stream
+
+    def learn(self, text: str) -> bool:
+        """Learn from a line that nobody could read: whether it has a prefix that was not known.
+
+        `text` has lost the prefixes that were.
+        """
+        sign = find_sign(text)
+        return sign is not None and sign.begins and sign.at > 0 and self._learn(text, sign) is not None
+
+    @staticmethod
+    def inner(text: str) -> int:
+        """Return where in a line another tag of mpirun's begins; -1: nowhere.
+
+        Open MPI 4 reads blocks and begins each with a tag, wherever in a line that is.
+        """
+        match = _INNER.search(text) if "<std" in text else None
+        return match.start() if match else -1
+
+    def _learn_all(self, sample: Sequence[str]) -> None:
+        """Learn from lines that say which prefixes the log has.
+
+        Banners and headers say it best. A footer may be quoted elsewhere, and counts where there is nothing
+        better; without any of them, a debug line behind a rank, or the label of a rank before nearly all.
+        """
+        numbered: list[tuple[int, NumberedPrefix]] = []
+        among = signs_in("\n".join(sample))
+        signs = _lines_with([entry for entry in among if entry[2]], sample) or _lines_with(among, sample)
+        for number, line in signs:
+            for where, counter in numbered:
+                counter.rewind(where - number)
+            while (sign := find_sign(text := self.cut(line)[0], among)) is not None and sign.at:
+                form = self._learn(text, sign)
+                if form is None:
+                    break
+                if isinstance(form, NumberedPrefix):
+                    numbered.append((number, form))
+        for where, counter in numbered:
+            counter.rewind(where)
+        if self._forms:
+            return
+        texts = [self.cut(line)[0] for line in sample]
+        labels = (learned_prefixes.learn_rank(text) for text in texts)
+        label = next((form for form in labels if form is not None), None)
+        if label is None and not signs:
+            label = learned_prefixes.rank_labels(texts)
+        if label is not None:
+            self._add(label)
+
+    def _learn(self, text: str, sign: Sign) -> Form | None:
+        """Learn the prefix before a sign; return its form, if it was not known."""
+        if 0 < (inner := self.inner(text)) < sign.at and text[inner - 1].isalnum():
+            return None  # mpirun's own tag, behind text without a newline
+        if self._twice and text.lstrip().startswith('"stdout":'):
+            return None
+        form = learned_prefixes.learn(text, sign)
+        cut = form.cut(text) if form is not None else None
+        if form is None or cut is None or form in self._forms:
+            return None
+        self._add(form)
+        return form
+
+    def _add(self, form: Form) -> None:
+        self._forms = [form, *self._forms][:_MOST_FORMS]
+        self.starts |= form.starts
+
+    def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
+        """Cut prefixes until nothing matches; learned ones once each."""
+        if "\x1b" in text:
+            text = uncoloured(text)
+        forms = self._forms
+        for _ in range(_MOST_STACKED):
+            found = False
+            match = _SAFE.match(text)
+            if match is not None and match.end():
+                text, stream, found = text[match.end() :], _merged(stream, match), True
+            for form in forms:
+                cut = form.cut(text)
+                if cut is not None:
+                    text, stream, found = cut.text, self._stream(stream, cut), True
+                    forms = [other for other in forms if other is not form]
+                    break
+            if not found:
+                break
+        return text, stream
+
+    def _stream(self, stream: Stream, cut: Cut) -> Stream:
+        """Add what a learned prefix states to what outer ones stated."""
+        if cut.names and cut.names not in self._groups:
+            # Who begins a run is a group. The first one's group is that of all who begin none, too.
+            sign = find_sign(cut.text)
+            if sign is not None and sign.begins:
+                self._groups[cut.names] = " ".join(cut.names) if self._groups else ""
+        group = self._groups.get(cut.names, "")
+        if not group and not cut.rank:
+            return stream
+        return stream._replace(group=group or stream.group, rank=cut.rank or stream.rank)
+
+
+def _lines_with(signs: Signs, sample: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the lines in which a sign is, with their numbers from 0."""
+    return [(number, line) for number, line in enumerate(sample) if signs and find_sign(line, signs)]
+
+
+def uncoloured(text: str) -> str:
+    """Take out terminal colours."""
+    return _COLOUR.sub("", text)
+
+
+def _merged(stream: Stream, match: re.Match[str]) -> Stream:
+    """Add what one prefix states to what outer ones stated."""
+    named = {name: value for name, value in match.groupdict().items() if value is not None}
+    group = named.get("sky") or named.get("pod") or stream.group
+    ranks = (named.get(name) for name in ("mpi", "sagemaker", "modal", "torchrun"))
+    rank = next(filter(None, ranks), stream.rank)
+    return Stream(group, rank if rank != "WILDCARD" else stream.rank, named.get("side") or stream.side)

@@ -1,0 +1,361 @@
+"""Prefixes that nobody listed: learned from what stands before a line that only a benchmark prints.
+
+`gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one, too. It is cut
+where it stands, and nowhere else. Times and numbers in it vary from line to line; a rank and names say who
+printed the line. The same lines say why a file gave no result: whose output it is, or which line is unread.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, NamedTuple
+
+from fabbench.benchmarks import benchmarks
+from fabbench.model.log import MARKER_SIGN
+from fabbench.model.patterns import lazy
+
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_DAY, _MONTH_DAY = r"\d{4}[-/]\d\d[-/]\d\d[T ]", r"[A-Z][a-z]{2} [ \d]\d "
+_TIMES = (
+    rf"{_DAY}{_CLOCK} ?(?:Z|UTC|[+-]\d\d:?\d\d)",
+    rf"{_DAY}{_CLOCK}",
+    rf"[A-Z][a-z]{{2}} {_MONTH_DAY}{_CLOCK} \d{{4}}",
+    rf"{_MONTH_DAY}{_CLOCK}",
+    _CLOCK,
+)
+_TIME = "|".join(_TIMES)
+_PART = lazy(
+    rf"(?P<time>(?<!\w)(?:{_TIME}))"
+    r"|(?P<rank>(?<!\S)\[(?:rank ?)?\d+\](?=:?\s)|(?<!\S)\d+(?=: (?:\S|$)))"
+    r"|(?P<name>[A-Za-z\d][\w.-]*)"
+    r"|(?P<blank>[ \t]+)"
+    r"|(?P<sign>.)",
+    re.DOTALL,
+)
+_PLAIN_NUMBER = lazy(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
+_ADDRESS = lazy(r"\d+(?:\.\d+){3}")
+_DIGITS = lazy(r"\d+")
+_LONG_NUMBER = 9
+"""Digits from which on a number, such as seconds since 1970, has as many in each line."""
+_ONLY_NUMBERS = lazy(r"[\d.\s]*")
+_NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
+_LONGEST_PREFIX = 160
+_DECIMALS, _BLANKS, _CAPITALS = frozenset("0123456789"), frozenset(" \t"), frozenset("ADFJMNOSTW")
+_RANK_LABEL = lazy(r" *(?:\d+:|\[\d+\]) ")
+_JSON_STRING = lazy(r'\s*(?:"[\w.@-]+":\s*)?"')
+_DEBUG_LINE = lazy(r"[\w.-]+:\d+:\d+ \[-?\d+\] (?:\S+ )?NCCL (?:INFO|WARN) ")
+
+
+class Sign(NamedTuple):
+    """Where a line that only a benchmark prints begins."""
+
+    at: int
+    begins: bool
+    """Whether an execution begins with it: a banner or a header, no footer."""
+
+
+Signs = Sequence[tuple[str, re.Pattern[str], bool]]
+"""A word, the pattern of the line that it is in, and whether an execution begins there."""
+
+
+@cache
+def _all_signs() -> Signs:
+    own = ((MARKER_SIGN, lazy(re.escape(MARKER_SIGN)), True),)
+    return own + tuple(
+        (signature.word, lazy(signature.pattern), signature.begins)
+        for benchmark in benchmarks().values()
+        for signature in benchmark.signatures
+    )
+
+
+def signs_in(text: str) -> Signs:
+    """Return the signs whose words are in a text."""
+    return [entry for entry in _all_signs() if entry[0] in text]
+
+
+def find_sign(text: str, among: Signs | None = None) -> Sign | None:
+    """Find the beginning of a line that only a benchmark prints, wherever in a text it is."""
+    for word, pattern, begins in _all_signs() if among is None else among:
+        if word in text and (match := pattern.search(text)) is not None:
+            return Sign(match.start(), begins)
+    return None
+
+
+class Cut(NamedTuple):
+    """A line without a prefix."""
+
+    text: str
+    rank: str = ""
+    names: tuple[str, ...] = ()
+    """The words of the prefix that say who printed the line: a host, a pod, a file."""
+
+
+@dataclass(slots=True)
+class TextPrefix:
+    """A form of prefix in front of plain text."""
+
+    pattern: re.Pattern[str]
+    starts: frozenset[str]
+    """First characters of lines that may have it."""
+    quoted: bool = False
+    """Whether the line is a JSON string, and the prefix ends with its quotation mark."""
+    fenced: bool = False
+    """Whether the line is a cell of a table, and ends with `|`."""
+
+    def cut(self, text: str) -> Cut | None:
+        """Cut the prefix; None if the line has none of this form."""
+        match = self.pattern.match(text)
+        if match is None:
+            return None
+        rest = text[match.end() :]
+        if self.quoted:
+            rest = _unquoted(rest)
+        elif self.fenced:
+            rest = rest.rstrip(" \t").removesuffix("|").rstrip(" \t")
+        named = match.groupdict()
+        rank = named.pop("rank", None) or ""
+        return Cut(rest, rank, tuple(name for name in named.values() if name))
+
+
+@dataclass(slots=True)
+class NumberedPrefix:
+    """Line numbers, as `cat -n` and `nl` print them: each is one more than the last one."""
+
+    pattern: re.Pattern[str]
+    first: int = field(compare=False)
+    """The number in the line that it was learned from."""
+    last: int = field(compare=False)
+    starts: frozenset[str] = _BLANKS | _DECIMALS
+
+    def rewind(self, lines: int) -> None:
+        """Expect the number that stood so many lines above the one that it was learned from."""
+        self.last = max(self.first - lines - 1, 0)
+
+    def cut(self, text: str) -> Cut | None:
+        """Cut the number; None if the line begins with another one, which may be a row's size."""
+        match = self.pattern.match(text)
+        if match is None:
+            return None
+        number = int(match[1][:18])
+        if number != self.last + 1 and not (number > self.last and _NUMBERED.match(text, match.end())):
+            return None
+        self.last = number
+        return Cut(text[match.end() :])
+
+
+_NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
+"""What has a number before it that is not the size of a row."""
+
+
+_ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPrefix:
+    """Lines that are JSON objects, one of whose values is what the program printed."""
+
+    path: tuple[str, ...]
+    starts: frozenset[str] = frozenset("{")
+
+    def cut(self, text: str) -> Cut | None:
+        """Return the value; it may hold several lines. None if the line is no such object.
+
+        An entry may say besides how the program ended: that is a line of its own.
+        """
+        if text[:1] != "{":
+            return None
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        ended = _ENDED.search(str(found.get("error", "")))
+        status = f"[exit status: {ended[1]}]" if ended is not None else ""
+        for key in self.path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if not isinstance(found, str):
+            return Cut(status) if status else None
+        text = found.rstrip("\r\n")
+        return Cut(f"{text}\n{status}" if status else text)
+
+
+Form = TextPrefix | NumberedPrefix | JsonPrefix
+
+
+def learn(text: str, sign: Sign) -> Form | None:
+    """Return the form of the prefix in front of a sign; None if there is none, or none to be sure of."""
+    if text[:1] == "{" and (path := _json_path(text)) is not None:
+        return JsonPrefix(path)
+    string = _JSON_STRING.match(text, 0, sign.at) if text.rstrip(" ,").endswith('"') else None
+    prefix = string[0] if string is not None else text[: sign.at]
+    if not prefix.strip() or len(prefix) > _LONGEST_PREFIX or _NO_PREFIX.search(prefix):
+        return None
+    return _text_form(prefix, fenced="|" in prefix and text.rstrip().endswith("|"))
+
+
+def learn_rank(text: str) -> Form | None:
+    """Learn the label of a rank, as srun and hydra print it, from a debug line of NCCL's behind it."""
+    match = _RANK_LABEL.match(text) if " NCCL " in text else None
+    if match is None or _DEBUG_LINE.match(text, match.end()) is None:
+        return None
+    return _text_form(match[0])
+
+
+def rank_labels(lines: Iterable[str]) -> Form | None:
+    """Return the form of the label that nearly all lines begin with, for text without any other sign."""
+    texts = [line for line in lines if line.strip()]
+    labels = [match[0] for match in map(_RANK_LABEL.match, (f"{text} " for text in texts)) if match]
+    return _text_form(labels[0]) if len(labels) > 1 and len(labels) >= 0.9 * len(texts) else None
+
+
+def _text_form(prefix: str, *, fenced: bool = False) -> Form | None:
+    body = prefix.rstrip(" \t")
+    blanks, bare = prefix[len(body) :], body.lstrip(" \t")
+    if bare.isdigit():
+        number = int(bare[:18])
+        return NumberedPrefix(re.compile(rf"[ \t]*(\d+){re.escape(blanks)}"), number, number - 1)
+    if not blanks and re.fullmatch(r"\d+:", bare):
+        # grep -n, and the lines of its context.
+        return TextPrefix(re.compile(r"[ \t]*\d+[:-]"), _BLANKS | _DECIMALS)
+    if _ONLY_NUMBERS.fullmatch(body) and max(map(len, _DIGITS.findall(body)), default=0) < _LONG_NUMBER:
+        return None
+    numbered = bare[0].isdigit() or bare[0] == "["
+    lead = r"[ \t]*" if numbered else re.escape(body[: len(body) - len(bare)])
+    starts = {prefix[0], bare[0]} | (_BLANKS if numbered else set())
+    if bare[0].isdigit():
+        starts |= _DECIMALS
+    elif re.match(_TIME, bare):
+        starts |= _CAPITALS
+    some = rf" {{1,{len(blanks)}}}" if blanks.isspace() and "\t" not in blanks else re.escape(blanks)
+    end = rf"(?:{some}|[ \t]*$)" if blanks else ""
+    parts = "".join(_parts(prefix[len(body) - len(bare) : len(body) + 1], len(bare)))
+    pattern = re.compile(lead + parts + end)
+    return TextPrefix(pattern, frozenset(starts), quoted=bare.endswith('"'), fenced=fenced)
+
+
+def _parts(text: str, length: int) -> Iterator[str]:
+    """Yield patterns of a prefix's parts; what is behind `length` only says where a rank ends."""
+    ranked, names = False, 0
+    for match in _PART.finditer(text):
+        if match.start() >= length:
+            return
+        part = match[0]
+        if match["time"]:
+            yield next(time for time in _TIMES if re.match(time, part))
+        elif match["blank"]:
+            yield r"[ \t]+"
+        elif match["rank"] and not ranked:
+            ranked = True
+            before, digits, behind = re.split(r"(\d+)", part, maxsplit=1)
+            yield rf"{re.escape(before)}(?P<rank>\d+){re.escape(behind)}" if digits else ""
+        elif match["name"] and (not _PLAIN_NUMBER.fullmatch(part) or _ADDRESS.fullmatch(part)):
+            names += 1
+            yield rf"(?P<name{names}>{_numbers_vary(part)})"
+        else:
+            yield _numbers_vary(part)
+
+
+def _numbers_vary(part: str) -> str:
+    def digits(match: re.Match[str]) -> str:
+        return rf"\d{{{len(match[0])}}}" if len(match[0]) >= _LONG_NUMBER else r"\d+"
+
+    return _DIGITS.sub(digits, re.escape(part))
+
+
+def _unquoted(text: str) -> str:
+    """Return what a JSON string holds whose first quotation mark is cut already."""
+    inside, mark, _ = text.rpartition('"')
+    if not mark:
+        return text
+    try:
+        value = json.loads(f'"{inside}"')
+    except ValueError:
+        return inside
+    return str(value).rstrip("\r\n")
+
+
+def _json_path(text: str) -> tuple[str, ...] | None:
+    """Return the keys that lead to the text of a program in a JSON object."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return next(_paths(found), None)
+
+
+def _paths(found: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(found, dict) and len(keys) < 5:
+        for key, value in found.items():
+            yield from _paths(value, (*keys, key))
+    elif isinstance(found, str) and find_sign(found) is not None:
+        yield keys
+
+
+NOTHING = "Nothing in it is the output of a benchmark or launcher known here."
+
+# What others print, from their sources and from public logs.
+_FOREIGN: tuple[tuple[str, str], ...] = (
+    ("Intel MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks|#bytes +#repetitions +t"),
+    ("NCCL inspector", r'"inspector_output_format_version"'),
+    ("ucc_perftest", r"Count\s+Size\s+Time, us\s"),
+    ("hccl_demo", r"\[BENCHMARK\] hccl\w"),
+    ("nvbandwidth", r"nvbandwidth Version: "),
+    ("CUDA's p2pBandwidthLatencyTest", r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]"),
+    ("DeepSpeed's communication benchmark", r"Performance of \w+ on \d+ devices"),
+    ("IOR", r"IOR-\d\S*: MPI Coordinated Test of Parallel I/O"),
+    ("iperf3", r'Connecting to host \S+, port \d|Server listening on \d+ \(test|"version":\s*"iperf 3'),
+    ("iperf", r"\[ *ID\] Interval +Transfer +(?:Bandwidth|Bitrate)"),
+    ("netperf", r"MIGRATED (?:TCP|UDP|SCTP)\S* \S+ TEST"),
+    ("sockperf", r"sockperf: (?:==== version|Summary:)"),
+    ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
+)
+_TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
+
+
+_OWN = lazy(r'\s*\{\s*"format":\s*\d')
+"""Begins what fabbench itself writes, which quotes lines of logs."""
+
+
+class Unread(NamedTuple):
+    """A file without a result, and why."""
+
+    source: str
+    reason: str
+    remark: bool = False
+    """Whether nothing is lost with it, as far as can be told: it names a program, and no more."""
+    damaged: bool = False
+    """Whether the file itself cannot be read."""
+
+
+class UnreadWarning(UserWarning):
+    """A file of a folder or an archive has a benchmark's output, and no result could be read."""
+
+
+def why(text: str) -> tuple[str, bool]:
+    """Return why there is no result in a text that begins like this, and whether that is a mere remark.
+
+    The reason is empty where nothing in it has to do with a benchmark.
+    """
+    if _OWN.match(text):
+        return "", False
+    for name, pattern in _FOREIGN:
+        if re.search(pattern, text):
+            return f"This is output of {name}, which fabbench does not read.", False
+    if _TABLE.search(text):
+        return "This is a table of results in Markdown, which fabbench does not read.", False
+    among = signs_in(text)
+    for number, line in enumerate(text.split("\n") if among else (), start=1):
+        for word, sign, _ in among:
+            if word in line and sign.search(line):
+                return f"Line {number} is a benchmark's, and no result could be read: {_short(line)}", False
+    for benchmark in benchmarks().values():
+        named = re.search(benchmark.program_names, text) if benchmark.program_names else None
+        if named is not None:
+            return f"It names {named[0]}, and has no result of it.", True
+    return "", False
+
+
+def _short(line: str) -> str:
+    words = " ".join(line.split())
+    return words if len(words) <= 100 else f"{words[:100]} …"

@@ -1,0 +1,499 @@
+"""Text → judged logs. One code for a file, a pipe, and a run that is still going on.
+
+Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; what is left is offered
+to the benchmark that reads this part of the text, and else to the others.
+
+NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer has
+just stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. To cut there exactly, one must know
+where the host's name begins, so the names are learnt from lines that are not torn.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+
+from fabbench.benchmarks import UNREADABLE, Reader, Reading, Shortcut, benchmarks
+from fabbench.evidence import known_errors, transport
+from fabbench.evidence.judge import judge
+from fabbench.evidence.nccl import CHANNEL, HANDLERS, HEAD, Evidence
+from fabbench.logs.launcher_prefixes import Prefixes, uncoloured
+from fabbench.logs.learned_prefixes import find_sign
+from fabbench.logs.step_endings import TIMEOUT_STATUS, StepEndings
+from fabbench.model.log import (
+    MARKER_SIGN,
+    NCCL_DEBUG,
+    UNTOLD,
+    Ending,
+    Line,
+    Log,
+    Marker,
+    Point,
+    Proof,
+    Record,
+    Stream,
+    read_marker,
+)
+from fabbench.model.patterns import lazy
+
+if TYPE_CHECKING:
+    from fabbench.counters.execution_counters import Counted
+
+_DEBUG = lazy(
+    r" ?:(?P<process>\d+:\d+) \[-?\d+\] (?:[^\n]{0,400}?)"
+    r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
+)
+_HOST_END = lazy(r"[\s:]")
+_LONGEST_HOST = 255
+_TIMESTAMP = lazy(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
+# Cells of a row, the last of which may be cut.
+_CELLS = lazy(r"[\w.:+/ \t-]*", re.ASCII)
+_CELL = lazy(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
+INFO = " NCCL INFO "
+_MOST = 100_000
+
+
+_GAP, _ROW_ENDS = "   ", frozenset("0A \t")
+"""What rows have between their cells, and how they end: their check found nothing, or was not done."""
+
+
+class DebugText(NamedTuple):
+    """One debug message, and the piece of another line that stood before it (usually nothing).
+
+    Blanks count: they may be all that a tear left between two cells.
+    """
+
+    before: str
+    origin: str
+    """`host:pid:tid`, as far as the line tells."""
+    level: str
+    message: str
+
+
+class HostNames:
+    """The host names of one log, learnt as they come."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.origins: set[str] = set()
+        """What stood before INFO in whole debug lines (`host:pid:tid [dev]`)."""
+
+    def learn(self, name: str) -> None:
+        """Take note of a name that a device line tells."""
+        if len(self.names) < _MOST:
+            self.names.add(name)
+
+    def split(self, text: str) -> DebugText | None:
+        """Find debug text in a line; None if there is none."""
+        match = _DEBUG.search(text)
+        if match is None:
+            return None
+        # Looked for from its end: a search for the host's beginning would start at every character of a line.
+        tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
+        token, glued = _HOST_END.split(tail)[-1], ""
+        if not token:
+            return None
+        begin = match.start() - len(token)
+        before, stamped = _TIMESTAMP.subn("", text[:begin])
+        if stamped:
+            self.learn(token)
+        elif before or token not in self.names:
+            glued = self._glued(before, token)
+            before += glued
+        if not before and begin == 0 and len(self.origins) < _MOST:
+            self.origins.add(text.partition(INFO)[0])
+        origin = f"{token.removeprefix(glued)}:{match['process']}"
+        return DebugText(before, origin, match["level"], text[match.end() :])
+
+    def _glued(self, before: str, token: str) -> str:
+        """Return the part of `token` that belongs to the torn piece before the host's name.
+
+        It ends in UNREADABLE where that is not known: a host that nothing has named yet may begin with
+        digits.
+        """
+        if token in self.names:
+            return ""
+        ends = (token[at:] for at in range(1, len(token)))
+        known = next((name for name in ends if name in self.names), "")
+        if known and _CELL.fullmatch(token, 0, len(token) - len(known)):
+            return token.removesuffix(known)
+        if before.strip():
+            return f"{token}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
+        # Rows begin with blanks, and debug lines do not.
+        if before and token[0].isdigit():
+            return f"{token}{UNREADABLE}"
+        self.learn(token)
+        return ""
+
+
+Result: TypeAlias = Point | Log
+
+LONGEST_LINE = 1 << 16
+"""Characters of a line that are read; no tool of this field prints longer ones."""
+
+_DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
+_VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
+_EMPTY = frozenset({"", "#"})
+"""Lines that begin nothing."""
+_MOST_FAILURES = 50
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is known of one stream group (a SkyPilot node, a pod; usually there is just one)."""
+
+    readers: dict[str, Reader | None]
+    """By benchmark. None: no line yet may be its own, and the reader is not made."""
+    current: Reader | None = None
+    evidence: Evidence = field(default_factory=Evidence)
+    failures: list[str] = field(default_factory=list)
+    timed_out: str = ""
+    steps: StepEndings = field(default_factory=StepEndings)
+    execution: str = ""
+    """That of the last begin marker."""
+
+    @property
+    def name(self) -> str | None:
+        """The benchmark that is read for now."""
+        if self.current is None:
+            return None
+        return next((name for name, reader in self.readers.items() if reader is self.current), None)
+
+    def fail(self, sentence: str) -> None:
+        """Take note of an error text, once."""
+        if len(self.failures) < _MOST_FAILURES and sentence not in self.failures:
+            self.failures.append(sentence)
+
+    def attach(self, record: Record) -> None:
+        """Add to a record what was said around it, and start over."""
+        stated = record.facts.get("hosts")
+        hosts = stated if isinstance(stated, int) else 0
+        if self.evidence.seen:
+            stated_facts = transport.transport_facts(self.evidence, hosts)
+            record.facts = {**stated_facts, **record.facts}
+            if record.case == NCCL_DEBUG and self.evidence.jobs:
+                record.facts["communicator"] = next(iter(self.evidence.jobs))
+            record.findings += transport.transport_findings(self.evidence, hosts)
+            record.lost_fabric = transport.lost_fabric(self.evidence, stated_facts)
+            record.evidence = transport.quoted_lines(self.evidence, stated_facts)
+            if not record.points:
+                record.failures += transport.fatal_errors(self.evidence)
+        record.failures += [text for text in self.failures if text not in record.failures]
+        record.timed_out = record.timed_out or self.timed_out
+        self.evidence, self.failures, self.timed_out = Evidence(), [], ""
+
+
+class LogParser:
+    """Reads one text, a line at a time: points as they come, and a log when an execution has ended.
+
+    `proof`: what the logs must show to count as measured on the fabric asked for. `prefixes`: what is
+    known of the log's prefixes; others are learned. `live`: give points as they come, too. `line`: the
+    number of the line before the first.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        proof: Proof | None = None,
+        prefixes: Prefixes | None = None,
+        live: bool = True,
+        line: int = 0,
+    ) -> None:
+        self._live = live
+        self._source = source
+        self._proof = proof
+        self._prefixes = prefixes or Prefixes()
+        self._hosts = HostNames()
+        self._number = line
+        self._groups: dict[str, _Group] = {}
+        self._marked: list[StepEndings] = []
+        """Those of the groups that have fabbench's own markers."""
+        self._counted: Counted | None = None
+        """None: the log has no counters of NICs."""
+        self._joint: dict[str, Reader] = {}
+        """Readers that all groups share."""
+
+    def feed(self, raw: str) -> list[Result]:
+        """Read one line (without its newline)."""
+        return self.feed_lines((raw,))
+
+    def feed_lines(self, lines: Iterable[str]) -> list[Result]:
+        """Read many lines."""
+        # Rows and debug lines are nearly all of a log. Where they are whole and plain they are dealt with
+        # here, in a few look-ups; whatever else there is goes the long way, which decides.
+        out: list[Result] = []
+        origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
+        groups, shortcut = self._groups, cast("Shortcut | None", None)
+        endings = self._endings()
+        number, live = self._number, self._live
+        for raw in lines:
+            number += 1
+            text, stream = raw, UNTOLD
+            origin, said, message = raw.partition(INFO)
+            if not said:
+                points = shortcut(raw) if shortcut is not None else None
+                if points is not None:
+                    if live:
+                        out += points
+                    continue
+            elif (
+                message[:HEAD] == CHANNEL
+                and message[message.rfind(" via ") :] in endings
+                and origin in origins
+            ):
+                continue
+            if raw[:1] in starts:
+                text, stream = cut(raw if len(raw) <= LONGEST_LINE else raw[:LONGEST_LINE])
+                if "<std" in text or "\n" in text:
+                    self._number = number
+                    out += self._blocks(text, stream)
+                    endings = self._endings()
+                    continue
+                origin, said, message = text.partition(INFO)
+            if said and origin in origins and not (raw[-1:] in _ROW_ENDS and _GAP in message):
+                if message[:HEAD] in HANDLERS:
+                    group = groups.get(stream.group) or self._group(stream)
+                    group.evidence.feed(message, origin)
+                continue
+            self._number = number
+            out += self._read(text, stream)
+            shortcut, endings = self._shortcut(stream), self._endings()
+        self._number = number
+        return out
+
+    def _blocks(self, text: str, stream: Stream) -> list[Result]:
+        """Read a line in which other tags of mpirun's stand, or an entry of a log that has several lines."""
+        out: list[Result] = []
+        if "\n" in text:
+            for line in text.split("\n"):
+                out += self._blocks(*self._prefixes.cut(line.rstrip("\r"), stream))
+            return out
+        text = text[:LONGEST_LINE]
+        while (inner := self._prefixes.inner(text)) >= 0:
+            if inner:
+                out += self._read(text[:inner], stream)
+            text, stream = self._prefixes.cut(text[inner:])
+        return out + self._read(text, stream)
+
+    def _endings(self) -> Collection[str]:
+        """Return how channel lines end of which the next ones, without a prefix, say nothing new."""
+        group = self._groups.get(UNTOLD.group)
+        return group.evidence.endings if group is not None else ()
+
+    def _shortcut(self, stream: Stream) -> Shortcut | None:
+        """Return a quick way to read rows, where no prefix stands before them."""
+        reader = self._group(stream).current if stream == UNTOLD else None
+        return reader.shortcut("") if reader is not None else None
+
+    def close(self, ending: Ending | None = None) -> list[Result]:
+        """End of the text: give the logs that are still open."""
+        out: list[Result] = []
+        for group in self._groups.values():
+            group.steps.cut_off()
+        for group in self._groups.values():
+            out += self._logs(group.steps.release())
+            out += self._close_group(group, ending)
+            out += self._logs(group.steps.silent_step(), ending)
+        self._groups.clear()
+        self._marked.clear()
+        return [*out, *(self._counted.close() if self._counted is not None else ())]
+
+    def stated(self) -> dict[str, str | int]:
+        """Return what the debug lines of executions that are still open show, as facts."""
+        facts: dict[str, str | int] = {}
+        for group in self._groups.values():
+            if group.evidence.networks:
+                facts |= transport.transport_facts(group.evidence)
+        return facts
+
+    # -- one line
+
+    def _read(self, text: str, stream: Stream) -> list[Result]:
+        """Read a line that is neither a plain row nor plain debug text of a known host."""
+        text = text[:LONGEST_LINE]
+        if "\x1b" in text:
+            text = uncoloured(text)
+        group = self._group(stream)
+        if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
+            return self._mark(group, marker)
+        if " NCCL " in text and (debug := self._hosts.split(text)) is not None:
+            message, row = _without_row(debug.message)
+            group.evidence.feed(message, origin=debug.origin, warning=debug.level in {"WARN", "ABORT"})
+            if not debug.before and not row:
+                return []
+            text = debug.before or row
+        elif text.startswith(_VERSIONS):
+            group.evidence.version(text)
+            return []
+        return self._offer(group, Line(self._number, text, stream))
+
+    def _offer(self, group: _Group, line: Line) -> list[Result]:
+        """Offer a line to the reader whose text this is, then to the others."""
+        current = group.current
+        if current is not None and (readings := current.feed(line)) is not None:
+            if not readings and "Rank" in line.text and (match := _DEVICE_HOST.search(line.text)):
+                self._hosts.learn(match[1])
+            return self._judged(group, readings) if readings else []
+        if line.text in _EMPTY:
+            return []
+        known = benchmarks()
+        for name, made in group.readers.items():
+            if made is None and not known[name].may_begin(line.text):
+                continue
+            reader = made or self._make_reader(group, name)
+            if reader is not current and (readings := reader.feed(line)) is not None:
+                out = self._open(group, reader)
+                return out + self._judged(group, readings)
+        if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
+            # A login shell's text without a newline: mpirun's tag begins a line of its own.
+            return self._around(group, line.text[:inner]) + self._blocks(
+                *self._prefixes.cut(line.text[inner:])
+            )
+        if self._prefixes.learn(line.text):
+            return self._blocks(*self._prefixes.cut(line.text, line.stream))
+        return self._around(group, line.text)
+
+    def _around(self, group: _Group, text: str) -> list[Result]:
+        """Read a line that no benchmark knows: a launcher's word, or nothing."""
+        if (sentence := known_errors.failure(text)) is not None:
+            group.fail(sentence)
+        elif (sentence := known_errors.time_limit(text)) is not None:
+            group.timed_out = group.timed_out or sentence
+            group.evidence.other(text)
+        elif (status := known_errors.exit_status(text)) is not None:
+            if status:
+                group.fail(f"The exit status was {status}.")
+            if status == TIMEOUT_STATUS:
+                group.timed_out = group.timed_out or f"The exit status was {status}: its time was up."
+            return self._close_group(group, None)
+        else:
+            group.evidence.other(text)
+        return []
+
+    def _mark(self, group: _Group, marker: Marker) -> list[Result]:
+        """Follow fabbench's own markers: they say which benchmark begins."""
+        if marker.kind == "nics":
+            self._count(marker)
+            return []
+        if marker.kind == "begin":
+            out = self._begin_step(group, marker)
+            self._note_steps(group)
+            return [*out, *self._counted.begun(marker)] if self._counted is not None else out
+        self._note_steps(group)
+        out = self._judged(group, group.current.mark(marker)) if group.current is not None else []
+        return out + self._logs(group.steps.end(marker))
+
+    def _note_steps(self, group: _Group) -> None:
+        if not group.steps.seen:
+            group.steps.seen = True
+            self._marked.append(group.steps)
+
+    def _count(self, marker: Marker) -> None:
+        if self._counted is None:
+            from fabbench.counters.execution_counters import Counted
+
+            self._counted = Counted()
+        self._counted.take(marker)
+
+    def _begin_step(self, group: _Group, marker: Marker) -> list[Result]:
+        """Begin a step. What was read until now is of other steps, unless the benchmark joins them."""
+        name = marker.facts.get("benchmark", "")
+        reader = group.current
+        if name in group.readers:
+            reader = group.readers[name] or self._make_reader(group, name)
+        joins = name == group.name and benchmarks()[name].joins_steps and marker.execution == group.execution
+        group.steps.cut_off()
+        group.execution = marker.execution
+        out: list[Result] = []
+        if reader is not None:
+            out = self._open(group, reader) if reader is not group.current else []
+            out += self._judged(group, reader.mark(marker))
+        if not joins:
+            out += self._logs([*group.steps.release(), *group.steps.silent_step()])
+            group.steps.forget()
+        group.steps.begin(marker, group.name or name or None)
+        return out
+
+    # -- executions
+
+    def _group(self, stream: Stream) -> _Group:
+        group = self._groups.get(stream.group)
+        if group is None:
+            names = sorted(benchmarks(), key=lambda name: benchmarks()[name].joins_groups)
+            group = self._groups[stream.group] = _Group({name: self._joint.get(name) for name in names})
+        return group
+
+    def _make_reader(self, group: _Group, name: str) -> Reader:
+        """Make the reader of a benchmark, for one group or for all of them."""
+        benchmark = benchmarks()[name]
+        reader = benchmark.reader()
+        if benchmark.joins_groups:
+            self._joint[name] = reader
+        for each in self._groups.values() if benchmark.joins_groups else (group,):
+            each.readers[name] = reader
+        return reader
+
+    def _open(self, group: _Group, reader: Reader) -> list[Result]:
+        """Begin to read for a benchmark: what is open of another, or was said before, is a log of its own."""
+        out = self._close_group(group, None) if group.current is not None or group.failures else []
+        group.current = reader
+        return out
+
+    def _close_group(self, group: _Group, ending: Ending | None) -> list[Result]:
+        readings = list(group.current.close()) if group.current is not None else []
+        if not any(isinstance(reading, Record) for reading in readings):
+            if group.current is not None and ending is not None:
+                # A step that began and said nothing: how it all ended is its end, not that of the one before.
+                readings.append(Record(benchmark=group.name))
+            elif group.failures or group.timed_out or group.evidence.seen:
+                named = group.name if group.steps.is_open else None
+                debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
+                readings.append(Record(benchmark=named, case=debug))
+        group.current = None
+        return self._judged(group, readings, ending)
+
+    def _judged(
+        self, group: _Group, readings: Iterable[Reading], ending: Ending | None = None
+    ) -> list[Result]:
+        """Judge the records among the readings. What was said around them belongs to the last.
+
+        Those of a step that has not ended wait for its end.
+        """
+        batch = list(readings)
+        records = [reading for reading in batch if isinstance(reading, Record)]
+        if records:
+            group.attach(records[-1])
+        if not group.steps.is_open:
+            return self._logs(batch, ending, self._steps_of(group))
+        group.steps.hold(records)
+        return [reading for reading in batch if isinstance(reading, Point)]
+
+    def _steps_of(self, group: _Group) -> Iterable[StepEndings]:
+        """Return the endings that count for a group: without markers of its own, those of all others."""
+        return (group.steps,) if group.steps.seen else self._marked
+
+    def _logs(
+        self, readings: Iterable[Reading], ending: Ending | None = None, steps: Iterable[StepEndings] = ()
+    ) -> list[Result]:
+        """Judge the records among the readings, which are told how their steps ended."""
+        known, results = list(steps), list[Result]()
+        for reading in readings:
+            if isinstance(reading, Record):
+                for each in known:
+                    each.apply(reading)
+                results.append(judge(reading, source=self._source, proof=self._proof, ending=ending))
+            else:
+                results.append(reading)
+        return results if self._counted is None else self._counted.keep(results)
+
+
+def _without_row(message: str) -> tuple[str, str]:
+    """Split off the row that stands behind a debug message whose newline was lost."""
+    sign = find_sign(message) if _GAP in message else None
+    return (message[: sign.at], message[sign.at :]) if sign is not None and sign.at else (message, "")
+
+
+def logs(results: Iterable[Result]) -> Iterator[Log]:
+    """Of what a session gave, the logs."""
+    return (result for result in results if isinstance(result, Log))

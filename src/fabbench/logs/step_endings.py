@@ -1,0 +1,93 @@
+"""How steps ended, by fabbench's own markers: no record of a step that failed passes for a good one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fabbench.model.log import Marker, Record
+
+TIMEOUT_STATUS = 124
+"""What `timeout` of coreutils, and fabbench's scripts, end with when the time was up."""
+
+
+@dataclass(slots=True)
+class StepEndings:
+    """The steps that the records to come are of, and the records that wait for the end of their step."""
+
+    seen: bool = False
+    """Whether there was a marker at all."""
+    benchmark: str | None = None
+    """That of the step that began last."""
+    _open: Marker | None = None
+    _silent: bool = False
+    """Whether a step has begun of which there is no record yet."""
+    _failures: list[str] = field(default_factory=list)
+    _timed_out: str = ""
+    _incomplete: str = ""
+    _held: list[Record] = field(default_factory=list)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a step has begun and not ended."""
+        return self._open is not None
+
+    @property
+    def execution(self) -> str:
+        """Return the execution of the step that is open; empty: none is."""
+        return self._open.execution if self._open is not None else ""
+
+    def begin(self, marker: Marker, benchmark: str | None) -> None:
+        """Note that a step begins."""
+        self.benchmark, self._open, self._silent = benchmark, marker, True
+
+    def end(self, marker: Marker) -> list[Record]:
+        """Note that a step ended; return the records that waited for it."""
+        self._open = None
+        name = marker.name
+        if marker.status is None:
+            self._cut(name)
+        elif marker.status:
+            self._failures.append(
+                f"{self.benchmark or 'The program'} exited with status {marker.status} in step {name}."
+            )
+        if marker.status == TIMEOUT_STATUS:
+            self._timed_out = self._timed_out or (f"Step {name} timed out (exit status {TIMEOUT_STATUS}).")
+        return self.release()
+
+    def cut_off(self) -> None:
+        """Note that no end of the open step will come."""
+        if self._open is not None:
+            self._cut(self._open.name)
+            self._open = None
+
+    def _cut(self, name: str) -> None:
+        self._incomplete = self._incomplete or f"The log does not show how step {name} ended."
+
+    def hold(self, records: Sequence[Record]) -> None:
+        """Keep records until their step has ended."""
+        self._held += records
+
+    def release(self) -> list[Record]:
+        """Return the records that were held, with what is known of their step."""
+        held, self._held = self._held, []
+        for record in held:
+            self.apply(record)
+        return held
+
+    def apply(self, record: Record) -> None:
+        """Add to a record how its steps ended."""
+        self._silent = False
+        record.failures += [text for text in self._failures if text not in record.failures]
+        record.timed_out = record.timed_out or self._timed_out
+        record.incomplete = record.incomplete or self._incomplete
+
+    def silent_step(self) -> list[Record]:
+        """Return a record of a step of which nothing was read; none where there is one already."""
+        if not self._silent:
+            return []
+        record = Record(benchmark=self.benchmark)
+        self.apply(record)
+        return [record]
+
+    def forget(self) -> None:
+        """Start over: what follows is of other steps."""
+        self._failures, self._timed_out, self._incomplete, self._silent = [], "", "", False

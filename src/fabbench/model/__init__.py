@@ -1,0 +1,1 @@
+"""The values that all stages pass on; units, sizes, errors."""

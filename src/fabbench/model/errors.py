@@ -1,0 +1,60 @@
+"""What can go wrong, in words and as an exit status. `cli` translates them, once."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of the command line; when several apply, the earliest of `PRECEDENCE`."""
+
+    FINE = 0
+    BAD_ANSWER = 1
+    """The measurement is good and the answer is bad: a gate was breached."""
+    BAD_REQUEST = 2
+    REFUSED = 3
+    """Environment error: unreachable, no such fabric there, unreadable."""
+    UNTRUSTED = 4
+    """The benchmark cannot be trusted: any outcome but ok."""
+    INTERNAL = 70
+    """fabbench itself, or a plug-in, is at fault (EX_SOFTWARE of sysexits.h)."""
+    INTERRUPTED = 130
+
+
+PRECEDENCE = (
+    *(Exit.INTERRUPTED, Exit.INTERNAL, Exit.BAD_REQUEST, Exit.UNTRUSTED, Exit.REFUSED),
+    *(Exit.BAD_ANSWER, Exit.FINE),
+)
+
+
+def worst(*statuses: Exit) -> Exit:
+    """Of several exit statuses, the one to end with (none at all is fine)."""
+    return min(statuses, key=PRECEDENCE.index, default=Exit.FINE)
+
+
+class FabbenchError(Exception):
+    """Says what was seen and what was wanted; `hint` says what to do next."""
+
+    exit: Exit = Exit.REFUSED
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class RequestError(FabbenchError):
+    """A usage error."""
+
+    exit = Exit.BAD_REQUEST
+
+
+class MachineError(FabbenchError):
+    """A machine, a program or a file said no."""
+
+    exit = Exit.REFUSED
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error comes from too little memory, the loader's words for it included."""
+    loading = isinstance(error, ImportError) and (
+        "map segment" in str(error) or "allocate memory" in str(error)
+    )
+    return loading or isinstance(error, MemoryError)

@@ -1,0 +1,122 @@
+"""Fabrics and their rails: names, and what the layers below benchmarks call them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fabbench.model.errors import RequestError
+
+# How NCCL's network lines are named in `transport` (see evidence/transport.py).
+_NETWORKS = {
+    "efa": {"efa"},
+    "tcp": {"socket"},
+    "ofi-tcp": {"libfabric-tcp"},
+    "ib": {"ib"},
+    "roce": {"ib", "gib"},
+    "shm": {"shm"},
+    "p2p": {"p2p"},
+}
+# libfabric's own tools show a provider; these fabrics are not their provider's name.
+_PROVIDERS = {
+    "efa": {"efa", "efa-direct"},
+    "tcp": {"tcp", "tcp;ofi_rxm"},
+    "ofi-tcp": {"tcp", "tcp;ofi_rxm"},
+    "ib": {"verbs", "verbs;ofi_rxm"},
+    "roce": {"verbs", "verbs;ofi_rxm"},
+    "shm": {"shm"},
+}
+
+INTRA_HOST = frozenset({"shm", "p2p"})
+"""Fabrics that exist inside one host only."""
+
+AB = "ab"
+"""Stands for two configurations: the best RDMA fabric that every host has, then tcp."""
+AUTO = "auto"
+"""Stands for the best fabric that every host has."""
+
+RDMA = ("efa", "ib", "roce", "cxi", "psm3", "opx", "psm2")
+"""Fabrics that `--ab` compares with tcp, the best first."""
+
+NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *INTRA_HOST})
+"""Fabrics and providers that register no memory with a device: no page has to be locked."""
+
+FABRICS = frozenset({*_NETWORKS, *RDMA})
+"""Every name that stands for a fabric here."""
+
+
+def may_use_rdma(fabrics: Iterable[str]) -> bool:
+    """Return whether one of these fabrics may be RDMA; none at all stands for the best that hosts have."""
+    names = [fabric.partition(";")[0] for fabric in fabrics]
+    return not names or any(name not in NO_RDMA for name in names)
+
+
+def networks(fabric: str) -> frozenset[str]:
+    """Return the names in `transport` of a fabric that NCCL or NVSHMEM uses.
+
+    What they use through libfabric is called after libfabric and the provider.
+    """
+    return frozenset(_NETWORKS.get(fabric, {fabric.lower(), f"libfabric-{fabric.lower()}"}))
+
+
+def providers(fabric: str) -> frozenset[str]:
+    """Return the providers by which libfabric's own tools show a fabric.
+
+    A name that is not in the table is the provider's own, also with libfabric's utility layers on top.
+    """
+    return frozenset(_PROVIDERS.get(fabric, {fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"}))
+
+
+def provider(fabric: str) -> str:
+    """Return the libfabric provider of a fabric, without utility layers."""
+    return min(providers(fabric), key=len)
+
+
+def contradicts(transport: str, accepted: frozenset[str]) -> bool:
+    """Return whether a transport that a log shows rules out those that would prove the fabric.
+
+    `libfabric` alone, with no line that tells the provider, rules out only what does not go through it.
+    """
+    if transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted):
+        return False
+    return transport != "unknown" and transport not in accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Rail:
+    """A device of the first host, and one of the last. Empty: the program chooses."""
+
+    server: str
+    client: str
+    index: int = 0
+    count: int = 1
+    """How many rails there are."""
+
+    def nearest_gpu(self, gpus: int) -> int:
+        """Return the index of the GPU nearest to the rail, if both are spread evenly over a host.
+
+        32 rails and 8 GPUs: four rails share a GPU. 8 rails and 8 GPUs: each has its own.
+        """
+        return self.index * gpus // self.count
+
+
+def paired_devices(first: Sequence[str], last: Sequence[str], hosts: tuple[str, str]) -> tuple[Rail, ...]:
+    """Return the rails between the devices of two hosts; `hosts`: their names.
+
+    The same names go together; hosts that name them differently go by order. Raise RequestError where one
+    has more than the other.
+    """
+    one, other = (sorted(dict.fromkeys(names), key=natural_order) for names in (first, last))
+    if len(one) != len(other):
+        counts = (f"{host} has {len(names)}" for host, names in zip(hosts, (one, other), strict=True))
+        extra = ", ".join(sorted(set(one) ^ set(other), key=natural_order))
+        raise RequestError(
+            f"Cannot pair devices: {' and '.join(counts)}. Only one of them has {extra}.",
+            hint="Pass those that both have with --device.",
+        )
+    return tuple(Rail(*pair, index, len(one)) for index, pair in enumerate(zip(one, other, strict=True)))
+
+
+def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Return a sort key by which numbers in names count as numbers: mlx5_10 is behind mlx5_2."""
+    parts = re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name)
+    return tuple((0, int(number), "") if number else (1, 0, text) for number, text in parts)

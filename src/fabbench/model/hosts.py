@@ -1,0 +1,207 @@
+"""Hosts: the target that names them, what a benchmark needs of them, what was found on them. Frozen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeVar
+
+from fabbench.model.errors import RequestError
+from fabbench.model.option_types import FOLDER, INTERFACE, MPIRUN, Environment, Hosts, Whole
+from fabbench.model.options import LauncherOptions, Option, declared, flattened, merged, option
+from fabbench.model.plan import Variant
+
+OptionsT = TypeVar("OptionsT", bound=LauncherOptions)
+
+ALIASES = {"k8s": "kubernetes"}
+"""Names that people use for launchers and formats."""
+
+
+class MpiKind(StrEnum):
+    """The launchers that take different command lines."""
+
+    OPEN_MPI_4 = "Open MPI 4"
+    """Open MPI's own run-time (ORTE): release 4 and older."""
+    OPEN_MPI_5 = "Open MPI 5"
+    """Open MPI on PRRTE: release 5 and later."""
+    HYDRA = "hydra"
+    """MPICH, Intel MPI and MVAPICH."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mpi:
+    """One ``mpirun``, as it was found on a host."""
+
+    program: str
+    """Its path."""
+    kind: MpiKind
+    version: str
+    """As printed: ``4.1.7a1``, ``2021.11``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What hosts must have for a benchmark."""
+
+    programs: tuple[str, ...]
+    install: str
+    """The command that installs them."""
+    mpi: bool = False
+    """Whether an mpirun is needed."""
+    gpus: bool = False
+    """Whether it measures GPUs, and nothing else."""
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """Program → the folder in which AWS's images have it."""
+    subfolders: tuple[str, ...] = ("bin", "")
+    """Where the programs are below the folder that they were installed into."""
+    devices: tuple[str, ...] = ()
+    """RDMA devices that the user names: those of hosts which nobody asks."""
+    fabrics: tuple[str, ...] = ()
+    """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine, as it was found."""
+
+    name: str
+    address: str = ""
+    """At which the other hosts reach it."""
+    interface: str = ""
+    """The network interface that has the address, or the one that was asked for; empty: not known."""
+    providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """libfabric provider → its distinct domains, such as ``rdmap0s31-rdm``."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
+    gids: Mapping[str, int] = field(default_factory=dict)
+    """RoCE device → index of its RoCE v2 GID."""
+    gpus: int = 0
+    virtual: bool = False
+    """Whether it is a part of a machine that stands for a host, with a part of its GPUs."""
+    instance_type: str = ""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Program → path."""
+    searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Program whose path is not known → folders in which it is to be looked for when it is started."""
+    own: tuple[str, ...] | None = None
+    """What is loaded from a variant's folders: programs, and libraries that the linker finds for them. None:
+    nobody has looked."""
+    mpi: Mpi | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    looked: tuple[str, ...] = ()
+    """Where was looked for fabrics, and what was found: one sentence each."""
+
+    def linked(self, link: str) -> tuple[str, ...]:
+        """Return the names of the RDMA devices of one kind of link, in order."""
+        return tuple(sorted(name for name, kind in self.devices.items() if kind == link))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What a target has."""
+
+    target: str
+    hosts: tuple[Host, ...]
+    image: str = ""
+    """Of the containers or machines, unless a variant has its own; empty: none is known."""
+    variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
+    """Variant → the hosts as it sees them: its programs, providers, interface, mpirun."""
+
+    def seen_by(self, variant: str) -> tuple[Host, ...]:
+        """Return the hosts as a variant sees them."""
+        return self.variants.get(variant, self.hosts)
+
+    def addresses(self) -> tuple[tuple[str, ...], ...]:
+        """Return each host's addresses, whichever the variant."""
+        views = self.variants.values() or (self.hosts,)
+        return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
+
+    def named(self, names: Sequence[str]) -> "Inventory":
+        """Return the hosts other names."""
+
+        def other(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            return tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
+
+        views = {variant: other(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=other(self.hosts), variants=views)
+
+    def views(self) -> Iterator[tuple[str, Host]]:
+        """Yield every host as every variant sees it, with what to call it."""
+        for variant, hosts in self.variants.items():
+            yield from ((f"{host.name} (variant {variant})", host) for host in hosts)
+        if not self.variants:
+            yield from ((host.name, host) for host in self.hosts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which hosts to use, and how to reach them.
+
+    Its options are those of every launcher, but for those that a launcher's own (`options`) are `without`.
+    """
+
+    name: str
+    """As the user calls it: a target of the configuration, or a launcher's name."""
+    launcher: str
+    hosts: tuple[str, ...] = option(
+        Hosts(),
+        "A host, as ssh knows it (node1, ubuntu@node1, node[01-16]), or a node of the cluster. Can be given "
+        "several times; mpirun runs on the first one. Without --on, --host means --on ssh.",
+        *("--host", "--node"),
+        many=flattened,
+    )
+    nodes: int | None = option(
+        Whole(1, 65536),
+        "Number of nodes: the first N hosts; on a cluster, any N free nodes. Default: all hosts; "
+        "2 on a cluster.",
+    )
+    gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
+    interface: str | None = option(
+        INTERFACE,
+        "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' addresses.",
+    )
+    bin_dirs: tuple[str, ...] = option(
+        FOLDER,
+        "Directory to search first for programs, on every host. Can be given several times.",
+        "--bin-dir",
+        many=tuple,
+    )
+    mpirun: str | None = option(MPIRUN, "Path of mpirun on the first host.")
+    env: Mapping[str, str] = option(
+        Environment(),
+        "Environment variables of every benchmark on this target.",
+        in_file_only=True,
+        many=merged,
+    )
+    inherited: tuple[str, ...] = ()
+    """Variables that every benchmark gets as fabbench has them; see `fabbench.model.plan.Command`."""
+    options: LauncherOptions = field(default_factory=LauncherOptions)
+    """What only its launcher has."""
+    typed: tuple[str, ...] = ()
+    """Names of the options that were given on the command line."""
+    variants: tuple[Variant, ...] = ()
+    """In what else than their fabric configurations differ."""
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for a host with a user, where ssh does not log in to it."""
+        login = next((name for name in self.hosts if "@" in name), "")
+        if login and not self.options.logins:
+            raise RequestError(
+                f"{login!r} names a user, which has no effect with the launcher {self.launcher}.",
+                hint=f"Write {login.rpartition('@')[2]}. Users work with --on ssh.",
+            )
+
+    def options_as(self, kind: type[OptionsT]) -> OptionsT:
+        """Return the options of a launcher; its defaults where the target has none at all."""
+        if isinstance(self.options, kind):
+            return self.options
+        if type(self.options) is not LauncherOptions:
+            raise TypeError(f"{self.name} has {type(self.options).__name__}, not {kind.__name__}.")
+        return kind()
+
+
+def options_of(kind: type[LauncherOptions]) -> Mapping[str, Option]:
+    """Return all options of the targets of a launcher, by the names of their fields."""
+    common = {name: each for name, each in declared(Target).items() if name not in kind.without}
+    return {**common, **declared(kind)}

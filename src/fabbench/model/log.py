@@ -1,0 +1,321 @@
+"""What was printed, and what it was judged to be: lines, markers, points, records, judged logs.
+
+fabbench writes marker lines around each step, and a tag before each line of a pair:
+``#@fabbench begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
+``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read again.
+What ``#@fabbench nics 000-tcp-r1 …`` says of an execution is in `fabbench.counters.execution_counters`.
+"""
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from fabbench.model.patterns import lazy
+
+Labels: TypeAlias = Mapping[str, str]
+"""What tells points of one size apart (`placement`, `dtype`, `side`, …). Shared: never changed."""
+
+Facts: TypeAlias = Mapping[str, str | int]
+"""What a log says about its run: `ranks`, `network`, `transport`, `nccl`, `complete`, …"""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a number measures. `unit` is its base unit; `lower_is_better` is its direction."""
+
+    name: str
+    unit: str
+    lower_is_better: bool = False
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("time", "s", lower_is_better=True),
+        Metric("cpu_time", "s", lower_is_better=True),
+        Metric("latency", "s", lower_is_better=True),
+        Metric("algbw", "B/s"),
+        Metric("busbw", "B/s"),
+        Metric("bandwidth", "B/s"),
+        Metric("message_rate", "1/s"),
+        Metric("wrong", "count", lower_is_better=True),
+    )
+}
+"""Every metric there is; part of the public contract (docs/formats.md)."""
+
+
+# ---------------------------------------------------------------- what programs print
+
+
+class Stream(NamedTuple):
+    """Who printed a line, as its launcher's prefix told."""
+
+    group: str = ""
+    """The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not told."""
+    rank: str = ""
+    """The MPI or srun task within that execution. Empty: not told."""
+    side: str = ""
+    """`server` or `client`, where fabbench itself started both. Empty: not told."""
+
+
+UNTOLD = Stream()
+
+
+class Line(NamedTuple):
+    """One line of output, without its launcher's prefix. `number` counts from 1 in its file."""
+
+    number: int
+    text: str
+    stream: Stream = UNTOLD
+
+
+class Point(NamedTuple):
+    """What one printed row says of one size: several metrics measured together, in base units.
+
+    A NamedTuple and not a dataclass because a log may hold millions.
+    """
+
+    size: int
+    labels: Labels
+    metrics: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+class Sample(NamedTuple):
+    """One measured number, as the public contract lists it."""
+
+    case: str | None
+    size: int
+    labels: Labels
+    metric: str
+    value: float
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something a log shows that its reader should know."""
+
+    code: str
+    severity: Severity
+    meaning: str
+    """One sentence."""
+    line: str = ""
+    """The line that shows it, as printed (cut after 300 characters)."""
+    advice: str = ""
+    """What to do about it."""
+
+
+class Damaged(NamedTuple):
+    """A row that was printed and cannot be read."""
+
+    line: int
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """What a parser read of one benchmark execution, before anybody judged it. Grows while it is read."""
+
+    benchmark: str | None
+    case: str | None = None
+    points: list[Point] = field(default_factory=list)
+    facts: dict[str, str | int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    damaged: list[Damaged] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    """Error texts of the benchmark or its launcher, as sentences, in order of appearance."""
+    timed_out: str = ""
+    """A sentence, when the benchmark's or the launcher's own time limit ended it."""
+    wrong: int = 0
+    """Failed data checks; any at all is `corrupt`."""
+    off_fabric: str = ""
+    """A sentence, when a step used another device or domain than its begin marker says."""
+    lost_fabric: str = ""
+    """A sentence, when the log itself shows a fabric asked for, and data on another one."""
+    incomplete: str = ""
+    """A sentence, when the log itself shows that something is missing from it."""
+    evidence: dict[str, str] = field(default_factory=dict)
+    """Fact → the line that stated it, for some facts."""
+    finished: bool | None = False
+    """Whether the benchmark's own last word was read; None: this benchmark has none."""
+
+
+# ---------------------------------------------------------------- judged
+
+
+NCCL_DEBUG = "nccl-debug"
+"""The case of a log of NCCL's debug lines without a benchmark, such as a training job's."""
+
+
+class Outcome(StrEnum):
+    """What came of one execution. When several apply, the first in this order."""
+
+    CORRUPT = "corrupt"
+    TIMEOUT = "timeout"
+    FAILED = "failed"
+    TRUNCATED = "truncated"
+    OFF_FABRIC = "off-fabric"
+    UNPROVEN = "unproven"
+    SKIPPED = "skipped"
+    OBSERVED = "observed"
+    """NCCL's debug lines and no benchmark: the network is known, and nothing was measured."""
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a log must show, for its numbers to count as measured on the fabric that was asked for.
+
+    And what is known of its nodes, where the log does not say it.
+    """
+
+    fabric: str = ""
+    """Empty: any."""
+    nics: int | None = None
+    """NICs a rank must have used; 0: any. None: not known what was asked for."""
+    domain: str | None = None
+    """The libfabric domain (interface) asked for; None: any."""
+    instance_type: str = ""
+    """Of the nodes: an EC2 type or a system of the catalog; empty: not known."""
+    nodes: int | None = None
+    """None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an execution that fabbench itself started came to its end."""
+
+    status: int | None = None
+    """Exit status; None: it was not seen."""
+    timed_out: str = ""
+    """A sentence, when the watchdog ended it."""
+    refused: str = ""
+    """A sentence, when fabbench ended it because it was not on the fabric that was asked for."""
+    stopped: str = ""
+    """A sentence, when fabbench or the user ended it early."""
+    planned_sizes: Collection[int] = ()
+    """Sizes that a complete run would have printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One benchmark execution, read and judged: an element of `logs` in the public contract."""
+
+    source: str
+    benchmark: str | None
+    case: str | None
+    outcome: Outcome
+    reason: str | None
+    facts: Facts
+    findings: Sequence[Finding] = ()
+    damaged: Sequence[Damaged] = ()
+    points: Sequence[Point] = ()
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    """Fact → the line that stated it; not part of the contract."""
+    also: frozenset[Outcome] = frozenset()
+    """Outcomes that apply besides: a cut log may also be of another network. Not part of the contract."""
+    proof: Proof | None = field(default=None, compare=False)
+    """What it was judged against. Not part of the contract."""
+
+    @property
+    def instance_type(self) -> str:
+        """The type of the nodes: the log's own word, else the user's; empty: not known."""
+        return str(self.facts.get("instance_type", "")) or (self.proof.instance_type if self.proof else "")
+
+    def samples(self) -> Iterator[Sample]:
+        """Every measured number, in the order it was printed."""
+        for point in self.points:
+            for metric, value in zip(point.metrics, point.values, strict=True):
+                yield Sample(self.case, point.size, point.labels, metric, value)
+
+
+MARKER_SIGN = "#@fabbench "
+_MARKER = lazy(r"#@fabbench (begin|end|nics) (\S+)(?: (.*))?")
+
+
+class Marker(NamedTuple):
+    """One marker line. `execution` is the step's id up to the slash."""
+
+    kind: str
+    """`begin`, `end` or `nics`."""
+    step: str
+    """Its id; in a `nics` marker that of the execution."""
+    facts: Mapping[str, str]
+    """What the marker says (`benchmark`, `size`, …); nothing in an end marker."""
+    status: int | None
+    """Exit status in an end marker; None: it was not seen."""
+
+    @property
+    def execution(self) -> str:
+        """The execution that the step belongs to."""
+        return self.step.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The step, without its execution."""
+        return self.step.partition("/")[2] or self.step
+
+    def other(self, fact: str, used: str, side: str = "") -> str:
+        """Return a sentence if a side used something else than the marker says, else nothing.
+
+        What the server is to use is in ``server_FACT`` where it is not the same.
+        """
+        wanted = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
+        if not wanted or used == wanted:
+            return ""
+        who = f"the {side} used" if side else "it was"
+        return f"Step {self.name} requested {fact} {wanted}, but {who} {used}."
+
+
+def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
+    """Write the marker line before a step."""
+    return f"{MARKER_SIGN}begin {step} {marker_words(facts)}".rstrip()
+
+
+def marker_words(facts: Mapping[str, str | int]) -> str:
+    """Write what a marker says."""
+    return " ".join(shlex.quote(f"{key}={value}") for key, value in facts.items())
+
+
+def end_marker(step: str, status: int | None) -> str:
+    """Write the marker line after a step."""
+    return f"{MARKER_SIGN}end {step} {'?' if status is None else status}"
+
+
+def own_line(sentence: str) -> str:
+    """Write a line in which fabbench says something itself."""
+    return f"fabbench: {sentence}"
+
+
+def tag_line(side: str, text: str) -> str:
+    """Write a line of one side of a pair."""
+    return f"[fabbench:{side}] {text}"
+
+
+def read_marker(text: str) -> Marker | None:
+    """Read a marker line; None for any other line, also for a marker that is cut."""
+    match = _MARKER.fullmatch(text)
+    if match is None:
+        return None
+    kind, step, rest = match.groups()
+    if kind == "end":
+        if rest is None or not re.fullmatch(r"\?|-?\d{1,6}", rest):
+            return None
+        return Marker(kind, step, {}, None if rest == "?" else int(rest))
+    try:
+        said = shlex.split(rest or "")
+    except ValueError:
+        return None
+    facts = dict(word.split("=", 1) for word in said if "=" in word)
+    return Marker(kind, step, facts, None)

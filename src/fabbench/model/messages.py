@@ -1,0 +1,183 @@
+r"""Text of logs, hosts, clusters and file names as it is shown: quoted, merged, and only text. Pure.
+
+What a terminal would obey (escape sequences, other control characters of C0 and C1), what would show text
+in another order than it has, and what nobody sees, is written as ``\u001b``: visible, and the same in JSON.
+Colours are left out. Lines and tabs stay.
+
+Values whose names say that they are secret, and passwords in URLs, are redacted before a document is made of
+them. A variable that fabbench takes from its own environment (`--env NAME`) needs none of this: its value is
+in no document at all.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+from fabbench.model.patterns import lazy
+
+LONGEST_QUOTE = 300
+"""Characters of a line that a finding shows."""
+
+_NUMBER = lazy(r"0x[\da-fA-F]+|\d+")
+
+
+def quoted(text: str) -> str:
+    """Return `text` as one line of at most LONGEST_QUOTE characters."""
+    words = " ".join(text.split())
+    return words if len(words) <= LONGEST_QUOTE else words[: LONGEST_QUOTE - 1] + "…"
+
+
+def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Merge (text, count) pairs whose texts differ in numbers only: the first text of each, and the sum."""
+    found: dict[str, tuple[str, int]] = {}
+    for text, count in counts:
+        kind = _NUMBER.sub("0", text)
+        first, before = found.get(kind, (text, 0))
+        found[kind] = first, before + count
+    return list(found.values())
+
+
+def listed(names: Sequence[str], most: int = 4) -> str:
+    """Write names with commas: all of a few, else the first `most` and how many more."""
+    more = len(names) - most
+    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: ``1 host``, ``2 hosts``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def times(count: int) -> str:
+    """Return `` 3 times`` for behind a verb; nothing for once."""
+    return "" if count == 1 else f" {count} times"
+
+
+_HARMLESS = bytes((*b"\t\n", *range(0x20, 0x7F)))
+_COLOUR = lazy(r"\x1b\[[\d;:]*m")
+_OBEYED = lazy(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1
+    "\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, invisible
+    "\u2028\u2029"  # ends of lines that not everything takes for such
+    "\ud800-\udfff"  # bytes that are no UTF-8, as file names have them: they cannot be encoded
+    "\U000e0000-\U000e007f"  # tags
+    "]"
+)
+
+
+def printable(text: str) -> str:
+    """Return `text` with what is not plain text written as escapes. Of itself it is always the same."""
+    if text.isascii() and not text.encode("ascii").translate(None, _HARMLESS):
+        return text
+    return _OBEYED.sub(_escaped, _COLOUR.sub("", text).replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return `text` printable and on one line; runs of blanks are one."""
+    return printable(" ".join(text.split()))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+REDACTED = "(redacted)"
+_NAMES = (
+    *("SECRET", "TOKEN(?!IZER)", "PASSW(OR)?D", "PASSPHRASE", "PASSCODE", "CREDENTIAL", "PRIVATE", "BEARER"),
+    *(
+        "AUTH(?!OR(S?(_|$)|ITY))",
+        "COOKIE",
+        "SIGNATURE",
+        "JWT",
+        "API_?KEYS?",
+        "ACCESS_?KEY",
+        "(^|_)KEYS?(_|$)",
+        "KEY_?ID",
+        "_PWD$",
+    ),
+    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
+)
+_SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
+_PLACE = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
+"""What ends so says where a secret is, and not what it is: ``SSH_AUTH_SOCK``."""
+_WORD = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL)
+"""A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
+_USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
+_QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
+_BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
+_ENVIRONMENTS = frozenset({"env", "envs", "environment"})
+"""Keys of documents under which variables stand."""
+
+T = TypeVar("T")
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the name of a variable, an option or a header says that its value is secret."""
+    name = name.replace("-", "_")
+    return _SECRET.search(name) is not None and _PLACE.search(name) is None
+
+
+def shown(name: str, value: str) -> str:
+    """Return the value of a variable as it may be shown."""
+    return REDACTED if value and is_secret(name) else without_secrets(value)
+
+
+def without_secrets(text: str) -> str:
+    """Return text without what is secret wherever it stands: passwords of URLs, and bearers' tokens."""
+    text = _USER.sub(REDACTED, text)
+    text = _QUERY.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text)
+    return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
+
+
+def word(text: str) -> str:
+    """Return a word of a command, or an option's value, as it may be shown."""
+    match = _WORD.fullmatch(text)
+    if match and "://" not in text[: match.start("value") + 2] and is_secret(match["name"]):
+        return f"{text[: match.start('value')]}{REDACTED}"
+    return without_secrets(text)
+
+
+def environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return variables as they may be shown."""
+    return {name: shown(name, value) for name, value in env.items()}
+
+
+def redacted(document: Any) -> Any:
+    """Return a document of plain values as it may be stored."""
+    if isinstance(document, Mapping):
+        return {
+            key: environment({name: str(text) for name, text in inner.items()})
+            if key in _ENVIRONMENTS and isinstance(inner, Mapping)
+            else redacted(inner)
+            for key, inner in document.items()
+        }
+    if isinstance(document, list | tuple):
+        return [redacted(item) for item in document]
+    return word(document) if isinstance(document, str) else document
+
+
+def redacted_values(value: T) -> T:
+    """Return frozen dataclasses (a plan, a request), and all in them, as they may be shown."""
+    return cast("T", _values(value))
+
+
+def _values(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {
+            field.name: _own(field.name, getattr(value, field.name)) for field in fields(value) if field.init
+        }
+        return replace(value, **changed)
+    if isinstance(value, Mapping):
+        return {key: _own(str(key), inner) for key, inner in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(map(_values, value))
+    return word(value) if type(value) is str else value
+
+
+def _own(name: str, value: Any) -> Any:
+    if name in _ENVIRONMENTS and isinstance(value, Mapping):
+        return environment(value)
+    return _values(value)

@@ -1,0 +1,380 @@
+"""What values of options may be. Each type reads its text wherever it stands, and is JSON Schema.
+
+The command line, `fabbench.yaml` and variants read every value here, so that what a shell, a batch script or
+a manifest could misread comes through none of them.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabbench.model.compat import override
+from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.patterns import lazy
+from fabbench.model.units import format_size, parse_size
+
+_DECIMAL = lazy(r"-?(?:0|[1-9]\d{0,17})", re.ASCII)
+_NUMBER = lazy(r"\d{1,18}(?:\.\d{0,18})?", re.ASCII)
+_CONTROL = lazy(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class Type(ABC):
+    """The type of an option's value."""
+
+    scalars: frozenset[str] = frozenset({"str"})
+    """What YAML may take a value for. A number that is meant as text is refused: YAML may have changed it."""
+    lists: bool = False
+    """Whether a value stands for several ones already, and a file may have it as it is."""
+
+    @property
+    @abstractmethod
+    def wanted(self) -> str:
+        """What is wanted, in words: ``a whole number from 1 to 65535``."""
+
+    @property
+    def metavar(self) -> str:
+        """What stands for the value in ``--help``."""
+        return "TEXT"
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """Return the value that a text stands for; raise ValueError, with a reason if `wanted` is not one."""
+
+    def write(self, value: Any) -> Any:
+        """Return a value as records have it."""
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        """Return the type as JSON Schema."""
+        return {"type": "string", "pattern": r"\S"}
+
+
+def _one_line(text: str) -> str:
+    """Return the text; raise ValueError where a line, or a terminal, would read more than text from it."""
+    if _CONTROL.search(text):
+        raise ValueError
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Type):
+    """One line of text, not empty."""
+
+    wanted: str = "a text"
+    metavar: str = "TEXT"
+    pattern: str = r"\S"
+    """What is in it, as a regular expression that Python and JSON Schema have in common."""
+
+    @override
+    def parse(self, text: str) -> str:
+        if not re.search(self.pattern, _one_line(text)):
+            raise ValueError
+        return text
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": self.pattern}
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Type):
+    """Text in a notation of its own."""
+
+    wanted: str = field()
+    metavar: str = field()
+    read: Callable[[str], Any]
+    """Returns the value; raises ValueError."""
+    any_lines: bool = False
+    """Whether it may have several lines."""
+    pattern: str = r"\S"
+    """What JSON Schema can say of it."""
+
+    @override
+    def parse(self, text: str) -> Any:
+        return self.read(text if self.any_lines else _one_line(text))
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": self.pattern}
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Type):
+    """A whole number in decimal digits: ``022``, which is 18 to YAML, is refused."""
+
+    low: int
+    high: int | None = None
+    metavar: str = "N"
+    scalars = frozenset({"int"})
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return f"a whole number {_range(self.low, self.high)}"
+
+    @override
+    def parse(self, text: str) -> int:
+        if not _DECIMAL.fullmatch(text) or not self.low <= int(text) <= (self.high or int(text)):
+            raise ValueError
+        return int(text)
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, **({"maximum": self.high} if self.high else {})}
+
+
+AUTO = 0
+"""What `WholeOrAuto` reads ``auto`` as."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeOrAuto(Whole):
+    """A whole number, or ``auto``."""
+
+    metavar: str = "N|auto"
+    scalars = frozenset({"int", "str"})
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return f"auto, or a whole number {_range(self.low, self.high)}"
+
+    @override
+    def parse(self, text: str) -> int:
+        return AUTO if text == "auto" else Whole(self.low, self.high).parse(text)
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [Whole(self.low, self.high).schema(), {"const": "auto"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds(Type):
+    """A time in seconds, at least `low`; without it, more than 0."""
+
+    low: int = 0
+    scalars = frozenset({"int", "float"})
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return f"a number of seconds, {self.low} or more" if self.low else "a number of seconds above 0"
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return "SECONDS"
+
+    @override
+    def parse(self, text: str) -> float:
+        if not _NUMBER.fullmatch(text) or not float(text) or float(text) < self.low:
+            raise ValueError
+        return float(text)
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": "number", **({"minimum": self.low} if self.low else {"exclusiveMinimum": 0})}
+
+
+@dataclass(frozen=True, slots=True)
+class Size(Type):
+    """A size in bytes, 1024-based."""
+
+    scalars = frozenset({"str", "int", "float"})
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return "a size such as 64, 4K or 2G"
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return "SIZE"
+
+    @override
+    def parse(self, text: str) -> int:
+        return parse_size(text)
+
+    @override
+    def write(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return ",".join(self.write(each) for each in value)
+        return format_size(value).replace(" ", "").removesuffix("B") if value else value
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Type):
+    """One of a few words."""
+
+    names: Sequence[str]
+    short: str = ""
+    """Stands for them in ``--help``, where they are many."""
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return "one of " + ", ".join(self.names)
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return self.short or f"[{'|'.join(self.names)}]"
+
+    @override
+    def parse(self, text: str) -> str:
+        if text not in self.names:
+            raise ValueError
+        return text
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"enum": list(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Type):
+    """True or false; ``yes`` and ``on``, which some readers of YAML take for texts, are refused."""
+
+    scalars = frozenset({"bool"})
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return "true or false"
+
+    @override
+    def parse(self, text: str) -> bool:
+        if text.lower() not in {"true", "false"}:
+            raise ValueError
+        return text.lower() == "true"
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class File(Type):
+    """A path on this machine. ``~`` is the home directory; in a file, relative paths begin where it lies."""
+
+    wanted: str = "a path"
+    metavar: str = "FILE"
+    directory: bool = False
+    """Whether a file of that name is refused."""
+
+    @override
+    def parse(self, text: str) -> Path:
+        if not _one_line(text).strip():
+            raise ValueError
+        try:
+            path = Path(text).expanduser()
+        except RuntimeError:
+            raise ValueError(f"{text!r} is in a home directory that does not exist") from None
+        if self.directory and path.exists() and not path.is_dir():
+            raise ValueError(f"{text!r} is a file")
+        return path
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts(Type):
+    """Hosts by name, with ranges as Slurm writes them."""
+
+    lists = True
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return 'a list of hosts, or ranges such as "node[01-16]"'
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return "HOST"
+
+    @override
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the names, in order."""
+        return expand_hostlist(text)
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        text = {"type": "string", "pattern": r"\S"}
+        return {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+
+
+VARIABLE = Text("the name of an environment variable", "NAME", r"^[A-Za-z_][A-Za-z0-9_]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Environment(Type):
+    """Environment variables, which only files have as one value. Numbers keep the digits that a file has."""
+
+    lists = True
+
+    @property
+    @override
+    def wanted(self) -> str:
+        return "a mapping of names to strings or numbers"
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return "NAME=VALUE"
+
+    @override
+    def parse(self, text: str) -> Mapping[str, str]:
+        """Return one variable, ``NAME=VALUE``."""
+        name, equals, value = text.partition("=")
+        if not equals or not re.search(VARIABLE.pattern, name):
+            raise ValueError(f"{text!r} does not set a variable; use NAME=VALUE")
+        return {name: value}
+
+    @override
+    def schema(self) -> dict[str, Any]:
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": VARIABLE.pattern},
+            "additionalProperties": {"type": ["string", "number"]},
+        }
+
+
+class PassedEnvironment(Environment):
+    """Environment variables of which some are only named: None stands for the value that they have."""
+
+    @property
+    @override
+    def metavar(self) -> str:
+        return "NAME[=VALUE]"
+
+    @override
+    def parse(self, text: str) -> Mapping[str, str | None]:  # type: ignore[override]
+        """Return one variable, ``NAME=VALUE`` or ``NAME``."""
+        return super().parse(text) if "=" in text else dict.fromkeys(super().parse(f"{text}="))
+
+
+def _range(low: int, high: int | None) -> str:
+    return f"from {low} to {high}" if high else f"of {low} or more"
+
+
+# ---------------------------------------------------------------- what the field has names for
+
+INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
+"""As Linux takes it (IFNAMSIZ), less what a shell would read: mpirun hands it to those of other hosts."""
+HOST = Text(
+    "the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
+)
+USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
+FABRIC = Text("the name of a fabric", "NAME", r"^[A-Za-z0-9][A-Za-z0-9_;.-]*$")
+FOLDER = Text("a directory", "DIRECTORY", r"\S")
+MPIRUN = Text("the absolute path of an mpirun", "PATH", r"^/(?:.*/)?mpirun$")
+IMAGE = Text("the name of an image", "IMAGE", r"^[A-Za-z0-9_./~][A-Za-z0-9_./:@#~+%=,-]*$")
+INSTANCE_TYPE = Text("an instance type", "TYPE", r"^[A-Za-z0-9][A-Za-z0-9.-]*$")
+DEVICE = Text("the name of a device", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:;@-]*$")

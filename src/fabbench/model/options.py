@@ -1,0 +1,201 @@
+"""Options, declared once: fields of frozen dataclasses.
+
+The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field made by
+`option` is one; its default is what holds where nobody says anything.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+from fabbench.model.errors import RequestError
+from fabbench.model.option_types import Flag, Type
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option."""
+
+    name: str = ""
+    """The field's."""
+    type: Type
+    help: str
+    flags: tuple[str, ...] = ()
+    """On the command line; none: `fabbench.yaml` alone has it."""
+    many: Callable[[Iterable[Any]], Any] | None = None
+    """Puts the values together where there may be several: `tuple`, `dict`; None: there is one."""
+    default: str | tuple[str, ...] = ""
+    """As it is written; empty: there is none, or `help` says it."""
+    only: Literal["", "run", "render"] = ""
+    """The command in which alone it has an effect; empty: both."""
+    variable: str = ""
+    """The environment variable that says it as well, if there is one."""
+    reaches: bool = False
+    """Whether it says how to reach a place, so that `fabbench clean` needs it as well."""
+
+    @property
+    def key(self) -> str:
+        """The key in `fabbench.yaml`."""
+        return self.name.replace("_", "-")
+
+    @property
+    def wanted(self) -> str:
+        """What is wanted in `fabbench.yaml`, in words."""
+        return f"a list, each {self.type.wanted}" if self.many and not self.type.lists else self.type.wanted
+
+    @property
+    def long(self) -> str:
+        """The long flag; of an option without flags, its key."""
+        return next((flag for flag in self.flags if flag.startswith("--")), self.key)
+
+    def schema(self) -> dict[str, Any]:
+        """Return JSON Schema of its value, with what it means."""
+        each = self.type.schema()
+        if self.many and not self.type.lists:
+            each = {"type": "array", "items": each, "minItems": 1}
+        return {"description": self.help, **each}
+
+
+def option(  # noqa: PLR0913 - what there is to say of an option
+    type_: Type,
+    help_: str,
+    *flags: str,
+    default: Any = None,
+    unset: Any = None,
+    many: Callable[[Iterable[Any]], Any] | None = None,
+    only: Literal["", "run", "render"] = "",
+    reaches: bool = False,
+    variable: str = "",
+    in_file_only: bool = False,
+) -> Any:
+    """Declare the field of an option.
+
+    `flags` are those of the command line; without, there is one, made of the field's name. `default` is
+    written as users would (``2G``, a tuple of texts where there may be several); None: the value is `unset`,
+    or False for a `Flag`, or nothing in it.
+    """
+    shown: str | tuple[str, ...] = "" if default is None else default
+    if isinstance(type_, Flag):
+        value: Any = False
+    elif many:
+        value = many(type_.parse(text) for text in shown)
+    else:
+        value = unset if default is None else type_.parse(default)
+    declared = Option(
+        type=type_,
+        help=help_,
+        flags=flags or (() if in_file_only else ("",)),
+        many=many,
+        default=shown,
+        only=only,
+        reaches=reaches,
+        variable=variable,
+    )
+    metadata = {"option": declared}
+    # A mapping as the default itself would be refused.
+    made: Any = field(default_factory=lambda: value, metadata=metadata)
+    return made if many else field(default=value, metadata=metadata)
+
+
+def unique(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the values in their order, each once."""
+    return tuple(dict.fromkeys(values))
+
+
+def merged(values: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the entries of several mappings."""
+    return {name: value for each in values for name, value in each.items()}
+
+
+def flattened(values: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    """Return the values of several lists."""
+    return tuple(value for each in values for value in each)
+
+
+_DECLARED: dict[type, Mapping[str, Option]] = {}
+
+
+def declared(kind: type) -> Mapping[str, Option]:
+    """Return the options that a dataclass declares, by the names of its fields."""
+    if kind not in _DECLARED:
+        found = {}
+        for each in fields(kind):
+            if isinstance(known := each.metadata.get("option"), Option):
+                flags = known.flags if known.flags != ("",) else (f"--{each.name.replace('_', '-')}",)
+                found[each.name] = replace(known, name=each.name, flags=flags)
+        _DECLARED[kind] = MappingProxyType(found)
+    return _DECLARED[kind]
+
+
+def parsed(known: Option, given: Any) -> Any:
+    """Return the value of an option from texts: one, several where there may be, or whether a flag is there.
+
+    Raise ValueError, with the reason if there is one to give.
+    """
+    if isinstance(known.type, Flag):
+        return bool(given)
+    if known.many:
+        return known.many(known.type.parse(text) for text in given)
+    return known.type.parse(given)
+
+
+def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
+    """Return options from what was written, by the names of fields. Raise RequestError for what is wrong.
+
+    Values are texts, several texts where there may be several, and True or False for a `Flag`.
+    """
+    known = declared(kind)
+    return kind(**{name: read_option(known[name], value) for name, value in given.items()})
+
+
+def read_option(known: Option, given: Any) -> Any:
+    """Return the value of one option as `parsed` does. Raise RequestError that names it."""
+    try:
+        return parsed(known, given)
+    except ValueError as error:
+        shown = ", ".join(map(repr, given)) if known.many else repr(given)
+        reason = str(error) or f"{shown} is not {known.type.wanted}"
+        raise RequestError(
+            f"{known.long}: {reason}.", hint=f"{known.long} {known.type.metavar}: {known.help}"
+        ) from None
+
+
+def written(options: object) -> dict[str, Any]:
+    """Return the values of declared options as records keep them, by name."""
+    return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
+
+
+class Surroundings(NamedTuple):
+    """Whether what is around the program says that it is to run at a place."""
+
+    found: bool
+    sentence: str
+    """Why there, or what is not there; for behind a colon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherOptions:
+    """Options of one launcher, or of one format of ``fabbench render``: the base of each one's own.
+
+    Besides these, every place has the options that are fields of `fabbench.model.hosts.Target`.
+    """
+
+    without: ClassVar[Collection[str]] = ()
+    """Options of every target that have no effect with this one, such as ``hosts``."""
+    logins: ClassVar[bool] = False
+    """Whether a host can be named with a user: ``ubuntu@node1``."""
+    requires: ClassVar[Collection[str]] = ()
+    """Options that a target of `fabbench.yaml` must have."""
+    order: ClassVar[int] = 0
+    """In which order `surroundings` are looked at, where nobody says where to run; 0: they are not."""
+
+    def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
+        """Look whether what is around the program says that it is to run here. Raise MachineError."""
+        del environment
+        return Surroundings(found=False, sentence="")
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for options that do not go together."""

@@ -1,0 +1,30 @@
+"""Regular expressions that are compiled when they are first used: most logs meet few of them."""
+
+import re
+from typing import Any, cast
+
+from fabbench.model.compat import override
+
+
+class _Pattern:
+    """Stands for `re.compile(pattern, flags)` until one of its attributes is asked for."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self.pattern = pattern
+        self._source = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        compiled = re.compile(*self._source)
+        # From now on `match` and its like are found at once, as on a compiled pattern.
+        for method in ("match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"):
+            setattr(self, method, getattr(compiled, method))
+        return getattr(compiled, name)
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        return lazy, self._source
+
+
+def lazy(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a pattern that is compiled when it is first used."""
+    return cast("re.Pattern[str]", _Pattern(pattern, int(flags)))

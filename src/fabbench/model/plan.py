@@ -1,0 +1,151 @@
+"""What is to be run: commands, steps, executions, variants, and the plan of them all. Frozen values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
+from fabbench.model.messages import shown
+from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed
+from fabbench.model.options import flattened, merged, option
+
+
+class Shape(StrEnum):
+    """How the commands of a step belong together."""
+
+    MPI = "mpi"
+    """One command line that is spread over ranks."""
+    PAIR = "pair"
+    """A server, and a client that starts once the server is ready."""
+    EACH = "each"
+    """The same command on every host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One program to start. `env` is added to what the machine has; `unset` is taken away from it."""
+
+    argv: tuple[str, ...]
+    role: str = ""
+    """`server` or `client` in a pair."""
+    host: int = 0
+    """Index into the allocation's hosts: names are bound when it runs."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ()
+    """Variables that it gets as fabbench has them. Their values are in no plan, no document and no command
+    line: whoever starts it passes them on."""
+    ranks: int = 1
+    """Of a step of shape `MPI`: how many ranks run it. Several commands share the ranks in their order."""
+
+    def filled(self, folder: str, values: Mapping[str, str] | None = None) -> "Command":
+        """Return it with its placeholders filled in: ``{folder}``, in argv also the keys of `values`."""
+
+        def replaced(word: str) -> str:
+            for name, value in {**(values or {}), "{folder}": folder}.items():
+                word = word.replace(name, value)
+            return word
+
+        env = {name: value.replace("{folder}", folder) for name, value in self.env.items()}
+        return replace(self, argv=tuple(map(replaced, self.argv)), env=env)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
+
+    In argv and env, ``{folder}`` stands for a folder on each host that is there for this step alone. In the
+    argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
+    """
+
+    id: str
+    label: str
+    shape: Shape
+    commands: tuple[Command, ...]
+    timeout_s: float
+    silence_s: float | None = None
+    """After how many seconds without a word it counts as stuck; None: only `timeout_s` ends it."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Name → text of what must lie in ``{folder}`` on every host."""
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One column of a comparison."""
+
+    label: str
+    fabric: str
+    variant: str = ""
+
+    def __str__(self) -> str:
+        """Return the label, and the fabric where the label does not name it."""
+        return f"{self.label} ({self.fabric})" if self.label == self.variant else self.label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One repeat of one configuration: one `exec/` directory and one judged log."""
+
+    id: str
+    """`NNN-ARM-rR`: order, configuration, repeat."""
+    configuration: Configuration
+    repeat: int
+    steps: tuple[Step, ...]
+    proof: Proof
+    planned_sizes: tuple[int, ...]
+    together: bool = False
+    """Whether all steps run concurrently; the log holds them one after another anyway."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that will be run, in order. Configurations interleave as executions (A B B A)."""
+
+    benchmark: str
+    target: str
+    configurations: tuple[Configuration, ...]
+    executions: tuple[Execution, ...]
+    hosts: int = 1
+
+
+def _folders(text: str) -> tuple[str, ...]:
+    """Return the whole paths of a text like PATH; raise ValueError."""
+    folders = tuple(folder.rstrip("/") or "/" for folder in text.split(":") if folder)
+    if not folders or not all(folder.startswith("/") for folder in folders):
+        raise ValueError
+    return folders
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """What differs in some of the configurations. With nothing but a name: nothing."""
+
+    name: str
+    paths: tuple[str, ...] = option(
+        Parsed(
+            "an absolute path that all hosts have, such as /opt/nccl-2.30",
+            "DIRECTORY",
+            _folders,
+            pattern="^/",
+        ),
+        "Directories on the hosts, searched first for programs and libraries.",
+        many=flattened,
+    )
+    env: Mapping[str, str] = option(
+        Environment(), "Environment variables of the variant's configurations.", many=merged
+    )
+    interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
+    mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
+    image: str = option(IMAGE, "Container image.", unset="")
+
+    def __str__(self) -> str:
+        """Return what it is in words: folders, then whatever else it sets. No secrets are shown."""
+        others = {key: getattr(self, key) for key in ("image", "interface", "mpirun")}
+        set_ = [f"{key} {value}" for key, value in others.items() if value]
+        env = (f"{name}={shown(name, value)}" for name, value in self.env.items())
+        return ", ".join((*self.paths, *set_, *env)) or "no changes"
+
+
+DEFAULT_VARIANT = Variant(name="")
+"""No variant."""

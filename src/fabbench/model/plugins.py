@@ -1,0 +1,194 @@
+"""What is found without a list of it: modules of a package of fabbench's, and what other packages offer.
+
+A module (or package) that ends in ``LAUNCHER = …``, or as its package calls it, is found where it lies, by
+the name of its package. Other distributions offer the same objects as entry points
+(https://packaging.python.org/specifications/entry-points): the group says what they are, the entry point's
+name is theirs. They are loaded when they are asked for.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from fabbench.model.errors import RequestError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
+_MOST_NAMED = 3
+GROUPS = ("fabbench.benchmarks", "fabbench.commands", "fabbench.launchers", "fabbench.renderings")
+"""Everything that other distributions can offer."""
+
+
+class PluginWarning(UserWarning):
+    """Something that another distribution offers cannot be used."""
+
+
+def entry_points(group: str) -> Mapping[str, "EntryPoint"]:
+    """Return what installed distributions offer in a group, by name. Nothing of it is loaded."""
+    if not _offered():
+        return {}
+    from importlib import metadata
+
+    return {entry.name: entry for entry in metadata.entry_points(group=group)}
+
+
+def _offered() -> bool:
+    """Return whether an installed distribution may offer anything to fabbench.
+
+    `importlib.metadata` reads the entry points of every distribution, which takes as long as all else that
+    is done before the first log is read: here files are looked through for the name of our groups alone.
+    """
+    own = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
+    if any(hasattr(finder, "find_distributions") and _name(finder) not in own for finder in sys.meta_path):
+        return True  # distributions may be anywhere
+    return any(_mentions_groups(Path(folder or ".")) for folder in dict.fromkeys(sys.path))
+
+
+def _name(finder: Any) -> str:
+    return str(getattr(finder, "__name__", type(finder).__name__))
+
+
+def _mentions_groups(folder: Path) -> bool:
+    if not folder.is_dir():
+        return folder.exists()  # an archive
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.lower().endswith((".dist-info", "egg-info")):
+                with contextlib.suppress(OSError):
+                    if b"[fabbench." in Path(entry.path, "entry_points.txt").read_bytes():
+                        return True
+    return False
+
+
+def load(entry: "EntryPoint", wanted: type) -> Any:
+    """Load one entry point, and see that it has all that a `wanted` has.
+
+    Raise RequestError that names it, whatever is wrong with it.
+    """
+    source = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+    what = f"{entry.group}: {entry.name} of {source} ({entry.value})"
+    hint = f"Update {entry.dist.name if entry.dist else 'it'}, or uninstall it."
+    try:
+        found = entry.load()
+    except Exception as error:  # foreign code may raise anything
+        told = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise RequestError(f"{what} cannot be loaded: {told}.", hint=hint) from error
+    missing = [name for name in vars(wanted) if not name.startswith("_") and not hasattr(found, name)]
+    if missing:
+        raise RequestError(f"{what} has no {' and no '.join(missing[:_MOST_NAMED])}.", hint=hint)
+    if getattr(found, "name", entry.name) != entry.name:
+        raise RequestError(f"{what} reports the name {found.name}.", hint=hint)
+    return found
+
+
+def distributions() -> Iterator[tuple[str, str]]:
+    """Yield each distribution that offers something to fabbench, with its version, and the path of its code.
+
+    The path is that of a module, or the folder of a package. Nothing of it is loaded.
+    """
+    for entry in (entry for group in GROUPS for entry in entry_points(group).values()):
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            spec = importlib.util.find_spec(entry.module.partition(".")[0])
+            name = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.name
+            if spec is not None and spec.submodule_search_locations:
+                yield from ((name, folder) for folder in spec.submodule_search_locations)
+            elif spec is not None and spec.origin:
+                yield name, spec.origin
+
+
+class Plugins(Mapping[str, T], Generic[T]):
+    """Objects of one kind by name: fabbench's own, and those of other distributions.
+
+    Each is imported when it is asked for, which raises RequestError for one that cannot be loaded. fabbench's
+    own names cannot be taken.
+    """
+
+    def __init__(self, package: str, attribute: str, *, group: str, wanted: type, home: str = "") -> None:
+        """Look through the packages below a package, for the module `home` of each.
+
+        Without `home`, every module or package below it may be one: only importing it tells.
+        """
+        self._attribute: Final = attribute
+        self._all_are_meant: Final = bool(home)
+        self._own: Final = _modules(package, home, attribute)
+        self._entries: Final = {
+            name: entry for name, entry in entry_points(group).items() if name not in self._own
+        }
+        self._wanted: Final = wanted
+        self._loaded: dict[str, T] = {}
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._loaded:
+            found = self._import(name) if name in self._own else load(self._entries[name], self._wanted)
+            if found is None:
+                raise KeyError(name)
+            self._loaded[name] = found
+        return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._own or self._all_are_meant:
+            return name in self._own or name in self._entries
+        return self._import(str(name)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from (name for name in self._own if name in self)
+        yield from self._entries
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def usable(self) -> dict[str, T]:
+        """Load them all. What cannot be loaded is left out, and warned of."""
+        found = {}
+        for name in self:
+            try:
+                found[name] = self[name]
+            except RequestError as error:
+                warnings.warn(f"{error} {error.hint}", PluginWarning, stacklevel=2)
+        return found
+
+    def in_package(self, name: str, *attributes: str) -> Any | None:
+        """Return the first of `attributes` that the package of an own one has, without importing its home."""
+        if name not in self._own or not self._all_are_meant:
+            return None
+        there = vars(importlib.import_module(self._own[name].rpartition(".")[0]))
+        return next((there[attribute] for attribute in attributes if attribute in there), None)
+
+    def _import(self, name: str) -> Any | None:
+        return getattr(importlib.import_module(self._own[name]), self._attribute, None)
+
+
+def _may_have(module: pkgutil.ModuleInfo, attribute: str) -> bool:
+    """Return whether a module's source names an attribute, without importing it; true where it has none."""
+    finder: Any = module.module_finder
+    spec = finder.find_spec(module.name)
+    try:
+        return attribute.encode() in spec.loader.get_data(spec.origin)
+    except (AttributeError, OSError):
+        return True
+
+
+def _modules(package: str, home: str, attribute: str) -> dict[str, str]:
+    """Return the modules that may be meant, by the name of their package, or by their own without `home`.
+
+    Packages within those packages are looked through as well.
+    """
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+        name = f"{package}.{module.name}"
+        if module.ispkg and home:
+            found |= _modules(name, home, attribute)
+        elif module.name == home:
+            found[package.rpartition(".")[2]] = name
+        elif not home and not module.name.startswith("_") and _may_have(module, attribute):
+            found[module.name] = name
+    return found

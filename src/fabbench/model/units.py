@@ -1,0 +1,216 @@
+"""Sizes, times and rates: text to numbers and back; the sizes of a sweep. The only place that scales.
+
+Inside fabbench every value is in its base unit: bytes, seconds, bytes per second, 1/s.
+Sizes are 1024-based (as nccl-tests and fi_pingpong read them), rates are 1000-based.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from fabbench.model.errors import RequestError
+from fabbench.model.patterns import lazy
+
+SIZE_STEPS = (("TB", 1 << 40), ("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10), ("B", 1))
+"""Size suffixes, largest first. 1024-based, written as the published tables write them."""
+
+RATE_UNITS = {
+    "B/s": 1.0,
+    "KB/s": 1e3,
+    "MB/s": 1e6,
+    "GB/s": 1e9,
+    "TB/s": 1e12,
+    "b/s": 1 / 8,
+    "Kb/s": 1e3 / 8,
+    "Mb/s": 1e6 / 8,
+    "Gb/s": 1e9 / 8,
+    "Tb/s": 1e12 / 8,
+}
+"""Bytes per second in one of each unit; `Gb/s` (bits) is not `GB/s`."""
+
+TIME_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_SIZE = lazy(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_NUMBER = lazy(r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
+
+
+def parse_size(text: str) -> int:
+    """Read a message size in bytes, 1024-based: ``"8"``, ``"64K"``, ``"2G"``, ``"1.5 MB"``.
+
+    Raise ValueError for anything else, and for a fraction of a byte.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a valid size; use 8, 64K, 4M or 2G (1024-based)")
+    number, suffix = match.groups()
+    value = float(number) * 1024 ** " kmgt".index(suffix.lower() or " ")
+    if math.isinf(value):
+        raise ValueError(f"{text!r} is not a valid message size")
+    if value != int(value):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(number) * 1024 ** " kmgt".index(suffix.lower() or " ") if number.isdigit() else int(value)
+
+
+def format_size(size: int) -> str:
+    """Write a size in the largest unit that divides it exactly: 102400 is ``"100 KB"``."""
+    for suffix, step in SIZE_STEPS:
+        if size >= step and size % step == 0:
+            return f"{size // step} {suffix}"
+    return f"{size} B"
+
+
+def format_sizes(sizes: Iterable[int]) -> str:
+    """Write several sizes in ascending order: each of a few, ``"29 sizes from 8 B to 2 GB"`` of many."""
+    names = [format_size(size) for size in sorted(set(sizes))]
+    return ", ".join(names) if len(names) <= 6 else f"{len(names)} sizes from {names[0]} to {names[-1]}"
+
+
+def parse_quantity(text: str, units: dict[str, float]) -> float:
+    """Read a number with one of `units` (`RATE_UNITS`, `TIME_UNITS`), into the base unit.
+
+    Raise ValueError that names the units, for a missing or another unit.
+    """
+    text = text.strip()
+    for unit in sorted(units, key=len, reverse=True):
+        number = text.removesuffix(unit).strip()
+        if text.endswith(unit) and _NUMBER.fullmatch(number) and math.isfinite(float(number)):
+            return float(number) * units[unit]
+    raise ValueError(f"{text!r} is not a number with a unit; one of {', '.join(units)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How numbers of one metric are written: divided by `factor`, rounded, and trimmed.
+
+    `decimals` are nccl-tests' own two; `significant` keeps that many digits of numbers below 1 where a
+    benchmark prints finer than that (0: it does not).
+    """
+
+    unit: str
+    factor: float
+    decimals: int = 2
+    significant: int = 0
+
+    def text(self, value: float) -> str:
+        """Write a value in base units as a number, without the unit: 6.5e9 B/s in GB/s is ``"6.5"``."""
+        if not math.isfinite(value):
+            return str(value)
+        number = value / self.factor
+        decimals = self.decimals
+        if self.significant and 0 < abs(number) < 1:
+            finer = self.significant - 1 - math.floor(math.log10(abs(number)))
+            decimals = max(decimals, min(finer, 9))
+        return format_decimal(number, decimals)
+
+    def fixed(self, value: float) -> str:
+        """Write it with every decimal, for numbers below each other: 6.5e9 B/s in GB/s is ``"6.50"``."""
+        text = self.text(value)
+        whole, _, fraction = text.partition(".")
+        return f"{whole}.{fraction:0<{self.decimals}}" if whole.lstrip("-").isdigit() else text
+
+    def quantity(self, value: float) -> str:
+        """Write a value in base units with the unit: ``"6.5 GB/s"``."""
+        return f"{self.text(value)} {self.unit}"
+
+
+def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
+    """Choose how to write numbers of base unit `unit` (a `Metric.unit`), of which `largest` is the largest.
+
+    Rates are GB/s, or MB/s where nothing reaches 1 GB/s; times are us. `coarse` is for a benchmark whose
+    own table has GB/s with two decimals (nccl-tests): it is always written like that.
+    """
+    if unit == "B/s":
+        if coarse or largest >= RATE_UNITS["GB/s"]:
+            return Scale("GB/s", RATE_UNITS["GB/s"], significant=0 if coarse else 3)
+        return Scale("MB/s", RATE_UNITS["MB/s"], significant=3)
+    if unit == "s":
+        return Scale("us", TIME_UNITS["us"])
+    if unit == "1/s":
+        return Scale("M/s", 1e6, significant=3)
+    return Scale(unit, 1.0)
+
+
+def format_decimal(number: float, decimals: int) -> str:
+    """Round half up to `decimals` and trim: 6.50 is ``"6.5"``, 2.25 to one decimal is ``"2.3"``.
+
+    The half is decided as the decimal number reads: 1.005 is a hair less than that as a float, and rounds up.
+    """
+    scaled = abs(number) * 10**decimals
+    steps = math.floor(scaled + 0.5 + 4 * math.ulp(scaled))
+    text = f"{steps / 10**decimals:.{decimals}f}"
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"-{text}" if number < 0 and steps else text
+
+
+def format_ratio(ratio: float | None) -> str:
+    """Write how many times better: ``"18.7 x"``, ``"1 x"``, ``"0.8 x"``, ``"-"`` where there is no ratio.
+
+    One decimal, trimmed; below 0.05 one digit that is not 0, because ``"0 x"`` would say nothing.
+    """
+    if ratio is None:
+        return "-"
+    decimals = 1 if ratio >= 0.05 or ratio <= 0 else -math.floor(math.log10(ratio))
+    return f"{format_decimal(ratio, decimals)} x"
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration: ``"0:42"``, ``"1:02:03"``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+_MOST_SIZES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """The sizes asked for, in bytes: from `first` to `last`, times `factor` or plus `step`."""
+
+    first: int = 8
+    last: int = 2 << 30
+    factor: int = 2
+    step: int = 0
+    """Instead of `factor`, if not 0."""
+
+    def __post_init__(self) -> None:
+        """Raise RequestError for what is no sweep, or one without end."""
+        grows = self.step > 0 or (self.factor > 1 and self.first > 0)
+        if not 0 <= self.first <= self.last or not grows:
+            how = f"steps of {self.step}" if self.step else f"factor {self.factor}"
+            raise RequestError(
+                f"Invalid range of sizes: from {self.first} to {self.last} bytes with {how}.",
+                hint="Use for example -b 8 -e 2G -f 2.",
+            )
+        if self.step and (self.last - self.first) // self.step >= _MOST_SIZES:
+            raise RequestError(
+                f"Steps of {self.step} bytes give more than {_MOST_SIZES} sizes.",
+                hint="Use larger steps, or a factor (-f 2).",
+            )
+
+    def words(self) -> tuple[str, ...]:
+        """Write it as the options that nccl-tests take."""
+        how = ("-i", str(self.step)) if self.step else ("-f", str(self.factor))
+        return ("-b", str(self.first), "-e", str(self.last), *how)
+
+    def sizes(self) -> Iterator[int]:
+        """Yield the sizes."""
+        size = self.first
+        while size <= self.last:
+            yield size
+            size = size + self.step if self.step else size * self.factor
+
+
+def sweep(first: str, last: str, factor: int, step: str | None = None) -> Sweep:
+    """Read the sizes asked for; raise RequestError."""
+    return Sweep(first=size(first), last=size(last), factor=factor, step=size(step) if step else 0)
+
+
+def size(text: str) -> int:
+    """Read a size; raise RequestError."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise RequestError(f"{error}.") from None

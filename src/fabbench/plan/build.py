@@ -1,0 +1,176 @@
+"""RunRequest + inventory → plan. Pure: what cannot be measured is refused here, before anything starts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.plan import Configuration, Execution, Plan, Variant
+from fabbench.plan.request import RunRequest, Work, applied, named
+
+_INSIDE = ("p2p", "shm")
+"""Fabrics inside one host, the best first."""
+REPEATS = 3
+"""Repeats of each configuration, where there are several configurations."""
+
+
+def plan(request: RunRequest, inventory: Inventory) -> Plan:
+    """Return the plan. Configurations are fabrics × variants; repeats interleave them: A B, B A, A B.
+
+    Raise MachineError for a fabric that a host does not have, RequestError for an invalid one.
+    """
+    work = request.work
+    _require_seen(request, inventory)
+    fabrics = [name for token in request.fabrics or (AUTO,) for name in _resolve(token, inventory, work)]
+    for fabric in dict.fromkeys(fabrics):
+        _require(fabric, request.benchmark, inventory, work)
+    configurations = tuple(_configurations(fabrics, request.variants))
+    repeats = request.repeats or (REPEATS if len(configurations) > 1 else 1)
+    if request.adaptive is not None:
+        repeats = request.adaptive.most
+    return Plan(
+        benchmark=request.benchmark,
+        target=request.target.name,
+        configurations=configurations,
+        executions=tuple(_executions(configurations, repeats, request, inventory)),
+        hosts=len(inventory.hosts),
+    )
+
+
+def _require_seen(request: RunRequest, inventory: Inventory) -> None:
+    """Raise RequestError for variants whose folders and the like the launcher did not look for."""
+    for variant in request.variants:
+        if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
+            raise RequestError(
+                f"The target {inventory.target} does not support what the variant {variant.name} sets "
+                f"({variant}).",
+                hint="Variants can only set environment variables there, such as --variant "
+                "ring=NCCL_ALGO=Ring.",
+            )
+
+
+def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
+    """Replace `AB` and `AUTO` by fabrics that are there."""
+    if token not in {AB, AUTO}:
+        return (token,)
+    if _inside(inventory, work):
+        return (_best_inside(token, inventory.hosts[0], work),)
+    there = [name for name in RDMA if _everywhere(name, inventory, work)]
+    if token == AB:
+        if not there:
+            names = ", ".join(host.name for host in inventory.hosts)
+            raise MachineError(
+                f"--ab needs an RDMA fabric, and none was found on {names}. {_looked(inventory)}",
+                hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
+                if len(inventory.hosts) == 1
+                else "fabbench check shows what is missing. --fabric tcp measures TCP alone.",
+            )
+        return there[0], "tcp"
+    local = _INSIDE if len(inventory.hosts) == 1 else ()
+    others = (name for name in (*local, "tcp") if _everywhere(name, inventory, work))
+    return (next(chain(there, others), "tcp"),)
+
+
+def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
+    """Return whether all hosts have a fabric, whichever the variant."""
+    return all(not work.lacks(fabric, host) for _, host in inventory.views())
+
+
+def _best_inside(token: str, host: Host, work: Work) -> str:
+    """Return the name of the best fabric for ranks that all are on one host."""
+    if token == AB:
+        raise _no_network("An RDMA fabric and tcp", host)
+    found = next((name for name in _INSIDE if not work.lacks(name, host)), "")
+    if not found:
+        raise MachineError(
+            f"Nothing can be measured on {host.name} alone: {work.lacks(_INSIDE[0], host)}",
+            hint="Specify more hosts (--on ssh --host A --host B). If a host has more GPUs than were "
+            "found, pass --gpus N.",
+        )
+    return found
+
+
+def _no_network(what: str, host: Host) -> RequestError:
+    return RequestError(
+        f"{what} cannot be measured on {host.name} alone: ranks on one host do not use the network.",
+        hint="Specify more hosts. On local, --virtual-nodes 2 splits one machine's GPUs into two hosts.",
+    )
+
+
+def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> None:
+    benchmark_named(benchmark).transports(fabric)
+    if fabric not in INTRA_HOST and _inside(inventory, work):
+        raise _no_network(fabric, inventory.hosts[0])
+    several = len(inventory.hosts) > 1 and not any(host.virtual for host in inventory.hosts)
+    if fabric in INTRA_HOST and several:
+        raise RequestError(
+            f"{fabric} works within one host only, but there are {len(inventory.hosts)} hosts.",
+            hint="Choose a network fabric, or a single host.",
+        )
+    for name, host in inventory.views():
+        if why := work.lacks(fabric, host):
+            raise MachineError(
+                f"{fabric} is not available on {name}: {why} {_looked(inventory)}",
+                hint="Nothing was started. Choose a fabric that was found, or other machines (--on, --host; "
+                "with render: --instance-type).",
+            )
+
+
+def _inside(inventory: Inventory, work: Work) -> bool:
+    """Return whether everything stays inside one host, where ranks with GPUs never go by a network."""
+    return work.needs.mpi and work.needs.gpus and len(inventory.hosts) == 1
+
+
+def _looked(inventory: Inventory) -> str:
+    return " ".join(dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.looked))
+
+
+def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
+    """Yield the configurations by their fabrics; the second of a name is ``tcp-2``.
+
+    With variants by them, and by both where there are several fabrics: ``efa+patched``.
+    """
+    for index, fabric in enumerate(fabrics):
+        earlier = fabrics[:index].count(fabric)
+        label = f"{fabric}-{earlier + 1}" if earlier else fabric
+        if not variants:
+            yield Configuration(label=label, fabric=fabric)
+        for variant in variants:
+            own = variant.name if len(fabrics) == 1 else f"{label}+{variant.name}"
+            yield Configuration(label=own, fabric=fabric, variant=variant.name)
+
+
+def _executions(
+    configurations: Sequence[Configuration], repeats: int, request: RunRequest, inventory: Inventory
+) -> Iterator[Execution]:
+    number, work = 0, request.work
+    for repeat in range(1, repeats + 1):
+        for configuration in configurations if repeat % 2 else reversed(configurations):
+            name = f"{number:03}-{configuration.label}-r{repeat}"
+            number += 1
+            hosts, variant = (
+                inventory.seen_by(configuration.variant),
+                named(request.variants, configuration.variant),
+            )
+            steps = work.steps(name, configuration.fabric, hosts)
+            yield Execution(
+                id=name,
+                configuration=configuration,
+                repeat=repeat,
+                steps=tuple(applied(step, request, variant, configuration.fabric, hosts) for step in steps),
+                proof=replace(work.proof(configuration.fabric, hosts), **_nodes(hosts)),
+                planned_sizes=work.planned_sizes(hosts),
+                together=work.together,
+            )
+
+
+def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
+    """Return what hosts are, where they are whole machines of one type: their number means nodes then."""
+    types = {host.instance_type for host in hosts}
+    if len(types) > 1 or "" in types or any(host.virtual for host in hosts):
+        return {}
+    return {"instance_type": types.pop(), "nodes": len(hosts)}

@@ -1,0 +1,273 @@
+"""What was asked for: what to measure, where, how often, and what must hold; and the variants of it. Frozen.
+
+A variant is the same plan with other libraries, programs, variables, interface or image. It is compared like
+a fabric is. Its programs are looked for in its folders first. Its libraries are put before those that a
+process inherits, by a shell that stands before the program: so they come first on every host, whatever
+mpirun, ssh or an image has set there.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Protocol
+
+from fabbench.catalog.images import below, library_folders
+from fabbench.model.errors import RequestError
+from fabbench.model.fabrics import FABRICS
+from fabbench.model.hosts import Host, Needs, Target
+from fabbench.model.messages import shown
+from fabbench.model.options import declared, read_option
+from fabbench.model.plan import DEFAULT_VARIANT, Command, Proof, Step, Variant
+from fabbench.plan import STORE
+
+
+class Work(Protocol):
+    """What a benchmark is to measure, with its options: how plans get their steps."""
+
+    @property
+    def needs(self) -> Needs:
+        """Return what hosts must have."""
+
+    @property
+    def together(self) -> bool:
+        """Return whether the steps of an execution run concurrently."""
+
+    def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes, in bytes, that each log of a complete execution has."""
+
+    def lacks(self, fabric: str, host: Host) -> str:
+        """Return in a sentence why `fabric` cannot be measured on `host`; empty if it can."""
+
+    def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
+        """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
+
+    def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
+        """Return what a log must show to have been measured on `fabric`."""
+
+
+MOST_REPEATS = 20
+"""Repeats at which `Adaptive` gives up, unless something else is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptive:
+    """Repeats until everything that is asked for is decided."""
+
+    most: int
+    """Repeats of each configuration, at most."""
+    seconds: float | None = None
+    """No repeat begins after this time; None: there is no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """One run, as it was asked for. `fabrics` are names, `AB` or `AUTO`; none means `AUTO`."""
+
+    benchmark: str
+    work: Work
+    """What the benchmark measures."""
+    target: Target
+    """Where it runs, and in which variants."""
+    target_reason: str = ""
+    """Why there, to follow a colon: ``set with --on``."""
+    fabrics: tuple[str, ...] = ()
+    repeats: int | None = None
+    """Of each configuration; None: 3 with several configurations, else 1."""
+    adaptive: Adaptive | None = None
+    """Instead of `repeats`: how many it takes to decide."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Environment of the benchmark's processes in every configuration, besides what the fabric needs."""
+    gates: tuple[str, ...] = ()
+    """Fail (exit 1) unless this holds for the first configuration, such as ``busbw:5%``."""
+    strict: bool = False
+    """Whether a gate fails whose loss can be neither shown nor excluded."""
+    baseline: str | None = None
+    """What gates compare with: a run, RUN:CONFIG or a log file."""
+    metric: str | None = None
+    """What is compared; None: the benchmark's usual metric."""
+    keep_going: bool = False
+    """Whether an execution on the wrong network may continue."""
+    store: Path = STORE
+    """Directory of runs."""
+    name: str = ""
+    """The user's, to find the run by."""
+    command: tuple[str, ...] = ()
+    """The command line that asked for it."""
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Differences other than the fabric."""
+        return self.target.variants
+
+
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
+"""Names that do in labels and in names of files."""
+TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
+"""Names that would be taken for something else."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=)")
+_KEYS = ("path", "image", "interface", "mpirun")
+_HINT = (
+    "Use NAME=/DIRECTORY or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun or a "
+    "variable in capitals."
+)
+# "$1" and "$2": folders of programs and of libraries.
+_BEFORE = (
+    "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
+    'export PATH LD_LIBRARY_PATH; shift 2; exec "$@"'
+)
+
+
+class Seen(Protocol):
+    """What a host must say of its programs; see `fabbench.model.hosts.Host`."""
+
+    @property
+    def programs(self) -> Mapping[str, str]:
+        """Program → path."""
+
+    @property
+    def searched(self) -> Mapping[str, tuple[str, ...]]:
+        """Program → folders in which it is to be looked for when it is started."""
+
+
+def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[Seen]) -> Step:
+    """Return a step as a variant has it, with the request's environment for all its commands.
+
+    What the fabric needs stays as it is. Raise RequestError for what sets it otherwise, and for a variable
+    that is inherited and set.
+    """
+    env, inherited = {**request.env, **variant.env}, request.target.inherited
+    given = (("--env (or the target's env)", request.env), (f"The variant {variant.name}", variant.env))
+    for command in step.commands:
+        for who, own in given:
+            _refuse_contradiction(who, own, command, fabric)
+        if both := [name for name in inherited if name in {**env, **command.env}]:
+            raise RequestError(
+                f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
+                hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
+            )
+    commands = (_command(each, env, variant, hosts) for each in step.commands)
+    return replace(step, commands=tuple(_inheriting(each, inherited) for each in commands))
+
+
+def _inheriting(command: Command, names: tuple[str, ...]) -> Command:
+    unset = tuple(name for name in command.unset if name not in names)
+    return replace(command, inherited=names, unset=unset)
+
+
+def _refuse_contradiction(who: str, given: Mapping[str, str], command: Command, fabric: str) -> None:
+    """Raise RequestError for a variable that the configuration itself sets, to another value."""
+    for name, value in given.items():
+        if command.env.get(name, value) != value:
+            raise RequestError(
+                f"{who} sets {name}={shown(name, value)}, but {fabric} needs "
+                f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
+                hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
+                "plan.json lists what fabbench sets.",
+            )
+
+
+def _command(command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[Seen]) -> Command:
+    changed = replace(
+        command,
+        env={**env, **command.env},
+        unset=tuple(name for name in command.unset if name not in env),
+    )
+    if not variant.name:
+        return changed
+    host, name = hosts[command.host], command.argv[0]
+    words = (host.programs.get(name, name), *command.argv[1:])
+    return replace(changed, argv=with_libraries(words, variant.paths, host.searched.get(name, ())))
+
+
+def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the words that start a program with the libraries of a variant's folders (`paths`).
+
+    `folders` come before `bin` in the PATH with which it is looked for, and which it gets.
+    """
+    if not paths:
+        return tuple(argv)
+    path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
+    libraries = ":".join(library_folders(paths))
+    return ("sh", "-c", _BEFORE, "sh", ":".join(path), libraries, *argv)
+
+
+def refuse_images(variants: Sequence[Variant], who: str) -> None:
+    """Raise RequestError for a variant with an image, where `who` has no use for several."""
+    named = next((variant for variant in variants if variant.image), None)
+    if named is not None:
+        raise RequestError(
+            f"The variant {named.name} sets an image, but {who} cannot change images within one run.",
+            hint="Run once per image (--image), then compare the runs with fabbench compare.",
+        )
+
+
+# ---------------------------------------------------------------- as they are written
+
+
+def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[Variant, ...]:
+    """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``; those of one name add up.
+
+    A bare name is one of those `known`. Raise RequestError for what is none of these.
+    """
+    found: dict[str, Variant] = {}
+    for text in texts:
+        name, equals, _ = text.partition("=")
+        check_name(name)
+        if not equals and name not in known:
+            listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
+            raise RequestError(f"The variant {name} is not defined: {listed}.", hint=_HINT)
+        found.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if equals:
+            found[name] = _added(found[name], rest, text)
+    return tuple(found.values())
+
+
+def check_name(name: str) -> None:
+    """Raise RequestError for a name that would not do in labels and names of files."""
+    if not NAME.fullmatch(name):
+        raise RequestError(
+            f"{name!r} is not a valid variant name.",
+            hint="Use up to 40 letters, digits and . _ -, beginning with a letter or a digit.",
+        )
+    if name in TAKEN:
+        raise RequestError(
+            f"A variant cannot be named {name}: the column would look like something else.",
+            hint=f"Choose another name, such as {name}-1.",
+        )
+
+
+def _added(variant: Variant, rest: str, text: str) -> Variant:
+    """Add what stands behind the first ``=``."""
+    if rest.startswith("/"):
+        return replace(variant, paths=(*variant.paths, *_read("paths", (rest,), text)))
+    env, paths, others = dict(variant.env), [*variant.paths], {}
+    for pair in filter(None, _KEY.split(rest)):
+        key, equals, value = pair.partition("=")
+        variable = key.removeprefix("env.")
+        if key == "path" and equals:
+            paths += _read("paths", (value,), text)
+        elif key in _KEYS and value:
+            others[key] = _read(key, value, text)
+        elif equals and (key != variable or key.isupper()) and _VARIABLE.fullmatch(variable):
+            env[variable] = value
+        else:
+            raise RequestError(f"Invalid --variant {text}: unexpected {pair!r}.", hint=_HINT)
+    return replace(variant, env=env, paths=tuple(paths), **others)
+
+
+def _read(name: str, given: Any, text: str) -> Any:
+    """Read one value of a variant. Raise RequestError."""
+    try:
+        return read_option(declared(Variant)[name], given)
+    except RequestError as error:
+        raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
+
+
+def named(variants: Sequence[Variant], name: str) -> Variant:
+    """Find a variant; `DEFAULT_VARIANT` for no name."""
+    return next(chain((each for each in variants if each.name == name), (DEFAULT_VARIANT,)))

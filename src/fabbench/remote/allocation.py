@@ -1,0 +1,170 @@
+"""Hosts that a user names: reached, asked what they have, and with the agent on each a place to run."""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from fabbench.execution.runner import run_steps
+from fabbench.hosts.discover import folders, programs
+from fabbench.hosts.probe import probe_arguments, read_probe, script
+from fabbench.hosts.probe_result import Probe
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.log import Ending
+from fabbench.model.plan import DEFAULT_VARIANT, Execution, Variant
+from fabbench.plan.request import with_libraries
+from fabbench.remote.connection import Connection
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.options import SshOptions
+from fabbench.remote.parallel import connect_all, map_hosts
+from fabbench.remote.session import HeldHosts, RemoteSession
+from fabbench.remote.ssh_config import all_settings
+from fabbench.remote.transport import GoneError, Transport
+
+T = TypeVar("T")
+
+_PROBE_S = 60.0
+_SHOWN = 5
+
+
+@contextlib.contextmanager
+def connected(
+    target: Target, names: Sequence[str], on_progress: Callable[[int], None] | None = None
+) -> Iterator[Mapping[str, Connection | MachineError]]:
+    """Connect to hosts; `on_progress` gets the number of those done. All are closed at the end."""
+    options = target.options_as(SshOptions)
+    found = connect_all(
+        all_settings(
+            names,
+            config=str(options.ssh_config) if options.ssh_config else None,
+            user=options.user,
+            port=options.port,
+            identity=str(options.identity) if options.identity else None,
+        ),
+        accept_new=options.accept_new_host_keys,
+        on_progress=on_progress,
+    )
+    try:
+        yield found
+    finally:
+        for connection in found.values():
+            if isinstance(connection, Connection):
+                connection.close()
+
+
+def probe(connection: Transport, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:
+    """Ask a host everything. Raise MachineError where it does not answer."""
+    # On standard input: the command line stays short, and any login shell can read it.
+    asked = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(target), variant.paths))
+    settings = (f"{name}={value}" for name, value in variant.env.items())
+    argv = ("env", *settings, *with_libraries(asked, variant.paths))
+    done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
+    return read_probe(done.out)
+
+
+def host_names(target: Target) -> tuple[str, ...]:
+    """Choose the hosts. Raise RequestError where none, or too few, or one twice is named."""
+    if not target.hosts:
+        raise RequestError(
+            "No hosts specified.", hint="Pass --host once per host, or --on with a target of fabbench.yaml."
+        )
+    twice = {name for name in target.hosts if target.hosts.count(name) > 1}
+    if twice:
+        raise RequestError(f"{', '.join(sorted(twice))} is given twice.", hint="List every host once.")
+    if target.nodes is not None and target.nodes > len(target.hosts):
+        raise RequestError(f"--nodes is {target.nodes}, but only {len(target.hosts)} hosts were given.")
+    return target.hosts[: target.nodes]
+
+
+def all_well(found: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Raise MachineError that says what every host that failed said, and what to do about each."""
+    failed = {name: result for name, result in found.items() if isinstance(result, MachineError)}
+    if failed:
+        shown = list(failed.items())[:_SHOWN]
+        more = f" And {len(failed) - _SHOWN} more hosts." if len(failed) > _SHOWN else ""
+        hints = {name: error.hint for name, error in shown if error.hint}
+        if len(set(hints.values())) > 1:
+            hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
+        hint = " ".join(dict.fromkeys(hints.values()))
+        raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
+    return {name: result for name, result in found.items() if not isinstance(result, MachineError)}
+
+
+def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
+    """Return the same. Raise RequestError where two names lead to one machine."""
+    by_machine: dict[str, list[str]] = {}
+    for name, found in probes.items():
+        by_machine.setdefault(found.identity or name, []).append(name)
+    for same in by_machine.values():
+        if len(same) > 1:
+            raise RequestError(
+                f"{' and '.join(same)} are the same machine ({probes[same[0]].hostname}).",
+                hint="Name each machine once.",
+            )
+    return probes
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAllocation:
+    """Machines that are connected, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
+
+    inventory: Inventory
+    held: HeldHosts
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """What was made to have these machines, for the record: name of a file → document."""
+
+    @property
+    def remote(self) -> bool:
+        """True: channels of one connection do not wait for each other."""
+        return True
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        """Run an execution over the hosts."""
+        held = replace(self.held, hosts=self.inventory.seen_by(execution.configuration.variant))
+        return run_steps(lambda step: RemoteSession(held, step), execution)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read the NIC counters of every host that answers."""
+        read = map_hosts({remote.name: remote for remote in self.held.remotes}, _counters)
+        return {name: lines for name, lines in read.items() if not isinstance(lines, MachineError)}
+
+
+@contextlib.contextmanager
+def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
+    """Have the agent on all hosts, and nothing at the end; raise MachineError where something is left."""
+    try:
+        all_well(map_hosts({remote.name: remote for remote in remotes}, RemoteHost.start))
+        yield
+    except BaseException as error:
+        for sentence in _cleaned(remotes):
+            error.add_note(sentence)
+        raise
+    left = _cleaned(remotes)
+    for remote in remotes:
+        if isinstance(remote.lost, GoneError):
+            raise remote.lost
+    if left:
+        raise MachineError(" ".join(left[:_SHOWN]), hint="Look for it there, and stop or remove it.")
+
+
+def _cleaned(remotes: Sequence[RemoteHost]) -> list[str]:
+    """Remove everything from all hosts, interrupted or not. Return sentences that say what is left."""
+    try:
+        return _removed(remotes)
+    except KeyboardInterrupt as interrupt:
+        for sentence in _removed(remotes):
+            interrupt.add_note(sentence)
+        raise
+
+
+def _removed(remotes: Sequence[RemoteHost]) -> list[str]:
+    # The first one first: where hosts share a home, the key is then gone for all.
+    # In threads, which go on with it when this one is interrupted.
+    cleaned = map_hosts({remote.name: remote for remote in remotes[:1]}, RemoteHost.clean)
+    cleaned |= map_hosts({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)
+    return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]
+
+
+def _counters(remote: RemoteHost) -> list[str]:
+    return remote.run("counters").out

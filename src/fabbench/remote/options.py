@@ -1,0 +1,37 @@
+"""How hosts are reached by ssh: options of the launchers that do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabbench.model.option_types import USER, File, Flag, Seconds, Whole
+from fabbench.model.options import LauncherOptions, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshOptions(LauncherOptions):
+    """How hosts are reached by ssh."""
+
+    user: str | None = option(
+        USER, "User to log in as, instead of the one in ssh-config.", only="run", in_file_only=True
+    )
+    port: int | None = option(
+        Whole(1, 65535), "Port of sshd, instead of the one in ssh-config.", only="run", in_file_only=True
+    )
+    identity: Path | None = option(
+        File(), "Private key to log in with, instead of those in ssh-config.", only="run", in_file_only=True
+    )
+    ssh_config: Path | None = option(
+        File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True
+    )
+    accept_new_host_keys: bool = option(
+        Flag(),
+        "Trust hosts that known_hosts does not have yet. A changed key is refused anyway.",
+        only="run",
+        reaches=True,
+    )
+    lost_after: float = option(
+        Seconds(1),
+        "Abort the run if a host has not answered for SECONDS.",
+        default="60",
+        only="run",
+    )

@@ -1,0 +1,97 @@
+"""An ssh key for one run, by which the first host's mpirun reaches the others.
+
+It lies in the run's folder on the first host. The others take it for as long as the run lasts, for commands
+alone, and everything that is started with it carries the run's mark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.session import MARK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKey:
+    """A key pair, in OpenSSH's formats."""
+
+    private: bytes
+    public: str
+
+
+def new_key() -> RunKey:
+    """Make an Ed25519 key pair."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+    )
+
+    private = Ed25519PrivateKey.generate()
+    return RunKey(
+        private=private.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
+        public=private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode(),
+    )
+
+
+def authorized_line(key: RunKey, token: str) -> str:
+    """Return the line for a host's authorized_keys. It ends in the token, by which it is found again."""
+    # In quotes, sshd takes \\" for a quote. The command is run by the user's shell, whichever it is.
+    command = f'env {MARK}={token} TMPDIR=/tmp/fabbench-{token} sh -c \\"$SSH_ORIGINAL_COMMAND\\"'
+    return f'restrict,command="{command}" {key.public} fabbench-{token}\n'
+
+
+def client_config(folder: str, hosts: Sequence[tuple[str, RemoteHost]]) -> str:
+    """Return the ssh configuration of the first host: `hosts` are addresses and what is there."""
+    lines = [
+        "Host *",
+        f"  IdentityFile {folder}/key",
+        "  IdentitiesOnly yes",
+        f"  UserKnownHostsFile {folder}/known_hosts",
+        "  GlobalKnownHostsFile /dev/null",
+        "  StrictHostKeyChecking yes",
+        "  BatchMode yes",
+        "  LogLevel ERROR",
+        "  ConnectTimeout 15",
+        "  ServerAliveInterval 15",
+        "  ControlMaster no",
+    ]
+    for address, remote in hosts:
+        lines += [f"Host {address}", f"  User {remote.user}", f"  Port {remote.port}"]
+    return "\n".join(lines) + "\n"
+
+
+def known_hosts(hosts: Sequence[tuple[str, RemoteHost]]) -> str:
+    """Return the host keys that fabbench itself has checked, under the addresses the hosts use."""
+    names = (f"[{address}]:{remote.port}" if remote.port != 22 else address for address, remote in hosts)
+    keys = (" ".join(remote.connection.host_key) for _, remote in hosts)
+    return "".join(f"{name} {key}\n" for name, key in zip(names, keys, strict=True))
+
+
+def install(addresses: Sequence[Sequence[str]], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+    """Put a key on the first host, let the others accept it, and return the ssh command for mpirun.
+
+    `addresses` are those of each host, in the order of `remotes`. Raise MachineError where it cannot be put.
+    """
+    from fabbench.remote.parallel import map_hosts
+
+    head, key = remotes[0], new_key()
+    hosts = [(address, remote) for own, remote in zip(addresses, remotes, strict=True) for address in own]
+    for name, content in (
+        ("key", key.private),
+        ("known_hosts", known_hosts(hosts).encode()),
+        ("ssh_config", client_config(head.folder, hosts).encode()),
+    ):
+        head.run("put", f"{head.folder}/{name}", stdin=content)
+    line = authorized_line(key, head.token).encode()
+    # One after the other first: hosts may share one home, and then the others find the line there.
+    remotes[1].run("key", stdin=line)
+    done = map_hosts(
+        {remote.name: remote for remote in remotes[2:]}, lambda remote: remote.run("key", stdin=line)
+    )
+    for result in done.values():
+        if isinstance(result, Exception):
+            raise result
+    return ("ssh", "-F", f"{head.folder}/ssh_config")

@@ -1,0 +1,149 @@
+"""Checks of hosts as text: a table of statuses, and under it what was seen and what to do. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fabbench.hosts.check import Check, Status
+from fabbench.model.errors import RequestError
+from fabbench.model.messages import listed
+from fabbench.report.json_contract import to_json
+from fabbench.report.log_report import FORMATS
+from fabbench.report.table import (
+    CSV_FORMATS,
+    RAW_CSV,
+    Overview,
+    Table,
+    records_to_csv,
+    to_markdown,
+    to_terminal,
+)
+
+HEADER = ("host", "check", "status", "seen", "advice")
+"""Columns of CSV, and keys of JSON."""
+_COLUMNS = 8
+"""Hosts from which on each no longer has a column of its own."""
+_NAMED = 4
+"""Hosts named in a line."""
+_TITLES = {Status.FAIL: "Failed", Status.WARN: "To look at", Status.SKIP: "Not checked"}
+
+
+def render_checks(  # noqa: PLR0913 - what is written, and how
+    checks: Sequence[Check],
+    form: str = "table",
+    *,
+    overviews: Sequence[Overview] = (),
+    colour: bool = False,
+    width: int | None = None,
+    full: bool = True,
+) -> str:
+    """Write checks in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline.
+
+    `colour` and `width` are for `table`. Overviews stand before the checks; JSON is then a mapping of all of
+    them, and CSV the checks only. Without `full`, tables leave out skipped checks that ask for
+    nothing.
+    """
+    parts = [*(each.table for each in overviews), *check_tables(checks, full=full)]
+    if form == "table":
+        return to_terminal(parts, colour=colour, width=width)
+    if form == "markdown":
+        return "\n".join(map(to_markdown, parts))
+    if form in CSV_FORMATS:
+        return records_to_csv(check_records(checks), HEADER, raw=form == RAW_CSV)
+    if form == "json":
+        own = check_records(checks)
+        found = {**{each.name: each.records for each in overviews}, "checks": own} if overviews else own
+        return to_json(found)
+    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+
+
+def check_records(checks: Iterable[Check]) -> list[Mapping[str, str]]:
+    """Return each check as a mapping, in order."""
+    return [
+        {
+            "host": check.host,
+            "check": check.name,
+            "status": check.status.value,
+            "seen": check.seen,
+            "advice": check.advice,
+        }
+        for check in checks
+    ]
+
+
+def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
+    """Lay out the statuses, then what failed, what to look at, and what was not checked."""
+    hosts = list(dict.fromkeys(check.host for check in checks))
+    shown = checks if full else [check for check in checks if not _is_idle(check)]
+    names = {check.name for check in shown}
+    rows = [check for check in checks if check.name in names]
+    if len(hosts) == 1:
+        overview = _one_host(rows)
+    else:
+        overview = _matrix(rows, hosts) if len(hosts) <= _COLUMNS else _counts(rows)
+    idle = len(checks) - len(shown)
+    summary = f"{_summary(checks)}{f' -v lists {idle} skipped with nothing to do.' if idle else ''}"
+    parts = (_advice(shown, status, hosts) for status in _TITLES)
+    return [replace(overview, notes=(summary,)), *(part for part in parts if part.notes)]
+
+
+def _is_idle(check: Check) -> bool:
+    """Return whether a check was skipped, and asks for nothing."""
+    return check.status is Status.SKIP and check.advice.startswith("Nothing to do")
+
+
+def _one_host(checks: Sequence[Check]) -> Table:
+    rows = [(check.name, check.status.value, check.seen) for check in checks]
+    return Table(header=("Check", "Status", "Seen"), rows=rows)
+
+
+def _matrix(checks: Sequence[Check], hosts: Sequence[str]) -> Table:
+    cells = {(check.name, check.host): check.status.value for check in checks}
+    names = dict.fromkeys(check.name for check in checks)
+    rows = [(name, *(cells.get((name, host), "-") for host in hosts)) for name in names]
+    return Table(header=("Check", *hosts), rows=rows)
+
+
+def _counts(checks: Sequence[Check]) -> Table:
+    """Return one row for each status of each check; hosts are named where they are not the most."""
+    rows = []
+    for name in dict.fromkeys(check.name for check in checks):
+        own = [check for check in checks if check.name == name]
+        counted = Counter(check.status for check in own)
+        usual = counted.most_common(1)[0][0]
+        for status in sorted(counted, key=lambda item: -counted[item]):
+            hosts = [check.host for check in own if check.status is status]
+            rows.append(
+                (name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED))
+            )
+    header = ("Check", "Status", "Hosts", "Which")
+    return Table(header=header, rows=rows, align="llrl")
+
+
+def _summary(checks: Sequence[Check]) -> str:
+    counted = Counter(check.status for check in checks)
+    return ", ".join(f"{counted[status]} {status.value}" for status in Status) + "."
+
+
+def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Table:
+    """Return every piece of advice once: the checks with that cause, and what was seen on which hosts."""
+    groups: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for check in checks:
+        if check.status is status:
+            seen = groups.setdefault(check.advice, {}).setdefault(check.name, {})
+            seen.setdefault(check.seen, []).append(check.host)
+    notes = []
+    for advice, names in groups.items():
+        causes = (f"{name}: {_seen(seen, hosts)}" for name, seen in names.items())
+        notes.append(" ".join([*causes, "→", advice]))
+    return Table(header=(), rows=(), title=_TITLES[status], notes=notes)
+
+
+def _seen(seen: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> str:
+    where = [f"{_of(own, hosts)}{text}" for text, own in list(seen.items())[:_NAMED]]
+    return " ".join([*where, *([f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else [])])
+
+
+def _of(own: Sequence[str], hosts: Sequence[str]) -> str:
+    """Return the hosts that a sentence is about; nothing where it is about all."""
+    return "" if len(own) == len(hosts) else f"({listed(own, _NAMED)}) "

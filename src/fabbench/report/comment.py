@@ -1,0 +1,107 @@
+"""A comparison as a comment on a pull request, and as the summary of a build: Markdown of GitHub and GitLab.
+
+Headline and gates are in sight, all else is folded. A comment is read by strangers: directories of the
+machine that wrote it are left out of the names of inputs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import PurePath
+
+from fabbench.analysis.compare import Comparison
+from fabbench.analysis.gate_results import GateState, Verdict
+from fabbench.analysis.headline import headline
+from fabbench.model.messages import counted
+from fabbench.report.comparison_tables import tables_of_comparison
+from fabbench.report.table import Table, escaped, to_markdown
+
+LONGEST = 60_000
+"""Characters of a comment: GitHub takes 65,536."""
+_MOST = 8
+"""Headlines in sight; each of a gate's sentences is cut to the same number."""
+_MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
+
+
+def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
+    """Write a comparison; `tables` are shown below its own. Ends with a newline."""
+    short = _short_names([column.source for column in comparison.columns])
+    found = [*tables_of_comparison(comparison, verdict), *tables]
+    parts = [to_markdown(_without_paths(_summary(comparison), short))]
+    if verdict is not None and verdict.results:
+        parts.append(to_markdown(_without_paths(_gates(verdict), short)))
+    folded = [
+        to_markdown(replace(_without_paths(table, short), headline=""))
+        for table in found
+        if table.title != "Gates"
+    ]
+    return "\n".join([*parts, _folded(folded, LONGEST - sum(map(len, parts)))])
+
+
+def error_comment(sentence: str) -> str:
+    """Write why a command ended early."""
+    return f"### fabbench ended early\n\n{escaped(sentence)}\n"
+
+
+def _summary(comparison: Comparison) -> Table:
+    lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))] or [
+        "nothing was measured that can be shown"
+    ]
+    more = [f"{counted(len(lines) - _MOST, 'more table')} below"] if len(lines) > _MOST else []
+    if len(lines) == 1:
+        return Table(title=f"fabbench: {lines[0]}", header=(), rows=())
+    return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MOST], *more])
+
+
+def _gates(verdict: Verdict) -> Table:
+    rows = []
+    for result in verdict.results:
+        said = [*result.breaches, *result.notes]
+        more = [f"And {len(said) - _MOST} more."] if len(said) > _MOST else []
+        told = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*said[:_MOST], *more))
+        rows.append((result.gate, f"{_MARKS[result.state]} {result.state}", told or "-"))
+    return Table(header=("Gate", "Result", "Details"), rows=rows)
+
+
+def _folded(texts: Sequence[str], room: int) -> str:
+    """Fold what there is room for, and say how much there is not."""
+    kept: list[str] = []
+    for text in texts:
+        if sum(map(len, kept)) + len(text) > room:
+            break
+        kept.append(text)
+    left = len(texts) - len(kept)
+    said = [f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"] if left else []
+    inner = "\n".join([*kept, *said])
+    return f"<details>\n<summary>Figures, notes and what stands out</summary>\n\n{inner}\n</details>\n"
+
+
+def _short_names(sources: Sequence[str]) -> dict[str, str]:
+    """Return inputs that are paths → their last parts, as many as tell them apart."""
+    paths = list(
+        dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run "))
+    )
+    lengths = range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1)
+    for length in lengths:
+        short = {path: ",".join(_last(each, length) for each in path.split(",")) for path in paths}
+        if len(set(short.values())) == len(paths):
+            return short
+    return {}
+
+
+def _last(path: str, parts: int) -> str:
+    return "/".join(PurePath(path).parts[-parts:]).lstrip("/")
+
+
+def _without_paths(table: Table, short: dict[str, str]) -> Table:
+    def cut(text: str) -> str:
+        for path in sorted(short, key=len, reverse=True):
+            text = text.replace(path, short[path])
+        return text
+
+    return replace(
+        table,
+        title=cut(table.title),
+        header=list(map(cut, table.header)),
+        rows=[list(map(cut, row)) for row in table.rows],
+        notes=list(map(cut, table.notes)),
+    )

@@ -1,0 +1,348 @@
+"""A comparison → tables of text, in the layout of the published EFA table, and records of its rows."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fabbench.analysis.aggregate import FIELDS, RAIL
+from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection
+from fabbench.analysis.footnotes import footnotes, versions_of
+from fabbench.analysis.headline import headline
+from fabbench.analysis.highlights import Highlight, bounds, confidence, highlights
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import Outcome
+from fabbench.model.units import format_ratio, format_size, scale
+from fabbench.report.expectations import expectation_record, expectations_of
+from fabbench.report.json_contract import finding
+from fabbench.report.table import Table
+
+if TYPE_CHECKING:
+    from fabbench.analysis.gate_results import GateResult, Verdict
+
+
+def tables_of_comparison(
+    comparison: Comparison, verdict: "Verdict | None" = None, *, terminal: bool = False
+) -> list[Table]:
+    """Return one table per section, the notes under them, and what stands out.
+
+    Sections that only the device tells apart are one table. On a terminal columns are narrow, and small sizes
+    show their time where a rate displays as 0.
+    """
+    groups: dict[tuple[str, str], list[ComparisonSection]] = {}
+    for section in comparison.sections:
+        groups.setdefault((_title(section, (RAIL,)), section.metric.name), []).append(section)
+    layout = _terminal if terminal else _published
+    found = [layout(comparison, title, sections) for (title, _), sections in groups.items()]
+    under = [*footnotes(comparison), *(verdict.notes if verdict else ())]
+    found.append(Table(header=(), rows=(), notes=under))
+    found += _stands_out(comparison)
+    if told := list(_expected(comparison)):
+        found.append(Table(title="Is it normal?", header=(), rows=(), notes=told))
+    if verdict and (verdict.breaches or verdict.passed):
+        told = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
+        found.append(Table(title="Gates", header=(), rows=(), notes=told))
+    return found
+
+
+def _expected(comparison: Comparison) -> Iterator[str]:
+    """Yield a line per configuration whose instance type is known."""
+    for each in expectations_of(comparison):
+        where = "".join(f", {name} {value or 'unknown'}" for name, value in each.key.items())
+        yield f"{each.column}{where}: {each.sentence()}"
+
+
+def _published(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
+    """Lay out sections as the published EFA table."""
+    metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
+    marks = _marks(sections)
+    figures = [
+        f"{metric.name} {column.label} ({unit}){mark}" for column, mark in zip(columns, marks, strict=True)
+    ]
+    ratios = ["Speed-up"] if len(columns) == 2 else [f"Speed-up {column.label}" for column in columns[:-1]]
+    rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
+    return Table(
+        title=title,
+        headline=_headline(comparison, sections),
+        header=[*rails, "Message Size", *figures, *ratios, *verdicts],
+        align="l" * len(rails) + "l" + "r" * (len(figures) + len(ratios)) + "l" * len(verdicts),
+        rows=_rows(comparison, sections, _row),
+    )
+
+
+def _terminal(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
+    """Lay out sections in few columns; numbers have their decimal points below each other."""
+    metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
+    ratios = ["Speed-up"] if len(columns) == 2 else [f"{column.label} speed-up" for column in columns[:-1]]
+    labels = [f"{column.label}{mark}" for column, mark in zip(columns, _marks(sections), strict=True)]
+    rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
+    rows = _rows(comparison, sections, _narrow_row)
+    timed = any(cell.endswith(" us") for row in rows for cell in row) and unit != "us"
+    what = f"{metric.name} in {unit}{', time in us where that is 0' if timed else ''}"
+    return Table(
+        title=f"{title}: {what}" if title else what[0].upper() + what[1:],
+        headline=_headline(comparison, sections),
+        header=[*rails, "Size", *labels, *ratios, *verdicts],
+        align="l" * len(rails) + "r" + "d" * (len(columns) + len(ratios)) + "l" * len(verdicts),
+        rows=rows,
+        keys=len(rails) + 1,
+    )
+
+
+def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
+    """Lay out one section while it is being measured: figures and ratios, and nothing that looks ahead."""
+    table = _terminal(comparison, _title(section), [section])
+    kept = len(table.aligns().rstrip("l"))
+    return replace(
+        table,
+        headline="",
+        header=table.header[:kept],
+        align=table.aligns()[:kept],
+        rows=[row[:kept] for row in table.rows],
+    )
+
+
+def _headline(comparison: Comparison, sections: Sequence[ComparisonSection]) -> str:
+    """Return the headline of a table; rails together have none."""
+    return headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
+
+
+def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
+    """Return what is added to the header of each column whose figures are shown, but not ok."""
+    marks = []
+    for index in range(len(sections[0].shown)):
+        seen = (section.outcomes[index] for section in sections if section.shown[index])
+        marks.append(next((f", {outcome}" for outcome in seen if outcome is not Outcome.OK), ""))
+    return marks
+
+
+def _rails(sections: Sequence[ComparisonSection]) -> list[str]:
+    return ["Device"] if any(RAIL in section.key for section in sections) else []
+
+
+def _title(section: ComparisonSection, without: Collection[str] = ()) -> str:
+    fields = ((name, value) for name, value in section.key.items() if name not in without)
+    return ", ".join(f"{name} {value or 'unknown'}" for name, value in fields)
+
+
+def _rows(
+    comparison: Comparison,
+    sections: Sequence[ComparisonSection],
+    cells: Callable[[ComparisonSection, ComparisonRow], list[str]],
+) -> list[list[str]]:
+    rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
+    found = []
+    for section in sections:
+        own = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows] or [
+            [*_outcomes(comparison, section), *("-" for _ in comparison.columns[:-1] if tested)]
+        ]
+        found += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in own]
+    return found
+
+
+def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
+    """Return the headers of verdicts; none where there are no repeats to give one."""
+    if not any(test for section in sections for row in section.rows for test in row.tests):
+        return []
+    words = f"Verdict ({confidence(sections[0].level)} interval)"
+    labels = [column.label for column in comparison.columns[:-1]]
+    return [words] if len(labels) == 1 else [f"{label} {words.lower()}" for label in labels]
+
+
+def _verdicts(row: ComparisonRow) -> list[str]:
+    """Return ``"slower (0.68 to 0.72)"`` for each column but the base."""
+    return [f"{test.verdict} ({bounds([test])})" if test else "-" for test in row.tests[:-1]]
+
+
+def _row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
+    cells = _cells(section, [figure and section.scale.text(figure.value) for figure in row.figures])
+    return [format_size(row.size), *cells, *(format_ratio(ratio) for ratio in row.ratios[:-1])]
+
+
+def _narrow_row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
+    """Write figures with all their decimals, and the time where a rate displays as 0."""
+    texts = [figure and section.scale.fixed(figure.value) for figure in row.figures]
+    if any(figure and section.scale.text(figure.value) == "0" for figure in row.figures):
+        for index, took in enumerate(row.times):
+            if took is not None:
+                written = scale("s", took.value)
+                texts[index] = f"{written.fixed(took.value)} {written.unit}"
+    return [format_size(row.size), *_cells(section, texts), *map(_narrow_ratio, row.ratios[:-1])]
+
+
+def _narrow_ratio(ratio: float | None) -> str:
+    """Write ``"1.0x"`` for ``"1 x"``."""
+    number = format_ratio(ratio).removesuffix(" x")
+    return f"{number if '.' in number else f'{number}.0'}x" if ratio is not None else number
+
+
+def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]:
+    """Return the figures of a row; where a column has none, why."""
+    return [
+        (text or "-") if shown else outcome.value
+        for text, shown, outcome in zip(texts, section.shown, section.outcomes, strict=True)
+    ]
+
+
+def _outcomes(comparison: Comparison, section: ComparisonSection) -> list[str]:
+    """Make the only row of a section in which no column has a figure to show."""
+    cells = [
+        "-" if shown else outcome.value
+        for shown, outcome in zip(section.shown, section.outcomes, strict=True)
+    ]
+    return ["-", *cells, *("-" for _ in comparison.columns[:-1])]
+
+
+def _stands_out(comparison: Comparison) -> list[Table]:
+    remarks = highlights(comparison)
+    if not remarks:
+        return []
+    several = len(comparison.columns) > 2
+    found: list[Table] = []
+    for index, section in enumerate(comparison.sections):
+        own = [remark for remark in remarks if remark.section == index]
+        if own:
+            title = f"What stands out: {_title(section)}" if section.key else "What stands out"
+            header = ["Column", "Range", "Observation"] if several else ["Range", "Observation"]
+            found.append(Table(title=title, header=header, rows=_remarks(own, several=several)))
+    return found
+
+
+def _remarks(remarks: Sequence[Highlight], *, several: bool) -> list[list[str]]:
+    return [[*([remark.label] if several else []), remark.span, remark.text] for remark in remarks]
+
+
+FORMAT = 1
+"""Changes when a name or a unit in the output changes."""
+
+MEASURED = ("size", "column", "metric", "unit", "value", "n", "min", "max", "ratio", "outcome")
+TESTED = ("ratio_low", "ratio_high", "verdict", "repeats_to_decide")
+HEADER = (*MEASURED, *FIELDS, "placement", "transport", "versions", "source", *TESTED)
+"""Columns of the CSV, and keys of one element of `rows` in the JSON."""
+
+_COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
+
+
+def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> Mapping[str, object]:
+    """Return everything that `fabbench compare --format json` says."""
+    several = len(comparison.metrics) > 1
+    metric = comparison.metrics[0]
+    return {
+        "format": FORMAT,
+        # Sections of several metrics have no common one: `rows` and `stands_out` say each its own.
+        "metric": None if several else metric.name,
+        "unit": None if several else metric.unit,
+        "lower_is_better": None if several else metric.lower_is_better,
+        "placement": comparison.placement or None,
+        "base": comparison.base.label,
+        "columns": [_column(column) for column in comparison.columns],
+        "rows": comparison_rows(comparison),
+        "stands_out": [
+            {
+                "column": remark.label,
+                "base": remark.base,
+                **comparison.sections[remark.section].key,
+                "metric": comparison.sections[remark.section].metric.name,
+                "from": remark.low,
+                "to": remark.high,
+                "trend": remark.trend.value,
+                "ratio_min": remark.worst,
+                "ratio_max": remark.best,
+                "text": remark.text,
+            }
+            for remark in highlights(comparison)
+        ],
+        "verdicts": [
+            {
+                "column": column.label,
+                "base": comparison.base.label,
+                **section.key,
+                "metric": section.metric.name,
+                "level": section.level,
+                "verdict": section.verdict(index),
+            }
+            for section in comparison.sections
+            for index, column in enumerate(comparison.columns[:-1])
+        ],
+        "expectations": [
+            {"column": found.column, **expectation_record(found)} for found in expectations_of(comparison)
+        ],
+        "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
+        "breaches": None if verdict is None else list(verdict.breaches),
+        "gates": None if verdict is None else list(map(_gate_record, verdict.results)),
+        "status": int(worst(comparison.status, verdict.status if verdict else Exit.FINE)),
+    }
+
+
+def _gate_record(result: "GateResult") -> dict[str, object]:
+    return {
+        "gate": result.gate,
+        "state": result.state.value,
+        "breaches": list(result.breaches),
+        "notes": list(result.notes),
+    }
+
+
+def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
+    """Return one record per size and column, with what the figure travels with. Keys are `HEADER`."""
+    return [
+        _record(comparison, section, row, index)
+        for section in comparison.sections
+        for row in section.rows
+        for index in range(len(comparison.columns))
+    ]
+
+
+def _record(
+    comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
+) -> dict[str, object]:
+    column, figure = comparison.columns[index], row.figures[index]
+    test = row.tests[index]
+    return {
+        "size": row.size,
+        "column": column.label,
+        "metric": section.metric.name,
+        "unit": section.metric.unit,
+        "value": figure.value if figure else None,
+        "n": figure.n if figure else 0,
+        "min": figure.low if figure else None,
+        "max": figure.high if figure else None,
+        "ratio": row.ratios[index],
+        "outcome": section.outcomes[index].value,
+        **{name: _value(name, section.key.get(name) or "/".join(column.fields[name])) for name in FIELDS},
+        "placement": comparison.placement or None,
+        "transport": _joined(column.facts.get("transport", ())) or None,
+        "versions": _versions(column) or None,
+        "source": column.source,
+        "ratio_low": test.low if test else None,
+        "ratio_high": test.high if test else None,
+        "verdict": test.verdict.value if test else None,
+        "repeats_to_decide": test.repeats if test else None,
+    }
+
+
+def _value(name: str, text: str) -> str | int | None:
+    return int(text) if name in _COUNTS and text.isdigit() else text or None
+
+
+def _joined(values: Iterable[str | int]) -> str:
+    return "/".join(map(str, values))
+
+
+def _versions(column: ColumnSummary) -> str:
+    return ", ".join(f"{name} {_joined(column.facts[name])}" for name in versions_of(column))
+
+
+def _column(column: ColumnSummary) -> Mapping[str, object]:
+    return {
+        "label": column.label,
+        "label_given": column.label_given,
+        "variant": str(column.variant) if column.variant is not None else None,
+        "source": column.source,
+        "outcome": column.outcome.value,
+        "reasons": list(column.reasons),
+        "executions": column.executions,
+        "findings": [finding(found) for found in column.findings],
+        "facts": {
+            name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()
+        },
+    }

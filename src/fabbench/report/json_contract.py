@@ -1,0 +1,161 @@
+"""Logs as the public JSON contract (docs/formats.md): the document, an element of `logs` at a time.
+
+A log may hold millions of samples: no dict of one is encoded, and the text around the values is made once for
+each size, labels and metrics. A test holds the text against `json`'s own.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fabbench.model.compat import override
+from fabbench.model.log import METRICS, Finding, Labels, Log, Point
+from fabbench.model.messages import printable
+from fabbench.report.expectations import expectation_record, expectations_of_log
+
+ROWS_A_PIECE = 512
+"""Points that are written at once."""
+_MOST_TEXTS = 1 << 17
+
+
+class _Texts(dict[float, str]):
+    """Value → its text, exact. Printed figures have few digits, so they repeat."""
+
+    def __missing__(self, value: float) -> str:
+        if len(self) >= _MOST_TEXTS:
+            self.clear()
+        text = self[value] = repr(value)
+        return text
+
+
+class SampleText(ABC):
+    """Writes points as samples. Points that share size, labels and metrics share the text between values."""
+
+    between = ""
+    """What stands between the samples of two points."""
+
+    def __init__(self) -> None:
+        self.head: object = None
+        """What all samples of the log begin with."""
+        self._texts = _Texts()
+        self._known: dict[int, tuple[Labels, tuple[str, ...], dict[int, tuple[str, ...]]]] = {}
+
+    @abstractmethod
+    def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the text before the first value, between the values, and after the last."""
+
+    def begin(self, head: object) -> None:
+        """Write for another log, whose samples all begin with `head`."""
+        if head != self.head:
+            self.head, self._known = head, {}
+
+    def write(self, points: Iterable[Point]) -> str:
+        """Write the samples of points."""
+        out: list[str] = []
+        known, texts = self._known, self._texts
+        for size, labels, metrics, values in points:
+            if not metrics:
+                continue  # a row of which the print left no figure
+            kind = known.get(id(labels))
+            if kind is None or kind[1] != metrics:
+                # The labels are kept with the text: an id is only unique as long as its object lives.
+                kind = known[id(labels)] = (labels, metrics, {})
+            pieces = kind[2].get(size)
+            if pieces is None:
+                pieces = kind[2][size] = self.pieces(size, labels, metrics)
+            if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general way
+                one, two, three, four, end = pieces
+                time, algbw, busbw, wrong = values
+                text = f"{one}{texts[time]}{two}{texts[algbw]}{three}{texts[busbw]}{four}{texts[wrong]}{end}"
+            else:
+                filled = (piece + texts[value] for piece, value in zip(pieces, values, strict=False))
+                text = "".join(filled) + pieces[-1]
+            out.append(text)
+        if sum(len(sizes) for _, _, sizes in known.values()) > _MOST_TEXTS:
+            self._known = {}
+        return self.between.join(out)
+
+
+# 1  first version
+FORMAT = 1
+
+
+class _Samples(SampleText):
+    """Samples as JSON objects, with commas between them."""
+
+    between = ",\n"
+
+    @override
+    def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        shared = f'"case":{self.head},"size":{size},"labels":{_text(dict(labels))}'
+        pieces, end = [], ""
+        for metric in metrics:
+            pieces.append(f'{end}{{{shared},"metric":"{metric}","value":')
+            end = f',"unit":"{METRICS[metric].unit}"}},\n'
+        return (*pieces, end.removesuffix(",\n"))
+
+
+class Elements:
+    """Writes logs as elements of `logs`, one after another."""
+
+    def __init__(self) -> None:
+        self._samples = _Samples()
+
+    def write(self, log: Log) -> Iterator[str]:
+        """Write one log, in pieces."""
+        return _log(log, self._samples)
+
+
+OPENING = f'{{"format":{FORMAT},"logs":[\n'
+SEPARATOR = ",\n"
+
+
+def closing(errors: Iterable[tuple[str, str]]) -> str:
+    """Write what stands after the last log. `errors` are sources and reasons."""
+    found = [{"source": source, "reason": reason} for source, reason in errors]
+    return f'],\n"errors":{_text(found)}}}\n'
+
+
+def _log(log: Log, samples: _Samples) -> Iterator[str]:
+    head = {
+        "source": log.source,
+        "benchmark": log.benchmark,
+        "case": log.case,
+        "outcome": log.outcome.value,
+        "reason": log.reason,
+        "facts": dict(log.facts),
+        "findings": [finding(found) for found in log.findings],
+        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
+        "damaged": [{"line": row.line, "text": row.text} for row in log.damaged],
+    }
+    yield _text(head)[:-1] + ',"samples":['
+    samples.begin(_text(log.case))
+    separator = "\n"
+    for start in range(0, len(log.points), ROWS_A_PIECE):
+        piece = samples.write(log.points[start : start + ROWS_A_PIECE])
+        if piece:
+            yield separator
+            yield piece
+            separator = ",\n"
+    yield "]}"
+
+
+def finding(found: Finding) -> dict[str, Any]:
+    """Return a finding as plain data."""
+    return {
+        "code": found.code,
+        "severity": found.severity.value,
+        "meaning": found.meaning,
+        "line": found.line,
+        "advice": found.advice,
+    }
+
+
+def to_json(document: Any) -> str:
+    """Write a document for people too, with a newline at its end. What a terminal would obey is escaped."""
+    return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,105 @@
+"""A comparison as JUnit XML: one test case per configuration's outcome, and one per gate.
+
+A gate that fails is a `failure`. What cannot be trusted, and what ended the command early, is an `error`: the
+answer is not bad, it is missing. The elements are those that Jenkins and GitLab read.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree as ET
+
+from fabbench.analysis.compare import ColumnSummary, Comparison
+from fabbench.analysis.gate_results import GateResult, GateState, Verdict
+from fabbench.model.log import Outcome
+from fabbench.model.messages import printable
+
+_NO_XML = re.compile(r"[\ufffe\uffff]")
+"""What XML 1.0 excludes besides what `printable` escapes."""
+_REASONS = ("failure", "error", "skipped")
+
+
+def to_junit(
+    comparison: Comparison | None,
+    verdict: Verdict | None = None,
+    *,
+    name: str = "fabbench",
+    problem: str = "",
+) -> str:
+    """Write a document; `problem` says what ended the command early. Ends with a newline."""
+    root = ET.Element("testsuites", name=_text(name))
+    if comparison is not None:
+        cases = [_configuration(comparison, index) for index in range(len(comparison.columns))]
+        _suite(root, "configurations", cases)
+    if verdict is not None:
+        _suite(root, "gates", list(map(_gate, verdict.results)))
+    if problem:
+        case = ET.Element("testcase", classname="fabbench.command", name=_text(name))
+        _because(case, "error", "error", [problem])
+        _suite(root, "command", [case])
+    for attribute, number in _counts(list(root.iter("testcase"))).items():
+        root.set(attribute, number)
+    ET.indent(root, " ")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
+
+
+def untrusted(comparison: Comparison, index: int) -> bool:
+    """Return whether a column makes the comparison one that cannot be trusted (exit status 4)."""
+    return comparison.columns[index].hidden > 0 or any(
+        section.partial[index] for section in comparison.sections
+    )
+
+
+def _configuration(comparison: Comparison, index: int) -> ET.Element:
+    column = comparison.columns[index]
+    case = ET.Element("testcase", classname="fabbench.configuration", name=_text(column.label))
+    reasons = column.reasons or (f"{column.outcome}: no reason given",)
+    if column.outcome is Outcome.SKIPPED:
+        _because(case, "skipped", column.outcome.value, reasons)
+    elif untrusted(comparison, index):
+        _because(case, "error", column.outcome.value, reasons)
+    _out(case, list(_described(column)))
+    return case
+
+
+def _described(column: ColumnSummary) -> Iterator[str]:
+    yield f"Outcome: {column.outcome}"
+    for name, values in column.facts.items():
+        yield f"{name}: {', '.join(map(str, values))}"
+    for found in column.findings:
+        yield f"{found.severity}: {found.meaning}{f' {found.advice}' if found.advice else ''}"
+
+
+def _gate(result: GateResult) -> ET.Element:
+    case = ET.Element("testcase", classname="fabbench.gate", name=_text(result.gate))
+    if result.state is GateState.FAILED:
+        _because(case, "failure", "gate", result.breaches)
+    elif result.state is GateState.UNTRUSTED:
+        _because(case, "error", "untrusted", ["What it compares cannot be trusted.", *result.notes])
+    _out(case, result.notes)
+    return case
+
+
+def _because(case: ET.Element, tag: str, kind: str, sentences: Sequence[str]) -> None:
+    reason = ET.SubElement(case, tag, message=_text(sentences[0]))
+    if tag != "skipped":
+        reason.set("type", kind)
+    reason.text = _text("\n".join(sentences))
+
+
+def _out(case: ET.Element, sentences: Sequence[str]) -> None:
+    if sentences:
+        ET.SubElement(case, "system-out").text = _text("\n".join(sentences))
+
+
+def _suite(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
+    suite = ET.SubElement(root, "testsuite", {"name": f"fabbench.{name}", **_counts(cases)})
+    suite.extend(cases)
+
+
+def _counts(cases: list[ET.Element]) -> dict[str, str]:
+    failed, wrong, skipped = (sum(case.find(tag) is not None for case in cases) for tag in _REASONS)
+    return {"tests": str(len(cases)), "failures": str(failed), "errors": str(wrong), "skipped": str(skipped)}
+
+
+def _text(text: str) -> str:
+    return _NO_XML.sub("\ufffd", printable(text))

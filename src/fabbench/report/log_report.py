@@ -1,0 +1,317 @@
+"""Logs as text: tables for people, rows for CSV, JSON, and the diagnosis of one log alone. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast, overload
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.compat import override
+from fabbench.model.errors import RequestError
+from fabbench.model.log import METRICS, Finding, Labels, Log, Outcome, Point, Severity
+from fabbench.model.units import Scale, format_size, scale
+from fabbench.report import json_contract
+from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
+from fabbench.report.json_contract import ROWS_A_PIECE, SampleText
+from fabbench.report.table import (
+    CSV_FORMATS,
+    RAW_CSV,
+    Table,
+    row_text,
+    terminal_pieces,
+    to_markdown,
+    write_rows,
+)
+
+FORMATS = ("table", "json", "csv", "markdown")
+
+LABELS = (
+    "placement", "dtype", "redop", "root", "scope", "stat", "way", "direction", "side", "rank", "device",
+    "endpoint",
+)  # fmt: skip
+"""Every label of the contract, in the order of columns."""
+
+CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric", "value", "unit")
+
+_COARSE = 1e7
+"""Two decimals of GB/s, in bytes per second."""
+_SIDEWAYS = ("placement", "stat", "side")
+"""Labels that become columns, next to the metric; the others are on the left."""
+_DIAGNOSED = (
+    "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
+    "interface", "plugin", "libfabric", "nccl", "nvshmem",
+)  # fmt: skip
+"""Facts that belong to a diagnosis, the most telling first."""
+
+_SEVERITIES = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+_UNKNOWN_TRANSPORT = (
+    "The log does not show what carried the data. NCCL says it with NCCL_DEBUG=INFO and "
+    "NCCL_DEBUG_SUBSYS=INIT,NET,ENV; libfabric's own tools with -v."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogWriter:
+    """Writes logs one at a time, in pieces: a log may be large."""
+
+    log: Callable[[Log], Iterator[str]]
+    opening: str = ""
+    separator: str = ""
+    closing: Callable[[Iterable[tuple[str, str]]], str] = lambda errors: ""  # noqa: ARG005
+    """Of the sources that could not be read, with the reasons."""
+
+
+def log_writer(form: str, *, colour: bool = False, width: int | None = None) -> LogWriter:
+    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `colour` and `width` are for `table`."""
+    if form == "json":
+        return LogWriter(
+            log=json_contract.Elements().write,
+            opening=json_contract.OPENING,
+            separator=json_contract.SEPARATOR,
+            closing=json_contract.closing,
+        )
+    if form in CSV_FORMATS:
+        return LogWriter(log=_CsvSamples(raw=form == RAW_CSV).log, opening=write_rows(CSV_HEADER, ()))
+    if form == "markdown":
+        return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
+    if form == "table":
+        return LogWriter(
+            log=lambda log: terminal_pieces(log_tables(log), colour=colour, width=width),
+            separator="\n",
+        )
+    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+
+
+class _CsvSamples(SampleText):
+    """Samples as rows of CSV."""
+
+    def __init__(self, *, raw: bool) -> None:
+        super().__init__()
+        self._raw = raw
+
+    @override
+    def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
+        left = row_text(
+            (*cast("tuple[str, ...]", self.head), str(size), *_label_cells(labels)), raw=self._raw
+        )
+        pieces, end = [], ""
+        for metric in metrics:
+            pieces.append(f"{end}{left},{metric},")
+            end = f",{METRICS[metric].unit}\n"
+        return (*pieces, end)
+
+    def log(self, log: Log) -> Iterator[str]:
+        """Write the rows of a log, in pieces."""
+        self.begin((log.source, log.benchmark or "", log.case or "", log.outcome.value))
+        for start in range(0, len(log.points), ROWS_A_PIECE):
+            yield self.write(log.points[start : start + ROWS_A_PIECE])
+
+
+def _label_cells(labels: Labels) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in LABELS)
+
+
+def log_records(log: Log) -> Iterator[dict[str, object]]:
+    """Yield a row for each sample, for CSV."""
+    head = {"source": log.source, "benchmark": log.benchmark, "case": log.case, "outcome": log.outcome.value}
+    for sample in log.samples():
+        unit = METRICS[sample.metric].unit
+        yield {
+            **head,
+            "size": sample.size,
+            **sample.labels,
+            "metric": sample.metric,
+            "value": sample.value,
+            "unit": unit,
+        }
+
+
+def log_tables(log: Log) -> list[Table]:
+    """Return one table of a log's rows, with what the log says under it."""
+    title = _heading(log)
+    rows = _Rows(log)
+    return [
+        Table(
+            title=title,
+            header=rows.header() if log.points else (),
+            rows=rows.rows() if log.points else (),
+            align=rows.aligns(),
+            notes=[*rows.notes(), *log_notes(log)],
+        )
+    ]
+
+
+def _heading(log: Log) -> str:
+    """Return the source, the case and the outcome; next to `ok` the codes of warnings and errors."""
+    heading = f"{log.source}: {log.case or log.benchmark or 'no benchmark'}: {log.outcome.value}"
+    codes = dict.fromkeys(found.code for found in log.findings if found.severity is not Severity.NOTE)
+    return f"{heading}, but {', '.join(codes)}" if codes and log.outcome is Outcome.OK else heading
+
+
+def log_notes(log: Log) -> Iterator[str]:
+    """Yield the reason of the outcome, facts, expectations, findings, and rows that could not be read."""
+    if log.reason:
+        yield f"{log.outcome.value}: {log.reason}"
+    if log.facts:
+        yield ", ".join(f"{name} {value}" for name, value in log.facts.items())
+    yield from expectation_lines(log)
+    for found in log.findings:
+        yield sentence(found)
+    for row in log.damaged:
+        yield f"line {row.line} could not be read or trusted: {row.text[:120]}"
+
+
+def sentence(found: Finding) -> str:
+    """Write a finding in one line."""
+    line = f" [{found.line.strip()[:120]}]" if found.line else ""
+    advice = f" {found.advice}" if found.advice else ""
+    return f"{found.severity.value}: {found.meaning}{advice}{line}"
+
+
+class _Rows:
+    """Arranges points: a line per size and its labels, a column per metric and side.
+
+    Labels that do not differ, and counts of wrong elements that are all 0, are no columns.
+    A point measured several times (`-N`) has several lines.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._columns: dict[tuple[str, ...], dict[str, None]] = {}
+        self._lines: list[tuple[int, Labels, dict[tuple[str, ...], float]]] = []
+        self._largest: dict[str, float] = {}
+        newest: dict[tuple[object, ...], dict[tuple[str, ...], float]] = {}
+        for point in log.points:
+            self._add(point, newest)
+        values = {name: {labels.get(name, "") for _, labels, _ in self._lines} for name in LABELS}
+        self._left = [name for name in LABELS if len(values[name]) > 1]
+        self.same = {
+            name: next(iter(values[name]))
+            for name in LABELS
+            if len(values[name]) == 1 and "" not in values[name]
+        }
+        if not self._largest.get("wrong"):
+            for metrics in self._columns.values():
+                metrics.pop("wrong", None)
+        self._scales: dict[str, Scale] = {
+            metric: scale(METRICS[metric].unit, largest, coarse=_coarse(log, metric, largest))
+            for metric, largest in self._largest.items()
+        }
+
+    def _add(self, point: Point, newest: dict[tuple[object, ...], dict[tuple[str, ...], float]]) -> None:
+        left = {name: value for name, value in point.labels.items() if name not in _SIDEWAYS}
+        side = tuple(point.labels.get(name, "") for name in _SIDEWAYS)
+        key = (point.size, *left.items())
+        cells = newest.get(key)
+        if cells is None or any((*side, metric) in cells for metric in point.metrics[:1]):
+            cells = newest[key] = {}
+            self._lines.append((point.size, left, cells))
+        for metric, value in zip(point.metrics, point.values, strict=True):
+            cells[*side, metric] = value
+            self._columns.setdefault(side, {})[metric] = None
+            self._largest[metric] = max(value, self._largest.get(metric, 0.0))
+
+    def _keys(self) -> Iterator[tuple[str, ...]]:
+        return ((*side, metric) for side, metrics in self._columns.items() for metric in metrics)
+
+    def header(self) -> list[str]:
+        """Return the names of the columns; those of a side (or statistic) carry its name."""
+        several = len(self._columns) > 1
+        names = []
+        for *side, metric in self._keys():
+            unit = self._scales[metric].unit
+            words = [metric, *(word for word in side if word and several)]
+            names.append(" ".join(words) + (f" ({unit})" if unit != "count" else ""))
+        return ["Size", *self._left, *names]
+
+    def rows(self) -> Sequence[Sequence[str]]:
+        """Return the cells, made as they are asked for; empty where nothing was measured."""
+        keys, left, scales = list(self._keys()), self._left, self._scales
+
+        def cells_of(at: int) -> list[str]:
+            size, labels, cells = self._lines[at]
+            return [
+                format_size(size),
+                *(labels.get(name, "") for name in left),
+                *(scales[key[-1]].text(cells[key]) if key in cells else "" for key in keys),
+            ]
+
+        return _Made(len(self._lines), cells_of)
+
+    def notes(self) -> Iterator[str]:
+        """Yield the labels that all rows share."""
+        if self.same:
+            yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
+
+    def aligns(self) -> str:
+        """Numbers to the right."""
+        return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
+
+
+class _Made(Sequence[Sequence[str]]):
+    """Rows that are made as they are asked for: a log may have a million."""
+
+    def __init__(self, count: int, row: Callable[[int], Sequence[str]]) -> None:
+        self._count = count
+        self._row = row
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[str]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[str]]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> Sequence[str] | Sequence[Sequence[str]]:
+        if isinstance(index, slice):
+            return [self._row(at) for at in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        return self._row(index % self._count)
+
+
+def _coarse(log: Log, metric: str, largest: float) -> bool:
+    """Return whether the benchmark never prints a rate finer than two decimals of GB/s."""
+    benchmark = benchmark_named(log.benchmark)
+    return benchmark.one_scale and min(benchmark.printed_steps(metric, largest), default=0.0) >= _COARSE
+
+
+def diagnosis_record(log: Log) -> dict[str, object]:
+    """Return a diagnosis as plain data: the outcome, facts with the lines that prove them, findings."""
+    return {
+        "source": log.source,
+        "benchmark": log.benchmark,
+        "case": log.case,
+        "outcome": log.outcome.value,
+        "reason": log.reason,
+        "facts": {name: str(value) for name, value in log.facts.items()},
+        "evidence": dict(log.evidence),
+        "findings": [json_contract.finding(found) for found in log.findings],
+        "expectations": [expectation_record(found) for found in expectations_of_log(log)],
+    }
+
+
+def diagnosis(log: Log) -> Iterator[str]:
+    """Yield the lines of a diagnosis."""
+    yield _heading(log)
+    if log.outcome is not Outcome.OK and log.reason:
+        yield f"  {log.reason}"
+    if str(log.facts.get("transport", "unknown")) == "unknown":
+        yield f"  {_UNKNOWN_TRANSPORT}"
+    known = [name for name in _DIAGNOSED if name in log.facts and log.facts[name] != "unknown"]
+    width = max((len(str(log.facts[name])) for name in known), default=0)
+    for name in known:
+        shown = log.evidence.get(name, "")
+        yield f"  {name:<10} {log.facts[name]!s:<{width}}  {shown.strip()[:160]}".rstrip()
+    for line in expectation_lines(log):
+        yield f"  {line}"
+    for found in sorted(log.findings, key=lambda finding: _SEVERITIES[finding.severity]):
+        yield f"  {found.severity.value} ({found.code}): {found.meaning}"
+        if found.line:
+            yield f"    seen: {found.line.strip()[:200]}"
+        if found.advice:
+            yield f"    do:   {found.advice}"
+    if not log.findings:
+        yield "  Nothing else was found."

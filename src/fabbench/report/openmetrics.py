@@ -1,0 +1,104 @@
+"""A comparison as OpenMetrics text, for a file that node_exporter's textfile collector reads.
+
+All families are gauges in base units: that collector refuses the types that only OpenMetrics has. No label is
+of one run alone (no id, no file name), so that series go on.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+from fabbench.analysis.aggregate import FIELDS
+from fabbench.analysis.compare import Comparison
+from fabbench.analysis.gate_results import GateState, Verdict
+from fabbench.model.errors import Exit, worst
+from fabbench.model.log import Metric, Outcome
+from fabbench.model.messages import one_line
+from fabbench.report.comparison_tables import comparison_rows
+
+_UNITS = {"B/s": "bytes_per_second", "s": "seconds"}
+_STATES = {GateState.PASSED: 1.0, GateState.FAILED: 0.0, GateState.UNTRUSTED: math.nan}
+
+Labels: TypeAlias = Mapping[str, object]
+Samples: TypeAlias = Iterable[tuple[Labels, float]]
+
+
+def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> str:
+    """Write a comparison; without `verdict` there are no gates. Ends with ``# EOF`` and a newline."""
+    records = comparison_rows(comparison)
+    lines: list[str] = []
+    for metric in comparison.metrics:
+        own = [record for record in records if record["metric"] == metric.name]
+        values = ((_labels(each), each["value"]) for each in own)
+        lines += _family(*_named(metric), f"{metric.name}, median of repeats.", _known(values))
+    for name, about in (
+        ("ratio", "How many times better than the baseline."),
+        ("ratio_low", "Lower bound of the interval of the ratio."),
+        ("ratio_high", "Upper bound of the interval of the ratio."),
+    ):
+        baseline = {"baseline": comparison.base.label}
+        ratios = (({**_labels(each), "metric": each["metric"], **baseline}, each[name]) for each in records)
+        lines += _family(f"fabbench_{name}", "", about, _known(ratios))
+    told = (
+        ({"configuration": each.label, "outcome": each.outcome.value}, 1.0) for each in comparison.columns
+    )
+    lines += _family("fabbench_outcome", "", "The outcome of a configuration, as a label.", told)
+    labels = [{"configuration": column.label} for column in comparison.columns]
+    outcomes = [float(column.outcome is Outcome.OK) for column in comparison.columns]
+    executions = [float(column.executions) for column in comparison.columns]
+    for name, about, found in (
+        ("ok", "1 if the outcome of a configuration is ok, else 0.", outcomes),
+        ("executions", "Executions of a configuration.", executions),
+    ):
+        lines += _family(f"fabbench_{name}", "", about, zip(labels, found, strict=True))
+    if verdict is not None:
+        gates = (({"gate": result.gate}, _STATES[result.state]) for result in verdict.results)
+        lines += _family("fabbench_gate", "", "1: passed, 0: failed, NaN: not trusted.", gates)
+    status = worst(comparison.status, verdict.status if verdict else Exit.FINE)
+    lines += _family("fabbench_exit_status", "", "The exit status of the command.", [({}, float(status))])
+    return "".join(f"{line}\n" for line in (*lines, "# EOF"))
+
+
+def _named(metric: Metric) -> tuple[str, str]:
+    """Return the name of a metric's family, and its unit, in which the name ends."""
+    unit = _UNITS.get(metric.unit, "")
+    return "_".join(filter(None, ("fabbench", metric.name, unit))), unit
+
+
+def _labels(record: Mapping[str, object]) -> dict[str, object]:
+    names = [name for name in (*FIELDS, "placement", "transport") if record[name] not in {None, ""}]
+    return {
+        "configuration": record["column"],
+        "size": record["size"],
+        **{name: record[name] for name in names},
+    }
+
+
+def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, float]]:
+    yield from ((labels, value) for labels, value in samples if isinstance(value, float))
+
+
+def _family(name: str, unit: str, about: str, samples: Samples) -> Iterator[str]:
+    """Yield the lines of a family; nothing for one without samples."""
+    written = [f"{name}{_written(labels)} {_number(value)}" for labels, value in samples]
+    if written:
+        yield f"# HELP {name} {_escaped(about)}"
+        yield f"# TYPE {name} gauge"
+        yield from ([f"# UNIT {name} {unit}"] if unit else [])
+        yield from written
+
+
+def _written(labels: Labels) -> str:
+    pairs = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return f"{{{','.join(pairs)}}}" if labels else ""
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r'(["\\])', r"\\\1", one_line(text))
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return f"{'+' if value > 0 else '-'}Inf" if math.isinf(value) else repr(value)

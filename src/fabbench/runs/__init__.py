@@ -1,0 +1,1 @@
+"""The use case: open, plan, execute, store, close; run directories and log files."""

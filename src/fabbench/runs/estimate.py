@@ -1,0 +1,59 @@
+"""How long a plan will take, as earlier runs of the store say."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import islice
+from statistics import median
+from typing import Any
+
+from fabbench.model.errors import MachineError
+from fabbench.model.messages import redacted
+from fabbench.model.options import written
+from fabbench.model.plan import Plan
+from fabbench.plan.request import RunRequest
+from fabbench.runs.document import read
+from fabbench.runs.store import StoredRun, runs
+
+_RUNS = 50
+"""Runs of the store that are looked at, the newest ones."""
+
+
+def longest_s(planned: Plan) -> float:
+    """Return after how many seconds the last execution is aborted at the latest."""
+    return sum(
+        max(limits) if execution.together else sum(limits)
+        for execution in planned.executions
+        for limits in [[step.timeout_s for step in execution.steps]]
+    )
+
+
+def estimated_s(request: RunRequest, planned: Plan) -> float | None:
+    """Return how many seconds the same executions took before on this target; None: not all are known."""
+    asked = _comparable(written(request.work))
+    known: defaultdict[str, list[float]] = defaultdict(list)
+    for run in map(StoredRun, islice(runs(request.store), _RUNS)):
+        same = (run.benchmark, run.target) == (request.benchmark, request.target.name)
+        if same and _comparable(run.options) == asked:
+            for label, seconds in _durations(run):
+                known[label].append(seconds)
+    found = [known.get(execution.configuration.label) for execution in planned.executions]
+    return sum(median(each) for each in found if each) if all(found) else None
+
+
+def _comparable(options: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(redacted(options), default=str))
+
+
+def _durations(run: StoredRun) -> list[tuple[str, float]]:
+    """Return configuration and seconds of each execution that was ok."""
+    found = []
+    for name, label in run.schedule():
+        try:
+            document = read(run.path / "exec" / name / "run.json")
+            took = float(document["ended"]) - float(document["started"])
+            if all(each["outcome"] == "ok" for each in document["outcomes"]):
+                found.append((label, took))
+        except (MachineError, KeyError, TypeError, ValueError):
+            continue
+    return found

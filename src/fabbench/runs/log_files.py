@@ -1,0 +1,482 @@
+"""Files that hold logs: plain, compressed, and in archives. Nothing is unpacked to a disk.
+
+What a file is, its first bytes say: gzip, bzip2, xz, zstd, tar, zip, one inside the other. Memory stays flat,
+and a file that swells beyond what logs do is refused.
+"""
+
+import io
+import logging
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fabbench.model.errors import MachineError
+
+if TYPE_CHECKING:
+    from tarfile import TarInfo
+
+_LOGGER = logging.getLogger("fabbench")
+MEMBER_SIGN = "!"
+"""Stands between the name of an archive and that of a file in it."""
+MOST_BYTES = 16 << 30
+"""Bytes that may come out of one file."""
+MOST_RATIO = 500
+"""Bytes that may come out for one that went in, from `_SMALL` bytes on."""
+_SMALL = 64 << 20
+_MOST_LAYERS = 4
+_LARGEST_DOCUMENT = 1 << 30
+_LARGEST_HEADER = 1 << 20
+_BLOCK = 1 << 18
+_MEMORY = 256 << 20
+"""Bytes that a decompressor may take."""
+_WINDOW = 128 << 20
+_TAR_SIGN = slice(257, 262)
+COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".tar", ".zip")
+"""How names of such files end, as far as that is worth knowing before they are opened."""
+
+
+class Bytes(Protocol):
+    """What can be read in pieces."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return so many bytes, or fewer at the end; all that are left without a size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file to read. `named`: the user named it, so there must be a log in it."""
+
+    name: str
+    named: bool = True
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return what reading a file raises that is damaged. Only one that is compressed needs these modules."""
+    import lzma
+    import tarfile
+    import zipfile
+    import zlib
+
+    return OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile
+
+
+class LogStream:
+    """One log, decompressed. Reading raises MachineError where the file is damaged, or too large."""
+
+    def __init__(self, name: str, file: Bytes) -> None:
+        self.name = name
+        """The file's; `ARCHIVE!MEMBER` in an archive."""
+        self.head = b""
+        """What the first reading returned."""
+        self._file = file
+        self._damage: Exception | None = None
+        """What the next reading raises."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return so many bytes; see `Bytes`.
+
+        The first time it returns fewer only where the file has no more: prefixes are learned from these.
+        """
+        if self._damage is not None:
+            raise self._damage
+        try:
+            found = self._rest() if size < 0 else self._file.read(size) if self.head else self._first(size)
+        except _damage() as error:
+            raise _unreadable(self.name, error) from error
+        self.head = self.head or found
+        return found
+
+    def _first(self, size: int) -> bytes:
+        found = bytearray()
+        raised: tuple[type[Exception], ...] = (MachineError, *_damage())
+        try:
+            while len(found) < size and (piece := self._file.read(size - len(found))):
+                found += piece
+        except raised as error:
+            if not found:
+                raise
+            # What stands before the damage counts.
+            self._damage = error if isinstance(error, MachineError) else _unreadable(self.name, error)
+        return bytes(found)
+
+    def _rest(self) -> bytes:
+        pieces, length = [], 0
+        while piece := self._file.read(_BLOCK):
+            pieces.append(piece)
+            length += len(piece)
+            if length > _LARGEST_DOCUMENT:
+                raise MachineError(f"{self.name} is a document of more than {_LARGEST_DOCUMENT >> 30} GB.")
+        return b"".join(pieces)
+
+
+def expand(names: Iterable[str]) -> list[Source]:
+    """List the files: a directory stands for every file in it and below, but for hidden ones.
+
+    Of pipes, sockets and devices in it the logger `fabbench` says that they are skipped.
+    Raise MachineError where a directory cannot be listed.
+    """
+    return [source for name in names for source in _expanded(name)]
+
+
+def _expanded(name: str) -> Iterator[Source]:
+    path = Path(name)
+    if name == "-" or not path.is_dir():
+        yield Source(name=name)
+        return
+
+    def refuse(error: OSError) -> None:
+        raise MachineError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+    for folder, folders, files in os.walk(path, onerror=refuse):
+        folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
+        for file in sorted(entry for entry in files if not entry.startswith(".")):
+            found = Path(folder, file)
+            if kind := _special(found):
+                _LOGGER.warning("%s is %s: it was skipped.", found, kind)
+            else:
+                yield Source(name=str(found), named=False)
+
+
+_SPECIAL = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_NULL = os.makedev(1, 3)
+
+
+def _special(path: Path) -> str:
+    """Return what a path is that is neither a file nor broken; empty for any other."""
+    try:
+        return _SPECIAL.get(stat.S_IFMT(path.stat().st_mode), "")
+    except OSError:
+        return ""
+
+
+def _refuse_device(path: Path, descriptor: int) -> None:
+    """Raise MachineError for an open file that is a device such as /dev/zero, and no terminal."""
+    status = os.fstat(descriptor)
+    device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
+    if device and status.st_rdev != _NULL and not os.isatty(descriptor):
+        raise MachineError(f"{path} is a device, not a log.")
+
+
+def open_logs(name: str) -> Iterator[LogStream]:
+    """Yield the logs of a file: itself, or what is in an archive; ``-`` is standard input.
+
+    Each is to be read before the next one is asked for. `ARCHIVE!MEMBER` is that member. Raise MachineError
+    where the file, or that member, cannot be read.
+    """
+    if name == "-":
+        if sys.stdin is None:
+            raise MachineError("Standard input is closed.", hint="Specify a file, or pipe a log into it.")
+        yield from _layers(_CountedFile("-", sys.stdin.buffer))
+        return
+    path, member = _split(name)
+    try:
+        with path.open("rb") as file:
+            _refuse_device(path, file.fileno())
+            found = False
+            for log in _layers(_CountedFile(str(path), file)):
+                if not member or log.name == name:
+                    found = True
+                    yield log
+    except _damage() as error:
+        raise _unreadable(str(path), error) from error
+    if member and not found:
+        raise MachineError(f"There is no {member} in {path}.")
+
+
+def open_all(names: Sequence[str]) -> Iterator[LogStream]:
+    """Yield the logs of files and members, in order; an archive is read once for members of it in a row."""
+    for path, group in groupby(names, key=lambda name: _split(name)[0]):
+        wanted = set(group)
+        if str(path) in wanted:
+            yield from open_logs(str(path))
+        else:
+            yield from (log for log in open_logs(str(path)) if log.name in wanted)
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a file is neither compressed nor an archive. Raise OSError where it cannot be read."""
+    with Path(name).open("rb") as file:
+        head = file.read(512)
+    return not (head.startswith(_SIGNS) or head[_TAR_SIGN] == b"ustar")
+
+
+def is_log_file(name: str) -> bool:
+    """Return whether a name is that of a file or a pipe, or of a member of an archive that is a file."""
+    path, _ = _split(name)
+    return path.is_file() or path.is_fifo() or path.is_char_device()
+
+
+def stem(name: str) -> str:
+    """Return a file's name without its folder, its archive, and the endings of logs and compression."""
+    if name == "-":
+        return "stdin"
+    path = PurePosixPath(name.rpartition(MEMBER_SIGN)[2] or name)
+    while path.suffix in COMPRESSED:
+        path = path.with_suffix("")
+    return path.stem
+
+
+def _split(name: str) -> tuple[Path, str]:
+    """Return the file, and the member that is meant of it, if it is an archive."""
+    path, sign, member = name.partition(MEMBER_SIGN)
+    while sign and not Path(path).is_file():
+        more, sign, member = member.partition(MEMBER_SIGN)
+        path = f"{path}{MEMBER_SIGN}{more}"
+    whole = Path(name)
+    return (Path(path), member) if sign and not whole.is_file() else (whole, "")
+
+
+def _unreadable(name: str, error: Exception) -> MachineError:
+    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return MachineError(f"{name} cannot be read: {told or type(error).__name__}")
+
+
+# ---------------------------------------------------------------- what is in what
+
+
+class _CountedFile:
+    """The file as it lies on the disk, with a count of what was read of it and of what came out."""
+
+    def __init__(self, name: str, file: Any) -> None:
+        self.name = name
+        self.file = file
+        self.size = 0
+        """Bytes that were read."""
+        self._out = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        found: bytes = self.file.read(size)
+        self.size += len(found)
+        return found
+
+    def count(self, length: int) -> None:
+        """Count bytes that came out of a layer. Raise MachineError where they are too many."""
+        self._out += length
+        if self._out > _SMALL and self._out > MOST_RATIO * self.size:
+            raise MachineError(
+                f"{self.name} decompresses to more than {MOST_RATIO} times its size. "
+                "If you trust it, unpack it and read its files."
+            )
+        if self._out > MOST_BYTES:
+            raise MachineError(
+                f"More than {MOST_BYTES >> 30} GB come out of {self.name}. "
+                "If you trust it, unpack it and read its files."
+            )
+
+
+class _Layer:
+    """What comes out of one decompressor, or stands behind the first bytes that were looked at."""
+
+    def __init__(self, file: Bytes, source: _CountedFile | None = None, head: bytes = b"") -> None:
+        self._file, self._source, self._head = file, source, head
+
+    def read(self, size: int = -1, /) -> bytes:
+        if self._head:
+            found, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
+            return found
+        found = self._file.read(size)
+        if self._source is not None:
+            self._source.count(len(found))
+        return found
+
+
+class _Refusal:
+    """Stands for a file that is not read: reading says why."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def read(self, size: int = -1, /) -> bytes:
+        del size
+        raise OSError(0, self._why)
+
+
+def _layers(source: _CountedFile) -> Iterator[LogStream]:
+    try:
+        yield from _opened(source, source.name, source, 0)
+    except _damage() as error:
+        raise _unreadable(source.name, error) from error
+
+
+def _opened(
+    file: Bytes, name: str, source: _CountedFile, depth: int, *, inside: bool = False
+) -> Iterator[LogStream]:
+    head = b""
+    while len(head) < 512 and (more := file.read(512 - len(head))):
+        head += more
+    whole = _Layer(file, head=head)
+    decompressor = next((each for sign, each in _DECOMPRESSORS if head.startswith(sign)), None)
+    archive = head.startswith(b"PK\x03\x04") or head[_TAR_SIGN] == b"ustar"
+    if (decompressor is not None or archive) and depth == _MOST_LAYERS:
+        yield LogStream(name, _Refusal("it is compressed too often"))
+    elif decompressor is not None:
+        try:
+            inner = _Layer(decompressor(whole), source)
+        except MachineError as error:
+            inner = _Layer(_Refusal(str(error)))
+        yield from _opened(inner, name, source, depth + 1, inside=inside)
+    elif archive and inside:
+        yield LogStream(name, _Refusal("it is an archive inside an archive; unpack it"))
+    elif head[_TAR_SIGN] == b"ustar":
+        yield from _tar(whole, name, source, depth)
+    elif archive:
+        yield from _zip(name, source, depth)
+    else:
+        yield LogStream(name, whole)
+
+
+@cache
+def _tar_member() -> type["TarInfo"]:
+    import tarfile
+
+    class Member(tarfile.TarInfo):
+        """A member whose names are not endless, as they are read at once."""
+
+        def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+            if not self.isreg() and self.size > _LARGEST_HEADER and self.type not in tarfile.REGULAR_TYPES:
+                raise tarfile.ReadError(f"a header of {self.size} bytes")
+            found: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
+            return found
+
+    return Member
+
+
+def _tar(file: Bytes, name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
+    import tarfile
+
+    stream: Any = file
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_tar_member(), bufsize=_BLOCK) as archive:
+        for member in archive:
+            if _is_hidden(member.name) or member.isdir():
+                continue
+            inner = archive.extractfile(member) if member.isreg() and not member.issparse() else None
+            shown = f"{name}{MEMBER_SIGN}{member.name.removeprefix('./')}"
+            if inner is not None:
+                yield from _opened(inner, shown, source, depth + 1, inside=True)
+            elif member.issparse():
+                yield LogStream(shown, _Refusal("it is a sparse file"))
+            archive.members.clear()  # type: ignore[attr-defined] # else it remembers each
+    while file.read(_BLOCK):
+        pass  # damage shows at the end
+
+
+def _zip(name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
+    if not source.file.seekable() or depth:
+        yield LogStream(
+            name, _Refusal("a zip archive in a pipe or a compressed file; pass the archive itself")
+        )
+        return
+    import zipfile
+
+    source.file.seek(0)
+    with zipfile.ZipFile(source.file) as archive:
+        source.size = source.file.seek(0, os.SEEK_END)
+        for member in archive.infolist():
+            if _is_hidden(member.filename) or member.is_dir():
+                continue
+            shown = f"{name}{MEMBER_SIGN}{member.filename}"
+            try:
+                inner = archive.open(member)
+            except (RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+                yield LogStream(shown, _Refusal(str(error)))
+                continue
+            with inner:
+                yield from _opened(_Layer(inner, source), shown, source, depth + 1, inside=True)
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") and part not in {".", ".."} for part in name.split("/"))
+
+
+# ---------------------------------------------------------------- decompressors
+
+
+class _Frames:
+    """Compressed frames, one behind the other, with limits on memory; a last one that is cut is an error."""
+
+    def __init__(
+        self, file: Bytes, new: Callable[[], Any], error: type[Exception], step: int = _BLOCK
+    ) -> None:
+        self._file, self._new, self._error, self._step = file, new, error, step
+        self._decoder = new()
+        self._ready = io.BytesIO()
+
+    def read(self, size: int = -1, /) -> bytes:
+        while not (found := self._ready.read(size)):
+            data = b""
+            if self._decoder.eof:
+                data = self._decoder.unused_data.lstrip(b"\0") or self._file.read(self._step).lstrip(b"\0")
+                if not data:
+                    return b""
+                self._decoder = self._new()
+            elif getattr(self._decoder, "needs_input", True) and not (data := self._file.read(self._step)):
+                raise EOFError("it ends before its end marker")
+            self._ready = io.BytesIO(self._decode(data))
+        return found
+
+    def _decode(self, data: bytes) -> bytes:
+        bounded = (_BLOCK,) if hasattr(self._decoder, "needs_input") else ()
+        try:
+            found: bytes = self._decoder.decompress(data, *bounded)
+        except self._error as error:
+            raise OSError(0, str(error)) from error
+        return found
+
+
+def _xz(file: Bytes) -> Bytes:
+    import lzma
+
+    new = partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=_MEMORY)
+    return _Frames(file, new, lzma.LZMAError)
+
+
+def _zstd(file: Bytes) -> Bytes:
+    """By Python's own module (3.14), or by the package zstandard."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        options = {zstd.DecompressionParameter.window_log_max: _WINDOW.bit_length() - 1}
+        return _Frames(file, partial(zstd.ZstdDecompressor, options=options), zstd.ZstdError)
+    try:
+        import zstandard
+    except ImportError as error:
+        raise MachineError(
+            "zstd needs the package zstandard before Python 3.14: pip install 'fabbench[zstd]'"
+        ) from error
+    decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
+    # Of what this one returns at once there is no limit but what so few bytes can hold.
+    return _Frames(file, decompressor.decompressobj, zstandard.ZstdError, step=1024)
+
+
+def _gzip(file: Bytes) -> Bytes:
+    import gzip
+
+    stream: Any = file
+    return gzip.GzipFile(fileobj=stream, mode="rb")
+
+
+def _bzip2(file: Bytes) -> Bytes:
+    import bz2
+
+    stream: Any = file
+    return bz2.BZ2File(stream)
+
+
+_DECOMPRESSORS = (
+    (b"\x1f\x8b", _gzip),
+    (b"BZh", _bzip2),
+    (b"\xfd7zXZ\0", _xz),
+    (b"\x28\xb5\x2f\xfd", _zstd),
+)
+_SIGNS = (*(sign for sign, _ in _DECOMPRESSORS), b"PK\x03\x04")

@@ -1,0 +1,282 @@
+"""The use case of ``fabbench run``: hold hosts, carry out a plan on them, compare what was measured.
+
+Nothing is printed here: what happens is passed to callables, and what went wrong is part of the result.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import Comparison, compare
+from fabbench.analysis.gate import Gate, check, parse_gates
+from fabbench.analysis.gate_results import Verdict
+from fabbench.analysis.progress import ALLOWED
+from fabbench.execution.process import remove_abandoned_folders
+from fabbench.hosts.discover import loaded
+from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_inherits
+from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
+from fabbench.model.hosts import Inventory
+from fabbench.model.log import METRICS, Log
+from fabbench.model.messages import counted
+from fabbench.model.plan import Plan
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
+from fabbench.runs.adaptive import Enough, undecided
+from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
+from fabbench.runs.load_columns import columns, labelled
+from fabbench.runs.store import RunWriter
+
+Notify: TypeAlias = Callable[[str], None]
+"""Is passed sentences about what happens, in order."""
+Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
+"""Makes the watcher of a plan; it is left when the plan has been carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What came of a run."""
+
+    id: str
+    path: Path
+    """The run's directory."""
+    columns: tuple[Column, ...] = ()
+    """The configurations of which something was measured, in order."""
+    comparison: Comparison | None = None
+    """None: nothing was measured, or it cannot be compared (see `failure`)."""
+    verdict: Verdict | None = None
+    """Of the gates; None: there are none, or the run was interrupted."""
+    interrupted: bool = False
+    failure: FabbenchError | None = None
+    """What ended the run early, or kept its results from being compared."""
+    release_failure: FabbenchError | KeyboardInterrupt | None = None
+    """What went wrong when the hosts were let go."""
+
+    @property
+    def status(self) -> Exit:
+        """Return the exit status that the run deserves."""
+        if self.interrupted:
+            return Exit.INTERRUPTED
+        errors = (self.failure, self.release_failure)
+        return worst(
+            self.comparison.status if self.comparison else Exit.FINE,
+            self.verdict.status if self.verdict else Exit.FINE,
+            *(error.exit for error in errors if isinstance(error, FabbenchError)),
+        )
+
+
+class _Checks(NamedTuple):
+    """What must be right before anything starts."""
+
+    gates: Sequence[Gate]
+    baseline: Sequence[Column]
+    adaptive: bool
+
+
+class _Held(NamedTuple):
+    """What was measured while the hosts were held."""
+
+    writer: RunWriter
+    result: PlanResult
+    release_failure: FabbenchError | KeyboardInterrupt | None = None
+
+
+def run(
+    request: RunRequest,
+    *,
+    notify: Notify = lambda sentence: None,  # noqa: ARG005 - nobody listens
+    watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - nobody looks
+) -> RunResult:
+    """Carry out a request, keep it in its store, and compare what was measured.
+
+    Raise FabbenchError for what keeps it from beginning: a request that cannot be carried out, or hosts that
+    cannot be had. Whatever happens later is part of the result.
+    """
+    remove_abandoned_folders()
+    checks = _checks(request)
+    held = _held(request, checks, notify, watching)
+    return _compared(request, checks, held)
+
+
+def preview(request: RunRequest) -> tuple[Inventory, Plan]:
+    """Return the machines and the plan of a request, checked as `run` does it. Nothing is started.
+
+    Raise FabbenchError for what keeps it from beginning.
+    """
+    checks, target = _checks(request), request.target
+    launcher = launcher_named(target.launcher)
+    require_inherits(launcher, target)
+    inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
+    planned = plan(request, inventory)
+    _check_gates(checks, [configuration.label for configuration in planned.configurations])
+    return inventory, planned
+
+
+def _checks(request: RunRequest) -> _Checks:
+    """Return what must be right before anything starts. Raise FabbenchError for what is not."""
+    if request.metric is not None and request.metric not in METRICS:
+        raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
+    gates = parse_gates(request.gates, strict=request.strict)
+    baseline = columns(request.baseline, store=request.store) if request.baseline else []
+    return _Checks(gates, baseline, request.adaptive is not None)
+
+
+def _held(request: RunRequest, checks: _Checks, notify: Notify, watching: Watching) -> _Held:
+    """Hold the hosts while they are measured. What fails when they are let go is part of what is returned."""
+    measured = None
+    needs = replace(request.work.needs, fabrics=request.fabrics)
+    launcher = launcher_named(request.target.launcher)
+    require_inherits(launcher, request.target)
+    try:
+        with launcher.open(request.target, needs) as allocation:
+            measured = _measured(request, checks, allocation, notify, watching)
+    except (FabbenchError, KeyboardInterrupt) as error:
+        if measured is None:
+            raise
+        return measured._replace(release_failure=error)
+    return measured
+
+
+def _measured(
+    request: RunRequest, checks: _Checks, allocation: Allocation, notify: Notify, watching: Watching
+) -> _Held:
+    inventory = allocation.inventory
+    notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
+    planned = plan(request, inventory)
+    _check_gates(checks, [configuration.label for configuration in planned.configurations])
+    if request.adaptive is not None and isinstance(allocation, BatchAllocation):
+        raise _not_adaptive(request)
+    writer = RunWriter(request, inventory, planned)
+    for sentence in loaded(inventory, request.variants):
+        notify(sentence)
+    most = "at most " if request.adaptive else ""
+    configurations = " and ".join(map(str, planned.configurations))
+    notify(f"{planned.benchmark} on {configurations}: {most}{counted(len(planned.executions), 'execution')}.")
+    if isinstance(allocation, BatchAllocation):
+        allocation.submit(RenderInput(plan=planned, request=request, inventory=inventory))
+    writer.rendered(allocation.documents)
+    with watching(planned) as watcher:
+        enough = _enough(request, checks, writer, planned, watcher)
+        result = carry_out(planned, allocation, writer, watcher, keep_going=request.keep_going, enough=enough)
+    return _Held(writer, result)
+
+
+def _not_adaptive(request: RunRequest) -> RequestError:
+    return RequestError(
+        f"--repeat auto has no effect with {request.target.launcher}, which runs everything as one job.",
+        hint="Give a number, or run where executions are started one by one: local, ssh or kubernetes.",
+    )
+
+
+def _enough(
+    request: RunRequest, checks: _Checks, writer: RunWriter, planned: Plan, watcher: Watcher
+) -> Enough | None:
+    """Return what says whether a run has measured enough; None: as much as was planned."""
+    if request.adaptive is None:
+        return None
+
+    def left(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
+        comparison, verdict = _judged(request, checks, _configurations(request, writer, logs), gates=True)
+        return undecided(comparison, checks.gates, verdict)
+
+    return Enough(
+        adaptive=request.adaptive,
+        configurations=len(planned.configurations),
+        undecided=left,
+        notify=watcher.looked,
+    )
+
+
+def _configurations(
+    request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]
+) -> list[Column]:
+    """Return the configurations of which something was measured."""
+    return [
+        Column(
+            label=label,
+            logs=tuple(found),
+            source=f"run {writer.id}",
+            variant=writer.variants[label],
+            most_repeats=request.adaptive.most if request.adaptive else None,
+        )
+        for label, found in logs.items()
+        if found
+    ]
+
+
+def _machines(request: RunRequest, inventory: Inventory) -> str:
+    """Return the name of the hosts, and the images of what runs there."""
+    hosts = ", ".join(host.name for host in inventory.hosts)
+    own = (variant.image or inventory.image for variant in request.variants)
+    images = ", ".join(filter(None, dict.fromkeys(own if request.variants else (inventory.image,))))
+    return f"{hosts}; image {images}" if images else hosts
+
+
+def _reason(request: RunRequest) -> str:
+    return f": {request.target_reason}" if request.target_reason else ""
+
+
+def _check_gates(checks: _Checks, configurations: Sequence[str]) -> None:
+    """Raise RequestError for what would only fail after the measurement."""
+    gates, baseline, adaptive = checks
+    if len(baseline) > 1 and configurations[0] not in {column.label for column in baseline}:
+        labels = ", ".join(column.label for column in baseline)
+        raise RequestError(
+            f"The baseline has {len(baseline)} configurations ({labels}), "
+            f"and none of them is {configurations[0]}.",
+            hint="Specify one of them: --baseline RUN:CONFIG.",
+        )
+    alone = len(configurations) == 1 and not baseline
+    if alone and adaptive:
+        raise RequestError(
+            "--repeat auto needs something to decide, and there is nothing to compare with.",
+            hint="Add --baseline or a second configuration, or give a number of repeats.",
+        )
+    relative = next((gate.text for gate in gates if gate.needs_baseline), "")
+    if alone and relative:
+        raise RequestError(
+            f"The gate {relative} needs a baseline, and there is nothing to compare with.",
+            hint="Add --baseline or a second configuration, or give a limit such as latency@64<=20us.",
+        )
+
+
+def _compared(request: RunRequest, checks: _Checks, held: _Held) -> RunResult:
+    """Compare what was measured, and check the gates."""
+    writer, measured, release_failure = held
+    interrupted = measured.interrupted or isinstance(release_failure, KeyboardInterrupt)
+    configurations = _configurations(request, writer, measured.logs)
+    comparison, verdict, failure = None, None, measured.failure
+    try:
+        if configurations:
+            comparison, verdict = _judged(request, checks, configurations, gates=not interrupted)
+            if verdict is not None:
+                writer.judged(verdict.status, verdict.breaches)
+    except FabbenchError as error:
+        failure = error
+    return RunResult(
+        id=writer.id,
+        path=writer.path,
+        columns=tuple(configurations),
+        comparison=comparison,
+        verdict=verdict,
+        interrupted=interrupted,
+        failure=failure,
+        release_failure=release_failure,
+    )
+
+
+def _judged(
+    request: RunRequest, checks: _Checks, configurations: Sequence[Column], *, gates: bool
+) -> tuple[Comparison, Verdict | None]:
+    """Return the comparison, and what the gates say of it; without `gates` None."""
+    first, *others = configurations
+    baseline = checks.baseline
+    fitting = [column for column in baseline if len(baseline) == 1 or column.label == first.label]
+    fitting = labelled([first, *fitting], ())[1:]
+    compared = configurations if others else [first, *fitting]
+    comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
+    # With several configurations the baseline is no column of the table.
+    gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
+    return comparison, check(checks.gates, gated, strict=request.strict) if checks.gates and gates else None

@@ -1,0 +1,208 @@
+"""A stored run → what is shown of it: its comparison, what its NICs moved, and its page in a report."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import ColumnSummary, Comparison, compare
+from fabbench.analysis.footnotes import EVIDENCE, versions_of
+from fabbench.counters.execution_counters import ExecutionCounters, total
+from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.messages import counted, listed
+from fabbench.report import nics_table
+from fabbench.report.table import Table
+from fabbench.runs.document import decode, read
+from fabbench.runs.store import VERDICT, StoredExecution, StoredRun
+from fabbench.runs.summary import outcomes, summary
+
+if TYPE_CHECKING:
+    from fabbench.report.page import ProofLines, RunPage
+
+_OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
+"""What a report plots besides the usual metric: the first of each kind, a rate or a time."""
+_MOST_PROGRAMS = 12
+
+
+def stored_columns(run: StoredRun) -> list[Column]:
+    """Return the configurations of a run of which something was measured."""
+    return [
+        Column(
+            label=configuration.label, logs=logs, source=f"run {run.id}", variant=run.variant(configuration)
+        )
+        for configuration in run.configurations
+        if (logs := run.logs(configuration.label))
+    ]
+
+
+def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> Comparison:
+    """Compare the configurations of one run. Raise RequestError."""
+    return compare(columns, metric=metric, allow=("endpoint",), only_ok=True)
+
+
+def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
+    """Read the counters of an execution. Damaged ones are a finding of its logs, and none here."""
+    try:
+        return run.counters(execution)
+    except MachineError:
+        return None
+
+
+def nic_tables(run: StoredRun) -> Iterator[Table]:
+    """Yield one table per configuration of what the NICs moved; none without counters."""
+    for configuration in run.configurations:
+        found = [
+            counters_of(run, execution.id)
+            for execution in run.executions
+            if execution.configuration == configuration.label
+        ]
+        known = [one for one in found if one]
+        moved, notes = total(known)
+        if moved:
+            many = f", {len(known)} executions" if len(known) > 1 else ""
+            table = nics_table.table(moved, title=f"NICs: {configuration.label}{many}")
+            yield replace(table, notes=[*table.notes, *notes])
+
+
+# ---------------------------------------------------------------- a page
+
+
+def run_page(run: StoredRun, metric: str | None = None) -> "RunPage":
+    """Return what a report says of a run, as far as it can be read."""
+    from fabbench.report.page import RunPage
+
+    columns, damage = stored_columns(run), list(run.damage)
+    comparisons: list[Comparison] = []
+    try:
+        if columns:
+            comparisons = _comparisons(columns, metric)
+    except FabbenchError as error:
+        damage.append(str(error))
+    summaries = comparisons[0].columns if comparisons else ()
+    return RunPage(
+        id=run.id,
+        name=run.name,
+        about=f"{run.benchmark} on {run.target or 'an unknown target'}",
+        created=run.created.replace("T", " ").replace("Z", " UTC"),
+        outcomes=", ".join(f"{count} {each}" for each, count in outcomes(run).items()) or "none",
+        gates=summary(run).gate,
+        breaches=_breaches(run),
+        damage=damage,
+        comparisons=comparisons,
+        proof=[_proof(column, summary) for column, summary in zip(columns, summaries, strict=False)],
+        nics=list(nic_tables(run)),
+        nodes=list(_nodes(run, summaries)),
+        command=run.command_line,
+        programs=_programs(run),
+        findings=[(column.label, found) for column in summaries for found in column.findings],
+    )
+
+
+def _breaches(run: StoredRun) -> tuple[str, ...]:
+    """Return what the run's gates found, as sentences."""
+    if run.verdict is None:
+        return ()
+    found = read(run.path / VERDICT).get("breaches")
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparison]:
+    """Compare by the usual metric, then by one of the other kind: rates beside times."""
+    usual = stored_comparison(columns, metric)
+    known = {name for _, rows in usual.inputs for name in rows.metrics()}
+    kinds = {each.unit for each in usual.metrics}
+    rate = "B/s" in kinds
+    other = [name for name in _OTHER_METRICS if name in known and (name in {"latency", "time"}) is rate]
+    return [usual, *(stored_comparison(columns, name) for name in other[:1])]
+
+
+def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
+    from fabbench.report.page import ProofLines
+
+    lines: dict[str, str] = {}
+    for log in column.logs:
+        for fact, line in log.evidence.items():
+            lines.setdefault(fact, line)
+    shown = (
+        f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE
+    )
+    return ProofLines(
+        label=column.label,
+        outcome=summary.outcome.value,
+        reasons=summary.reasons,
+        shown=", ".join(shown),
+        lines=lines,
+    )
+
+
+def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
+    found = run.document.get("hosts")
+    hosts = [_node(host) for host in found if isinstance(host, dict)] if isinstance(found, list) else []
+    if hosts:
+        image = [f"Image: {run.image}."] if run.image else []
+        header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
+        yield Table(title="Nodes", header=header, rows=hosts, align="llrll", notes=image)
+    versions = [
+        (column.label, name, "/".join(map(str, column.facts[name])))
+        for column in columns
+        for name in versions_of(column)
+    ]
+    if versions:
+        title = "Versions, as the logs state them"
+        yield Table(title=title, header=("Configuration", "Library", "Version"), rows=versions)
+
+
+def _node(host: Mapping[str, Any]) -> tuple[str, ...]:
+    devices, versions = (host.get(key) for key in ("devices", "versions"))
+    kinds = devices if isinstance(devices, dict) else {}
+    known = versions if isinstance(versions, dict) else {}
+    return (
+        str(host.get("name") or "unknown"),
+        str(host.get("instance_type") or "-"),
+        str(host.get("gpus") or "-"),
+        listed([f"{name} ({kind})" for name, kind in kinds.items()], 8) or "-",
+        ", ".join(f"{name} {version}" for name, version in known.items()) or "-",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredCommand:
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredStep:
+    commands: tuple[_StoredCommand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredSteps:
+    steps: tuple[_StoredStep, ...] = ()
+
+
+def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
+    """Return the programs that each configuration's first execution started."""
+    first: dict[str, StoredExecution] = {}
+    for execution in run.executions:
+        if execution.begun:
+            first.setdefault(execution.configuration, execution)
+    return {label: found for label, execution in first.items() if (found := _started(execution))}
+
+
+def _started(execution: StoredExecution) -> list[str]:
+    try:
+        plan = decode(_StoredSteps, read(execution.path / "plan.json"), f"exec/{execution.id}/plan.json")
+    except MachineError:
+        return []  # the run's damage says so
+    lines = [
+        " ".join(
+            (*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv))
+        )
+        for step in plan.steps
+        for each in step.commands
+    ]
+    lines = list(dict.fromkeys(lines))
+    more = len(lines) - _MOST_PROGRAMS
+    return [*lines[:_MOST_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]

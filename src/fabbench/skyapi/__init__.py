@@ -1,1 +1,0 @@
-"""SkyPilot itself: its API, its clusters, and files of its tasks."""

@@ -1,0 +1,148 @@
+"""The shape of the code, as far as no linter checks it. Layers are in pyproject.toml, for import-linter."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fabbench.cli import COMMANDS
+from tests.support.paths import ROOT
+
+PACKAGE = ROOT / "src" / "fabbench"
+TESTS = ROOT / "tests"
+MOST_LINES = 500
+"""Of a module."""
+MOST_LINES_OF_FUNCTION = 50
+SLOW = {"pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
+"""Libraries that take a noticeable time to import."""
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """The syntax of every module of the package."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    for path, tree in trees().items():
+        name = str(path.relative_to(PACKAGE))
+        yield from ((name, node) for node in ast.walk(tree))
+
+
+def test_modules_are_short() -> None:
+    lengths = {str(path): path.read_text("utf-8").count("\n") for path in trees()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{module}:{node.lineno} {node.name}: {length} lines"
+        for module, node in nodes()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES_OF_FUNCTION
+    ]
+    assert long == []
+
+
+def test_no_import_hides_in_a_string() -> None:
+    """Only the plug-in loader, and a package that loads modules of its own when they are needed."""
+    hidden = []
+    for module, node in nodes():
+        if module == "model/plugins.py" or not isinstance(node, ast.Call):
+            continue
+        if ast.unparse(node.func) in {"importlib.import_module", "import_module", "__import__"}:
+            name = ast.unparse(node.args[0]).lstrip("f").strip("'\"")
+            own = f"fabbench.{module.partition('/')[0]}."
+            if name.startswith("fabbench") and not name.startswith(own):
+                hidden.append(f"{module}:{node.lineno} {name}")
+    assert hidden == []
+
+
+def test_a_name_means_one_thing() -> None:
+    """Public classes, outside of benchmarks."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path, tree in trees().items():
+        module = str(path.relative_to(PACKAGE))
+        if not module.startswith("benchmarks/"):
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(module)
+    assert {name: modules for name, modules in found.items() if len(modules) > 1} == {}
+
+
+def test_folders_of_tests_hold_tests() -> None:
+    """What tests share is in tests/support."""
+    elsewhere = {"support", "performance", "data"}
+    strays = [
+        str(path.relative_to(TESTS))
+        for path in TESTS.rglob("*.py")
+        if path.relative_to(TESTS).parts[0] not in elsewhere
+        and not path.name.startswith("test_")
+        and path.name != "conftest.py"
+    ]
+    assert strays == []
+
+
+def test_the_commands_are_the_modules_with_a_command() -> None:
+    commands = {
+        path.stem
+        for path, tree in trees().items()
+        if path.parent == PACKAGE / "cli"
+        and any(isinstance(node, ast.FunctionDef) and node.name == "command" for node in tree.body)
+    }
+    assert commands == set(COMMANDS)
+    for name, about in COMMANDS.items():
+        command = importlib.import_module(f"fabbench.cli.{name}").command
+        assert command.get_short_help_str(limit=200) == about
+
+
+@pytest.mark.parametrize(
+    "arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"]
+)
+def test_help_loads_no_slow_library(arguments: str) -> None:
+    program = (
+        "import sys\nfrom fabbench.__main__ import main\n"
+        "try:\n    main()\nfinally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments.split()], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert "fabbench.cli" in loaded
+    assert not loaded & SLOW
+    assert not loaded & {"fabbench.config.yaml_tree", "fabbench.catalog.kubernetes_resources"}
+
+
+@cache
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_tracked_files_name_no_private_place() -> None:
+    private = re.compile(r"/[w]ork/|\.\./[s]hared")
+    found = []
+    for path in tracked():
+        text = path.read_text("utf-8", errors="replace")
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in private.finditer(text)]
+    assert found == []
+
+
+def test_the_top_level_stays_small() -> None:
+    allowed = {
+        *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".gitignore"),
+        *("CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
+        *("src", "tests", "examples", "docker", "docs", "setup", ".ci", ".github"),
+    }
+    assert {path.relative_to(ROOT).parts[0] for path in tracked()} <= allowed
+    modules = {path.name for path in PACKAGE.glob("*.py")}
+    assert modules <= {"__init__.py", "__main__.py", "dataframes.py", "testing.py"}

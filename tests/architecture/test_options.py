@@ -1,0 +1,86 @@
+"""Every option that a message, a document or an example names exists."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from fabbench.cli import cli
+from tests.support.paths import ROOT
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
+OTHERS = frozenset(
+    {
+        *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
+        *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
+        *(
+            "--length",
+            "--log",
+            "--mca",
+            "--mem",
+            "--name",
+            "--nodelist",
+            "--noheader",
+            "--one-off",
+            "--output",
+        ),
+        *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
+        *(
+            "--seconds",
+            "--server",
+            "--server-side",
+            "--strict",
+            "--tag-output",
+            "--tail",
+            "--user",
+            "--verbose",
+        ),
+    }
+)
+"""Options of other programs: sbatch, srun, mpirun, kubectl, docker, pip, pytest, the benchmarks."""
+
+
+def options(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield every long option of a command and of those below it."""
+    yield "--help"
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None, name
+            yield from options(below, click.Context(below, parent=context, info_name=name))
+
+
+def messages(path: Path) -> Iterator[str]:
+    """Yield the texts of a module that are neither docstrings nor words of a command line."""
+    tree = ast.parse(path.read_text("utf-8"))
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+            yield from () if node.value.startswith("-") else (node.value,)
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield file and text: messages of modules, and whole documents and examples."""
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for text in messages(path):
+            yield str(path.relative_to(ROOT)), text
+    documents = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*"))
+    for path in sorted(documents):
+        if path.is_file() and path.suffix in {".md", ".yaml", ".yml", ".sh", ".txt"}:
+            yield str(path.relative_to(ROOT)), path.read_text("utf-8")
+
+
+def test_every_option_that_is_named_exists() -> None:
+    known = frozenset(options(cli, click.Context(cli)))
+    assert {"--on", "--toleration", "--format", "--instance-type"} <= known
+    wrong = {
+        f"{option} in {where}"
+        for where, text in texts()
+        for option in OPTION.findall(text)
+        if option not in known and option not in OTHERS
+    }
+    assert not wrong

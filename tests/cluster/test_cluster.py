@@ -1,0 +1,332 @@
+"""The cluster is what it says, and leaves nothing behind."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.hosts import processes
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import CPU, NCCL, NO_MPI, NO_SSHD
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.cluster
+
+ALL = {"vpc.amazonaws.com/efa": "4", "nvidia.com/gpu": "8"}
+SSHD = ("sh", "-c", "mkdir -p /run/sshd ~/.ssh && ssh-keygen -A >/dev/null && exec /usr/sbin/sshd -De")
+PERF = "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 1K -f 2 -g 1"
+LAST = "        1024           256     float"
+SLEEP = ("sleep", "infinity")
+
+
+class Pods:
+    """Pods of a test."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+
+    def kubectl(self, *argv: str, **options: Any) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *argv, **options)
+
+    def make(
+        self,
+        name: str,
+        *command: str,
+        image: str = NCCL,
+        limits: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        container: dict[str, Any] = {"name": "c", "image": image, "command": [*command]}
+        container["resources"] = {"limits": {**(limits or {})}}
+        if command == SSHD:
+            container["readinessProbe"] = {"tcpSocket": {"port": 22}, "periodSeconds": 1}
+        spec = {
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+            "restartPolicy": "Never",
+            **spec,
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.kubectl("create", "-f", "-", given=pod)
+
+    def get(self, name: str) -> dict[str, Any]:
+        return self.cluster.get("pods", name, self.namespace)
+
+    def ready(self, *names: str) -> list[str]:
+        """Wait until pods are ready; gives their addresses."""
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"pod/{name}" for name in names))
+        return [self.get(name)["status"]["podIP"] for name in names]
+
+    def sh(self, name: str, command: str, **options: Any) -> str:
+        return self.kubectl("exec", "-i", name, "--", "sh", "-c", command, **options)
+
+    def state(self, name: str, kind: str) -> dict[str, Any]:
+        """The state of a pod's container, once it is `waiting` or `terminated`."""
+        found: dict[str, Any] = {}
+
+        def seen() -> bool:
+            for status in self.get(name).get("status", {}).get("containerStatuses", ()):
+                found.update(status["state"].get(kind, {}))
+            return found.get("reason") not in {None, "ContainerCreating"}
+
+        assert processes.eventually(seen, 60), self.get(name)
+        return found
+
+
+@pytest.fixture
+def pods(cluster: Cluster, namespace: str) -> Pods:
+    return Pods(cluster, namespace)
+
+
+@pytest.fixture
+def pair(pods: Pods, tmp_path: Path) -> list[str]:
+    """Addresses of the pods a and b on two nodes, which take all devices, and where a may ssh to b."""
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    for name in ("a", "b"):
+        pods.make(name, *SSHD, limits=ALL)
+    addresses = pods.ready("a", "b")
+    options = "Host *\\n StrictHostKeyChecking no\\n UserKnownHostsFile /dev/null\\n LogLevel ERROR\\n"
+    pods.sh(
+        "a", f"umask 077; cat >~/.ssh/id_ed25519; printf '{options}' >~/.ssh/config", given=key.read_text()
+    )
+    for name in ("a", "b"):
+        pods.sh(name, "cat >~/.ssh/authorized_keys", given=key.with_suffix(".pub").read_text())
+    return addresses
+
+
+def test_nodes_offer_their_devices(cluster: Cluster) -> None:
+    assert len(cluster.nodes) == 2
+    for node in cluster.nodes:
+        seen = cluster.get("nodes", node.name)
+        assert node.condition() == "True"
+        assert ALL.items() <= seen["status"]["allocatable"].items()
+        assert seen["metadata"]["labels"]["node.kubernetes.io/instance-type"] == "p4d.24xlarge"
+        assert {CPU, NCCL, NO_SSHD, NO_MPI} <= set(node.images())
+
+
+def test_pods_on_two_nodes_run_mpi_and_pingpong(cluster: Cluster, pods: Pods, pair: list[str]) -> None:
+    placed = {pods.get(name)["spec"]["nodeName"] for name in ("a", "b")}
+    assert placed == {node.name for node in cluster.nodes}
+    devices = pods.sh("b", "echo $FAKE_EFA_DEVICES $FAKE_GPU_DEVICES").split()
+    assert [len(names.split(",")) for names in devices] == [4, 8]
+
+    mpirun = f"timeout 60 mpirun --allow-run-as-root -np 2 -H {','.join(pair)}"
+    assert sorted(pods.sh("a", f"{mpirun} hostname").split()) == ["a", "b"]
+    table = pods.sh("a", f"{mpirun} {PERF}")
+    assert LAST in table
+    assert list(cluster.shared.iterdir()) == []
+    with cluster.standin(EXIT_AT="64:1:3"):
+        cut = pods.sh("a", f"{mpirun} {PERF}", check=False)
+        assert ("          32             8     float" in cut, LAST in cut) == (True, False)
+
+    pingpong = "timeout 60 fi_pingpong -p tcp -e rdm -I 10 -S 1024"
+    pods.sh("b", f"{pingpong} >/dev/null 2>&1 &")
+    listening = "until ss -ltn | grep -q :47592; do sleep 0.05; done"
+    pods.sh("b", f"timeout 30 sh -c '{listening}'")
+    last = pods.sh("a", f"{pingpong} {pair[1]}").splitlines()[-1]
+    assert last.split()[:2] == ["1k", "10"], last
+
+
+def test_exec_over_the_api_tells_output_and_status(cluster: Cluster, pods: Pods) -> None:
+    from kubernetes import client
+    from kubernetes.stream import stream
+
+    pods.make("a", *SLEEP)
+    pods.ready("a")
+    api: Any = client.CoreV1Api(cluster.client(cluster.kubeconfig))
+    run = stream(
+        api.connect_get_namespaced_pod_exec,
+        "a",
+        pods.namespace,
+        command=["sh", "-c", "echo out; echo err >&2; exit 7"],
+        stdout=True,
+        stderr=True,
+        _preload_content=False,
+    )
+    run.run_forever(timeout=30)
+    assert (run.read_stdout(), run.read_stderr(), run.returncode) == ("out\n", "err\n", 7)
+    # Its own close() leaves the socket open where the server closed first.
+    run.sock.shutdown()
+
+
+def test_asking_too_much_is_pending_with_the_schedulers_reason(pods: Pods) -> None:
+    pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "5"})
+
+    def told() -> list[str]:
+        conditions = pods.get("a")["status"].get("conditions", ())
+        return [one["message"] for one in conditions if one.get("reason") == "Unschedulable"]
+
+    assert processes.eventually(told)
+    assert told()[0].startswith("0/2 nodes are available: 2 Insufficient vpc.amazonaws.com/efa.")
+
+
+def test_a_container_over_its_memory_is_killed(pods: Pods) -> None:
+    fill = "x = bytearray(200 << 20); print(len(x))"
+    pods.make("a", "python3", "-c", fill, limits={"memory": "50Mi"})
+    ended = pods.state("a", "terminated")
+    assert (ended["reason"], ended["exitCode"]) == ("OOMKilled", 137)
+
+
+def test_an_image_that_is_nowhere_is_a_failed_pull(pods: Pods) -> None:
+    pods.make("a", *SLEEP, image="localhost/none:1")
+    assert pods.state("a", "waiting")["reason"] in {"ErrImagePull", "ImagePullBackOff"}
+
+
+@pytest.mark.parametrize(("image", "lacks"), [(NO_SSHD, "sshd"), (NO_MPI, "mpirun")])
+def test_images_that_lack_something(pods: Pods, image: str, lacks: str) -> None:
+    pods.make("a", *SLEEP, image=image)
+    pods.ready("a")
+    found = pods.sh("a", "command -v sshd; command -v mpirun; true").split()
+    assert len(found) == 1
+    assert not found[0].endswith(lacks)
+
+
+def test_a_pod_reaches_the_api_as_its_own_account(pods: Pods) -> None:
+    pods.make("a", *SLEEP)
+    pods.ready("a")
+    ask = (
+        "import os, ssl, urllib.request as u; f = '/run/secrets/kubernetes.io/serviceaccount/';"
+        "h = os.environ['KUBERNETES_SERVICE_HOST']; t = open(f + 'token').read();"
+        "r = u.Request(f'https://{h}/api/v1/namespaces/x/pods', headers={'Authorization': 'Bearer ' + t});"
+        "u.urlopen(r, context=ssl.create_default_context(cafile=f + 'ca.crt'))"
+    )
+    assert "403" in pods.sh("a", f'python3 -c "{ask}" 2>&1', check=False)
+
+
+def test_an_account_may_do_what_it_was_given_and_no_more(cluster: Cluster, namespace: str) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
+    nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    config = cluster.service_account(namespace, rules, nodes)
+    for words, may in ((("list", "pods"), "yes"), (("create", "pods"), "no"), (("list", "nodes"), "yes")):
+        told = cluster.kubectl("--kubeconfig", config, "auth", "can-i", *words, check=False)
+        assert told.strip() == may, words
+
+
+def test_a_node_that_lost_power_has_nothing_running_and_comes_back(cluster: Cluster, pods: Pods) -> None:
+    """One that lost its kubelet alone: test_kube_losses.py."""
+    node = cluster.nodes[0]
+    pods.make("a", *SLEEP, nodeName=node.name, restartPolicy="Always")
+    pods.ready("a")
+    node.pull_the_plug()
+    assert node.processes() == []
+    assert processes.eventually(lambda: node.condition() == "Unknown", 90)
+    cluster.restore()
+    assert processes.eventually(lambda: f"{node.name} sleep infinity" in cluster.processes(), 60)
+    pods.make("b", *SLEEP, limits=ALL, nodeName=node.name)
+    assert pods.ready("b")
+
+
+def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods) -> None:
+    one, two = cluster.nodes
+    one.cordon()
+    two.taint("busy=yes:NoSchedule")
+    pods.make("a", *SLEEP)
+    assert processes.eventually(lambda: "unschedulable" in json.dumps(pods.get("a")["status"]))
+    assert "untolerated taint {busy: yes}" in json.dumps(pods.get("a")["status"])
+    two.stop_devices()
+    efa = "vpc.amazonaws.com/efa"
+    assert processes.eventually(
+        lambda: cluster.get("nodes", two.name)["status"]["allocatable"][efa] == "0", 60
+    )
+    cluster.restore()
+    assert pods.ready("a")
+    assert all(node.ready() for node in cluster.nodes)
+
+
+def test_objects_outlive_the_api_server(cluster: Cluster, pods: Pods) -> None:
+    pods.make("a", *SLEEP)
+    pods.ready("a")
+    cluster.api_stop()
+    assert cluster.get("pods", "a", pods.namespace) == {}
+    cluster.api_start()
+    assert pods.ready("a")
+
+
+def test_what_is_left_in_the_cluster_is_told(cluster: Cluster, pods: Pods) -> None:
+    before = cluster.traces()
+    assert cluster.left_since(before, seconds=0) == []
+    pods.make("a", *SLEEP)
+    pods.kubectl("create", "secret", "generic", "key")
+    pods.ready("a")
+    left = "\n".join(cluster.left_since(before, seconds=0))
+    assert f"+ object pods {pods.namespace}/a\n" in left
+    assert f"+ object secrets {pods.namespace}/key\n" in left
+    assert re.search(r"^\+ process \S+ sleep infinity$", left, re.MULTILINE)
+    pods.kubectl("delete", "pod/a", "secret/key")
+    assert cluster.left_since(before) == []
+
+
+@pytest.mark.kwok
+def test_kwok_plays_a_hundred_nodes(kwok: Cluster, pods: Pods) -> None:
+    names = kwok.fake_nodes(100)
+    assert len(names) == 100
+    seen = kwok.get("nodes", "fake-99")
+    assert seen["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "32"
+    tolerations = [{"key": "kwok", "operator": "Exists"}]
+    pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "33"}, tolerations=tolerations)
+    wanted = "0/102 nodes are available: 102 Insufficient vpc.amazonaws.com/efa."
+    assert processes.eventually(lambda: wanted in json.dumps(pods.get("a")["status"]))
+    pods.make("b", *SLEEP, limits={"vpc.amazonaws.com/efa": "32"}, tolerations=tolerations)
+    assert pods.ready("b")
+
+
+def machine() -> list[str]:
+    """What a cluster must not change: mounts, links, names of networks, settings of the kernel."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    done = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+    named = [str(path) for path in [*Path("/run/netns").glob("*"), *Path("/var/lib").glob("*")]]
+    settings = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
+    values = [f"{name} {Path('/proc/sys', name).read_text()}" for name in settings]
+    return sorted([*lines, *done.stdout.splitlines(), *named, *values])
+
+
+def running(folder: Path) -> list[str]:
+    """All on this machine whose command line names a folder."""
+    pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
+    lines = (" ".join(processes.command(pid)) for pid in pids if processes.alive(pid))
+    return [line for line in lines if str(folder) in line]
+
+
+def groups(pid: int) -> list[Path]:
+    """The cgroups of clusters that a process made."""
+    top = Path("/sys/fs/cgroup")
+    return [*top.glob(f"fabbench-{pid}-*"), *top.glob(f"*/fabbench-{pid}-*")]
+
+
+PROGRAM = """\
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.support.kubernetes import Cluster, Options
+cluster = Cluster(Path(sys.argv[2]), Options(nodes=1))
+cluster.kubectl("run", "a", "--image", "localhost/cpu:test")
+cluster.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/a")
+print(*cluster.nodes[0].processes(), flush=True)
+sys.stdin.read()
+cluster.down()
+"""
+
+
+@pytest.mark.parametrize("how", ["down", "killed"])
+def test_it_leaves_nothing_however_it_ends(tmp_path: Path, cluster: Cluster, how: str) -> None:
+    before = machine()
+    folder = tmp_path / "c"
+    argv = [sys.executable, "-c", PROGRAM, str(ROOT), str(folder)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        assert "sleep infinity" in run.stdout.readline()
+        assert running(folder)
+        assert groups(run.pid)
+        if how == "killed":
+            run.send_signal(signal.SIGKILL)
+    assert processes.eventually(lambda: not running(folder))
+    assert processes.eventually(lambda: not groups(run.pid))
+    assert machine() == before
+    assert not list(folder.glob("*/containerd"))

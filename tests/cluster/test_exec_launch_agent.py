@@ -1,0 +1,167 @@
+"""mpirun over pods without sshd: its agent asks fabbench, which runs the command by exec."""
+
+import base64
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.hosts import processes
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import NO_SSHD
+from tests.support.kubernetes_runs import SIZES, Client
+from tests.support.paths import ROOT
+
+SCRIPT = ROOT / "src/fabbench/launchers/kubernetes/exec_launch_agent.sh"
+EXEC = ("--mpi-agent", "exec", "--image", NO_SSHD)
+NCCL = ("nccl", "-e", "1K", "--bin-dir", "/opt/nccl-tests/build", "--repeat", "1")
+
+
+@pytest.fixture
+def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
+    return Client(cluster, namespace, tmp_path)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("program", [NCCL, ("pingpong", "--fabric", "tcp", "--size", "64", "--repeat", "1")])
+def test_programs_run_on_two_nodes_without_sshd(client: Client, program: tuple[str, ...]) -> None:
+    with client.nothing_left():
+        done = client.call(client.run_argv(*program, *EXEC))
+        assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.cluster
+def test_an_interrupted_run_leaves_nothing(client: Client) -> None:
+    with client.nothing_left(), client.cluster.standin(HANG_AT="64"):
+        argv = client.run_argv(*NCCL, *EXEC)
+        with subprocess.Popen(argv, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+
+            def daemons() -> list[str]:
+                return [line for line in client.cluster.processes() if "orted" in line]
+
+            begun = processes.eventually(daemons, 90)
+            run.send_signal(signal.SIGINT if begun else signal.SIGKILL)
+            said = run.communicate(timeout=60)
+        assert begun, said
+        assert run.returncode == 130, said
+
+
+@pytest.mark.cluster
+def test_the_api_server_restarts_while_mpiruns_daemons_run(client: Client) -> None:
+    with client.nothing_left(), client.midway(*EXEC) as run:
+        client.cluster.api_restart()
+        assert client.rows() == SIZES[:2]
+        run.goes_on()
+        assert run.ends() == 0, run.err
+    assert client.rows() == SIZES
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_pod_is_deleted(client: Client, index: int) -> None:
+    with client.nothing_left(), client.midway(*EXEC) as run:
+        pod = client.pods()[index]
+        client.kubectl("delete", pod, "--wait=false")
+        assert run.ends(60) in {3, 4}, run.err
+    name = pod.removeprefix("pod/")
+    gone = rf"^Error: The pod {name} (on ip-\S+ was removed|exited with status 143|is being deleted)"
+    assert re.search(gone, run.err, re.MULTILINE), run.err
+    assert client.rows() == SIZES[:2]
+
+
+@pytest.mark.cluster
+def test_killed(client: Client) -> None:
+    """The cluster ends everything by itself."""
+    with client.nothing_left(within_s=60), client.midway(argv=client.short_lease(*EXEC)) as run:
+        run.process.kill()
+        run.process.communicate()
+
+
+SERVED: list["Served"] = []
+
+
+class Served:
+    """The program through which the agent's requests come, on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        argv = ["sh", str(SCRIPT), "serve", str(folder)]
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        SERVED.append(self)
+        assert self.line() == "ready"
+
+    def end(self) -> None:
+        subprocess.run(["sh", "-c", 'kill -9 $(cat "$1")', "sh", self.folder / "server"], check=False)
+        self.process.communicate()
+
+    def line(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().rstrip("\n")
+
+    def asked(self) -> tuple[str, str]:
+        """The name of the next request, and what is asked."""
+        word, name, text = self.line().split(" ")
+        assert word == "asked"
+        return name, base64.b64decode(text).decode()
+
+    def answer(self, *lines: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("".join(f"{line}\n" for line in lines))
+        self.process.stdin.flush()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder of requests. What a test starts there ends with it."""
+    yield tmp_path
+    while SERVED:
+        SERVED.pop().end()
+
+
+def agent(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(["sh", str(SCRIPT), str(folder), *words], stdout=subprocess.PIPE, text=True)
+
+
+def test_the_agent_is_called_as_ssh_and_ends_as_the_command(folder: Path) -> None:
+    server = Served(folder)
+    with agent(folder, "-x", "-p", "22", "10.0.0.2", "orted -a 'b  c'", "\\d") as call:
+        name, asked = server.asked()
+        assert asked == "10.0.0.2\norted -a 'b  c' \\d\n"
+        server.answer(f"{name} out one  \\n two", f"{name} ended 7")
+        assert call.communicate(timeout=20)[0] == "one  \\n two\n"
+    assert call.returncode == 7
+    assert sorted(path.name for path in folder.iterdir()) == ["requests", "server"]
+
+
+def test_requests_without_an_answer_are_asked_again_of_the_next_server(folder: Path) -> None:
+    first = Served(folder)
+    with agent(folder, "10.0.0.2", "orted") as call:
+        before = first.asked()
+        second = Served(folder)
+        assert first.process.wait(20) != 0
+        assert second.asked() == before
+        second.answer(f"{before[0]} ended 0")
+        assert call.wait(20) == 0
+
+
+def test_an_answer_to_an_agent_that_is_gone_holds_nobody_up(folder: Path) -> None:
+    server = Served(folder)
+    with agent(folder, "10.0.0.2", "one") as gone:
+        name, _ = server.asked()
+        gone.kill()
+    with agent(folder, "10.0.0.2", "two") as call:
+        other, _ = server.asked()
+        server.answer(*(f"{name} out {number}" for number in range(9)), f"{other} ended 3")
+        assert call.wait(20) == 3
+
+
+def test_hydra_which_calls_every_agent_with_x_hears_only_the_command(folder: Path) -> None:
+    server = Served(folder)
+    argv = ["sh", "-x", str(SCRIPT), str(folder), "10.0.0.2", "proxy"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as call:
+        name, _ = server.asked()
+        server.answer(f"{name} out hello", f"{name} ended 0")
+        assert call.communicate(timeout=20)[0] == "hello\n"

@@ -1,0 +1,224 @@
+"""The objects of a run on a real cluster, and what is made of what the cluster says."""
+
+import dataclasses
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabbench.launchers import Explanation
+from fabbench.launchers.kubernetes import PORT
+from fabbench.launchers.kubernetes.manifests import (
+    HEARTBEAT_FILE,
+    HOST_KEY,
+    KNOWN_HOSTS,
+    SSH,
+    RunSpec,
+    SshKey,
+    escape_argument,
+    owned_by,
+    watchdog_script,
+    workload,
+)
+from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.pending import explain_job, explain_pod
+from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, resources_on
+from fabbench.launchers.kubernetes.terminated import OOM_COUNTERS, explain_killed
+from fabbench.launchers.pod_options import PodOptions
+from fabbench.model.options import read_options
+from tests.support.hosts import processes
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import NCCL, NO_SSHD
+from tests.support.paths import DATA
+
+pytestmark = pytest.mark.cluster
+
+GOLDEN = sorted(path for path in (DATA / "manifests").glob("golden-*.json") if "mpijob" not in path.name)
+MPIRUN = "mpirun --allow-run-as-root --mca plm_rsh_agent '{agent}' -np 2 -H {hosts} hostname"
+
+
+class Run:
+    """The objects of one run in a namespace."""
+
+    def __init__(self, cluster: Cluster, namespace: str, key: SshKey) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self.nodes = self.look()
+        found = choose(self.nodes, NodeCriteria(needs_gpu=True))
+        self.asked = RunSpec(
+            run="t",
+            count=2,
+            resources=resources_on(found, gpus=True),
+            deadline_s=300,
+            hostnames=tuple(node.hostname for node in found),
+            image=NCCL,
+            key=key,
+        )
+
+    def kubectl(self, *argv: str, **options: Any) -> str:
+        return self.cluster.kubectl("-n", self.namespace, *argv, **options)
+
+    def sh(self, pod: str, text: str, **options: Any) -> str:
+        return self.kubectl("exec", "-i", pod, "--", "sh", "-c", text, **options)
+
+    def beat(self, pods: list[str]) -> None:
+        for pod in pods:
+            self.sh(pod, f": >{HEARTBEAT_FILE}")
+
+    def ready(self) -> None:
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "-l", "fabbench/run=t")
+
+    def items(self, *argv: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", *argv, "-o", "json"))["items"]
+        return found
+
+    def look(self) -> tuple[Node, ...]:
+        return read_nodes(self.items("nodes"), self.items("pods", "--all-namespaces"))
+
+    def make(self, *, secret: bool = True, **changes: Any) -> None:
+        job, *rest = workload(dataclasses.replace(self.asked, **changes))
+        made = json.loads(self.kubectl("create", "-f", "-", "-o", "json", given=job))
+        for thing in owned_by(rest, made):
+            if secret or thing["kind"] != "Secret":
+                self.kubectl("create", "-f", "-", given=thing)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return sorted(self.items("pods"), key=lambda pod: str(pod["metadata"]["name"]))
+
+    def explained(self, code: str) -> Explanation:
+        """Wait until the cluster says why the pods do not run, in the way that is expected."""
+        found: list[Explanation] = []
+
+        def seen() -> bool:
+            events = self.items("events")
+            told = [explain_pod(pod, events, self.look()) for pod in self.pods()]
+            told += [explain_job(job, events) for job in self.items("jobs")]
+            found[:] = [each for each in told if each]
+            return any(each.code == code for each in found)
+
+        assert processes.eventually(seen, 60), (found, self.pods(), self.items("events"))
+        return next(each for each in found if each.code == code)
+
+
+@pytest.fixture
+def run(cluster: Cluster, namespace: str, tmp_path: Path) -> Run:
+    path = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return Run(
+        cluster, namespace, SshKey(public=path.with_suffix(".pub").read_text(), private=path.read_text())
+    )
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_the_api_server_takes_the_golden_manifests(cluster: Cluster, namespace: str, path: Path) -> None:
+    for thing in json.loads(
+        path.read_text().replace('"KEEPER"', json.dumps(escape_argument(watchdog_script())))
+    ):
+        argv = ("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-")
+        assert "server dry run" in cluster.kubectl(*argv, given=thing)
+
+
+def test_the_api_server_takes_what_users_add(run: Run) -> None:
+    options = read_options(
+        PodOptions,
+        {
+            "tolerations": ("team", "pool=bench:NoExecute"),
+            "pull_secrets": ("regcred",),
+            "runtime_class": "nvidia",
+            "labels": ("example.com/queue=q",),
+            "annotations": ("example.com/note=a, b",),
+            "node_selector": ("example.com/pool=bench",),
+        },
+    )
+    for thing in workload(dataclasses.replace(run.asked, options=options)):
+        run.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", given=thing)
+
+
+def test_pods_run_mpi_over_ssh_and_end_after_the_last_beat(run: Run) -> None:
+    run.make(lease_s=12, ttl_s=2)
+    run.ready()
+    pods = run.pods()
+    run.beat(names := [pod["metadata"]["name"] for pod in pods])
+    addresses = [pod["status"]["podIP"] for pod in pods]
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
+    assert [(node.gpus.free, node.fabric.free) for node in run.look()] == [(0, 0), (0, 0)]
+    keys = "".join(
+        f"[{ip}]:{PORT} {run.sh(pod, f'cat {HOST_KEY}')}" for ip, pod in zip(addresses, names, strict=True)
+    )
+    run.sh(names[0], f"cat >{KNOWN_HOSTS}", given=keys)
+    said = run.sh(names[0], MPIRUN.format(agent=" ".join(SSH), hosts=",".join(f"{ip}:1" for ip in addresses)))
+    assert sorted(said.split()) == ["fabbench-t-0", "fabbench-t-1"]
+    for _ in range(7):
+        run.beat(names)
+        time.sleep(2)
+    run.beat(names)
+    kinds = "jobs,pods,secrets,services"
+    assert run.items(kinds) != []
+    assert processes.eventually(lambda: run.items(kinds) == [], 60), run.kubectl("get", kinds)
+
+
+def test_devices_that_others_have_are_told(run: Run) -> None:
+    devices = run.nodes[0].fabric.allocatable
+    run.make(resources=dataclasses.replace(run.asked.resources, devices=devices + 1))
+    found = run.explained("insufficient")
+    assert f"vpc.amazonaws.com/efa: {devices + 1} requested, {devices} of {devices} free on" in found.text
+    assert found.final
+
+
+def test_a_second_run_is_told_what_is_in_use(run: Run) -> None:
+    run.make()
+    run.ready()
+    run.make(run="u")
+    found = run.explained("insufficient")
+    assert found.text.startswith("The pod fabbench-u-")
+    assert "vpc.amazonaws.com/efa: 4 requested, 0 of 4 free on" in found.text
+    assert not found.final
+
+
+def test_a_bad_image_is_told(run: Run) -> None:
+    run.make(image="localhost/nothing:1")
+    found = run.explained("image")
+    assert "localhost/nothing:1" in found.text
+
+
+def test_an_image_without_sshd_is_told(run: Run) -> None:
+    run.make(image=NO_SSHD)
+    assert "There is no sshd in this image" in run.explained("no-program").text
+
+
+def test_a_missing_secret_is_told(run: Run) -> None:
+    run.make(secret=False)
+    assert "fabbench-t" in run.explained("secret").text
+
+
+def test_a_quota_is_told(run: Run) -> None:
+    run.kubectl("create", "quota", "tight", "--hard=requests.nvidia.com/gpu=4")
+    run.make()
+    assert "requests.nvidia.com/gpu=8" in run.explained("quota").text
+
+
+def test_pod_security_is_told(run: Run) -> None:
+    run.cluster.kubectl("label", "namespace", run.namespace, "pod-security.kubernetes.io/enforce=baseline")
+    run.make()
+    assert "IPC_LOCK" in run.explained("pod-security").text
+
+
+def test_a_program_that_takes_too_much_memory_is_told(run: Run) -> None:
+    run.make(resources=dataclasses.replace(run.asked.resources, memory=64 << 20, shm=32 << 20))
+    run.ready()
+    name = run.pods()[0]["metadata"]["name"]
+    look = f"cat {' '.join(OOM_COUNTERS)} 2>/dev/null || true"
+    before = run.sh(name, look)
+    run.sh(name, "head -c 300m /dev/zero | tail >/dev/null", check=False)
+    found = explain_killed(run.pods()[0], before, run.sh(name, look))
+    assert found
+    assert "0.0625 GiB" in found.text
+
+
+def test_a_deleted_pod_ends_the_run(run: Run) -> None:
+    run.make(ttl_s=30)
+    run.ready()
+    run.kubectl("delete", "pod", run.pods()[0]["metadata"]["name"], "--wait=false")
+    assert "has failed" in run.explained("ended").text

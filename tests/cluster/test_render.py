@@ -1,0 +1,53 @@
+"""Manifests as a person would write them: kubectl applies them, and their pods' log is read."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.hosts import processes
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes_runs import Client
+
+pytestmark = pytest.mark.cluster
+SMALL = ("cpu=100m", "memory=256Mi", "shm=64Mi", "nvidia.com/gpu=1", "vpc.amazonaws.com/efa=1")
+NCCL = ("nccl", "--gpus", "1", "--mpirun", "/usr/bin/mpirun", "-e", "1K", "--repeat", "1")
+
+
+@pytest.fixture
+def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
+    return Client(mpijobs, namespace, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("form", "job", "pods"),
+    [
+        ("k8s", "job/fabbench-rendered", "batch.kubernetes.io/job-completion-index=0"),
+        ("mpijob", "mpijob/fabbench-rendered", "training.kubeflow.org/job-role=launcher"),
+    ],
+)
+def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: str) -> None:
+    requests = [word for amount in SMALL for word in ("--pod-request", amount)]
+    argv = [sys.executable, "-m", "fabbench", "render", *NCCL, "--as", form, *client.image, *requests]
+    argv += ["--instance-type", "p4d.24xlarge", "--fabric", "ofi-tcp", "--fabric", "tcp"]
+    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
+    client.kubectl("apply", "-f", "-", given=text)
+
+    def ended() -> bool:
+        status = json.loads(client.kubectl("get", job, "-o", "json")).get("status", {})
+        found = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+        return bool(found & {"Complete", "Succeeded", "Failed"})
+
+    over = processes.eventually(ended, 120)
+    printed = client.kubectl("logs", "-l", pods, "--tail=-1")
+    assert over, (printed, client.kubectl("get", "pods"), client.events())
+    parse = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"]
+    done = subprocess.run(parse, input=printed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, printed
+    logs = json.loads(done.stdout)["logs"]
+    assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket"]
+    assert {(log["outcome"], log["facts"]["hosts"], log["facts"]["ranks"]) for log in logs} == {("ok", 2, 2)}
+    client.kubectl("delete", "-f", "-", given=text)

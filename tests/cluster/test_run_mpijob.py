@@ -1,0 +1,239 @@
+"""`fabbench run --on mpijob`: Kubeflow's own operator runs it on a real cluster, and nothing is left."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fabbench.model.log import Outcome
+from tests.support.hosts import processes
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import NO_MPI, NO_SSHD
+from tests.support.kubernetes_runs import HANGS, SIZES, Client, rules
+
+pytestmark = pytest.mark.cluster
+
+ROLE = "training.kubeflow.org/job-role"
+
+
+@pytest.fixture
+def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
+    found = Client(mpijobs, namespace, tmp_path)
+    found.launcher = "mpijob"
+    return found
+
+
+def document(client: Client) -> str:
+    """What was submitted, as it is kept with the run."""
+    return (client.the_run().path / "rendered/mpijob.yaml").read_text("utf-8")
+
+
+def rendered(client: Client, submitted: dict[str, Any]) -> str:
+    """What `fabbench render` prints when it is told of the same nodes, requests and run."""
+    (worker,) = submitted["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    amounts = [f"{name}={text}" for name, text in worker["resources"]["requests"].items()]
+    amounts.append(f"shm={shm(submitted)}")
+    words = [word for text in amounts for word in ("--pod-request", text)]
+    words += [word for node in client.cluster.nodes for word in ("--node", node.name)]
+    argv = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "render",
+        "nccl",
+        "--as",
+        "mpijob",
+        "--supervised",
+        *client.image,
+        *words,
+    ]
+    argv += ["--instance-type", "p4d.24xlarge", "--run-id", submitted["metadata"]["labels"]["fabbench/run"]]
+    argv += ["--mpirun", "/usr/bin/mpirun", "--gpus", "1", "-e", "1K", "--repeat", "1"]
+    argv += ["--fabric", "ofi-tcp", "--fabric", "tcp"]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def shm(submitted: dict[str, Any]) -> str:
+    volumes = submitted["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["volumes"]
+    return str(next(each["emptyDir"]["sizeLimit"] for each in volumes if each["name"] == "shm"))
+
+
+def pod(client: Client, role: str) -> str:
+    """The name of the first pod of a role."""
+    return client.kubectl("get", "pods", "-l", f"{ROLE}={role}", "-o", "name").split()[0]
+
+
+def test_both_configurations_of_nccl_in_the_bytes_that_render_prints(client: Client) -> None:
+    """With the rights of the example, and no others."""
+    client.has_rights_of("rbac-mpijob.yaml")
+    with client.nothing_left():
+        done = client.call(client.nccl("--fabric", "ofi-tcp", "--fabric", "tcp", fabric=()))
+    assert done.returncode == 0, done.stderr
+    assert f"; image {client.image[1]}): set with --on." in done.stderr
+    for configuration, transport in (("ofi-tcp", "libfabric-tcp"), ("tcp", "socket")):
+        (log,) = client.logs(configuration)
+        assert log.outcome is Outcome.OK
+        assert (log.facts["ranks"], log.facts["hosts"], log.facts["transport"]) == (2, 2, transport)
+        assert {point.size for point in log.points} == set(SIZES)
+    text = document(client)
+    # Their first lines are the commands that made them.
+    assert text.split("\n", 1)[1] == rendered(client, yaml.safe_load(text)).split("\n", 1)[1]
+
+
+def test_pingpong_between_two_workers(client: Client) -> None:
+    with client.nothing_left():
+        words = ("--fabric", "tcp", "--repeat", "1", "--bin-dir", "/usr/bin")
+        done = client.call(client.pingpong(*words))
+    assert done.returncode == 0, done.stderr
+    (log,) = client.logs("tcp")
+    assert (log.outcome, {point.labels["side"] for point in log.points}) == (
+        Outcome.OK,
+        {"client", "server"},
+    )
+    run = client.the_run()
+    counted = run.counters(run.executions[0].id)
+    assert counted is not None
+    assert counted.failures == ()
+    moved = counted.of_fabric(counted.traffic())
+    assert [re.sub(r"fabbench-\w+-worker-(\d)\..*", r"\1", host) for host in moved] == ["0", "1"]
+    assert all(traffic.total > 2 * 100 * 64 for traffic in moved.values()), moved
+
+
+@pytest.mark.races(
+    "controllers may miss a removal while the API restarts, and find it at their next look only"
+)
+@pytest.mark.parametrize("away", [True, False])
+def test_rows_come_live_and_once_whatever_happens_to_the_connection(client: Client, away: bool) -> None:
+    with client.nothing_left(within_s=120), client.midway() as run:
+        client.cluster.api_stop()
+        if away:
+            run.measures_the_rest()
+        client.cluster.api_start()
+        assert client.rows() == SIZES[:2] or away
+        run.goes_on()
+        assert run.ends(120) == 0, run.err
+    assert client.rows() == SIZES
+
+
+def test_interrupted_in_the_middle_of_rows(client: Client) -> None:
+    with client.nothing_left(), client.midway() as run:
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+    (log,) = client.logs("tcp")
+    assert log.outcome is Outcome.TRUNCATED
+    assert 2 <= len({point.size for point in log.points}) < len(SIZES)
+
+
+def test_interrupted_while_workers_start(client: Client) -> None:
+    with client.nothing_left(), client.running(client.nccl("--image", HANGS)) as run:
+        run.until(lambda: "pulling" in client.events())
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+
+
+def test_killed_it_runs_to_its_end_and_is_cleaned(client: Client) -> None:
+    """With the rights of the example, which show no Jobs."""
+    client.has_rights_of("rbac-mpijob.yaml")
+    with client.nothing_left():
+        with client.midway() as run:
+            run.process.kill()
+            run.process.wait()
+            run.goes_on()
+            ended = ("get", "mpijobs", "-o", "jsonpath={.items[*].status.conditions[*].type}")
+            assert processes.eventually(lambda: "Succeeded" in client.kubectl(*ended), 60)
+        done = client.call([*client.argv("clean"), "--yes"])
+        assert (done.returncode, "Removed 1 run" in done.stderr) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--image", "localhost/none:1"), r"The image localhost/none:1 cannot be pulled: "),
+        (("--image", NO_SSHD), rf"exited with status 127: a program is missing from the image {NO_SSHD}"),
+        (
+            ("--image", NO_MPI),
+            r"The launcher exited with status 3: \S*mpirun is no mpirun that fabbench knows",
+        ),
+    ],
+)
+def test_what_does_not_start_is_explained(client: Client, more: tuple[str, ...], said: str) -> None:
+    with client.nothing_left():
+        done = client.call(client.nccl(*more))
+    assert done.returncode == 3, done.stderr
+    assert re.search(rf"^Error: .*{said}", done.stderr, re.MULTILINE), done.stderr
+
+
+def test_a_quota_is_explained(client: Client) -> None:
+    client.kubectl("create", "quota", "tight", "--hard=requests.nvidia.com/gpu=4")
+    with client.nothing_left():
+        done = client.call(client.nccl())
+    assert "requests.nvidia.com/gpu=8" in done.stderr, done.stderr
+
+
+def test_a_worker_is_deleted(client: Client) -> None:
+    with client.nothing_left(), client.midway() as run:
+        worker = pod(client, "worker")
+        client.kubectl("delete", worker, "--wait=false")
+        assert run.ends(90) in {3, 4}, run.err
+    name = worker.removeprefix("pod/")
+    assert re.search(rf"^Error: The pod {name} (on ip-\S+ was removed|.*deleted)", run.err, re.MULTILINE), (
+        run.err
+    )
+    (log,) = client.logs("tcp")
+    assert 2 <= len({point.size for point in log.points}) < len(SIZES)
+
+
+def test_an_operator_that_does_not_run(client: Client) -> None:
+    operator = client.cluster.operator
+    assert operator is not None
+    operator.stop()
+    try:
+        with client.nothing_left():
+            done = client.call(client.nccl("--start-timeout", "10"))
+    finally:
+        operator.start()
+    assert done.returncode == 3
+    assert re.search(r"The MPI operator has not picked up the MPIJob fabbench-\w+ for \d+ s", done.stderr), (
+        done.stderr
+    )
+
+
+def test_missing_rights_are_named(client: Client) -> None:
+    given = [rule for rule in rules("rbac-mpijob.yaml", "Role") if "mpijobs" not in rule["resources"]]
+    everywhere = rules("rbac-mpijob.yaml", "ClusterRole")
+    client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere)
+    done = client.call(client.nccl())
+    assert done.returncode == 3
+    missing = "create mpijobs.kubeflow.org, get mpijobs.kubeflow.org"
+    assert f"This user may not {missing}" in done.stderr, done.stderr
+    assert "examples/rbac-mpijob.yaml" in done.stderr
+
+
+def test_check_says_that_the_operator_is_there(client: Client) -> None:
+    done = client.call(client.argv("check", "--on", "mpijob"))
+    assert (done.returncode, "operator" in done.stdout) == (0, True), (done.stdout, done.stderr)
+
+
+def test_pod_security_admits_workers_at_the_level_baseline(client: Client) -> None:
+    """With the rights of the example, and no others."""
+    client.has_rights_of("rbac-mpijob.yaml")
+    client.enforce("baseline")
+    with client.nothing_left():
+        done = client.call(client.nccl())
+    assert done.returncode == 0, done.stderr
+    assert client.rows() == SIZES
+
+
+def test_pod_security_refuses_workers_at_the_level_restricted(client: Client) -> None:
+    client.has_rights_of("rbac-mpijob.yaml")
+    client.enforce("restricted")
+    with client.nothing_left():
+        done = client.call(client.nccl())
+    assert done.returncode == 3, done.stderr
+    assert "The namespace admits only pods of the level restricted:latest: " in done.stderr, done.stderr
+    assert "\nHint: Run pods without root and sshd: --on kubernetes " in done.stderr, done.stderr

@@ -1,0 +1,80 @@
+"""Variants in pods: folders of the image, other images on the same nodes, and what an image lacks."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.log import Outcome
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import NCCL, OLDER
+from tests.support.kubernetes_runs import Client
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
+    return Client(cluster, namespace, tmp_path)
+
+
+@pytest.mark.parametrize("agent", ["ssh", "exec"])
+def test_a_folder_of_the_image_is_found_by_every_rank(client: Client, agent: str) -> None:
+    variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")
+    with client.nothing_left():
+        done = client.call(client.nccl("--image", OLDER, "--mpi-agent", agent, *variants))
+    assert done.returncode == 0, done.stderr
+    versions = {name: client.logs(name)[0].facts["nccl"] for name in ("old", "plain")}
+    assert versions == {"old": "2.21.5", "plain": "2.28.9"}
+
+
+def test_variants_of_several_images_run_in_pods_of_their_own(client: Client) -> None:
+    """The folder is in one of the images only, and the pods are on the same nodes."""
+    variants = ("--variant", f"old=image={OLDER},path=/opt/nccl-2.21.5", "--variant", f"new=image={NCCL}")
+    with client.nothing_left():
+        done = client.call(client.nccl("--repeat", "2", *variants), timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert f"; image {OLDER}, {NCCL}): set with --on." in done.stderr
+    stored = client.the_run()
+    assert [execution.configuration for execution in stored.executions] == ["old", "new", "new", "old"]
+    for name, version in (("old", "2.21.5"), ("new", "2.28.9")):
+        logs = client.logs(name)
+        assert [(log.outcome, log.facts["nccl"]) for log in logs] == [(Outcome.OK, version)] * 2
+    assert f"old is /opt/nccl-2.21.5, image {OLDER}; new is image {NCCL}." in done.stdout
+
+
+def test_an_interrupt_while_pods_change_leaves_nothing(client: Client) -> None:
+    variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL}")
+    with client.nothing_left(), client.midway(*variants) as run:
+        first = client.pods()
+        run.goes_on()
+        run.until(lambda: client.pods() != first)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends() == 130, run.err
+    (log,) = client.logs("old")
+    assert log.outcome is Outcome.OK
+
+
+def test_what_an_image_lacks_is_said_before_anything_starts(client: Client) -> None:
+    variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL},path=/opt/nccl-2.21.5")
+    with client.nothing_left():
+        done = client.call(client.nccl(*variants))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "With the variant new: Directory not found: /opt/nccl-2.21.5 on " in done.stderr
+    assert "execution" not in done.stderr
+
+
+def test_variants_of_an_mpijob(mpijobs: Cluster, namespace: str, tmp_path: Path) -> None:
+    """In the launcher's script; the folder is looked for in the workers."""
+    client = Client(mpijobs, namespace, tmp_path)
+    client.launcher = "mpijob"
+    variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")
+    with client.nothing_left():
+        done = client.call(client.nccl("--image", OLDER, *variants))
+    assert done.returncode == 0, done.stderr
+    versions = {name: client.logs(name)[0].facts["nccl"] for name in ("old", "plain")}
+    assert versions == {"old": "2.21.5", "plain": "2.28.9"}
+    with client.nothing_left():
+        done = client.call(client.nccl(*variants))
+    assert done.returncode in {3, 4}
+    assert "Directory not found: /opt/nccl-2.21.5 on " in done.stdout + done.stderr

@@ -1,0 +1,441 @@
+"""`fabbench compare`: log files and runs in, tables and exit statuses out."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.cli import cli
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.log import Ending, Outcome
+from fabbench.model.plan import Configuration, Execution, Plan, Proof
+from fabbench.runs.load_columns import columns, labelled
+from fabbench.runs.store import RunWriter
+from tests.support.command_line import runner
+from tests.support.logs_by_hand import GB, KB, MB
+from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES, nccl_text
+from tests.support.paths import LOGS, ROOT
+from tests.support.requests import request
+
+SOCKET = "node0:100:100 [0] NCCL INFO Using network Socket\n"
+CHANNEL = "node0:100:100 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0\n"
+
+
+def compare(*arguments: str | Path) -> Result:
+    return runner().invoke(cli, ["compare", *map(str, arguments)])
+
+
+def rows_of(result: Result) -> list[str]:
+    """Return the lines of the first table of Markdown, without blanks around bars."""
+    lines = [re.sub(r" *\| *", "|", line).strip("|") for line in result.stdout.splitlines()]
+    start = next(index for index, line in enumerate(lines) if line.startswith("Message Size|"))
+    return [lines[start], *lines[start + 2 : lines.index("", start)]]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def efa(tmp_path: Path) -> Path:
+    return write(tmp_path / "EFA.log", nccl_text(zip(SIZES, EFA, strict=True)))
+
+
+@pytest.fixture
+def tcp(tmp_path: Path) -> Path:
+    return write(tmp_path / "TCP.log", nccl_text(zip(SIZES, NON_EFA, strict=True)))
+
+
+# ---------------------------------------------------------------- the published table
+
+
+def test_a_log_pair_gives_the_published_table(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--label", "EFA", "--label", "non-EFA")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs non-EFA 4.13 GB/s at 2 GB (18.7x)")
+    assert rows_of(result) == ["Message Size|busbw EFA (GB/s)|busbw non-EFA (GB/s)|Speed-up", *PUBLISHED]
+    assert (
+        "- The logs do not state which network carried the data (transport unknown): "
+        "EFA, non-EFA are labels given by the user." in lines
+    )
+    assert "### What stands out" in lines
+    assert "| ≥ 32 MB " in result.stdout
+    assert result.stderr == ""
+
+
+def test_columns_are_named_by_their_files(efa: Path, tcp: Path) -> None:
+    assert rows_of(compare(efa, tcp))[0] == "Message Size|busbw EFA (GB/s)|busbw TCP (GB/s)|Speed-up"
+
+
+def test_three_files(efa: Path, tcp: Path) -> None:
+    header = rows_of(compare(efa, efa, tcp))[0]
+    assert header == (
+        f"Message Size|busbw EFA ({efa}) (GB/s)|busbw EFA ({efa}) 2 (GB/s)|busbw TCP (GB/s)"
+        f"|Speed-up EFA ({efa})|Speed-up EFA ({efa}) 2"
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [("csv", "77350000000.0"), ("json", "77350000000.0"), ("terminal", " 77.35 "), ("markdown", " 77.35 |")],
+)
+def test_formats(efa: Path, tcp: Path, form: str, shown: str) -> None:
+    result = compare(efa, tcp, "--format", form)
+    assert result.exit_code == 0
+    assert "\x1b" not in result.stdout
+    assert shown in result.stdout
+
+
+def test_metric_and_placement(efa: Path, tcp: Path) -> None:
+    header = rows_of(compare(efa, tcp, "--metric", "time", "--placement", "in-place"))[0]
+    assert header.split("|")[1] == "time EFA (us)"
+
+
+# ---------------------------------------------------------------- several executions in one file
+
+
+def test_executions_of_one_kind_in_one_file_are_repeats(tmp_path: Path) -> None:
+    text = "".join(nccl_text([(KB, value), (MB, value)]) for value in (1, 5, 2))
+    result = compare(write(tmp_path / "a.log", text))
+    assert [row.split("|")[1] for row in rows_of(result)[1:]] == ["2", "2"]
+    assert "median of 3 repeats (n = 3)" in result.stdout
+
+
+def test_several_cases_in_one_file_make_a_table_each(tmp_path: Path) -> None:
+    text = nccl_text([(MB, 4)]) + nccl_text([(MB, 4)], case="sendrecv")
+    result = compare(write(tmp_path / "a.log", text), write(tmp_path / "b.log", text))
+    assert result.exit_code == 0
+    assert "### case all_reduce\n" in result.stdout
+    assert "### case sendrecv\n" in result.stdout
+
+
+# ---------------------------------------------------------------- exit statuses
+
+
+def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
+    other = write(tmp_path / "b.log", nccl_text([(MB, 4)], ranks=8))
+    result = compare(efa, other)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "ranks is 16 in EFA, 8 in b" in result.stderr
+    assert "--allow ranks" in result.stderr
+    allowed = compare(efa, other, "--allow", "ranks", "--allow", "gpus-per-host")
+    assert allowed.exit_code == 0
+    assert "ranks differs, as allowed: 16 in EFA, 8 in b." in allowed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--label", "one"], "1 labels for 2 columns (EFA, TCP)"),
+        (["--fabric", "efa"], "Got 1 --fabric for 2 inputs"),
+        (["--gate", "speed:5%"], "a metric is expected"),
+        (["--metric", "speed"], "Unknown metric speed"),
+        (["--allow", "speed"], "no field speed"),
+    ],
+)
+def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], told: str) -> None:
+    result = compare(efa, tcp, *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+def test_no_input() -> None:
+    assert compare().exit_code == 2
+
+
+@pytest.mark.parametrize("content", [None, "nothing of interest\n"])
+def test_files_that_cannot_be_read(tmp_path: Path, tcp: Path, content: str | None) -> None:
+    path = tmp_path / "a.log"
+    if content is not None:
+        path.write_text(content)
+    result = compare(path, tcp)
+    assert result.exit_code == 3
+    assert str(path) in result.stderr
+
+
+def test_wrong_data_is_never_a_number(tmp_path: Path, tcp: Path) -> None:
+    bad = write(tmp_path / "bad.log", nccl_text([(MB, 47.11)], wrong=3))
+    result = compare(bad, tcp)
+    assert result.exit_code == 4
+    assert "corrupt" in result.stdout
+    assert "47.11" not in result.stdout
+
+
+def test_a_cut_table_is_compared_with_a_note(tmp_path: Path, tcp: Path) -> None:
+    cut = write(tmp_path / "cut.log", nccl_text([(MB, 47.11)], footer=False))
+    result = compare(cut, tcp)
+    assert result.exit_code == 0
+    assert "47.11" in result.stdout
+    assert "- cut is not ok. Its figures are shown as measured. truncated: " in result.stdout
+
+
+def test_another_network_than_asked_for(tmp_path: Path, tcp: Path) -> None:
+    text = nccl_text([(MB, 47.11)]).replace("#\n#      ", SOCKET + CHANNEL + "#\n#      ", 1)
+    path = write(tmp_path / "a.log", text)
+    assert compare(path, tcp, "--fabric", "tcp", "--fabric", "any").exit_code == 0
+    result = compare(path, tcp, "--fabric", "efa", "--fabric", "any")
+    assert result.exit_code == 4
+    assert "off-fabric" in result.stdout
+    assert "47.11" not in result.stdout
+    assert "efa was requested, but socket carried the data." in result.stdout
+
+
+def test_a_fabric_that_the_log_does_not_show(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--fabric", "efa", "--fabric", "-")
+    assert result.exit_code == 0
+    assert "unproven: efa was requested, and the log does not show what carried the data." in result.stdout
+
+
+# ---------------------------------------------------------------- gates
+
+
+def test_a_gate_that_holds(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw@1M..2G:5%", "--gate", "busbw@1G>=70GB/s")
+    told = "Gate passed: busbw@1M..2G:5%\nGate passed: busbw@1G>=70GB/s\n"
+    assert (result.exit_code, result.stderr) == (0, told)
+    assert "### Gates\n\n- busbw@1M..2G:5% passed.\n" in result.stdout
+
+
+def test_a_breach_is_a_sentence_and_status_1(efa: Path, tcp: Path) -> None:
+    result = compare(tcp, efa, "--gate", "busbw@1G:5%", "--gate", "busbw@2G..1T:5%")
+    assert result.exit_code == 1
+    breach = (
+        "Gate failed: {}:5%: busbw at {} is {} GB/s in TCP, {} % worse than {} GB/s in EFA; 5 % is allowed."
+    )
+    assert result.stderr.splitlines() == [
+        breach.format("busbw@1G", "1 GB", 4.08, 94.6, 75.34),
+        breach.format("busbw@2G..1T", "2 GB", 4.13, 94.7, 77.35),
+    ]
+    made = json.loads(compare(tcp, efa, "--gate", "busbw@1G:5%", "--format", "json").stdout)
+    assert len(made["breaches"]) == 1
+    assert made["status"] == 1
+
+
+def test_a_gate_that_compared_nothing(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw@4G:5%")
+    assert result.exit_code == 1
+    assert "busbw@4G:5% compared nothing: no busbw at 4 GB could be checked." in result.stderr
+
+
+def test_the_4_kb_step_is_listed(efa: Path, tcp: Path) -> None:
+    result = compare(efa, tcp, "--gate", "busbw:5%")
+    assert result.exit_code == 0
+    assert "within the printed step of 0.01 GB/s: no breach." in result.stdout
+
+
+def test_a_tolerance_needs_a_base(efa: Path) -> None:
+    assert compare(efa, "--gate", "busbw:5%").exit_code == 2
+    assert compare(efa, "--gate", "busbw@1G>=70GB/s").exit_code == 0
+
+
+def test_what_cannot_be_trusted_beats_a_breach(tmp_path: Path, tcp: Path) -> None:
+    bad = write(tmp_path / "bad.log", nccl_text([(MB, 1)], wrong=3))
+    assert compare(bad, tcp, "--gate", "busbw@1M:5%").exit_code == 4
+    cut = write(tmp_path / "cut.log", nccl_text([(MB, 47)], footer=False))
+    assert compare(cut, tcp, "--gate", "busbw@1M:5%").exit_code == 4
+
+
+# ---------------------------------------------------------------- runs
+
+
+def store_run(store: Path, configurations: dict[str, list[float | None]]) -> str:
+    """Write a run of nccl whose executions printed one row of 1 GB each (GB/s); None: it never began."""
+    texts = {
+        label: [None if value is None else SOCKET + CHANNEL + nccl_text([(GB, value)]) for value in values]
+        for label, values in configurations.items()
+    }
+    return store_texts(store, "nccl", texts, size=GB)
+
+
+def store_texts(
+    store: Path, benchmark: str, configurations: Mapping[str, Sequence[str | None]], *, size: int
+) -> str:
+    """Write a run whose executions printed these texts; None: it never began."""
+    made = tuple(Configuration(label=label, fabric=label) for label in configurations)
+    texts = [
+        (configuration, repeat, text)
+        for configuration in made
+        for repeat, text in enumerate(configurations[configuration.label], 1)
+    ]
+    executions = tuple(
+        Execution(
+            id=f"{number:03}-{configuration.label}-r{repeat}",
+            configuration=configuration,
+            repeat=repeat,
+            steps=(),
+            proof=Proof(fabric=configuration.fabric),
+            planned_sizes=(size,),
+        )
+        for number, (configuration, repeat, _) in enumerate(texts)
+    )
+    plan = Plan(benchmark=benchmark, target="local", configurations=made, executions=executions)
+    inventory = Inventory(target="local", hosts=(Host(name="here"),))
+    asked = request(benchmark, PingpongWork(sizes=(size,)), store=store)
+    writer = RunWriter(asked, inventory, plan)
+    for execution, (_, _, text) in zip(executions, texts, strict=True):
+        if text is not None:
+            with writer.execution(execution) as stored:
+                for line in text.splitlines():
+                    stored.write(line)
+                stored.finish(Ending(status=0, planned_sizes=(size,)), ())
+    return writer.id
+
+
+def test_one_run_compares_its_configurations(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"socket": [2.0, 8.0, 4.0], "tcp": [1.0, 2.0, 3.0]})
+    for name in (run, "last"):
+        result = compare(name, "--store", tmp_path)
+        assert result.exit_code == 0, result.output
+        header, row = rows_of(result)
+        assert header.split("|")[1:3] == ["busbw socket (GB/s)", "busbw tcp (GB/s)"]
+        assert row == "1 GB|4|2|2 x|undecided (0.53 to 9.14)"
+        assert f"socket from run {run}" in result.stdout
+
+
+def test_the_configurations_of_one_run_may_have_their_own_endpoints(tmp_path: Path) -> None:
+    table = "bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec\n64 1k =1k 125k {}\n"
+    logs = {
+        label: f"$ fi_pingpong -p {label} -e {endpoint} -I 1000 -S 64 10.0.0.1\n{table.format(figures)}"
+        for label, endpoint, figures in (
+            ("shm", "rdm", "0.01s 10.00 6.40 0.16"),
+            ("tcp", "msg", "0.03s 5.00 12.80 0.08"),
+        )
+    }
+    files = [write(tmp_path / f"{label}.log", text) for label, text in logs.items()]
+    assert compare(*files).exit_code == 2
+    run = store_texts(tmp_path, "pingpong", {label: [text] for label, text in logs.items()}, size=64)
+    result = compare(run, "--store", tmp_path)
+    assert rows_of(result)[1:] == ["64 B|6.4|12.8|2 x"]
+    assert "endpoint differs, as allowed: rdm in shm, msg in tcp." in result.stdout
+
+
+def test_runs_configurations_and_files_mix(tmp_path: Path, efa: Path) -> None:
+    run = store_run(tmp_path, {"socket": [4.0], "tcp": [2.0]})
+    result = compare(efa, f"{run}:tcp", "--store", tmp_path, "--metric", "busbw")
+    assert result.exit_code == 0, result.output
+    assert "1 GB|75.34|2|37.7 x" in rows_of(result)
+
+
+def test_configurations_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    first, second = (store_run(tmp_path, {"tcp": [value]}) for value in (4.0, 2.0))
+    header = rows_of(compare(first, second, "--store", tmp_path))[0]
+    assert f"busbw tcp (run {first}) (GB/s)" in header
+    assert f"busbw tcp (run {second}) (GB/s)" in header
+
+
+def test_a_configuration_off_its_fabric_has_no_number(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"efa": [47.11], "tcp": [2.0]})
+    result = compare(run, "--store", tmp_path)
+    assert result.exit_code == 4
+    assert rows_of(result)[1:] == ["1 GB|off-fabric|2|-"]
+    assert "47.11" not in result.stdout
+
+
+def test_a_configuration_that_never_began_is_skipped(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"tcp": [4.0], "shm": [None]})
+    result = compare(run, "--store", tmp_path)
+    assert result.exit_code == 4
+    assert rows_of(result)[1:] == ["1 GB|4|skipped|-"]
+
+
+def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+    run = store_run(tmp_path, {"tcp": [4.0]})
+    with pytest.raises(RequestError, match=f"Run {run} has no configuration efa") as caught:
+        columns(f"{run}:efa", store=tmp_path)
+    assert caught.value.hint == "It has tcp."
+    with pytest.raises(RequestError, match="--fabric efa is for a log file"):
+        columns(run, store=tmp_path, fabric="efa")
+    assert len(columns(run, store=tmp_path, fabric="any")) == 1
+    for missing in ("a.log", "folder/a"):
+        with pytest.raises(MachineError, match=f"File not found: {missing}"):
+            columns(missing, store=tmp_path)
+    with pytest.raises(RequestError, match="Run nosuch not found"):
+        columns("nosuch", store=tmp_path)
+
+
+def test_labels(efa: Path, tmp_path: Path) -> None:
+    (column,) = columns(str(efa), store=tmp_path)
+    assert (column.label, column.label_given) == ("EFA", False)
+    assert [log.outcome for log in column.logs] == [Outcome.OK]
+    same = labelled([column] * 3, ["a", "a", "b"])
+    assert [each.label for each in same] == [f"a ({efa})", f"a ({efa}) 2", "b"]
+    assert all(each.label_given for each in same)
+
+
+def test_what_the_logs_show_besides_figures_is_said_with_advice() -> None:
+    logs = LOGS / "nccl"
+    done = runner().invoke(
+        cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")]
+    )
+    assert "x-ofi-efa-missing: The network plugin failed, and NCCL used socket instead. Check" in done.stdout
+
+
+def test_rows_of_size_0_alone_still_name_the_benchmarks_metric(tmp_path: Path) -> None:
+    """fi_pingpong -S 0 measures latency, and there is no size to show it at."""
+    path = tmp_path / "zero.txt"
+    path.write_text(
+        "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+        "0       10      =10      0           0.00s      0.00       5.50       0.18\n"
+    )
+    done = runner().invoke(cli, ["compare", str(path)])
+    assert "latency zero (us)" in done.stdout
+
+
+# ---------------------------------------------------------------- in CI
+
+
+def test_a_build_on_github_shows_the_summary_and_failed_gates(efa: Path, tcp: Path, tmp_path: Path) -> None:
+    summary, junit = tmp_path / "summary.md", tmp_path / "junit.xml"
+    summary.write_text("Earlier step\n")
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    arguments = ["compare", efa, tcp, "--gate", "busbw@2G>=100GB/s", "--junit", junit, "--format", "json"]
+    result = runner(env).invoke(cli, list(map(str, arguments)))
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["status"] == 1  # nothing else is written there
+    assert "::error title=Gate busbw@2G>=100GB/s::" in result.stderr
+    told = summary.read_text("utf-8")
+    assert told.startswith("Earlier step\n### fabbench: all_reduce, ")
+    assert "| busbw@2G>=100GB/s | ❌ failed |" in told
+    assert 'failures="1"' in junit.read_text("utf-8")
+
+
+def test_what_cannot_be_compared_is_told_to_the_build(efa: Path, tmp_path: Path) -> None:
+    junit = tmp_path / "junit.xml"
+    result = compare(efa, tmp_path / "gone.log", "--junit", junit)
+    assert result.exit_code == 3
+    assert "gone.log" in junit.read_text("utf-8")
+    assert 'errors="1"' in junit.read_text("utf-8")
+
+
+def test_a_junit_file_that_cannot_be_written_is_refused_first(efa: Path, tcp: Path, tmp_path: Path) -> None:
+    result = compare(efa, tcp, "--junit", tmp_path / "none" / "junit.xml")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert "Choose another file for --junit." in result.stderr
+
+
+def test_each_configuration_is_held_against_what_is_normal() -> None:
+    files = [str(ROOT / f"examples/logs/published-p4d-{name}.txt") for name in ("efa", "tcp")]
+    nodes = ["--instance-type", "p4d.24xlarge", "--nodes", "2", "--label", "EFA", "--label", "TCP"]
+    done = compare(*files, *nodes, "--gate", "busbw@2G>=80%ceiling")
+    assert done.exit_code == 0, done.stderr
+    assert "- EFA: normal: 77.35 GB/s at 2 GB, 83 % of the ceiling of the NICs" in done.stdout
+    assert "- TCP: low: 4.13 GB/s at 2 GB" in done.stdout
+    assert "Likely causes: TCP, which gave 4.13 to 8.2 GB/s: the log does not show the network" in done.stdout
+    fabrics = ["--fabric", "any", "--fabric", "tcp", "--format", "json"]
+    found = json.loads(compare(*files, *nodes, *fabrics).stdout)["expectations"]
+    assert [(each["column"], each["verdict"]) for each in found] == [("EFA", "normal"), ("TCP", "normal")]
+    failed = compare(*files, *nodes, "--gate", "busbw@2G>=90%ceiling")
+    assert failed.exit_code == 1
+    assert "at least 84.38 GB/s is wanted, 90 % of the ceiling" in failed.stderr
+    unknown = compare(*files, "--gate", "busbw@2G>=90%ceiling")
+    assert unknown.exit_code == 2
+    assert "Pass --instance-type and --nodes" in unknown.stderr

@@ -1,0 +1,150 @@
+"""`fabbench run --dry-run` on clusters: it shows what a cluster has, and writes nothing there."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+from tests.support.pod_objects import EFA, GPU, node_object, pod_object
+
+NODE = (
+    "NodeName=n{} AvailableFeatures=p5.48xlarge,efa Gres=gpu:h100:8 State=IDLE+CLOUD Partitions=gpu "
+    "CfgTRES=cpu=192,gres/gpu=8"
+)
+SCONTROL = """#!/bin/sh
+case "$1 $2" in
+    "show node") cat {nodes} ;;
+    "show partition") cat {partitions} ;;
+    *) echo "scontrol $*" >>{log}; exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm with two nodes and no default partition. What would change anything leaves a line in `log`."""
+    files = {name: tmp_path / name for name in ("nodes", "partitions", "log")}
+    files["nodes"].write_text("".join(f"{NODE.format(number)}\n" for number in (1, 2)))
+    files["partitions"].write_text("PartitionName=gpu Default=NO State=UP Nodes=n[1-2]\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "scontrol").write_text(SCONTROL.format(**files))
+    for name in ("sbatch", "srun", "squeue", "scancel"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{files["log"]}\nexit 1\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(*words: str, benchmark: str = "nccl", **env: str | None) -> Result:
+    return runner({"SLURM_JOB_ID": None, **env}).invoke(
+        cli, ["run", benchmark, "--efa", *words, "--dry-run", "--store", "runs"]
+    )
+
+
+def test_slurm(slurm: Path) -> None:
+    done = planned("--on", "slurm", "--partition", "gpu")
+    assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
+    for words in (
+        "Target:         slurm (slurm): set with --on",
+        "p5.48xlarge, 8 GPUs, 32 efa devices",
+        "srun ",
+    ):
+        assert words in done.stdout
+    assert not (slurm / "log").exists()
+    assert not (slurm / "runs").exists()
+
+
+def test_slurm_without_a_default_partition_needs_one(slurm: Path) -> None:
+    del slurm
+    done = planned("--on", "slurm")
+    assert done.exit_code == 3
+    assert "This cluster has no default partition. Available: gpu." in done.stderr
+
+
+def test_an_allocation_needs_no_partition(slurm: Path) -> None:
+    """That of a target of fabbench.yaml is for jobs that are submitted, and may be of another time."""
+    (slurm / "fabbench.yaml").write_text("targets:\n  prod:\n    launcher: slurm\n    partition: gone\n")
+    for name in ("prod", "slurm"):
+        done = planned("--on", name, SLURM_JOB_ID="7", SLURM_JOB_NODELIST="n[1-2]")
+        assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
+        assert "Nodes:          n1: p5.48xlarge, 8 GPUs, 32 efa devices\n" in done.stdout
+    assert "Unknown partition gone. Available: gpu." in planned("--on", "prod").stderr
+    nodes = runner({"SLURM_JOB_ID": None}).invoke(cli, ["nodes", "--on", "slurm"])
+    assert (nodes.exit_code, "n2" in nodes.stdout) == (0, True)
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[list[str]]:
+    """An API of three nodes, of which one is taken; gives what was asked that is no reading."""
+    nodes = [node_object("p5", f"n{number}") for number in (1, 2, 3)]
+    pods = [pod_object("n1", {GPU: "8", EFA: "32"})]
+    answers: dict[str, object] = {
+        "/api/v1/nodes": {"metadata": {}, "items": nodes},
+        "/api/v1/pods": {"metadata": {}, "items": pods},
+        "/apis/kubeflow.org/v2beta1": {"resources": [{"name": "mpijobs"}]},
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": {"status": {"allowed": True}},
+    }
+    written: list[str] = []
+
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = answers.get(self.path.partition("?")[0])
+            body = json.dumps(answer).encode()
+            self.send_response(200 if answer else 404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            if "selfsubjectaccessreviews" not in self.path:
+                written.append(self.path)
+            self.do_GET()
+
+        do_PUT = do_PATCH = do_DELETE = do_POST  # noqa: N815 - as the server wants them
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        context = {"name": "prod", "context": {"cluster": "c", "user": "u"}}
+        users = [{"name": "u", "user": {"token": "t"}}]
+        config = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "prod"}
+        (tmp_path / "kubeconfig").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **config}))
+        yield written
+        server.shutdown()
+
+
+@pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
+def test_kubernetes(kubernetes: list[str], tmp_path: Path, launcher: str) -> None:
+    done = planned("--on", launcher, "--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
+    for name in ("n2", "n3"):
+        assert f"{name}: p5.48xlarge, 8 GPUs, 32 efa devices\n" in done.stdout
+    assert "mpirun " in done.stdout
+    assert not kubernetes
+
+
+@pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
+def test_osu_on_kubernetes_needs_an_image_that_has_it(
+    kubernetes: list[str], tmp_path: Path, launcher: str
+) -> None:
+    words = ("--no-efa", "--test", "osu_latency", "--on", launcher)
+    config = ("--kubeconfig", str(tmp_path / "kubeconfig"))
+    done = planned(*words, *config, "--image", "registry.example/osu:1", benchmark="osu")
+    assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
+    for fabric in ("OMPI_MCA_mtl_ofi_provider_include=efa", "OMPI_MCA_btl=tcp,self"):
+        assert fabric in done.stdout
+    assert "osu_latency -m 1:4194304" in done.stdout
+    assert not kubernetes

@@ -1,0 +1,76 @@
+"""`--env NAME`: the variable is passed on by name, and its value is in nothing that is made or kept."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.launchers import launchers, renderings
+from tests.support.command_line import runner
+from tests.support.secrets_watch import VALUE
+
+NAME = "MY_TOKEN"
+TYPE = ("--fabric", "tcp", "--instance-type", "p5.48xlarge", "-b", "8", "-e", "64")
+
+
+def fabbench(*words: str, env: dict[str, str] | None = None) -> Result:
+    return runner({NAME: VALUE} if env is None else env).invoke(cli, words)
+
+
+@pytest.mark.parametrize("form", sorted(renderings()))
+def test_documents_have_the_name_alone(form: str) -> None:
+    done = fabbench("render", "nccl", "--as", form, "--supervised", *TYPE, "--env", NAME)
+    assert "s3cr" not in done.stdout + done.stderr
+    if form in {"kubernetes", "mpijob"}:
+        assert (done.exit_code, f"{form} cannot pass on {NAME}" in done.stderr) == (2, True)
+        return
+    assert done.exit_code == 0
+    assert f"inherit {NAME}\n" in done.stdout
+    assert (f"-x {NAME})" in done.stdout) == (form != "slurm")  # srun passes on its environment
+    if form == "modal":
+        assert f'INHERITED = ("{NAME}",)' in done.stdout
+        ast.parse(done.stdout)
+    if form == "skypilot":
+        assert f"--secret {NAME}" in done.stdout
+
+
+def test_a_script_of_pairs_gives_each_host_a_file() -> None:
+    words = ("render", "pingpong", "--as", "script", "--fabric", "tcp", "--env", NAME)
+    refused = fabbench(*words)
+    assert (refused.exit_code, "Hint: Add --supervised." in refused.stderr) == (2, True)
+    done = fabbench(*words, "--supervised")
+    assert f"share {NAME}\n" in done.stdout
+    assert done.stdout.count('"${base}/environment" env') == 2 * done.stdout.count("client_0() {")
+
+
+def test_what_does_not_go_together() -> None:
+    for words, told in (
+        (("--env", "NCCL_NET"), "--env NCCL_NET takes the variable from the environment"),
+        (("--env", NAME, "--variant", f"a={NAME}=x"), "but --env also sets it"),
+        (("--env", "1x"), "does not set a variable"),
+    ):
+        done = fabbench("render", "nccl", "--as", "script", *TYPE, *words)
+        assert (done.exit_code, told in done.stderr) == (2, True), (words, done.stderr)
+
+
+def test_a_run_needs_the_variable_and_a_launcher_that_hides_it() -> None:
+    words = ("run", "pingpong", "--fabric", "tcp", "--env", NAME, "--on")
+    unset = fabbench(*words, "local", env={})
+    assert (unset.exit_code, f"--env {NAME} takes the variable" in unset.stderr) == (2, True)
+    refused = fabbench(*words, "mpijob")
+    assert (refused.exit_code, f"mpijob cannot pass on {NAME}" in refused.stderr) == (2, True)
+    own = {"local", "ssh", "slurm", "kubernetes", "skypilot"}
+    assert {name for name in launchers() if launchers()[name].inherits} == own
+
+
+@pytest.mark.local
+def test_a_run_here_keeps_the_value_to_itself(tmp_path: Path) -> None:
+    words = ("run", "pingpong", "--fabric", "tcp", "--size", "64", "--on", "local", "--env", NAME)
+    done = fabbench(*words, "--env", "DB_URL=postgres://me:s3cr@host/x", "--store", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    kept = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"s3cr" in data for data in kept)
+    assert any(NAME.encode() in data for data in kept)
+    assert any(b"postgres://(redacted)@host/x" in data for data in kept)

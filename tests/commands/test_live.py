@@ -1,0 +1,222 @@
+"""What a run shows on standard error while it goes on."""
+
+import re
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+from fabbench.analysis.compare import compare
+from fabbench.cli.live import Lines
+from fabbench.cli.live_screen import LiveScreen
+from fabbench.model.log import Log, Outcome, Point
+from fabbench.model.plan import Configuration, Execution, Plan, Proof
+from fabbench.model.units import format_size
+from fabbench.report import render_comparison
+from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log
+
+TCP = Configuration(label="tcp", fabric="tcp")
+NCCL = tuple(8 << power for power in range(29))
+
+
+def planned(*labels: str, sizes: tuple[int, ...] = (), repeats: int = 1) -> Plan:
+    """Plan executions, one configuration after the other."""
+    made = [Configuration(label=label, fabric="tcp") for label in labels]
+    executions = [
+        Execution(
+            id=f"{configuration.label}-r{repeat}",
+            configuration=configuration,
+            repeat=repeat,
+            steps=(),
+            proof=Proof(fabric="tcp"),
+            planned_sizes=sizes,
+        )
+        for repeat in range(1, repeats + 1)
+        for configuration in made
+    ]
+    return Plan(
+        benchmark="nccl", target="local", configurations=tuple(made), executions=tuple(executions), hosts=2
+    )
+
+
+class Time:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def said(capsys: pytest.CaptureFixture[str], sizes: tuple[int, ...], *logs: Log) -> str:
+    plan = planned("tcp", sizes=sizes)
+    lines = Lines(plan, clock=Time())
+    lines.begin(plan.executions[0], 1)
+    lines.end(plan.executions[0], logs)
+    return capsys.readouterr().err.strip()
+
+
+SMALL, LARGE = [(8, 1e9), (16, 1e9), (32, 1e9)], [(16, 1e9), (32, 1e9)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "told"),
+    [
+        # all_reduce begins at 8 B, and alltoall at what the ranks can divide.
+        ((16, 32), (SMALL, LARGE), "2 of 2 sizes, ok; ok, peak 1 GB/s at 32 B"),
+        ((16, 32), (SMALL, LARGE[:1]), "1 of 2 sizes, ok; ok, peak 1 GB/s at 32 B"),
+        ((8, 16, 32), (SMALL,), "3 of 3 sizes, ok, peak 1 GB/s at 32 B"),
+        ((8, 16), ([],), "0 of 2 sizes, ok"),
+        ((8, 16), (), "0 of 2 sizes, "),
+        ((), (SMALL, LARGE), "3 sizes, ok; ok, peak 1 GB/s at 32 B"),
+        ((), ([(8, 1.0)],), "1 size, ok, peak 0 GB/s at 8 B"),
+        ((8,), ([(8, 1e9)],), "1 of 1 size, ok, peak 1 GB/s at 8 B"),
+    ],
+)
+def test_planned_sizes_that_every_program_measured_are_counted(
+    capsys: pytest.CaptureFixture[str],
+    sizes: tuple[int, ...],
+    rows: tuple[list[tuple[int, float]], ...],
+    told: str,
+) -> None:
+    assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {told}, 0:00"
+
+
+def test_why_an_execution_is_not_ok_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = log(LARGE, outcome=Outcome.OFF_FABRIC, reason="It was not efa.")
+    told = "[1/1] tcp, repeat 1: 2 of 2 sizes, off-fabric: It was not efa, 0:00"
+    assert said(capsys, (16, 32), bad) == told
+
+
+def test_without_a_terminal_there_is_a_sign_of_life_every_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Time()
+    plan = planned("efa", "tcp", sizes=(KB, MB), repeats=2)
+    lines = Lines(plan, clock=clock)
+    first, second, third, _ = plan.executions
+    lines.begin(first, 1)
+    for _ in range(119):
+        clock.now += 1
+        lines.tick()
+    assert capsys.readouterr().err == "[1/4] efa, repeat 1: running for 1:00, 0 of 2 sizes\n"
+    lines.point(first, Point(KB, ALL_REDUCE, ("busbw",), (1e9,)))
+    clock.now += 1
+    lines.tick()
+    # 2:00 for one of two sizes: 4:00 for each of four executions.
+    told = "[1/4] efa, repeat 1: running for 2:00, 1 of 2 sizes, last 1 KB, about 14:00 left\n"
+    assert capsys.readouterr().err == told
+    clock.now += 10
+    lines.end(first, (log([(KB, 1e9), (MB, 2e9)]),))
+    told = "[1/4] efa, repeat 1: 2 of 2 sizes, ok, peak 2 GB/s at 1 MB, 2:10, about 6:30 left\n"
+    assert capsys.readouterr().err == told
+    lines.begin(second, 2)
+    clock.now += 3610
+    lines.end(second, (log([(KB, 1e9), (MB, 1e9)]),))
+    told = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:02:20 left\n"
+    assert capsys.readouterr().err == told
+    lines.begin(third, 3)
+    clock.now += 59
+    lines.tick()
+    assert not capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- the screen
+
+
+class Screen:
+    """A terminal of 80 × 24 with a run on it."""
+
+    def __init__(self, plan: Plan, width: int = 80, height: int = 24) -> None:
+        self.clock = Time()
+        self.console = Console(
+            file=StringIO(), width=width, height=height, force_terminal=True, legacy_windows=False
+        )
+        self.live = LiveScreen(plan, Live(console=self.console, auto_refresh=False), clock=self.clock)
+
+    def lines(self) -> list[str]:
+        """Return what is on it, without colors."""
+        with self.console.capture() as capture:
+            self.console.print(self.live.drawn())
+        lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", capture.get()).splitlines()]
+        assert len(lines) <= self.console.height
+        assert max(map(len, lines)) <= self.console.width
+        return lines
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 12), (200, 60)])
+def test_the_newest_row_the_status_and_failures_are_always_visible(width: int, height: int) -> None:
+    plan = planned("a-configuration-with-a-long-name", "tcp", sizes=NCCL, repeats=3)
+    screen = Screen(plan, width, height)
+    bad = log([], outcome=Outcome.FAILED, reason=f"It failed. {'And why. ' * 40}")
+    for number, execution in enumerate(plan.executions, 1):
+        screen.live.begin(execution, number)
+        for size in NCCL:
+            screen.live.point(execution, Point(size, ALL_REDUCE, ("busbw",), (1e9,)))
+            screen.clock.now += 0.05
+            if size in {8, 16 * KB, 32 * MB, 2048 * MB}:
+                lines = screen.lines()
+                assert sum(line.lstrip().startswith(f"{format_size(size)} ") for line in lines) == 1
+                (status,) = [line for line in lines if line.startswith(f"[{number}/6] ")]
+                repeat = f", repeat {execution.repeat}, {format_size(size)} "
+                assert (repeat in status, " elapsed" in status) == (True, True)
+                assert (lines[-1], len(status + "^C^C") <= width) == (status, True)
+        screen.live.end(execution, (bad,))
+        assert any(": 0 of 29 sizes, failed: It failed." in line for line in screen.lines())
+    assert any(re.match("[1-5] more failed before:", line) for line in screen.lines())
+
+
+def test_live_figures_are_those_of_the_final_table() -> None:
+    """In-place rows, and those of servers, are not pooled with the others."""
+    plan = planned("a", "b", sizes=(KB, MB), repeats=2)
+    screen = Screen(plan)
+    inside = {**ALL_REDUCE, "placement": "in-place"}
+    logs: dict[str, list[Log]] = {"a": [], "b": []}
+    for number, execution in enumerate(plan.executions, 1):
+        screen.live.begin(execution, number)
+        points = [
+            Point(size, labels, ("time", "busbw"), (1e-5, rate * number * 1e9))
+            for size in (KB, MB)
+            for labels, rate in ((ALL_REDUCE, 1.0), (inside, 40.0))
+        ]
+        for point in points:
+            screen.live.point(execution, point)
+        before = [line for line in screen.lines() if line.startswith(("1 KB", "1 MB"))]
+        done = replace(log([]), points=tuple(points))
+        screen.live.read(execution, done)
+        screen.live.end(execution, (done,))
+        assert [line for line in screen.lines() if line.startswith(("1 KB", "1 MB"))] == before
+        logs[execution.configuration.label].append(done)
+    final = compare([column(label, *found) for label, found in logs.items()], only_ok=True)
+    text = render_comparison(final, "terminal", width=80)
+    cells = [line.strip("| ").replace("|", " ").split() for line in text.splitlines()]
+    rows = [row for row in cells if "0.7x" in row]
+    assert [line.split() for line in before] == [row[:5] for row in rows]
+    assert [row[:5] for row in rows] == [
+        ["1", "KB", "2.00", "3.00", "0.7x"],
+        ["1", "MB", "2.00", "3.00", "0.7x"],
+    ]
+
+
+def test_rows_of_a_program_that_has_ended_are_not_those_of_the_next() -> None:
+    plan = planned("a", sizes=(KB,))
+    screen = Screen(plan)
+    (execution,) = plan.executions
+    screen.live.begin(execution, 1)
+    first = Point(KB, ALL_REDUCE, ("busbw",), (9e9,))
+    screen.live.point(execution, first)
+    screen.live.read(execution, replace(log([], case="sendrecv"), points=(first,)))
+    screen.live.point(execution, Point(KB, ALL_REDUCE, ("busbw",), (1e9,)))
+    shown = [line.split() for line in screen.lines() if line.startswith("1 KB")]
+    assert shown == [["1", "KB", "1.00"]]
+
+
+def test_the_clock_goes_on_while_nothing_comes() -> None:
+    plan = planned("a", sizes=(KB,))
+    screen = Screen(plan)
+    screen.live.begin(plan.executions[0], 1)
+    screen.clock.now += 75
+    screen.live.tick()
+    (line,) = screen.lines()
+    assert (line.startswith("[1/1] a, repeat 1 "), line.endswith(" 1:15 elapsed")) == (True, True)

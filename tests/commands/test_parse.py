@@ -1,0 +1,412 @@
+"""`fabbench parse`: the public JSON, the other formats, and the exit statuses."""
+
+import csv
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.cli import cli
+from fabbench.model.log import METRICS, Damaged, Finding, Log, Outcome, Point, Severity
+from fabbench.report import json_contract
+from tests.support.command_line import runner
+from tests.support.nccl_layouts import Layout, cells, log, sweep
+from tests.support.nccl_text import nccl_text
+from tests.support.paths import ROOT
+from tests.support.read_logs import LOGS
+
+NCCL = LOGS / "nccl"
+OK = str(NCCL / "x-net-socket.txt")
+FAILED = str(NCCL / "fail-killed.txt")
+UNKNOWN = str(LOGS / "launchers/ompi5-tag-output.txt")
+SECRET = "EXAMPLE/NOT/A/REAL/KEY"
+
+
+def parse(*arguments: str, stdin: str | None = None) -> Result:
+    return runner().invoke(cli, ["parse", *arguments], input=stdin)
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(parse("--format", "json", *arguments).stdout)
+    return found
+
+
+# ---------------------------------------------------------------- the text of the contract
+
+
+def as_plain_data(logs: Sequence[Log]) -> list[dict[str, Any]]:
+    """The contract as design and documentation say it, by way of dicts."""
+    return [
+        {
+            "source": judged.source,
+            "benchmark": judged.benchmark,
+            "case": judged.case,
+            "outcome": judged.outcome.value,
+            "reason": judged.reason,
+            "facts": dict(judged.facts),
+            "findings": [json_contract.finding(found) for found in judged.findings],
+            "expectations": [],
+            "damaged": [{"line": row.line, "text": row.text} for row in judged.damaged],
+            "samples": [
+                {
+                    "case": judged.case,
+                    "size": sample.size,
+                    "labels": dict(sample.labels),
+                    "metric": sample.metric,
+                    "value": sample.value,
+                    "unit": METRICS[sample.metric].unit,
+                }
+                for sample in judged.samples()
+            ],
+        }
+        for judged in logs
+    ]
+
+
+TEXT = st.text(max_size=20)
+LABELS = [
+    {"placement": "in-place", "dtype": "float", "redop": "sum", "root": "-1"},
+    {"placement": "out-of-place", "dtype": 'a"\\\n\u2028é'},
+    {},
+]
+VALUES = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def points(draw: st.DrawFn) -> Point:
+    metrics = draw(st.lists(st.sampled_from(sorted(METRICS)), min_size=1, max_size=5, unique=True))
+    size = draw(st.sampled_from([0, 8, 8, 1 << 40]))
+    labels = draw(st.sampled_from(LABELS))
+    return Point(size, labels, tuple(metrics), tuple(draw(VALUES) for _ in metrics))
+
+
+@st.composite
+def judged_logs(draw: st.DrawFn) -> Log:
+    return Log(
+        source=draw(TEXT),
+        benchmark=draw(st.sampled_from(["nccl", None])),
+        case=draw(TEXT | st.none()),
+        outcome=draw(st.sampled_from(Outcome)),
+        reason=draw(TEXT | st.none()),
+        facts=draw(st.dictionaries(TEXT, TEXT | st.integers(), max_size=3)),
+        findings=[
+            Finding(code="x", severity=Severity.NOTE, meaning=draw(TEXT), line=draw(TEXT), advice=draw(TEXT))
+        ],
+        damaged=[Damaged(7, draw(TEXT))],
+        points=draw(st.lists(points(), max_size=12)) * draw(st.sampled_from([1, 1, 40])),
+    )
+
+
+@given(st.lists(judged_logs(), max_size=4), st.lists(st.tuples(TEXT, TEXT), max_size=2))
+def test_the_text_is_that_of_json_itself(logs: list[Log], errors: list[tuple[str, str]]) -> None:
+    elements = json_contract.Elements()
+    text = json_contract.SEPARATOR.join("".join(elements.write(judged)) for judged in logs)
+    text = json_contract.OPENING + text + json_contract.closing(errors)
+    expected = {
+        "format": 1,
+        "logs": as_plain_data(logs),
+        "errors": [{"source": source, "reason": reason} for source, reason in errors],
+    }
+    # Also the order of keys, and every digit: a number is written as Python's json writes it.
+    assert json.dumps(json.loads(text)) == json.dumps(expected)
+    assert text.isascii()
+
+
+def test_every_element_has_exactly_the_fields_of_the_contract() -> None:
+    read = document(*map(str, sorted(NCCL.glob("*.*"))))
+    assert list(read) == ["format", "logs", "errors"]
+    assert read["format"] == 1
+    assert len(read["logs"]) >= 18
+    for element in read["logs"]:
+        assert list(element) == [
+            *("source", "benchmark", "case", "outcome", "reason", "facts", "findings", "expectations"),
+            *("damaged", "samples"),
+        ]
+        assert all(isinstance(value, str | int) for value in element["facts"].values())
+        for found in element["findings"]:
+            assert list(found) == ["code", "severity", "meaning", "line", "advice"]
+        for sample in element["samples"]:
+            assert list(sample) == ["case", "size", "labels", "metric", "value", "unit"]
+            assert all(isinstance(label, str) for label in sample["labels"].values())
+            assert sample["unit"] == METRICS[sample["metric"]].unit
+            assert isinstance(sample["value"], float)
+
+
+def test_damaged_rows_are_listed_with_their_line(tmp_path: Path) -> None:
+    layout = Layout()
+    rows = sweep(layout)
+    lines = log(layout, rows)
+    at = lines.index(cells(layout, rows[5]).text)
+    lines[at] = lines[at][:50]
+    (tmp_path / "x.log").write_text("\n".join(lines))
+    (element,) = document(str(tmp_path / "x.log"))["logs"]
+    assert element["outcome"] == "truncated"
+    assert element["damaged"] == [{"line": at + 1, "text": " ".join(lines[at].split())}]
+
+
+# ---------------------------------------------------------------- exit statuses
+
+
+def test_logs_that_are_all_ok_end_with_0() -> None:
+    result = parse(OK, str(NCCL / "split.txt"))
+    assert result.exit_code == 0
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_a_log_that_is_not_ok_ends_with_4_in_every_format(form: str) -> None:
+    result = parse("--format", form, OK, FAILED)
+    assert result.exit_code == 4
+    assert parse("--format", form, "--exit-zero", OK, FAILED).exit_code == 0
+    assert parse("--format", form, OK).exit_code == 0
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+def test_a_file_that_cannot_be_read_ends_with_3_and_the_others_are_printed(form: str) -> None:
+    missing = str(NCCL / "no-such.txt")
+    result = parse("--format", form, missing, OK)
+    assert result.exit_code == 3
+    assert f"Error: {missing}: " in result.stderr
+    assert "no-such.txt: cannot be read: No such file" in result.stderr
+    assert "475" in result.stdout.replace(".", "")
+    assert parse("--format", form, "--exit-zero", missing, OK).exit_code == 3
+
+
+def test_a_file_in_which_nothing_is_recognised_ends_with_3() -> None:
+    result = parse(UNKNOWN)
+    assert result.exit_code == 3
+    assert "Nothing in it is the output of a benchmark or launcher known here." in result.stderr
+    assert document(UNKNOWN) == {
+        "format": 1,
+        "logs": [],
+        "errors": [
+            {
+                "source": UNKNOWN,
+                "reason": "Nothing in it is the output of a benchmark or launcher known here.",
+            }
+        ],
+    }
+
+
+def test_an_empty_file_ends_with_3(tmp_path: Path) -> None:
+    (tmp_path / "empty.log").touch()
+    assert parse(str(tmp_path / "empty.log")).exit_code == 3
+
+
+def test_4_beats_3() -> None:
+    result = parse(FAILED, UNKNOWN, OK)
+    assert result.exit_code == 4
+    assert parse("--exit-zero", FAILED, UNKNOWN, OK).exit_code == 3
+
+
+def test_a_directory_stands_for_the_logs_in_it(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(Path(OK).read_text())
+    (tmp_path / "notes.txt").write_text("is not recognized")
+    assert parse(str(tmp_path)).exit_code == 0
+    (tmp_path / "a.log").unlink()
+    assert parse(str(tmp_path)).exit_code == 3
+
+
+def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) -> None:
+    write = {
+        "a.log": Path(OK).read_text(),
+        "imb.log": "# Intel(R) MPI Benchmarks 2021.3, MPI-1 part\n",
+        "iperf.log": "Connecting to host 10.0.0.2, port 5201\n",
+        "bench.sbatch": "srun ./build/all_reduce_perf -b 8 -e 2G\n",
+        "job.out": "+ srun ./build/all_reduce_perf -b 8 -e 2G\n",
+        "notes.txt": "Nothing that is known.\n",
+        "parsed.json": '{"format":1,"logs":[{"findings":[{"line":"# Avg bus bandwidth    : 1"}]}]}\n',
+    }
+    for name, text in write.items():
+        (tmp_path / name).write_text(text)
+    result = parse("--format", "json", str(tmp_path))
+    assert result.exit_code == 3
+    found = json.loads(result.stdout)
+    assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
+    assert found["errors"] == [
+        {
+            "source": f"{tmp_path}/{name}.log",
+            "reason": f"This is output of {tool}, which fabbench does not read.",
+        }
+        for name, tool in (("imb", "Intel MPI Benchmarks"), ("iperf", "iperf3"))
+    ]
+    assert f"Note: {tmp_path}/job.out: It names all_reduce_perf, and has no result of it." in result.stderr
+    assert "sbatch" not in result.stderr
+    assert "notes" not in result.stderr
+
+
+def test_a_benchmarks_line_without_a_result_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "ok.log").write_text(Path(OK).read_text())
+    entry = '{"pages": [{"body": "# nThread 1 nGpus 1 minBytes 8 maxBytes 8"}]}'
+    (tmp_path / "page.md").write_text(f"One\n{entry}\n")
+    result = parse(str(tmp_path))
+    assert result.exit_code == 3
+    assert f"page.md: Line 2 is a benchmark's, and no result could be read: {entry}" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["parse", "explain"])
+def test_archives_and_compressed_files_are_read_everywhere(command: str, tmp_path: Path) -> None:
+    packed = tmp_path / "results.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(OK, "results/ok.log")
+        archive.add(FAILED, "results/failed.log")
+    result = runner().invoke(cli, [command, str(packed)])
+    assert result.exit_code == 4
+    assert "results.tar.gz!results/ok.log" in result.output
+    single = tmp_path / "ok.log.gz"
+    single.write_bytes(gzip.compress(Path(OK).read_bytes()))
+    assert runner().invoke(cli, [command, str(single)]).exit_code == 0
+    single.write_bytes(single.read_bytes()[:-40])
+    result = runner().invoke(cli, [command, str(single)])
+    assert result.exit_code in {3, 4}
+    assert "cannot be read: " in result.stderr.partition("ok.log.gz")[2]
+
+
+def test_many_archives_are_read_by_all_cores_with_their_errors(tmp_path: Path) -> None:
+    for number in range(12):
+        with tarfile.open(tmp_path / f"{number:02d}.tar", "w") as archive:
+            archive.add(OK, "ok.log")
+            archive.add(UNKNOWN, "unknown.log")
+    (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08 no gzip at all")
+    found = document(str(tmp_path))
+    assert [log["source"] for log in found["logs"]] == [
+        f"{tmp_path}/{number:02d}.tar!ok.log" for number in range(12)
+    ]
+    assert [error["source"] for error in found["errors"]] == [f"{tmp_path}/bad.gz"]
+
+
+def test_standard_input_is_read_and_named_so() -> None:
+    result = parse("--format", "json", "-", stdin=Path(OK).read_text())
+    assert result.exit_code == 0
+    (element,) = json.loads(result.stdout)["logs"]
+    assert element["source"] == "-"
+    (from_file,) = document(OK)["logs"]
+    assert {**element, "source": OK} == from_file
+    assert parse("-", stdin="nothing").exit_code == 3
+
+
+def test_a_fabric_that_was_not_used_ends_with_4() -> None:
+    efa_missing = str(NCCL / "x-ofi-efa-missing.txt")
+    unasked = parse(efa_missing)
+    assert unasked.exit_code == 4
+    assert "The log asks for EFA (FI_PROVIDER=efa), but socket carried the data" in unasked.stdout
+    result = parse("--fabric", "efa", efa_missing)
+    assert result.exit_code == 4
+    assert "efa was requested, but socket carried the data." in result.stdout
+    assert parse("--fabric", "tcp", efa_missing).exit_code == 0
+
+
+def test_no_file_and_a_wrong_format_are_2() -> None:
+    assert parse().exit_code == 2
+    assert parse("--format", "yaml", OK).exit_code == 2
+
+
+# ---------------------------------------------------------------- formats
+
+
+def test_csv_has_a_row_for_each_sample() -> None:
+    rows = list(csv.DictReader(io.StringIO(parse("--format", "csv", OK, str(NCCL / "opt-I.txt")).stdout)))
+    (first, second) = document(OK, str(NCCL / "opt-I.txt"))["logs"]
+    samples = [*first["samples"], *second["samples"]]
+    assert len(rows) == len(samples)
+    for row, sample in zip(rows, samples, strict=True):
+        assert (int(row["size"]), row["metric"], row["unit"]) == (
+            sample["size"],
+            sample["metric"],
+            sample["unit"],
+        )
+        assert float(row["value"]) == sample["value"]
+        assert {name: row[name] for name in sample["labels"]} == sample["labels"]
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_tables_show_the_figures_the_facts_and_the_reason(form: str) -> None:
+    shown = parse("--format", form, str(NCCL / "x-ofi-efa-missing.txt"), FAILED, "--fabric", "efa").stdout
+    for words in ("5.01", "4.84", "64 MB", "off-fabric", "network socket", "The network plugin failed"):
+        assert words in shown
+    assert "failed: The launcher reported: prterun noticed that process rank 2" in shown
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
+@pytest.mark.parametrize("cut", [None, 4000, 2500])
+def test_nothing_of_the_environment_in_nccl_tests_json_is_ever_shown(
+    form: str, cut: int | None, tmp_path: Path
+) -> None:
+    text = (NCCL / "all_reduce.json").read_text()
+    assert SECRET in text[:2500]
+    file = tmp_path / "x.json"
+    file.write_text(text[:cut])
+    result = parse("--format", form, str(file))
+    assert result.exit_code == (4 if cut else 0)
+    assert SECRET not in result.output
+    assert "AWS_SECRET" not in result.output
+    assert "OMPI_" not in result.output
+
+
+def test_nccl_tests_json_and_text_give_the_same_kind_of_samples() -> None:
+    (from_json,) = document(str(NCCL / "all_reduce.json"))["logs"]
+    (from_text,) = document(str(NCCL / "allreduce-1proc-g4.txt"))["logs"]
+
+    def kinds(element: dict[str, Any]) -> set[tuple[str, ...]]:
+        return {
+            (sample["metric"], sample["unit"], *sample["labels"], *sample["labels"].values())
+            for sample in element["samples"]
+        }
+
+    assert kinds(from_json) == kinds(from_text)
+
+
+def test_warnings_show_next_to_ok() -> None:
+    """Sockets instead of EFA are `ok` where nobody asks for EFA, and not without a word."""
+    log = str(NCCL / "x-ofi-efa-missing.txt")
+    assert f"{log}: all_reduce: ok, but plugin-failed\n" in parse(log, "--fabric", "tcp").stdout
+
+
+# ---------------------------------------------------------------- expectations
+
+P4D = ROOT / "examples/logs/published-p4d-efa.txt"
+NODES = ("--instance-type", "ml.p4d.24xlarge", "--nodes", "2")
+
+
+def test_what_is_normal_is_said_where_the_instance_type_is_known() -> None:
+    line = "expectation: normal: 77.35 GB/s at 2 GB, 83 % of the ceiling of the NICs (93.75 GB/s)."
+    assert line in parse(str(P4D), *NODES).stdout
+    assert line in runner().invoke(cli, ["explain", str(P4D), *NODES]).stdout
+    ((found,),) = [each["expectations"] for each in document(str(P4D), *NODES)["logs"]]
+    assert {
+        name: found[name] for name in ("verdict", "size", "published_min", "published_max", "causes")
+    } == {
+        "verdict": "normal",
+        "size": 2 << 30,
+        "published_min": 77.35e9,
+        "published_max": 77.9e9,
+        "causes": [],
+    }
+    assert found["published"][0]["source"].startswith("https://")
+    assert "expectation" not in parse(str(P4D)).stdout
+
+
+def test_an_instance_type_that_is_not_known_is_a_usage_error() -> None:
+    done = parse(str(P4D), "--instance-type", "p4d.24xlrage")
+    assert done.exit_code == 2
+    assert "p4d.24xlarge" in done.stderr
+
+
+def test_fewer_nics_than_were_asked_for_are_off_fabric(tmp_path: Path) -> None:
+    line = "NET/OFI Selected provider is efa, fabric is efa (found 1 nics)"
+    log = tmp_path / "x.log"
+    log.write_text(f"node0:101:201 [0] NCCL INFO {line}\n{nccl_text([(1 << 20, 10.0), (1 << 21, 11.0)])}")
+    assert parse(str(log)).exit_code == 0
+    assert "nics-unchecked" in parse(str(log)).stdout
+    for known in (NODES[:2], ("--nics", "4")):
+        assert parse(str(log), *known).exit_code == 4
+        assert runner().invoke(cli, ["explain", str(log), *known]).exit_code == 4
+        assert runner().invoke(cli, ["compare", str(log), str(P4D), *known]).exit_code == 4

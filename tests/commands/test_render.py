@@ -1,0 +1,176 @@
+"""`fabbench render`: plans for machines that nobody asks, and hosts as the catalog has them."""
+
+import socket
+import subprocess
+from typing import NoReturn
+
+import pytest
+from click.testing import Result
+
+from fabbench.benchmarks.fabtests.plan import FabtestsWork
+from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.benchmarks.perftest.plan import PerftestWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.cli import cli
+from fabbench.launchers import renderings
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Needs, Target
+from tests.support.command_line import runner
+
+WHERE = Target(name="script", launcher="script")
+NEEDS = Needs(programs=("all_reduce_perf", "python3"), install="", mpi=True)
+
+
+def render(*words: str, form: str = "script") -> Result:
+    return runner().invoke(cli, ["render", *words, "--supervised", "--as", form])
+
+
+def host(instance_type: str, target: Target = WHERE) -> Host:
+    return inventory_of(instance_type, 2, target=target, needs=NEEDS).hosts[0]
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "gpus", "devices"),
+    [
+        ("p4d.24xlarge", 8, 4),
+        ("p5.48xlarge", 8, 32),
+        ("ml.p5en.48xlarge", 8, 16),
+        ("p6-b200.48xlarge", 8, 8),
+        ("g6e.48xlarge", 8, 4),
+        ("c7g.16xlarge", 0, 1),
+    ],
+)
+def test_hosts_are_as_the_catalogue_has_them(instance_type: str, gpus: int, devices: int) -> None:
+    found = host(instance_type)
+    assert (found.gpus, len(found.linked("efa"))) == (gpus, devices)
+    assert f"ml.{found.instance_type}".endswith(instance_type)
+
+
+@pytest.mark.parametrize(
+    ("needs", "path"),
+    [
+        (NcclWork().needs, "/opt/nccl-tests/build/all_reduce_perf"),
+        (PingpongWork(sizes=(64,)).needs, "/opt/amazon/efa/bin/fi_pingpong"),
+        (FabtestsWork().needs, "/opt/amazon/efa/bin/fi_rma_bw"),
+        (PerftestWork().needs, "/opt/perftest/bin/ib_write_bw"),
+        (NvshmemWork().needs, "/opt/nvshmem/bin/perftest/device/pt-to-pt/shmem_put_bw"),
+        (NvshmemWork(tests=("bw",)).needs, "/opt/nvshmem/bin/perftest/host/pt-to-pt/bw"),
+        (
+            NvshmemWork(tests=("sync_on_stream",)).needs,
+            "/opt/nvshmem/bin/perftest/host/coll/sync_on_stream",
+        ),
+        (NEEDS, "python3"),
+    ],
+)
+def test_programs_are_where_the_images_have_them(needs: Needs, path: str) -> None:
+    found = inventory_of("p5.48xlarge", 2, target=WHERE, needs=needs).hosts[0]
+    assert path in found.programs.values()
+
+
+def test_mpirun_is_the_installer_s() -> None:
+    mpi = host("p5.48xlarge").mpi
+    assert mpi is not None
+    assert mpi.program == "/opt/amazon/openmpi/bin/mpirun"
+
+
+def test_what_is_otherwise_can_be_said() -> None:
+    where = Target(
+        name="script", launcher="script", gpus=2, interface="eth9", bin_dirs=("/a/", "/b"), mpirun="/c/mpirun"
+    )
+    found = host("p5.48xlarge", where)
+    assert (found.gpus, found.interface, found.programs["python3"]) == (2, "eth9", "/a/python3")
+    assert found.mpi is not None
+    assert found.mpi.program == "/c/mpirun"
+
+
+def test_a_type_that_is_not_known_has_neighbours() -> None:
+    with pytest.raises(RequestError, match=r"no instance type p5\.49xlarge") as caught:
+        host("p5.49xlarge")
+    assert "p5.48xlarge" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nccl", "--ab", "--collective", "alltoall", "--instance-type", "p5.48xlarge"),
+        ("nvshmem", "--efa", "--instance-type", "p5.48xlarge", "--test", "alltoall_latency"),
+        ("torch", "--ab", "--instance-type", "p4d.24xlarge", "--nodes", "4"),
+        ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),
+        ("perftest", "--efa", "--instance-type", "p5.48xlarge", "--device", "rdmap79s0"),
+        ("fabtests", "--efa", "--instance-type", "g6e.48xlarge", "--device", "rdmap79s0", "--direct"),
+    ],
+)
+def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
+    done = render(*words)
+    assert (done.exit_code, done.stderr) == (0, "")
+    read = subprocess.run(["bash", "-n"], input=done.stdout, capture_output=True, text=True, check=False)
+    assert (read.returncode, read.stderr) == (0, "")
+    for open_word in ("{device", "{server}", "{port}", "{folder}", "host 1"):
+        assert open_word not in done.stdout.replace("${", "$(")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("perftest", "--efa", "--instance-type", "p5.48xlarge"), 2, "needs the name of each device"),
+        (
+            ("pingpong", "--efa", "--all-domains", "--instance-type", "p5.48xlarge"),
+            2,
+            "needs the name of each",
+        ),
+        (("nccl", "--efa"), 3, "Without --instance-type"),
+        (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on belongs to fabbench run"),
+        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "--gate belongs to"),
+        (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
+    ],
+)
+def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], status: int, said: str) -> None:
+    done = render(*words)
+    assert (done.exit_code, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_a_format_that_is_not_there() -> None:
+    done = render("nccl", form="papyrus")
+    assert done.exit_code == 2
+    assert "one of kubernetes, modal, mpijob, script, " in done.stderr
+
+
+def test_nodes_and_ranks_are_those_asked_for() -> None:
+    text = render("nccl", "--efa", "--instance-type", "p5.48xlarge", "--nodes", "3").stdout
+    assert "-np 24 " in text
+    assert '"${hosts[0]}:8,${hosts[1]}:8,${hosts[2]}:8"' in text
+    text = render("nccl", "--efa", "--instance-type", "p5.48xlarge").stdout
+    assert "-np 16 " in text
+
+
+def test_nothing_is_contacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> NoReturn:
+        raise AssertionError
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    done = render("nccl", "--ab", "--instance-type", "p5.48xlarge")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_help_shows_what_rendering_has() -> None:
+    done = runner().invoke(cli, ["render", "nccl", "--help"])
+    assert done.exit_code == 0
+    assert "--instance-type" in done.stdout
+    assert "--max-bytes" in done.stdout
+    for foreign in ("--gate", "--ssh-config", "--store", "  --on ", "--raw-csv"):
+        assert foreign not in done.stdout
+
+
+def test_formats_are_found_by_their_names() -> None:
+    assert "script" in renderings()
+    assert all(name == rendering.name for name, rendering in renderings().items())
+
+
+def test_a_script_is_the_same_each_time() -> None:
+    words = ("nccl", "--ab", "--instance-type", "p5.48xlarge", "--env", "A=b c")
+    assert render(*words).stdout == render(*words).stdout
+    assert "'A=b c'" in render(*words).stdout

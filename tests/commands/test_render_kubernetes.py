@@ -1,0 +1,230 @@
+"""`fabbench render --as kubernetes|mpijob`: documents that contact nothing, and that a cluster takes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.cli import cli
+from fabbench.launchers.pod_options import yaml_document
+from tests.support.command_line import runner
+from tests.support.kubernetes import Cluster
+
+TYPES = {"p4d.24xlarge": (8, 4), "p5.48xlarge": (8, 32), "ml.p5en.48xlarge": (8, 16), "g6e.48xlarge": (8, 4)}
+
+
+def render(form: str, *more: str, benchmark: str = "nccl") -> Result:
+    return runner().invoke(cli, ["render", benchmark, "--supervised", "--as", form, *more])
+
+
+def documents(form: str, *more: str, benchmark: str = "nccl") -> list[dict[str, Any]]:
+    done = render(form, *more, benchmark=benchmark)
+    assert done.exit_code == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+SSHD = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        (("--efa",), ["AUDIT_WRITE", "IPC_LOCK", "SETGID", "SETUID", "SYS_CHROOT"]),
+        (("--ab", "--mpi-agent", "exec"), ["IPC_LOCK"]),
+        (("--no-efa",), [*SSHD]),
+        (("--fabric", "ofi-tcp", "--fabric", "tcp", "--mpi-agent", "exec"), None),
+        (("--no-efa", "--mpi-agent", "exec", "--run-as-user", "1000"), None),
+    ],
+)
+def test_pods_keep_the_capabilities_that_sshd_and_rdma_need(
+    more: Sequence[str], kept: Sequence[str] | None
+) -> None:
+    job, *_ = documents("kubernetes", *more, "--instance-type", "p5.48xlarge")
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    wanted = {"drop": ["ALL"]} if kept is None else {"drop": ["ALL"], "add": kept}
+    assert container["securityContext"]["capabilities"] == wanted
+    assert not container["securityContext"]["allowPrivilegeEscalation"]
+    user = {"runAsNonRoot": True, "runAsUser": 1000} if "--run-as-user" in more else {}
+    assert pod["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, **user}
+
+
+def test_osu_in_pods_and_in_an_mpijob() -> None:
+    """Its transport is chosen in the ranks' own environment: the image's own parameters do not count."""
+    words = ("--ab", "--test", "osu_allreduce", "--ranks-per-host", "8", "--instance-type", "p4d.24xlarge")
+    job, *_ = documents("kubernetes", *words, "--image", "registry.example/osu:1", benchmark="osu")
+    assert job["spec"]["completions"] == 2
+    (mpijob,) = documents("mpijob", *words, "--image", "registry.example/osu:1", benchmark="osu")
+    (launcher,) = mpijob["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
+    script = " ".join([*launcher.get("command", ()), *launcher.get("args", ())])
+    for part in ("mpirun_1 -np 16 env", "OMPI_MCA_mtl_ofi_provider_include=efa", "osu_allreduce -m"):
+        assert part in script
+    refused = render("mpijob", *words, benchmark="osu")
+    assert refused.exit_code == 2
+    assert "has no osu" in refused.stderr
+    assert "docker/" not in refused.stderr
+
+
+def test_sshd_needs_root() -> None:
+    done = render("kubernetes", "--run-as-user", "1000", "--instance-type", "p5.48xlarge")
+    assert (done.exit_code, "Hint: Pass --mpi-agent exec" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("instance_type", TYPES)
+def test_pods_ask_for_all_devices_of_the_type(instance_type: str) -> None:
+    job, secret, service = documents("kubernetes", "--efa", "--instance-type", instance_type, "--nodes", "4")
+    assert [each["kind"] for each in (job, secret, service)] == ["Job", "Secret", "Service"]
+    assert job["spec"]["completions"] == 4
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    gpus, efa = TYPES[instance_type]
+    limits = container["resources"]["limits"]
+    assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == (str(gpus), str(efa))
+    assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == str(efa)
+    assert container["image"] == DEFAULT
+    assert container["securityContext"]["capabilities"] == {
+        "drop": ["ALL"],
+        "add": sorted([*SSHD, "IPC_LOCK"]),
+    }
+    assert not container["securityContext"]["privileged"]
+    assert "hostNetwork" not in job["spec"]["template"]["spec"]
+    assert "key" not in secret["stringData"]
+
+
+def test_an_mpijob_runs_both_configurations_by_itself() -> None:
+    (job,) = documents("mpijob", "--ab", "--instance-type", "p5.48xlarge", "--repeat", "2")
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    # Kubernetes takes $$( for $(.
+    script = launcher["command"][-1].replace("$$(", "$(")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    executions = ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
+    positions = [script.index(f"execution {name}") for name in executions]
+    assert positions == sorted(positions)
+    assert "vpc.amazonaws.com/efa" not in launcher["resources"]["limits"]
+
+
+def test_the_same_request_gives_the_same_bytes() -> None:
+    """Whatever the order of its sets: each process has another."""
+    words = ("kubernetes", "--efa", "--instance-type", "p5.48xlarge")
+    argv = [sys.executable, "-m", "fabbench", "render", "nccl", "--supervised", "--as", *words]
+    other = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert other.stdout == render(*words).stdout
+
+
+@pytest.mark.parametrize("run", ["7e123456", "08123456", "12345678", "0o17", "y"])
+def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
+    """The API reads 7e12 and 08 as numbers, which PyYAML writes without quotes."""
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--run-id", run)
+    assert f"fabbench/run: '{run}'\n" in done.stdout
+
+
+def test_amounts_and_nodes_can_be_told() -> None:
+    nodes = (
+        "--node",
+        "a",
+        "--node",
+        "b",
+        "--pod-request",
+        "vpc.amazonaws.com/efa=1",
+        "--pod-request",
+        "cpu=3",
+    )
+    (job,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *nodes)
+    worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    requests = worker["containers"][0]["resources"]["requests"]
+    assert (requests["vpc.amazonaws.com/efa"], requests["cpu"], requests["nvidia.com/gpu"]) == ("1", "3", "8")
+    required = worker["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    (expression,) = term["matchExpressions"]
+    assert (expression["key"], expression["values"]) == ("kubernetes.io/hostname", ["a", "b"])
+
+
+def test_pods_have_what_users_add() -> None:
+    words = ("--toleration", "team=a:NoSchedule", "--pull-secret", "regcred", "--runtime-class", "nvidia")
+    more = ("--label", "queue=q", "--annotation", "note=a b", "--node-selector", "pool=bench")
+    port = ("--pod-ssh-port", "2022")
+    job, _, service = documents("kubernetes", "--efa", "--instance-type", "p5.48xlarge", *words, *more, *port)
+    template = job["spec"]["template"]
+    assert template["spec"]["tolerations"][-1]["key"] == "team"
+    assert template["spec"]["imagePullSecrets"] == [{"name": "regcred"}]
+    assert template["spec"]["runtimeClassName"] == "nvidia"
+    assert template["spec"]["nodeSelector"] == {"pool": "bench"}
+    assert template["metadata"]["annotations"]["note"] == "a b"
+    assert job["metadata"]["labels"]["queue"] == template["metadata"]["labels"]["queue"] == "q"
+    assert service["spec"]["ports"][0]["port"] == 2022
+    (mpijob,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *words, *more)
+    workers = mpijob["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert workers["nodeSelector"] == {"pool": "bench"}
+    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge", "--toleration", "a:Never")
+    assert (done.exit_code, "KEY[=VALUE][:EFFECT]" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize("amount", ["cpu", "memory=lots", "nvidia.com/tpu=1"])
+def test_what_is_no_request_is_refused(amount: str) -> None:
+    done = render("mpijob", "--efa", "--instance-type", "p5.48xlarge", "--pod-request", amount)
+    assert (done.exit_code, "NAME=AMOUNT" in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "told"),
+    [
+        ((), 3, "--instance-type"),
+        (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
+        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "belongs to fabbench run"),
+    ],
+)
+def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, told: str) -> None:
+    done = render("kubernetes", "--efa", *more)
+    assert (done.exit_code, done.stdout) == (status, "")
+    assert told in done.stderr
+
+
+def test_a_benchmark_that_the_default_image_lacks_needs_another() -> None:
+    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge", benchmark="torch")
+    assert done.exit_code == 2
+    assert "--image" in done.stderr
+
+
+@pytest.mark.cluster
+def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, namespace: str) -> None:
+    done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge")
+    words = ("-n", namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
+    told = cluster.kubectl(*words, given=done.stdout)
+    assert told.count("created (server dry run)") == 3
+
+
+@pytest.mark.cluster
+def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -> None:
+    """Random ones of all kinds of characters that numbers have, and words that some take for truths."""
+    random = Random(7)
+    forms = ("0123456789abcdef", "0123456789e", "0189", "01_", "0123456789.e+-_", "0xob17", "-+.0123456789:")
+    texts = ["".join(random.choices(form, k=random.randint(1, 9))) for form in forms for _ in range(400)]
+    texts += [
+        "y",
+        "No",
+        "ON",
+        "off",
+        "null",
+        "~",
+        "",
+        ".inf",
+        "-.INF",
+        ".nan",
+        "2026-11-21",
+        "12:30:45",
+        "1e3",
+    ]
+    data = {f"text-{number}": text for number, text in enumerate(texts)}
+    about = {"name": "texts", "namespace": namespace}
+    text = yaml_document({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}, "Texts.")
+    cluster.kubectl("create", "-f", "-", given=text)
+    assert (
+        json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data
+    )

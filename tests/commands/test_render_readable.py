@@ -1,0 +1,189 @@
+"""`fabbench render` without --supervised: what a person would write, in every format."""
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from fabbench.cli import cli
+from fabbench.model.log import read_marker
+from tests.support.command_line import runner
+from tests.support.needed import need
+from tests.support.paths import EXAMPLES
+
+LONGEST = 120
+FORMS = ("script", "slurm", "skypilot", "mpijob", "kubernetes")
+BENCHMARKS = (
+    ("nccl", "--ab"),
+    ("nvshmem", "--efa"),
+    ("torch", "--ab"),
+    ("pingpong", "--ab"),
+    ("perftest", "--efa", "--device", "rdmap79s0"),
+    ("fabtests", "--efa", "--device", "rdmap79s0", "--device", "rdmap80s0"),
+    ("osu", "--ab"),
+)
+P5 = ("--instance-type", "p5.48xlarge")
+
+
+def rendered(form: str, *words: str) -> str:
+    image = () if form in {"script", "slurm"} else ("--image", "example.com/bench:1")
+    done = runner().invoke(cli, ["render", *words, "--as", form, *P5, *image])
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def strings(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from strings(each)
+    elif isinstance(value, str):
+        yield value
+
+
+def script_of(form: str, text: str) -> str:
+    """The script in a document, as bash gets it."""
+    if form in {"script", "slurm"}:
+        return text
+    # Kubernetes reads $$ as $.
+    (found,) = (each for each in strings(list(yaml.safe_load_all(text))) if "#@fabbench" in each)
+    unchecked = "# shellcheck disable=SC2016,SC2043,SC2054,SC2317,SC2329\n"
+    return f"#!/bin/bash\n{unchecked}{found.replace('$$', '$')}"
+
+
+@pytest.mark.parametrize("words", BENCHMARKS, ids=lambda words: words[0])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_is_short_and_says_how_it_was_made(form: str, words: tuple[str, ...]) -> None:
+    text = rendered(form, *words)
+    lines = text.splitlines()
+    assert len(lines) <= LONGEST
+    command = lines[1] if lines[0].startswith("#!") else lines[0]
+    assert command.startswith(f"# fabbench render {' '.join(words)} --as {form} --instance-type p5.48xlarge")
+    assert "PRIVATE KEY" not in text
+    read = ["bash", "-n"]
+    done = subprocess.run(read, input=script_of(form, text), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        *zip(FORMS, BENCHMARKS[:5], strict=True),
+        *(pytest.param(form, each, marks=pytest.mark.slow) for form in FORMS for each in BENCHMARKS),
+    ],
+)
+def test_shellcheck_finds_nothing(form: str, words: tuple[str, ...]) -> None:
+    need("shellcheck")
+    text = script_of(form, rendered(form, *words))
+    done = subprocess.run(["shellcheck", "-"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl.sh", "nccl.sbatch", "skypilot_nccl_efa.yaml", "nccl_job.yaml", "nccl_mpijob.yaml"]
+)
+def test_examples_are_what_render_prints(name: str) -> None:
+    """To write one anew, run the command in its first line."""
+    text = (EXAMPLES / name).read_text("utf-8")
+    lines = text.splitlines()
+    command = lines[1] if lines[0].startswith("#!") else lines[0]
+    assert runner().invoke(cli, command.removeprefix("# fabbench ").split()).stdout == text
+
+
+def test_programs_are_started_as_a_run_starts_them() -> None:
+    text = " ".join(rendered("script", "nccl", "--ab").replace("\\\n", " ").split())
+    assert "mpirun=(/opt/amazon/openmpi/bin/mpirun --allow-run-as-root --tag-output" in text
+    assert "'NCCL_NET=AWS Libfabric' FI_PROVIDER=efa" in text
+    assert "NCCL_NET=Socket NCCL_NET_PLUGIN=none" in text
+    assert "NCCL_DEBUG=INFO" in text
+    assert "NCCL_DEBUG_FILE" not in text
+    assert "-np 16" in text
+    assert "all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 20 -w 5 -c 1" in text
+    assert "for execution in 000-efa-r1 001-tcp-r1 002-tcp-r2 003-efa-r2 004-efa-r3 005-tcp-r3; do" in text
+
+
+@pytest.mark.parametrize("word", ["A_TOKEN=s3cr3t", "A=x\ny", "A=it's"])
+def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None:
+    lines = rendered("script", "pingpong", "--efa", "--env", word).splitlines()
+    assert "s3cr3t" not in lines[1]
+    said = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    assert said[:3] == ["fabbench", "render", "pingpong"]
+    assert word.replace("s3cr3t", "(redacted)") in said
+
+
+@pytest.mark.parametrize(
+    ("form", "words", "told"),
+    [
+        ("kubernetes", ("--mpi-agent", "exec"), "--mpi-agent exec has no effect"),
+        ("kubernetes", ("--supervised", "--mpirun", "/a/mpirun"), "--mpirun has no effect on pods that wait"),
+        ("slurm", ("--image", "a", "--mpi", "mpirun"), "mpirun does not start containers"),
+        ("slurm", ("--variant", "a=mpirun=/a/mpirun", "--variant", "b="), "srun starts the ranks"),
+    ],
+)
+def test_what_has_no_effect_is_refused(form: str, words: tuple[str, ...], told: str) -> None:
+    done = runner().invoke(cli, ["render", "nccl", "--efa", "--as", form, *P5, *words])
+    assert (done.exit_code, done.stdout, told in done.stderr) == (2, "", True), done.stderr
+
+
+def test_it_runs_and_its_markers_are_read(tmp_path: Any) -> None:
+    """On one host, with a program that fails in one configuration."""
+    program = tmp_path / "all_reduce_perf"
+    program.write_text('#!/bin/sh\necho "net $NCCL_NET"; [ "$NCCL_NET" = Socket ]\n')
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\nwhile [ "$1" != -np ]; do shift; done\nshift 2\nexec "$@"\n')
+    for each in (program, mpirun):
+        each.chmod(0o755)
+    words = ("nccl", "--ab", "--repeat", "1", "--bin-dir", str(tmp_path), "--mpirun", str(mpirun))
+    text = rendered("script", *words)
+    argv = ["bash", "-c", text, "script", "a", "b"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "")
+    markers = [found for line in done.stdout.splitlines() if (found := read_marker(line))]
+    assert [(each.kind, each.step, each.status) for each in markers] == [
+        ("begin", "000-efa-r1/all_reduce", None),
+        ("end", "000-efa-r1/all_reduce", 1),
+        ("begin", "001-tcp-r1/all_reduce", None),
+        ("end", "001-tcp-r1/all_reduce", 0),
+    ]
+    assert markers[0].facts == {"benchmark": "nccl", "collective": "all_reduce", "ranks": "16"}
+    for fabric, status in (("tcp", 0), ("ib", 2)):
+        env = {"PATH": "/usr/bin:/bin", "FABRIC": fabric}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, "efa-r1" in done.stdout) == (status, False)
+    assert done.stdout == "FABRIC is ib, but this has efa, tcp.\n"
+
+
+def test_each_variant_has_its_container(tmp_path: Any) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\necho "srun $*"\n')
+    srun.chmod(0o755)
+    variants = (
+        "--variant",
+        "new=image=docker.io/x/y:1",
+        "--variant",
+        "old=",
+        "--image",
+        "a",
+        "--repeat",
+        "1",
+    )
+    text = rendered("slurm", "nccl", "--efa", *variants)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    begun = [line for line in done.stdout.splitlines() if line.startswith("srun ")]
+    assert ["--container-image=docker://docker.io#x/y:1 env " in line for line in begun] == [True, False]
+    assert ["--container-image=docker://a env " in line for line in begun] == [False, True]
+
+
+def test_pairs_on_one_host() -> None:
+    need("shellcheck")
+    text = rendered("script", "pingpong", "--fabric", "tcp", "--nodes", "1")
+    subprocess.run(["shellcheck", "-"], input=text, text=True, check=True)
+    assert "ssh" not in text

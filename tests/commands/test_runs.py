@@ -1,0 +1,106 @@
+"""Runs of a store: listed, chosen, removed, repeated."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.cli import cli
+from fabbench.cli.rerun import repeated
+from fabbench.model.errors import Exit, RequestError
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.plan import Configuration, Plan
+from fabbench.runs.store import RunWriter, in_progress, open_run
+from tests.support.command_line import runner
+from tests.support.requests import request
+
+INVENTORY = Inventory(target="local", hosts=(Host(name="here"),))
+COMMAND = ("fabbench", "run", "pingpong", "--on", "local", "--env", "MY_TOKEN=s3cr3t")
+
+
+def stored(store: Path, name: str = "", day: str = "") -> str:
+    """Keep a run that never began; `day` says when it was, such as 20250101. Return its id."""
+    asked = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND)
+    tcp = (Configuration(label="tcp", fabric="tcp"),)
+    run = RunWriter(
+        asked, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
+    )
+    run.judged(Exit.BAD_ANSWER, ("Too slow.",))
+    if day:
+        run.path.rename(run.path.with_name(f"{day}T000000Z-pingpong-{run.id}"))
+    return run.id
+
+
+def fabbench(store: Path, *words: str) -> Result:
+    return runner({"FABBENCH_STORE": str(store)}).invoke(cli, words)
+
+
+def listed(store: Path, *words: str) -> list[str]:
+    found = json.loads(fabbench(store, "runs", *words, "--format", "json").stdout)["runs"]
+    return [run["id"] for run in found]
+
+
+def test_the_list_shows_where_a_run_was_and_whether_its_gates_held(tmp_path: Path) -> None:
+    run = stored(tmp_path, "efa 1.48")
+    head, row = fabbench(tmp_path, "runs").stdout.splitlines()
+    assert head.split()[:7] == ["ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES"]
+    assert row.startswith(f"{run}  efa 1.48  pingpong   local   1      tcp             -      -     failed")
+
+
+def test_runs_are_chosen(tmp_path: Path) -> None:
+    old, named, new = stored(tmp_path, day="20250101"), stored(tmp_path, "base"), stored(tmp_path)
+    assert listed(tmp_path) == [new, named, old]
+    assert listed(tmp_path, "--since", "1d") == [new, named]
+    assert listed(tmp_path, "--name", "base") == [named]
+    assert listed(tmp_path, "--benchmark", "nccl") == listed(tmp_path, "--on", "prod") == []
+    assert "No run in" in fabbench(tmp_path, "runs", "--on", "prod").stderr
+    assert open_run("base", tmp_path).id == named
+
+
+def test_runs_are_removed(tmp_path: Path) -> None:
+    old, older, new = (stored(tmp_path, day=day) for day in ("20250102", "20250101", ""))
+    asked = fabbench(tmp_path, "runs", "rm", "--keep", "2")
+    assert (asked.exit_code, listed(tmp_path)) == (1, [new, old, older])
+    assert fabbench(tmp_path, "runs", "rm", "--keep", "2", "--older-than", "9d", "--yes").exit_code == 0
+    assert listed(tmp_path) == [new, old]
+    assert fabbench(tmp_path, "runs", "rm", new, "--yes").exit_code == 0
+    assert listed(tmp_path) == [old]
+    for wrong in ((), ("last", "--keep", "1"), ("--benchmark", "pingpong")):
+        assert fabbench(tmp_path, "runs", "rm", *wrong, "--yes").exit_code == 2
+    assert listed(tmp_path) == [old]
+
+
+def test_a_run_in_progress_is_kept(tmp_path: Path) -> None:
+    run = open_run(stored(tmp_path), tmp_path)
+    document = json.loads((run.path / "request.json").read_text("utf-8"))
+    (run.path / "request.json").write_text(json.dumps({**document, "schedule": ["000-tcp-r1"]}))
+    assert in_progress(run.path)
+    done = fabbench(tmp_path, "runs", "rm", run.id, "--yes")
+    assert (done.exit_code, listed(tmp_path)) == (0, [run.id])
+    assert "may be in progress, and is kept" in done.stderr
+    os.utime(run.path, (0, 0))
+    assert not in_progress(run.path)
+
+
+def test_show_begins_with_a_command_line_to_copy(tmp_path: Path) -> None:
+    stored(tmp_path)
+    first, *_ = fabbench(tmp_path, "show", "last").stdout.splitlines()
+    assert first == "$ fabbench run pingpong --on local --env 'MY_TOKEN=(redacted)'"
+
+
+def test_a_run_is_repeated(tmp_path: Path) -> None:
+    words = ["pingpong", "--host", "a", "--", "-v"]
+    assert repeated(words, ("--repeat", "5"), target="prod", store=tmp_path) == [
+        *("pingpong", "--host", "a", "--on", "prod", "--repeat", "5", "--store", str(tmp_path), "--", "-v")
+    ]
+    secret = ["pingpong", "--on", "local", "--env", "MY_TOKEN=(redacted)"]
+    with pytest.raises(RequestError, match="MY_TOKEN is a secret, and is not stored"):
+        repeated(secret, (), target="local", store=tmp_path)
+    assert repeated(secret, ("--env", "MY_TOKEN=x"), target="local", store=tmp_path)
+    stored(tmp_path)
+    done = fabbench(tmp_path, "rerun", "--on", "nowhere", "--env", "MY_TOKEN=x")
+    assert "Unknown target nowhere (set with --on)" in done.stderr
+    assert "fabbench run pingpong" in done.stderr

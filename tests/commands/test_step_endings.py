@@ -1,0 +1,139 @@
+"""A step that did not end well is not `ok`, whatever it printed: every benchmark, every way to end."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fabbench.benchmarks import benchmarks
+from fabbench.cli import cli
+from fabbench.model.log import begin_marker, end_marker
+from tests.support.command_line import runner
+from tests.support.libfabric_text import Measured, fabtests_table
+from tests.support.paths import LOGS
+
+LOGS_OF: Mapping[str, tuple[str, list[str]]] = {
+    "nccl": ("time", (LOGS / "nccl/x-net-socket.txt").read_text().splitlines()),
+    "nvshmem": ("bandwidth", (LOGS / "nvshmem/shmem_put_bw.txt").read_text().splitlines()),
+    "perftest": (
+        "bandwidth",
+        [
+            "---------------------------------------------------------------------------------------",
+            "                    RDMA_Write BW Test",
+            "---------------------------------------------------------------------------------------",
+            " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]",
+            " 65536      5000             11063.00            11061.00             0.176976",
+            "---------------------------------------------------------------------------------------",
+        ],
+    ),
+    "pingpong": (
+        "latency",
+        [
+            "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec",
+            "64      10      =10      1.2k        0.00s      5.52      11.59       0.09",
+        ],
+    ),
+    "fabtests": ("latency", fabtests_table([Measured(64, 20000, 29947)], times=2)),
+    "osu": (
+        "latency",
+        ["# OSU MPI Latency Test v7.5", "# Size    Avg Latency(us)", "8                 1.23"],
+    ),
+    "ucx_perftest": (
+        "latency",
+        [
+            line
+            for name in ("tag-lat-server.txt", "tag-lat-tcp.txt")
+            for line in (LOGS / "ucx_perftest" / name).read_text().splitlines()
+        ],
+    ),
+    "nccom": ("time", (LOGS / "nccom/allr.txt").read_text().splitlines()),
+    "torch": (
+        "busbw",
+        [
+            "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 2 ranks):",
+            " algbw: 10.000 GBps (80.0 Gbps)",
+            " busbw: 10.000 GBps (80.0 Gbps)",
+        ],
+    ),
+}
+"""Benchmark → a metric, and a whole log."""
+
+ENDS: Mapping[str, tuple[str | None, str]] = {
+    "0": ("0", "ok"),
+    "1": ("1", "failed"),
+    "3": ("3", "failed"),
+    "timeout": ("124", "timeout"),
+    "killed": ("137", "failed"),
+    "signal": ("-9", "failed"),
+    "not seen": ("?", "truncated"),
+    "no end": (None, "truncated"),
+}
+"""How a step ended → its status in the marker, and the outcome."""
+STEP = "000-tcp-r1/step"
+
+
+def step(benchmark: str, status: str | None, name: str = STEP) -> list[str]:
+    lines = [begin_marker(name, {"benchmark": benchmark}), *LOGS_OF[benchmark][1]]
+    ended = None if status in {None, "?"} else int(status or 0)
+    return lines if status is None else [*lines, end_marker(name, ended)]
+
+
+def test_every_benchmark_is_here() -> None:
+    assert {*LOGS_OF} == {*benchmarks()}
+
+
+@pytest.mark.parametrize("way", ENDS)
+@pytest.mark.parametrize("benchmark", LOGS_OF)
+def test_the_end_of_a_step_counts_in_every_command(benchmark: str, way: str, tmp_path: Path) -> None:
+    status, outcome = ENDS[way]
+    path = tmp_path / "step.log"
+    path.write_text("\n".join(step(benchmark, status)) + "\n")
+    parsed = runner().invoke(cli, ["parse", "--format", "json", str(path)])
+    (log,) = json.loads(parsed.stdout)["logs"]
+    assert (log["benchmark"], log["outcome"]) == (benchmark, outcome)
+    assert (log["samples"] != [], log["reason"] is None) == (True, outcome == "ok")
+    if outcome == "failed":
+        assert log["reason"] == f"{benchmark} exited with status {status} in step step."
+    assert parsed.exit_code == (0 if outcome == "ok" else 4)
+
+    explained = runner().invoke(cli, ["explain", str(path)])
+    assert outcome in explained.stdout.splitlines()[0]
+    assert explained.exit_code == (0 if outcome == "ok" else 4)
+
+    metric = LOGS_OF[benchmark][0]
+    gate = f"{metric}<=1s" if metric in {"latency", "time"} else f"{metric}>=1B/s"
+    compared = runner().invoke(cli, ["compare", str(path), str(path), "--metric", metric, "--gate", gate])
+    assert compared.exit_code == (0 if outcome == "ok" else 4)
+    assert outcome == "ok" or outcome in compared.output
+
+
+@pytest.mark.parametrize("benchmark", LOGS_OF)
+def test_the_end_of_one_execution_does_not_spoil_the_next(benchmark: str, tmp_path: Path) -> None:
+    path = tmp_path / "steps.log"
+    names = [f"{number:03}-tcp-r1/step" for number in range(3)]
+    lines = [
+        line
+        for name, status in zip(names, ("0", "3", "0"), strict=True)
+        for line in step(benchmark, status, name)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    parsed = runner().invoke(cli, ["parse", "--format", "json", str(path)])
+    assert [log["outcome"] for log in json.loads(parsed.stdout)["logs"]] == ["ok", "failed", "ok"]
+
+
+def test_a_status_that_the_log_states_before_the_marker_does_not_hide_it(tmp_path: Path) -> None:
+    path = tmp_path / "step.log"
+    lines = step("nccl", "3")
+    path.write_text("\n".join([*lines[:-1], "# exit status: 0", lines[-1]]) + "\n")
+    parsed = runner().invoke(cli, ["parse", "--format", "json", str(path)])
+    (log,) = json.loads(parsed.stdout)["logs"]
+    assert (log["outcome"], log["reason"]) == ("failed", "nccl exited with status 3 in step step.")
+
+
+def test_a_step_that_prints_nothing_is_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "steps.log"
+    silent = [begin_marker("000-tcp-r1/a", {"benchmark": "nccl"}), end_marker("000-tcp-r1/a", 127)]
+    path.write_text("\n".join([*silent, *step("nccl", "0", "000-tcp-r1/b")]) + "\n")
+    logs = json.loads(runner().invoke(cli, ["parse", "--format", "json", str(path)]).stdout)["logs"]
+    assert [(log["benchmark"], log["outcome"]) for log in logs] == [("nccl", "failed"), ("nccl", "ok")]

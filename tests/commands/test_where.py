@@ -1,0 +1,77 @@
+"""Where to run, as people type it: hosts, host files, other names; and where the output goes."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.hosts.probe_result import Probe
+from fabbench.model.errors import RequestError
+from fabbench.remote.allocation import distinct
+from tests.support.command_line import runner
+from tests.support.paths import ROOT
+
+LOGS = [str(ROOT / "examples/logs" / name) for name in ("x-ofi-tcp.txt", "x-net-socket.txt")]
+P5 = ("--efa", "--instance-type", "p5.48xlarge")
+
+
+def fabbench(*words: str) -> Result:
+    return runner({"KUBECONFIG": "/nonexistent", "SLURM_JOB_ID": None}).invoke(cli, words)
+
+
+def test_hosts_mean_ssh(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("a slots=8\n")
+    for words in (("--host", "a"), (f"--hostfile={file}",)):
+        done = fabbench("check", "--ssh-config", "/dev/null", *words)
+        assert "Target ssh (a): implied by --host." in done.stderr
+    assert "No target" in fabbench("check", "--node", "a").stderr
+
+
+def test_a_user_before_a_host_is_for_ssh_alone() -> None:
+    done = fabbench("render", "nccl", "--as", "slurm", *P5, "--host", "ubuntu@a")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "'ubuntu@a' names a user, which has no effect with the launcher slurm." in done.stderr
+
+
+def test_a_host_file_names_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("n1 slots=8\nn2 slots=8\n")
+    done = fabbench("render", "nccl", "--as", "slurm", *P5, "--hostfile", str(file))
+    assert "#SBATCH --nodelist=n1,n2\n" in done.stdout
+    file.write_text("n1 gpus=8\n")
+    done = fabbench("render", "nccl", "--as", "slurm", *P5, "--hostfile", str(file))
+    assert (done.exit_code, "line 1: 'n1 gpus=8' is not a host" in done.stderr) == (2, True)
+
+
+def test_two_names_of_one_machine_are_named() -> None:
+    one = Probe(identity="boot net:[1] mnt:[1]", hostname="vm")
+    other = Probe(identity="boot net:[2] mnt:[2]")
+    assert distinct({"a": one, "b": other, "c": Probe(), "d": Probe()})
+    with pytest.raises(RequestError, match=r"a and c are the same machine \(vm\)\."):
+        distinct({"a": one, "b": other, "c": one})
+
+
+def test_k8s_is_kubernetes() -> None:
+    ours, theirs = (fabbench("render", "nccl", "--as", form, *P5).stdout for form in ("k8s", "kubernetes"))
+    assert ours.splitlines()[1:] == theirs.splitlines()[1:]
+    assert "Target kubernetes: set with --on." in fabbench("check", "--on", "k8s").stderr
+
+
+def test_output_goes_to_a_file(tmp_path: Path) -> None:
+    for command in (("compare", *LOGS), ("parse", *LOGS), ("explain", *LOGS), ("config", "--schema")):
+        file = tmp_path / command[0]
+        done = fabbench(*command, "-o", str(file))
+        assert done.stdout == ""
+        assert file.read_text("utf-8") == fabbench(*command).stdout != ""
+
+
+def test_a_file_is_touched_only_if_there_is_output(tmp_path: Path) -> None:
+    file = tmp_path / "table"
+    file.write_text("old")
+    assert fabbench("compare", "nosuch", "--output", str(file)).exit_code == 2
+    assert file.read_text("utf-8") == "old"
+    for wrong, why in ((tmp_path, "it is a directory"), (tmp_path / "no/file", "there is no directory")):
+        done = fabbench("compare", *LOGS, "-o", str(wrong))
+        assert (done.exit_code, f"{wrong} cannot be written: {why}" in done.stderr) == (3, True)

@@ -1,0 +1,230 @@
+"""The benchmark and the launcher of the documentation, added both ways that it tells, and run for real."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fabbench.runs.store import StoredRun, runs
+from tests.support.distributions import install
+from tests.support.markdown import blocks
+from tests.support.paths import FAKE_PROGRAMS, ROOT
+from tests.support.tiers import sampled
+
+pytestmark = pytest.mark.local
+
+STANDINS = FAKE_PROGRAMS / "plugins"
+Fabbench = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def code(page: str) -> dict[str, str]:
+    """The files of a page: name → text."""
+    found = blocks((ROOT / f"docs/{page}.md").read_text("utf-8"))
+    files = [(info.partition(" ")[2], "\n".join(lines)) for _, info, lines in found if info[:6] != "consol"]
+    return {name: f"{text}\n" for name, text in files if name}
+
+
+BENCHMARK, LAUNCHER = code("add-a-benchmark"), code("add-a-launcher")
+PLACES = {
+    "iperf3.py": "benchmarks/iperf3.py",
+    "options_lsf.py": "launchers/lsf/__init__.py",
+    "launchers_lsf.py": "launchers/lsf/launcher.py",
+    "rendering_lsf.py": "launchers/lsf/render.py",
+}
+
+
+def as_packages(folder: Path) -> None:
+    """Install each page's package: its modules, and what its pyproject.toml offers."""
+    for page in (BENCHMARK, LAUNCHER):
+        project = tomllib.loads(page["pyproject.toml"])["project"]
+        modules = {name.removesuffix(".py"): text for name, text in page.items() if name in PLACES}
+        modules = {
+            name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace(
+                "fabbench.launchers.lsf", "options_lsf"
+            )
+            for name, text in modules.items()
+        }
+        install(folder, project["name"], project["entry-points"], **modules)
+
+
+def as_modules(folder: Path) -> None:
+    """Put each page's modules into a copy of fabbench."""
+    shutil.copytree(ROOT / "src/fabbench", folder / "fabbench")
+    for name, text in {**BENCHMARK, **LAUNCHER}.items():
+        if name in PLACES:
+            path = folder / "fabbench" / PLACES[name]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(as_packages, id="packages", marks=pytest.mark.slow),
+        pytest.param(as_modules, id="modules"),
+    ],
+)
+def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PYTHONPATH with fabbench, the benchmark and the launcher."""
+    folder = tmp_path_factory.mktemp("added")
+    request.param(folder)
+    return folder
+
+
+@pytest.fixture
+def fabbench(added: Path, tmp_path: Path) -> Fabbench:
+    """Call that fabbench, with a store of the test's own."""
+    path = {"PYTHONPATH": f"{added}:{ROOT / 'src'}", "PATH": f"{STANDINS}:{os.environ['PATH']}"}
+    environment = {**os.environ, **path, "FABBENCH_STORE": str(tmp_path / "store"), "COLUMNS": "200"}
+
+    def call(*words: str, given: str = "") -> "subprocess.CompletedProcess[str]":
+        argv = [sys.executable, "-m", "fabbench", *words]
+        return subprocess.run(argv, env=environment, input=given, capture_output=True, text=True, check=False)
+
+    return call
+
+
+def the_run(tmp_path: Path) -> StoredRun:
+    (path,) = runs(tmp_path / "store")
+    return StoredRun(path)
+
+
+def output(run: StoredRun) -> str:
+    return "".join(path.read_text() for path in sorted(run.path.glob("exec/*/output.log")))
+
+
+def test_it_is_run_here(fabbench: Fabbench, tmp_path: Path) -> None:
+    assert "iperf3    TCP throughput of iperf3" in fabbench("run", "--help").stdout
+    done = fabbench("run", "iperf3", "--on", "local", "--size", "64K", "--seconds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "| 64 KB " in done.stdout
+    assert "bandwidth tcp (" in done.stdout
+    read = fabbench("parse", "-", "--fabric", "tcp", "--format", "csv", given=output(the_run(tmp_path)))
+    assert (read.returncode, read.stderr) == (0, "")
+    assert [line.count("bandwidth") for line in read.stdout.splitlines()[1:]] == [1]
+
+
+@pytest.mark.slow
+def test_its_programs_are_checked_for(fabbench: Fabbench) -> None:
+    done = fabbench("check", "--on", "local", "--benchmark", "iperf3", "--format", "csv")
+    assert ",programs,pass,Found " in done.stdout, done.stdout
+
+
+def test_it_fails_as_it_should(fabbench: Fabbench) -> None:
+    refused = fabbench("run", "iperf3", "--on", "local", "--fabric", "shm")
+    assert refused.returncode == 3
+    assert "iperf3 measures TCP over sockets, and nothing else." in refused.stderr
+    failed = fabbench("parse", "-", given="iperf3: error - unable to connect to server: Connection refused\n")
+    assert failed.returncode == 4
+    assert "iperf3 said: unable to connect to server: Connection refused." in failed.stdout
+
+
+@pytest.mark.parametrize("form", sampled(["lsf", "script", "modal"], every=3))
+def test_it_is_rendered(fabbench: Fabbench, form: str) -> None:
+    words = (
+        "--as",
+        form,
+        "--fabric",
+        "tcp",
+        "--instance-type",
+        "p5.48xlarge",
+        *(("--image", "docker.io/me/it:1") if form == "modal" else ()),
+        *(("--queue", "fast") if form == "lsf" else ()),
+    )
+    done = fabbench("render", "iperf3", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "iperf3 --verbose" in done.stdout
+    assert ("#BSUB -n 2" in done.stdout) == ("#BSUB -q fast" in done.stdout) == (form == "lsf")
+
+
+def test_their_options_are_those_of_the_command_line(fabbench: Fabbench) -> None:
+    told = fabbench("run", "iperf3", "--help").stdout
+    assert re.search(r"--seconds N +Seconds per size\. +\[default: 10\]", told), told
+    assert re.search(r"--queue NAME +LSF queue\. Default: LSF's own\. \[lsf\]", told), told
+    for words, complaint in (
+        (("--on", "local", "--queue", "fast"), "--queue has no effect with --on local."),
+        (("--on", "lsf", "--queue", "a b"), "'a b' is not a queue."),
+        (("--on", "lsf", "--host", "a"), "--host has no effect with --on lsf."),
+        (("--on", "local", "--seconds", "0"), "'0' is not a whole number from 1 to 3600."),
+    ):
+        done = fabbench("run", "iperf3", *words)
+        assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
+
+
+def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) -> None:
+    file = tmp_path / "fabbench.yaml"
+    file.write_text("defaults: {run: {iperf3: {size: 64K}}}\ntargets: {farm: {launcher: lsf, queue: fast}}\n")
+    shown = fabbench("config", "--config", str(file))
+    assert shown.stdout.splitlines()[1:] == ["run iperf3: size 64K", "target farm  lsf"], shown.stderr
+    file.write_text("targets: {farm: {launcher: lsf, queue: a b, qeue: x}}\n")
+    wrong = fabbench("config", "--config", str(file))
+    assert wrong.returncode == 2
+    assert f"{file}:1:40: targets.farm.queue is the text 'a b'; a queue is wanted." in wrong.stderr
+    assert "1:45: targets.farm: unknown key 'qeue'; did you mean queue?" in wrong.stderr
+    assert '"queue"' in fabbench("config", "--schema").stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("iperf3", "--fabric", "tcp", "--size", "64K", "--seconds", "1"),
+        ("pingpong", "--fabric", "shm", "--fabric", "tcp", "--size", "64", "--iterations", "10"),
+    ],
+)
+@pytest.mark.slow
+def test_a_job_is_handed_over(fabbench: Fabbench, tmp_path: Path, words: tuple[str, ...]) -> None:
+    more = (
+        "--nodes",
+        "1",
+        "--repeat",
+        "1",
+        "--bin-dir",
+        str(STANDINS if words[0] == "iperf3" else "/usr/bin"),
+    )
+    done = fabbench("run", *words, "--on", "lsf", *more)
+    assert done.returncode == 0, done.stderr
+    run = the_run(tmp_path)
+    assert "Job <1> is submitted" in output(run)
+    rendered = fabbench("render", *words, "--as", "lsf", *more)
+    assert rendered.stdout == (run.path / "rendered/job.lsf").read_text()
+
+
+@pytest.mark.slow
+def test_a_job_that_cannot_be_handed_over_is_said(fabbench: Fabbench, tmp_path: Path) -> None:
+    done = fabbench("run", "iperf3", "--on", "lsf", "--nodes", "1", "--bin-dir", "/nowhere")
+    assert done.returncode == 4
+    assert "/nowhere/iperf3" in output(the_run(tmp_path))
+
+
+@pytest.mark.slow
+def test_its_own_tests_pass(added: Path, tmp_path: Path) -> None:
+    text = BENCHMARK["test_iperf3.py"]
+    if not (added / "fabbench").exists():
+        text = text.replace("fabbench.benchmarks.iperf3", "iperf3")
+    (tmp_path / "test_iperf3.py").write_text(text)
+    argv = [sys.executable, "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    path = {"PYTHONPATH": f"{added}:{ROOT / 'src'}"}
+    done = subprocess.run(argv, env={**os.environ, **path}, capture_output=True, text=True, check=False)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", [BENCHMARK, LAUNCHER], ids=["benchmark", "launcher"])
+def test_the_code_is_as_fabbench_wants_its_own(page: dict[str, str], tmp_path: Path) -> None:
+    shutil.copytree(
+        ROOT / "src/fabbench", tmp_path / "src/fabbench", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    files = [tmp_path / "src/fabbench" / PLACES[name] for name in page if name in PLACES]
+    for file, text in zip(files, (text for name, text in page.items() if name in PLACES), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    for words in (["-m", "ruff", "check"], ["-m", "ruff", "format", "--check"]):
+        argv = [sys.executable, *words, *map(str, files)]
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout

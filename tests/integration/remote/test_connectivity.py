@@ -1,0 +1,148 @@
+"""Connections between hosts: who tries whom, and the programs that do it."""
+
+import ast
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.resources import files
+from itertools import permutations
+
+import pytest
+
+from fabbench.remote.check_hosts import pairs
+from tests.support.needed import need
+
+PYTHON, PERL = (
+    (files("fabbench.remote") / name).read_text("utf-8") for name in ("connect_probe.py", "connect_probe.pl")
+)
+HERE = "127.0.0.1"
+KINDS = ("python", "perl")
+
+
+def quick(kind: str) -> list[str]:
+    """The program with short times: it lives 6 s, and waits 1 s (Perl counts whole seconds: 1 to 2)."""
+    python = PYTHON.replace("_LIVES_S, _WAITS_S = 30.0, 3.0", "_LIVES_S, _WAITS_S = 6.0, 1.0")
+    perl = PERL.replace("my ($lives, $waits) = (30, 3);", "my ($lives, $waits) = (6, 1);")
+    assert python != PYTHON
+    assert perl != PERL
+    return [sys.executable, "-I", "-S", "-c", python] if kind == "python" else ["perl", "-e", perl]
+
+
+@contextmanager
+def contact(kind: str, word: str, address: str = HERE) -> Iterator["subprocess.Popen[str]"]:
+    if kind == "perl":
+        need("perl")
+    argv = [*quick(kind), address, word]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        if process.stdin and not process.stdin.closed:
+            process.stdin.close()
+        assert process.wait(5) == 0
+
+
+def port_of(process: "subprocess.Popen[str]") -> int:
+    assert process.stdout
+    word, number = process.stdout.readline().split()
+    assert word == "port"
+    return int(number)
+
+
+def tried(process: "subprocess.Popen[str]", *calls: str) -> dict[str, str]:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write("".join(f"{number} {call}\n" for number, call in enumerate(calls)))
+    process.stdin.flush()
+    found = {}
+    for _ in calls:
+        word, number, *why = process.stdout.readline().rstrip("\n").split(" ", 2)
+        assert word == "tried"
+        found[number] = "".join(why)
+    return found
+
+
+# ---------------------------------------------------------------- who tries whom
+
+
+def test_the_first_and_each_both_ways_and_a_ring() -> None:
+    chosen = pairs("abcd", full=False)
+    star = {pair for other in "bcd" for pair in (("a", other), (other, "a"))}
+    assert set(chosen) == star | {("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")}
+    assert len(chosen) == len(set(chosen))
+
+
+def test_many_hosts_try_few_connections_and_all_on_request() -> None:
+    names = [str(number) for number in range(64)]
+    assert len(pairs(names, full=False)) == 2 * 63 + 62
+    assert set(pairs(names, full=True)) == set(permutations(names, 2))
+
+
+def test_every_host_is_tried_from_somewhere() -> None:
+    for count in range(2, 9):
+        names = "abcdefgh"[:count]
+        assert {to for _, to in pairs(names, full=False)} == set(names)
+    assert pairs("a", full=False) == pairs("a", full=True) == ()
+
+
+# ---------------------------------------------------------------- the programs
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("one", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+def test_they_reach_each_other(one: str, other: str) -> None:
+    with contact(one, "w1") as first, contact(other, "w2") as second:
+        ports = port_of(first), port_of(second)
+        assert tried(first, f"{HERE} {ports[1]} w2", f"{HERE} {ports[0]} w1") == {"0": "", "1": ""}
+        assert tried(second, f"{HERE} {ports[0]} w1") == {"0": ""}
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_reached_is_told_why(kind: str) -> None:
+    with ExitStack() as stack:
+        mute, free = (stack.enter_context(socket.socket()) for _ in range(2))
+        for one in (mute, free):
+            one.bind((HERE, 0))
+        mute.listen(1)
+        program = stack.enter_context(contact(kind, "w"))
+        port = port_of(program)
+        calls = [f"{HERE} {at} w" for at in (free.getsockname()[1], mute.getsockname()[1])]
+        found = tried(program, *calls, f"{HERE} {port} other-word")
+        assert found == {
+            "0": "Connection refused",
+            "1": "connected, but nothing came back in 1 s",
+            "2": "another program answered",
+        }
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_connections_at_once(kind: str) -> None:
+    with contact(kind, "w") as one:
+        port = port_of(one)
+        assert set(tried(one, *[f"{HERE} {port} w"] * 200).values()) == {""}
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_address_of_nobody_is_told(kind: str) -> None:
+    with contact(kind, "w", "192.0.2.77") as one:
+        assert one.stdout
+        assert one.stdout.read() == "error Cannot assign requested address\n"
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+def test_they_end_by_themselves(kind: str) -> None:
+    with contact(kind, "w") as one:
+        port_of(one)
+        assert one.poll() is None
+        assert one.wait(30) == 0
+
+
+def test_old_pythons_can_read_it() -> None:
+    ast.parse(PYTHON, feature_version=(3, 6))
+    assert not [node for node in ast.walk(ast.parse(PYTHON)) if isinstance(node, ast.ImportFrom)]

@@ -1,0 +1,162 @@
+"""Many connections at once, and words through login shells of several kinds."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.remote.connection import Connection, command_line
+from fabbench.remote.parallel import connect_all, map_hosts
+from tests.support.local_runs import eventually
+from tests.support.needed import need
+from tests.support.sshd import Sshd, free_port, running_sshd
+
+pytestmark = pytest.mark.local
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """One that turns connections away at random once ten have not logged in yet: sshd's default."""
+    with running_sshd(tmp_path_factory.mktemp("sshd") / "s") as running:
+        yield running
+
+
+def connected(made: dict[str, Connection | MachineError]) -> dict[str, Connection]:
+    assert [one for one in made.values() if isinstance(one, MachineError)] == []
+    return {name: one for name, one in made.items() if isinstance(one, Connection)}
+
+
+def close(made: dict[str, Connection]) -> None:
+    for connection in made.values():
+        connection.close()
+
+
+def test_64_connections_to_one_sshd_all_succeed(sshd: Sshd) -> None:
+    settings = [sshd.settings(name=f"node{number}") for number in range(64)]
+    counts: list[int] = []
+    made = connected(connect_all(settings, accept_new=False, on_progress=counts.append))
+    assert list(made) == [one.name for one in settings]
+    assert counts == list(range(1, 65))
+    assert all(connection.answers() for connection in made.values())
+    close(made)
+
+
+def test_hosts_behind_one_jump_host_share_its_connection(sshd: Sshd, tmp_path: Path) -> None:
+    with running_sshd(tmp_path / "inner", "MaxStartups 3:50:10") as inner:
+        jump = sshd.settings(name="jump")
+        settings = [inner.settings(name=f"node{number}", jumps=(jump,)) for number in range(12)]
+        before = sshd.log.count("Accepted publickey")
+        made = connected(connect_all(settings, accept_new=False))
+        assert sshd.log.count("Accepted publickey") == before + 1
+        close({name: made[name] for name in list(made)[1:]})
+        assert made["node0"].run(["echo", "still"]).out == ["still"]
+        close(made)
+
+
+def test_each_host_s_failure_is_its_own(sshd: Sshd) -> None:
+    settings = [
+        sshd.settings(name="good"),
+        sshd.settings(name="off", port=free_port()),
+        sshd.settings(name="stranger", known_hosts=()),
+    ]
+    made = connect_all(settings, accept_new=False)
+    good = made["good"]
+    assert isinstance(good, Connection)
+    assert good.alive
+    assert "off" in str(made["off"])
+    assert "stranger (" in str(made["stranger"])
+    good.close()
+
+
+def test_each_gives_answers_and_failures_by_name(sshd: Sshd) -> None:
+    made = connected(connect_all([sshd.settings(name=name) for name in "ab"], accept_new=False))
+    made["b"].close()
+    found = map_hosts(made, lambda connection: connection.run(["echo", connection.settings.name]).out)
+    assert found["a"] == ["a"]
+    assert isinstance(found["b"], MachineError)
+    close(made)
+
+
+def test_an_error_of_ours_is_not_taken_for_a_machine_s() -> None:
+    with pytest.raises(ZeroDivisionError):
+        map_hosts({"a": 0}, lambda number: 1 // number)
+
+
+def test_nothing_to_do_is_done_at_once() -> None:
+    assert map_hosts({}, str) == {}
+
+
+def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        settings = [sshd.settings(name=f"n{number}", port=server.getsockname()[1]) for number in range(8)]
+        taken: list[socket.socket] = []
+
+        def interrupt() -> None:
+            taken.extend(server.accept()[0] for _ in settings)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            connect_all(settings, accept_new=False)
+        thread.join()
+        for one in taken:
+            one.settimeout(5)
+            while one.recv(4096):  # what paramiko said, and then the end
+                pass
+            one.close()
+    assert eventually(
+        lambda: not [one for one in threading.enumerate() if one.name.startswith("fabbench ssh")]
+    )
+
+
+def test_open_connections_do_not_keep_python_from_ending(sshd: Sshd) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from fabbench.remote.ssh_config import SshSettings\n"
+        "from fabbench.remote.parallel import connect_all\n"
+        f"made = connect_all([{sshd.settings()!r}], accept_new=False)\n"
+        "made['node1'].open(['sleep', '20'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    sshd.end_connections()
+
+
+WORDS = st.lists(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5
+)
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "csh", "tcsh", "fish", "ksh", "busybox"])
+@given(words=WORDS)
+def test_every_login_shell_gets_the_same_words(shell: str, words: list[str]) -> None:
+    need(shell)
+    login = [shell, "sh", "-c"] if shell == "busybox" else [shell, "-c"]
+    argv = ["/usr/bin/printf", r"%s\0", "", *words]
+    done = subprocess.run([*login, command_line(argv)], capture_output=True, check=True)
+    assert done.stdout == b"".join(os.fsencode(word) + b"\0" for word in ("", *words))
+
+
+def test_plain_words_are_left_readable() -> None:
+    assert command_line(["mpirun", "-np", "2", "a b"]) == "exec mpirun -np 2 'a b'"
+
+
+def test_a_word_that_no_program_can_get_is_refused() -> None:
+    with pytest.raises(RequestError, match="NUL"):
+        command_line(["echo", "a\0b"])

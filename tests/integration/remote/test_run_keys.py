@@ -1,0 +1,65 @@
+"""The keys that agents add to one ~/.ssh/authorized_keys concurrently, and take away again."""
+
+import os
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fabbench.remote.host import agent_script
+
+RUNS, TIMES = 8, 4
+
+
+class Agent:
+    """An agent in a folder of its own, for one user."""
+
+    def __init__(self, home: Path, token: str) -> None:
+        self.home, self.token = home, token
+        self.keys = home / ".ssh/authorized_keys"
+        self.folder = home / f"fabbench-{token}"
+        self.folder.mkdir()
+        (self.folder / "agent").write_text(agent_script())
+
+    def do(self, mode: str, given: str = "") -> str:
+        """Let it do something: what it says is wrong, or left."""
+        argv = ["sh", str(self.folder / "agent"), mode, str(self.folder), self.token]
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home)}
+        done = subprocess.run(argv, env=env, input=given, capture_output=True, text=True, check=False)
+        return f"{mode}: {done.stderr}" if done.returncode else done.stdout.partition("left")[2]
+
+    @property
+    def known(self) -> bool:
+        return f" fabbench-{self.token}\n" in self.keys.read_text()
+
+
+def come_and_go(home: Path, number: int) -> list[str]:
+    """Several runs, one after the other: what went wrong."""
+    wrong = []
+    for time_ in range(TIMES):
+        agent = Agent(home, f"{number}{time_}")
+        wrong.append(agent.do("key", f"ssh-ed25519 AAAA fabbench-{agent.token}\n"))
+        for _ in range(5):
+            wrong.append("" if agent.known else f"the key of {agent.token} is not there")
+            time.sleep(0.01)
+        wrong.append(agent.do("clean"))
+    return [each for each in wrong if each]
+
+
+@pytest.mark.races("a run may end, and forget that it made ~/.ssh, before another has looked who did")
+@pytest.mark.slow
+@pytest.mark.parametrize("there", ["a key", "nothing", "a folder"])
+def test_runs_that_come_and_go_in_one_home(tmp_path: Path, there: str) -> None:
+    """Every key is there for its run; what was there before is left, and what they made is not."""
+    folder = tmp_path / ".ssh"
+    if there != "nothing":
+        folder.mkdir(mode=0o700)
+    if there == "a key":
+        (folder / "authorized_keys").write_text("ssh-rsa AAAA mine\n")
+    before = sorted(tmp_path.rglob("*"))
+    with ThreadPoolExecutor(RUNS) as pool:
+        assert [*pool.map(lambda number: come_and_go(tmp_path, number), range(RUNS))] == [[]] * RUNS
+    assert sorted(tmp_path.rglob("*")) == before
+    assert there != "a key" or (folder / "authorized_keys").read_text() == "ssh-rsa AAAA mine\n"

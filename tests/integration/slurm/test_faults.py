@@ -1,0 +1,394 @@
+"""Jobs of a real Slurm to which something happens: cancelled, requeued, out of time, a node dies."""
+
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.log import Outcome
+from tests.support.host_fixtures import Labs, standin
+from tests.support.hosts import HOME, Lab, processes
+from tests.support.hosts.host import PATH
+from tests.support.hosts.slurm import await_idle
+from tests.support.paths import ROOT
+from tests.support.slurm_runs import (
+    PAIRS,
+    files,
+    jobs,
+    nccl,
+    nothing_left,
+    on,
+    pingpong,
+    queued,
+    state,
+    taken,
+    the_job,
+)
+from tests.support.ssh_faults import ROW, RunningCommand, running, sizes
+from tests.support.ssh_runs import STORE, the_log, the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+SLOW = ("--no-efa", "--repeat", "1", "--nodes", "2", "--partition", "rest")
+"""On nodes which are not the login node. Eight rows."""
+ALL = [8, 16, 32, 64, 128, 256, 512, 1024]
+ENDLESS = {"ROW_S": 0.5, "HANG_AT": "512"}
+"""Rows come for three seconds; whatever is slow, it has not ended then."""
+
+
+def site(lab: Labs, hosts: int = 3) -> Lab:
+    return lab(hosts, slurm=True)
+
+
+def interrupted(
+    run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT
+) -> None:
+    """Interrupt a run once something is so, and see that it ends."""
+    run.until(ready)
+    run.process.send_signal(number)
+    assert run.ends(60) == 130, run.err
+    assert "Interrupted" in run.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        interrupted(run, lambda: len(run.rows()) >= 2, number)
+    log = the_log(hosts, "tcp")
+    assert log.outcome is Outcome.TRUNCATED
+    assert 2 <= len(sizes(log)) < 8
+    assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
+
+
+def test_in_the_middle_of_pairs(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), running(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
+        # Not the shell that looks whether it is there.
+        interrupted(
+            run,
+            lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line),
+        )
+
+
+def test_while_it_waits(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130
+    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
+def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
+    """While it connects, asks, submits, and while the job starts."""
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: any("sshd: root" in " ".join(line) for line in hosts[0].processes().values()))
+        time.sleep(delay_s)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+
+
+def most_rows(store: Path) -> int:
+    """Count the rows of the longest log in a store."""
+    logs = store.glob("*/exec/*/output.log")
+    return max((len(ROW.findall(path.read_text())) for path in logs), default=0)
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_in_an_allocation(lab: Labs, number: str) -> None:
+    """What ran is ended on all nodes, and the allocation stays its owner's."""
+    hosts = site(lab)
+    words = [word for word in nccl(*SLOW[:-2]) if word not in {"--login", "node0", "--on", "slurm"}]
+    salloc = ["salloc", "-N2", "-p", "rest", "--exclusive", "--quiet", "sh", "-c"]
+    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; sleep 3; squeue -h"
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
+        with hosts.popen(["ssh", "node0", shlex.join([*salloc, ours])]) as run:
+            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2, 60)
+            hosts[0].sh(["pkill", f"-{number}", "-f", f"^{sys.executable} -m fabbench run"])
+            out, err = run.communicate(timeout=60)
+        assert "status 130" in out, err
+        assert " R " in out
+        hosts[0].sh(["rm", "-rf", STORE])
+
+
+def test_somebody_else_cancels_it(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        job = the_job(hosts[0])
+        hosts[0].sh(["scancel", job])
+        assert run.ends() == 4
+    assert f"Job {job} was cancelled, and not by fabbench" in run.err
+    assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
+
+
+def test_a_requeued_job_goes_on(lab: Labs) -> None:
+    """What has ended well is not repeated; what was interrupted begins again."""
+    hosts = site(lab)
+    words = nccl("--fabric", "tcp", "--fabric", "ofi-tcp", *SLOW[1:])
+    begun = "*/exec/001-*/output.log"
+    with nothing_left(hosts), running(hosts, words) as run:
+        with standin(*hosts.hosts, ROW_S=1):
+            run.until_rows(1)
+            # Those of the first execution have read theirs.
+            with standin(*hosts.hosts, HANG_AT="512"):
+                run.until(lambda: list(hosts.path(STORE).glob(begun)) and len(run.rows()) >= 10)
+        job = the_job(hosts[0])
+        hosts[0].sh(["scontrol", "requeue", job])
+        assert run.ends(150) == 0, run.err
+    assert f"Job {job} was requeued" in run.err
+    for configuration in ("tcp", "ofi-tcp"):
+        log = the_log(hosts, configuration)
+        assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+    assert [run.text().count(f"begin {execution}") for execution in ("000-tcp-r1", "001-ofi-tcp-r1")] == [
+        1,
+        1,
+    ]
+    (earlier,) = the_run(hosts).path.glob("exec/*/interrupted-*.log")
+    assert earlier.parent.name == "001-ofi-tcp-r1"
+
+
+def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> None:
+    hosts = site(lab)
+    words = nccl("--efa", "--no-efa", *SLOW[1:], "--instance-type", "p5.48xlarge")
+    with nothing_left(hosts), standin(*hosts.hosts, NICS=1), running(hosts, words) as run:
+        with standin(*hosts.hosts, ROW_S=100):
+            run.until(lambda: list(hosts.path(STORE).glob("*/exec/000-*/run.json")))
+        assert run.ends(60) == 4, run.err
+    efa, tcp = the_log(hosts, "efa"), the_log(hosts, "tcp")
+    assert (efa.outcome, "fabbench ended it then" in (efa.reason or "")) == (Outcome.OFF_FABRIC, True)
+    assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
+
+
+def test_a_preempted_job_comes_back(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
+        with standin(*hosts.hosts, **ENDLESS):
+            run.until_rows()
+        with taken(hosts[0], "-N3", "-p", "urgent"):
+            run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
+            time.sleep(3)
+        assert run.ends(150) == 0, run.err
+    assert "was requeued" in run.err
+    log = the_log(hosts, "tcp")
+    assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+
+
+def test_a_job_that_is_out_of_time(lab: Labs) -> None:
+    hosts = site(lab)
+    words = nccl(*SLOW, "--time", "1", "--silence", "600")
+    with nothing_left(hosts), standin(*hosts.hosts, HANG_AT="64"), running(hosts, words) as run:
+        assert run.ends(240) == 4
+    assert "hit its time limit of 00:01:00" in run.err
+    assert "--time" in run.err
+    assert sizes(the_log(hosts, "tcp")) == [8, 16, 32]
+
+
+@pytest.mark.parametrize(("taken_kib", "status"), [(24, 3), (0, 4)])
+def test_a_disk_that_is_full_is_told(lab: Labs, tmp_path: Path, taken_kib: int, status: int) -> None:
+    """From the start, or soon. Nobody can write, and so nothing goes on."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24k", "tmpfs", shared], check=True)
+    try:
+        hosts = lab(3, fresh=True, slurm=True, share=(shared,))
+        (shared / "more").write_bytes(bytes(taken_kib << 10))
+        words = nccl("--no-efa", "--fabric", "ofi-tcp", "--repeat", "5", "--chdir", str(shared))
+        with nothing_left(hosts), running(hosts, words) as run:
+            assert run.ends() == status
+        assert f"could not write its output {shared}/fabbench-1.out to the end" in run.err
+        assert "The disk may be full" in run.err
+        assert [path.name for path in shared.iterdir()] == ["more"]
+        hosts.down()
+    finally:
+        subprocess.run(["umount", "--lazy", shared], check=True)
+
+
+def test_a_node_that_is_drained_meanwhile_finishes_its_job(lab: Labs) -> None:
+    hosts = site(lab)
+    try:
+        with nothing_left(hosts), standin(*hosts.hosts, ROW_S=2), running(hosts, nccl(*SLOW)) as run:
+            run.until_rows(1)
+            hosts[0].sh(["scontrol", "update", "nodename=node2", "state=drain", "reason=later"])
+            assert run.process.poll() is None
+            assert run.ends() == 0, run.err
+        with running(hosts, nccl(*SLOW)) as run:
+            assert run.ends() == 3
+        assert "1 in the partition rest can run jobs. Unavailable: node2 (drain+idle: later" in run.err
+    finally:
+        hosts[0].sh(["scontrol", "update", "nodename=node2", "state=resume"])
+        await_idle(hosts.hosts)
+
+
+def test_a_host_that_dies_is_replaced(lab: Labs) -> None:
+    """Slurm requeues the job, which begins again on the hosts that are left."""
+    hosts = lab(4, fresh=True, slurm=True)
+    with nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
+        with standin(*hosts.hosts, **ENDLESS):
+            run.until_rows()
+        hosts[2].kill()
+        assert run.ends(200) == 0, run.err
+    assert "was requeued" in run.err
+    assert jobs(hosts[0])[the_job(hosts[0])]["NodeList"] == "node[1,3]"
+    log = the_log(hosts, "tcp")
+    assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
+
+
+def test_connections_that_break_do_not_matter(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    with standin(*hosts.hosts, ROW_S=3), running(hosts, nccl(*SLOW)) as run:
+        for rows in (1, 3, 5):
+            run.until_rows(rows)
+            hosts[0].kill_sshd()
+            time.sleep(1)
+            hosts[0].start_sshd()
+        assert run.ends() == 0, run.err
+    assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)
+    assert run.text().count("#@fabbench begin") == 1
+    assert (queued(hosts[0]), files(hosts[0])) == ([], [])
+
+
+def test_a_connection_that_loses_everything_without_a_word_does_not_matter(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    silence = ["lladdr", "02:00:00:00:00:01", "dev", "fab0", "nud", "permanent"]
+    with standin(*hosts.hosts, ROW_S=4), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows(1)
+        hosts[0].sh(["ip", "neigh", "replace", "198.18.1.1", *silence])
+        time.sleep(35)
+        hosts[0].sh(["ip", "neigh", "del", "198.18.1.1", "dev", "fab0"])
+        assert run.ends(150) == 0, run.err
+    assert (the_log(hosts, "tcp").outcome, sizes(the_log(hosts, "tcp"))) == (Outcome.OK, ALL)
+    assert (queued(hosts[0]), files(hosts[0])) == ([], [])
+
+
+def test_a_login_node_that_is_gone_at_the_end_is_told(lab: Labs) -> None:
+    hosts = lab(3, fresh=True, slurm=True)
+    words = [*nccl(*SLOW), "--lost-after", "3"]
+    with standin(*hosts.hosts, **ENDLESS), running(hosts, words) as run:
+        run.until_rows(2)
+        job = the_job(hosts[0])
+        hosts[0].kill_sshd()
+        assert run.ends() == 4
+    assert f"Job {job} may still exist" in run.err
+    assert "scancel" in run.err
+    hosts[0].start_sshd()
+
+
+def test_the_controller_may_be_silent_for_a_while(lab: Labs) -> None:
+    """While ranks run: srun starts nothing without it."""
+    hosts = lab(3, fresh=True, slurm=True)
+    with standin(*hosts.hosts, ROW_S=2.5), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows(1)
+        pid = hosts[0].path("/run/slurm/slurmctld.pid").read_text().strip()
+        hosts[0].sh(["kill", "-STOP", pid])
+        run.until_rows(5)
+        hosts[0].sh(["kill", "-CONT", pid])
+        assert run.ends(150) == 0, run.err
+    assert sizes(the_log(hosts, "tcp")) == ALL
+    assert processes.eventually(lambda: queued(hosts[0]) == [], 20)
+
+
+FORGETS = """#!/bin/sh
+# A controller that has forgotten all jobs.
+if [ "$1 $2" = "show job" ] && [ -e ~/forgotten ]; then
+    echo 'slurm_load_jobs error: Invalid job id specified'
+    exit 1
+fi
+exec /usr/bin/scontrol "$@"
+"""
+REMEMBERS = """#!/bin/sh
+echo 'CANCELLED by 0|0:0|node[1-2]|00:41:00'
+"""
+
+
+@pytest.mark.parametrize("accounting", [True, False])
+def test_a_job_that_slurm_has_forgotten_is_looked_up(lab: Labs, *, accounting: bool) -> None:
+    """After a client was away for some minutes."""
+    hosts = site(lab)
+    folder = hosts[0].home / f"bin-{accounting}"
+    folder.mkdir()
+    for name, text in [("scontrol", FORGETS), *([("sacct", REMEMBERS)] if accounting else [])]:
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    plain = [word for word in nccl(*SLOW) if word not in {"--login", "node0"}]
+    ours = ["env", "-C", str(HOME), f"PYTHONPATH={ROOT}/src", f"PATH={HOME / folder.name}:{PATH}", *plain]
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
+        with hosts.popen(["ssh", "node0", shlex.join(ours)]) as run:
+            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2, 60)
+            (hosts[0].home / "forgotten").touch()
+            hosts[0].sh(["scancel", job := the_job(hosts[0])])
+            _, err = run.communicate(timeout=60)
+        (hosts[0].home / "forgotten").unlink()
+        hosts[0].sh(["rm", "-rf", STORE])
+    assert run.returncode == 4
+    assert (f"Job {job} was cancelled, and not by fabbench" in err) == accounting, err
+
+
+def test_two_runs_at_a_time_share_nothing(lab: Labs) -> None:
+    hosts = site(lab, 4)
+    words = [*pingpong("--no-efa", *PAIRS)]
+    with nothing_left(hosts), running(hosts, words) as one, hosts.popen([*words[:-1], f"{STORE}-2"]) as two:
+        assert one.ends() == 0, one.err
+        _, err = two.communicate(timeout=120)
+        assert two.returncode == 0, err
+    assert the_run(hosts).logs("tcp")[0].outcome is Outcome.OK
+
+
+def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
+    hosts = site(lab)
+    clean = [sys.executable, "-m", "fabbench", "clean", "--on", "slurm", "--login", "node0"]
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), taken(hosts[0], "-p", "one"):
+        with running(hosts, nccl(*SLOW)) as run:
+            run.until_rows(1)
+            run.process.kill()
+        job = the_job(hosts[0])
+        kept = hosts.run([*clean, "--yes"])
+        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [
+            ["RUN", "PARTITION"],
+            [job, "rest"],
+        ]
+        assert (kept.returncode, state(hosts[0], job)) == (0, "RUNNING")
+        assert hosts.run([*clean, "--all"]).returncode == 1
+        removed = hosts.run([*clean, "--all", "--yes"])
+        assert "Removed 1 run." in removed.stderr
+        assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED", 30)
+        assert "Nothing left to clean in Slurm's queue on node0" in hosts.run(clean).stderr
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_connection_that_breaks_while_it_submits_makes_no_second_job(lab: Labs, when: str) -> None:
+    """Over it sbatch was run, or was not."""
+    hosts = site(lab)
+    done = on(hosts[0], sys.executable, "-P", str(ROOT / "tests/support/breaking_login.py"), when)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+    assert [line.split()[0] for line in queued(hosts[0])] == [job]
+    hosts[0].sh(["scancel", job])
+    assert processes.eventually(lambda: queued(hosts[0]) == [], 30)
+
+
+def test_random_moments(lab: Labs) -> None:
+    """Runs on the same nodes, some of which wait for the others, are ended at some moment."""
+    hosts = site(lab)
+    chance = random.Random(6)
+    ended: set[int] = set()
+    for _ in range(2):
+        with nothing_left(hosts, within_s=40), standin(*hosts.hosts, ROW_S=0.4):
+            runs = [hosts.popen([*nccl(*SLOW)[:-1], f"{STORE}-{store}"]) for store in range(4)]
+            begun = time.monotonic()
+            for moment, pid in sorted((chance.uniform(1.5, 12), run.pid) for run in runs):
+                time.sleep(max(0.0, begun + moment - time.monotonic()))
+                processes.send(signal.SIGINT, pid)
+            for run in runs:
+                _, err = run.communicate(timeout=120)
+                assert "Traceback" not in err
+                ended.add(run.returncode)
+    assert ended <= {0, 130, -signal.SIGINT}

@@ -1,0 +1,302 @@
+"""Runs as jobs of a real Slurm: submitted from a login node, over ssh and in an allocation."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from fabbench.model.log import Outcome
+from fabbench.runs.store import StoredRun, runs
+from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.hosts import HOME, Lab
+from tests.support.hosts.host import PATH
+from tests.support.hosts.slurm import await_idle
+from tests.support.slurm_runs import (
+    PAIRS,
+    RANKS,
+    jobs,
+    nccl,
+    nothing_left,
+    on,
+    on_login_node,
+    osu,
+    pingpong,
+    rendered,
+    run,
+    state,
+    taken,
+    the_job,
+    without_command,
+)
+from tests.support.ssh_runs import STORE, argv, the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp")
+
+
+def site(lab: Labs) -> Lab:
+    return lab(3, slurm=True)
+
+
+def test_the_bytes_that_render_prints_are_submitted_and_both_configurations_come_back(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = run(hosts, pingpong(*ARMS, "--repeat", "2"))
+    assert done.returncode == 0, done.stderr
+    stored = the_run(hosts)
+    found = [log for label in ("ofi-tcp", "tcp") for log in stored.logs(label)]
+    assert [log.outcome for log in found] == [Outcome.OK] * 4
+    assert {point.size for log in found for point in log.points} == {64, 1024}
+    text = (stored.path / "rendered/job.sbatch").read_text()
+    assert without_command(text) == without_command(
+        rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2")
+    )
+    job = the_job(hosts[0])
+    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip("\n") == text.rstrip(
+        "\n"
+    )
+    for said in (f"Job {job} was submitted on node0.", "[4/4] ofi-tcp, repeat 2: 2 of 2 sizes, ok"):
+        assert said in done.stderr
+
+
+@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+def test_ranks_are_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = on_login_node(hosts, nccl(*ARMS, "--repeat", "1", "--gpus", "2", *mpi))
+    assert done.returncode == 0, done.stderr
+    stored = StoredRun(next(runs(hosts[0].path(STORE))))
+    (one,), (two,) = stored.logs("ofi-tcp"), stored.logs("tcp")
+    assert (one.outcome, one.facts["ranks"], one.facts["transport"]) == (Outcome.OK, 4, "libfabric-tcp")
+    assert (two.outcome, two.facts["hosts"], two.facts["transport"]) == (Outcome.OK, 2, "socket")
+
+
+@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+def test_osu_is_started_by_srun_or_mpirun(lab: Labs, mpi: tuple[str, ...]) -> None:
+    """Open MPI's own lines prove the transport of each configuration."""
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = on_login_node(hosts, osu(*ARMS, "--repeat", "1", *mpi))
+    assert done.returncode == 0, done.stderr
+    stored = StoredRun(next(runs(hosts[0].path(STORE))))
+    (one,), (two,) = stored.logs("ofi-tcp"), stored.logs("tcp")
+    for log, transport in ((one, "libfabric-tcp"), (two, "socket")):
+        assert (log.case, log.outcome, log.facts["transport"]) == ("osu_latency", Outcome.OK, transport)
+        assert (log.facts["ranks"], log.facts["hosts"]) == (2, 2)
+        assert [point.size for point in log.points] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_gpus_are_asked_for_where_slurm_counts_them(lab: Labs) -> None:
+    hosts = lab(2, slurm=True, gpus=2)
+    words = [word for word in nccl("--no-efa", "--nodes", "2") if word not in {"--gpus", "1", "--no-gres"}]
+    done = run(hosts, words)
+    assert done.returncode == 0, done.stderr
+    assert the_run(hosts).logs("tcp")[0].facts["ranks"] == 4
+    assert jobs(hosts[0])[the_job(hosts[0])]["TresPerNode"] == "gres:gpu:2"
+    text = (the_run(hosts).path / "rendered/job.sbatch").read_text()
+    assert without_command(text) == without_command(
+        rendered(hosts, "nccl", "--no-efa", "--gpus", "2", *RANKS[:2], *RANKS[5:])
+    )
+
+
+def test_gpus_are_left_alone_by_what_does_not_measure_them(lab: Labs) -> None:
+    hosts = lab(2, slurm=True, gpus=2)
+    assert run(hosts, pingpong("--no-efa")).returncode == 0
+    assert "TresPerNode" not in jobs(hosts[0])[the_job(hosts[0])]
+
+
+def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
+    hosts = site(lab)
+    own = [sys.executable, "-m", "fabbench", "run", "nccl", *RANKS, "--no-efa", "--store", str(STORE)]
+    with nothing_left(hosts):
+        done = on(hosts[0], "salloc", "-N2", "-p", "rest", "--exclusive", *own)
+    assert done.returncode == 0, done.stderr
+    assert "Target slurm (node1, node2): this is inside a Slurm allocation." in done.stderr
+    assert "submitted" not in done.stderr
+    stored = StoredRun(next(runs(hosts[0].path(STORE))))
+    assert stored.logs("tcp")[0].outcome is Outcome.OK
+    over = on(hosts[0], *own, SLURM_JOB_ID="999", SLURM_JOB_NODELIST="node[1-2]")
+    assert over.returncode == 3
+    assert "srun started nothing in this allocation (job 999): srun: error: " in over.stderr
+    too_many = on(hosts[0], "salloc", "-N1", *own, "--nodes", "2")
+    assert too_many.returncode == 3
+    assert "2 nodes requested, but this allocation has 1: node0." in too_many.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partition", "nope"), "Unknown partition nope. Available: main, "),
+        (("--nodes", "9"), "9 nodes requested, but the partition main has 3."),
+        (("--partition", "one"), "2 nodes requested, but the partition one has 1."),
+        (("--partition", "closed"), "The partition closed is DOWN"),
+        (("--reservation", "nope"), "The reservation does not allow this: Requested reservation is invalid."),
+        (("--constraint", "h100"), "No node has the requested resources: Invalid feature specification."),
+        (("--partition", "short"), "The partition short cannot provide what it requests (Partition"),
+        (("--partition", "short", "--time", "5"), "(Partition"),
+        (("--chdir", "/nowhere"), "could not write its output"),
+    ],
+)
+def test_what_can_never_start_is_refused(lab: Labs, words: tuple[str, ...], said: str) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts):
+        done = run(hosts, nccl("--no-efa", *words))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert said in done.stderr
+    assert "Hint: " in done.stderr
+
+
+def test_devices_have_to_be_named(lab: Labs) -> None:
+    words = [*argv("run", "perftest", "--on", "slurm", "--login", "node0"), "--efa", "--no-gres"]
+    typed = [*words, "--instance-type", "p5.48xlarge", "--bin-dir", "/nowhere"]
+    nameless = run(site(lab), typed)
+    assert (nameless.returncode, "needs the name of each device" in nameless.stderr) == (2, True)
+    named = run(site(lab), [*typed, "--device", "rdmap79s0"])
+    assert (named.returncode, "no /nowhere/ib_write_bw on node1" in named.stderr) == (3, True), named.stderr
+
+
+def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
+    done = run(site(lab), [word for word in nccl("--no-efa") if word != "--no-gres"])
+    assert done.returncode == 3
+    assert "The nodes do not have the requested GPUs" in done.stderr
+    assert "--no-gres" in done.stderr
+
+
+def test_a_job_waits_for_others_and_says_so(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts):
+        done = run(hosts, nccl("--no-efa", "--start-timeout", "12"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "aiting for nodes used by other jobs (Resources)" in done.stderr
+    assert "The job had not started after 12 s." in done.stderr
+    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
+
+
+def test_drained_nodes_are_named(lab: Labs) -> None:
+    hosts = site(lab)
+    for name in ("node1", "node2"):
+        hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=drain", "reason=fan broken"])
+    try:
+        done = run(hosts, nccl("--no-efa"))
+        checked = run(hosts, [*nccl()[:3], "check", "--on", "slurm", "--login", "node0"])
+    finally:
+        for name in ("node1", "node2"):
+            hosts[0].sh(["scontrol", "update", f"nodename={name}", "state=resume"])
+        await_idle(hosts.hosts)
+    assert done.returncode == 3
+    assert "1 in the partition main can run jobs. Unavailable: node1 (drain+idle: fan broken" in done.stderr
+    assert checked.returncode == 3
+    assert "fan broken" in checked.stdout
+
+
+def test_a_program_that_is_not_there_is_named(lab: Labs) -> None:
+    hosts = site(lab)
+    words = [word.replace(str(STANDIN), "/nowhere") for word in nccl("--no-efa")]
+    with nothing_left(hosts):
+        done = run(hosts, words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "There is no /nowhere/all_reduce_perf on node0" in done.stderr
+
+
+def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:
+    hosts = lab(3, slurm=True, homes="own")
+    done = run(hosts, nccl("--no-efa", "--partition", "rest"))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert f"ran on node[1-2], but its output {HOME}/fabbench-1.out is not visible on node0" in done.stderr
+    assert "--chdir DIRECTORY" in done.stderr
+    hosts[1].path(HOME / "fabbench-1.out").unlink()
+
+
+def test_slurm_chooses_among_partitions_that_are_named(lab: Labs) -> None:
+    done = run(site(lab), nccl("--no-efa", "--partition", "one,rest"))
+    assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
+    wrong = run(site(lab), nccl("--no-efa", "--partition", "one,nope"))
+    assert (wrong.returncode, "Unknown partition nope." in wrong.stderr) == (3, True)
+
+
+def test_nodes_can_be_named(lab: Labs) -> None:
+    hosts = site(lab)
+    done = run(hosts, nccl("--no-efa", "--node", "node1", "--node", "node2"))
+    assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
+
+
+def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
+    """Variables count for sbatch and srun before the lines of a script; and a home may have any name."""
+    hosts = site(lab)
+    folder = hosts[0].home / "a b  x=y's"
+    folder.mkdir()
+    words = [word for word in pingpong("--no-efa", "--partition", "rest") if word not in {"--login", "node0"}]
+    wrong = (
+        "PARTITION=one",
+        "OUTPUT=/tmp/elsewhere",
+        "EXPORT=NONE",
+        "ARRAY_INX=1-2",
+        "JOB_NAME=a b",
+        "GPUS=7",
+    )
+    given = ["FABRIC=efa", "NL=a\nb", *(f"SBATCH_{word}" for word in wrong), "SLURM_EXPORT_ENV=NONE"]
+    with nothing_left(hosts):
+        moved = ["env", "-C", str(HOME / folder.name), *given, *words, "--env", 'X=a "b" $c\n\'d']
+        done = on(hosts[0], *moved)
+        assert done.returncode == 0, done.stderr
+    assert "runs on node[1-2]" in done.stderr
+    assert [*folder.iterdir()] == []
+    folder.rmdir()
+
+
+def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
+    hosts = site(lab)
+    check = [
+        sys.executable,
+        "-m",
+        "fabbench",
+        "check",
+        "--on",
+        "slurm",
+        "--login",
+        "node0",
+        "--format",
+        "json",
+    ]
+    with nothing_left(hosts), taken(hosts[0], "-p", "one"):
+        done = run(hosts, [*check, "--deep", "--benchmark", "pingpong"])
+    assert done.returncode == 0, done.stderr
+    found = {(each["host"], each["check"]): each for each in json.loads(done.stdout)}
+    assert "fi_pingpong" in found["node1", "programs"]["seen"]
+    assert ("node2", "libfabric") in found
+    assert ("node0", "state") in found
+    assert ("node0", "libfabric") not in found
+
+
+PYXIS = """#!/usr/bin/env bash
+# Takes the options of Pyxis, notes the call, and starts the program without a container.
+printf '%s ' "$@" >>~/srun.calls; echo >>~/srun.calls
+words=()
+for word; do case $word in --container-*) ;; *) words+=("$word") ;; esac; done
+exec /usr/bin/srun "${words[@]}"
+"""
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "pingpong"])
+def test_only_what_is_measured_is_started_in_a_container(lab: Labs, benchmark: str) -> None:
+    hosts = lab(2, slurm=True)
+    folder = hosts[0].home / f"pyxis-{benchmark}"
+    folder.mkdir()
+    (folder / "srun").write_text(PYXIS)
+    (folder / "srun").chmod(0o755)
+    words = (nccl if benchmark == "nccl" else pingpong)("--no-efa", "--image", "ghcr.io/a/b:1")
+    path = f"{HOME / folder.name}:{PATH}"
+    done = on_login_node(hosts, [*words, "--container-mounts", "/opt:/opt"], PATH=path)
+    assert done.returncode == 0, done.stderr
+    calls = (hosts[0].home / "srun.calls").read_text().splitlines()
+    (hosts[0].home / "srun.calls").unlink()
+    inside = [call for call in calls if "--container-image=docker://ghcr.io#a/b:1 " in call]
+    mounts = re.compile(r"--container-mounts=(/tmp/fabbench-\w+):\1,/opt:/opt ")
+    assert all(mounts.search(call) for call in inside)
+    measured = [call for call in calls if re.search("env .*(all_reduce_perf|fi_pingpong) ", call)]
+    assert len(measured) == (1 if benchmark == "nccl" else 4)
+    assert set(measured) <= set(inside)
+    assert any("sleep infinity" in line for line in calls)

@@ -1,0 +1,139 @@
+"""EFA against sockets, over ssh: hosts that show EFA devices in /sys, and a stand-in that plays recordings.
+
+What the ranks play depends on the environment that each of them really received.
+"""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from fabbench.model.log import Outcome
+from tests.support.host_fixtures import Labs, standin
+from tests.support.hosts import Lab
+from tests.support.ssh_runs import nccl, nothing_left, run, the_log, the_run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+FAST = ("-e", "1K")
+# The lab's kernel has no RDMA: a /sys/class with EFA devices in it is laid over the real one.
+SHOW_EFA = """
+set -e
+mkdir /run/class && cp -a /sys/class/net /run/class/
+for number in $(seq "$1"); do
+    device=/run/class/infiniband/rdmap${number}s0
+    mkdir -p "$device/ports/1/hw_counters" "$device/device"
+    echo DRIVER=efa >"$device/device/uevent"
+    echo "4: ACTIVE" >"$device/ports/1/state"
+    echo Unspecified >"$device/ports/1/link_layer"
+    echo "100 Gb/sec (4X EDR)" >"$device/ports/1/rate"
+    echo 0 >"$device/ports/1/hw_counters/tx_bytes"
+    echo 0 >"$device/ports/1/hw_counters/rx_bytes"
+done
+mount --bind /run/class /sys/class
+"""
+
+
+def with_efa(lab: Labs, devices: int = 4, hosts: int = 2) -> Lab:
+    site = lab(hosts, fresh=True)
+    for host in site.hosts:
+        host.sh(["sh", "-c", SHOW_EFA, "show", str(devices)])
+    return site
+
+
+@pytest.fixture(scope="module")
+def efa(lab: Labs) -> Lab:
+    return with_efa(lab)
+
+
+def test_efa_against_sockets_in_one_command(efa: Lab) -> None:
+    with nothing_left(efa):
+        done = run(efa, nccl(efa, "--gpus", "2", "--ab", *FAST, "--repeat", "2"))
+    assert done.returncode == 0, done.stderr
+    assert "efa carried the data (4 NICs per rank); tcp: socket carried the data" in done.stdout
+    stored = the_run(efa)
+    assert [execution.id for execution in stored.executions] == [
+        "000-efa-r1",
+        "001-tcp-r1",
+        "002-tcp-r2",
+        "003-efa-r2",
+    ]
+    assert {log.facts["transport"] for log in stored.logs("efa")} == {"efa"}
+    assert {log.facts["transport"] for log in stored.logs("tcp")} == {"socket"}
+
+
+def test_what_shells_and_images_have_set_does_not_decide(efa: Lab) -> None:
+    """The published baseline was an empty variable; the configurations here set and unset what they say."""
+    wrong = "export FI_PROVIDER= NCCL_NET=IB NCCL_ALGO=Ring NCCL_P2P_DISABLE=1 NCCL_HOSTID=same\n"
+    for host in efa.hosts:
+        (host.home / ".bashrc").write_text(wrong)
+    try:
+        done = run(efa, nccl(efa, "--ab", *FAST, "--repeat", "1"))
+    finally:
+        for host in efa.hosts:
+            (host.home / ".bashrc").write_text("")
+    assert done.returncode == 0, done.stderr
+    assert the_log(efa, "efa").facts["transport"] == "efa"
+    assert the_log(efa, "tcp").facts["transport"] == "socket"
+
+
+def test_the_blank_in_the_networks_name_arrives(efa: Lab) -> None:
+    run(efa, nccl(efa, "--efa", *FAST))
+    plan = json.loads((the_run(efa).path / "exec/000-efa-r1/plan.json").read_text())
+    (command,) = plan["steps"][0]["commands"]
+    assert command["env"]["NCCL_NET"] == "AWS Libfabric"
+    assert the_log(efa, "efa").facts["network"] == "efa"
+
+
+def test_efa_that_fails_on_one_host_fails_closed(efa: Lab) -> None:
+    with standin(efa[1], NO_EFA=1), nothing_left(efa):
+        done = run(efa, nccl(efa, "--efa", *FAST))
+    assert done.returncode == 4, done.stderr
+    # Real ranks would wait for each other; of the stand-ins the first one goes on alone.
+    assert {log.outcome for log in the_run(efa).logs("efa")} == {Outcome.FAILED}
+    assert re.search(r"^\| - +\| +failed \|$", done.stdout, re.MULTILINE)
+
+
+def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
+    with standin(*efa.hosts, NICS=1, ROW_S=30), nothing_left(efa):
+        done = run(efa, nccl(efa, "--efa", *FAST))
+    assert done.returncode == 4, done.stderr
+    log = the_log(efa, "efa")
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert "4 NICs" in (log.reason or "")
+    assert "fabbench ended it then" in (log.reason or "")
+    # The first row would come after 30 s.
+    assert log.points == []
+
+
+def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:
+    with standin(*efa.hosts, NICS=1):
+        done = run(efa, nccl(efa, "--efa", "--keep-going", *FAST))
+    assert done.returncode == 4, done.stderr
+    log = the_log(efa, "efa")
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert len({point.size for point in log.points}) == 8
+    assert re.search(r"^\| - +\| +off-fabric \|$", done.stdout, re.MULTILINE)
+
+
+def test_wrong_data_is_corrupt_whatever_the_fabric(efa: Lab) -> None:
+    with standin(*efa.hosts, WRONG=256):
+        done = run(efa, nccl(efa, "--efa", *FAST))
+    assert done.returncode == 4, done.stderr
+    assert the_log(efa, "efa").outcome is Outcome.CORRUPT
+
+
+def test_a_build_without_mpi_is_no_result(efa: Lab) -> None:
+    with standin(*efa.hosts, NO_MPI=1):
+        done = run(efa, nccl(efa, "--efa", *FAST))
+    assert done.returncode == 4, done.stderr
+    assert the_log(efa, "efa").outcome is Outcome.FAILED
+
+
+def test_a_variable_of_the_users_own_arrives_with_its_blanks(efa: Lab) -> None:
+    done = run(efa, nccl(efa, "--efa", "--env", "NCCL_ALGO=a b'c\"$HOME", *FAST))
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((the_run(efa).path / "exec/000-efa-r1/plan.json").read_text())
+    assert plan["steps"][0]["commands"][0]["env"]["NCCL_ALGO"] == "a b'c\"$HOME"
+    assert shlex.quote("NCCL_ALGO") not in plan["steps"][0]["commands"][0]["unset"]

@@ -1,0 +1,125 @@
+"""What keeps a run over ssh from starting: each with status 3, a sentence for each host, and a way out."""
+
+import pytest
+
+from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.hosts import HOME, Lab
+from tests.support.ssh_faults import SLOW
+from tests.support.ssh_runs import nccl, nothing_left, run
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+def refused(site: Lab, words: list[str]) -> str:
+    """Run in vain; gives what was said."""
+    with nothing_left(site):
+        done = run(site, words)
+    assert done.returncode == 3, (done.returncode, done.stderr, done.stdout)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_hosts_that_fail_in_different_ways(lab: Labs) -> None:
+    """Every one of them is named, with what is wrong with it and what to do."""
+    site = lab(4)
+    site.new_host_key(0)
+    site[1].kill_sshd(sessions=False)
+    site[2].cut()
+    known = site.home / ".ssh/known_hosts"
+    known.write_text("".join(line for line in known.read_text().splitlines(True) if "node3" not in line))
+    said = refused(site, [*nccl(site, *SLOW), "--host", "nowhere"])
+    for text in (
+        "The host key of node0 (root@198.18.1.10:22) has changed",
+        "node1 (root@198.18.1.11:22) refused the connection",
+        "node2 (root@198.18.1.12:22) is unreachable",
+        "known_hosts; it presented the host key",
+        "cannot resolve host nowhere",
+        "For node0: Possible man-in-the-middle attack",
+        "For node1: Check that sshd runs there",
+        "--accept-new-host-keys",
+    ):
+        assert text in said
+
+
+def test_a_wrong_key(lab: Labs) -> None:
+    site = lab(2)
+    site.touched = True
+    site.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", HOME / ".ssh/other"], check=True)
+    config = site.home / ".ssh/config"
+    config.write_text(config.read_text().replace("lab_key", "other"))
+    said = refused(site, nccl(site, *SLOW))
+    for host in site.hosts:
+        assert f"Login to {host.name} (root@{host.address}:22) refused with {HOME}/.ssh/other" in said
+    assert said.count("Check whether ssh ") == 2
+
+
+def test_an_mpirun_that_is_not_there(lab: Labs) -> None:
+    """Another one is not taken instead."""
+    site = lab(2)
+    said = refused(site, nccl(site, "--mpirun", "/nowhere/bin/mpirun", *SLOW))
+    assert "/nowhere/bin/mpirun not found on node0, but /usr/bin/mpirun." in said
+
+
+def test_no_mpirun_on_the_head(lab: Labs) -> None:
+    site = lab(2)
+    site[0].sh(["mount", "--bind", "/dev/null", "/usr/bin/mpirun"])
+    try:
+        said = refused(site, nccl(site, *SLOW))
+    finally:
+        site[0].sh(["umount", "/usr/bin/mpirun"])
+    assert "mpirun not found on node0." in said
+    assert "Hint: Install it" in said
+
+
+def test_a_program_that_one_host_lacks_or_has_elsewhere(lab: Labs) -> None:
+    site = lab(2)
+    elsewhere = "/var/tmp/elsewhere"
+    site[1].sh(["mkdir", elsewhere])
+    site[1].sh(["mount", "--bind", STANDIN, elsewhere])
+    site[1].sh(["mount", "-t", "tmpfs", "tmpfs", STANDIN])
+    try:
+        said = refused(site, nccl(site, *SLOW))
+        assert "all_reduce_perf not found on node1." in said
+        said = refused(site, nccl(site, "--bin-dir", elsewhere, *SLOW))
+        assert f"{STANDIN}/all_reduce_perf on node0, {elsewhere}/all_reduce_perf on node1" in said
+    finally:
+        site[1].sh(["umount", STANDIN, elsewhere])
+        site[1].sh(["rmdir", elsewhere])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_full_disk(lab: Labs, number: int) -> None:
+    site = lab(2, homes="own")
+    site[number].fill_disk()
+    said = refused(site, nccl(site, *SLOW))
+    site[number].free_disk()
+    assert "No space left in /tmp/fabbench-" in said
+    assert f"on node{number}" in said
+
+
+def test_a_full_home(lab: Labs) -> None:
+    """Where no key can be added, the keys that are there stay, and a way out is told."""
+    site = lab(2, homes="own")
+    keys = site[1].home / ".ssh/authorized_keys"
+    content = keys.read_bytes().ljust(4000, b"#")
+    # One page: our line begins to be written, and does not fit.
+    site[1].sh(["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", f"{HOME}/.ssh"])
+    keys.write_bytes(content)
+    said = refused(site, nccl(site, *SLOW))
+    site[1].sh(["umount", f"{HOME}/.ssh"])
+    assert "Cannot add a key to ~/.ssh/authorized_keys on node1" in said
+    assert "--mpi-ssh existing" in said
+
+
+@pytest.mark.parametrize(("size", "status"), [("4k", 3), ("32k", 4)])
+def test_a_full_disk_on_the_laptop(lab: Labs, size: str, status: int) -> None:
+    """Before anything is started, and after some rows."""
+    site = lab(2)
+    folder = site.small_folder(size, f"small{size}")
+    words = nccl(site, "-i", "8", *SLOW)
+    words[words.index("--store") + 1] = str(folder)
+    with nothing_left(site):
+        done = run(site, words)
+    assert done.returncode == status
+    assert "cannot be written: No space left on device." in done.stderr
+    assert "Hint: Free some space, or specify another directory with --store" in done.stderr

@@ -1,0 +1,157 @@
+"""Pairs that run concurrently: real fi_pingpong programs of this machine, and the log they leave.
+
+What holds for both executors is in test_conformance.py.
+"""
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.execution.process import Process
+from fabbench.execution.runner import run_steps
+from fabbench.launchers.local.launcher import LocalSession
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.log import Ending, Log, Marker, Outcome, read_marker
+from fabbench.model.plan import Command, Execution, Step
+from fabbench.plan.build import plan
+from tests.support.local_runs import eventually
+from tests.support.requests import request
+
+pytestmark = pytest.mark.local
+
+HERE = Host(name="here", providers={"tcp": frozenset({"msg"}), "shm": frozenset({"rdm"})})
+SIZES = (64, 1500, 4096, 65536)
+
+
+def execution_of(*sizes: int, fabric: str = "tcp", iterations: int = 10, timeout_s: float = 60) -> Execution:
+    """An execution whose sizes are measured all concurrently."""
+    work = PingpongWork(sizes=sizes, iterations=iterations, timeout_s=timeout_s)
+    asked = request("pingpong", work, fabric)
+    (execution,) = plan(asked, Inventory(target="local", hosts=(HERE,))).executions
+    return replace(execution, together=True)
+
+
+def with_command(step: Step, role: str, *argv: str) -> Step:
+    """The step with another program on one side."""
+    commands = tuple(
+        replace(command, argv=argv) if command.role == role else command for command in step.commands
+    )
+    return replace(step, commands=commands)
+
+
+class Recording(LocalSession):
+    """A session that remembers what it started, and how many ran at most."""
+
+    pids: list[int]
+    sessions = 0
+
+    def __enter__(self) -> Self:
+        Recording.pids, Recording.sessions = [], Recording.sessions + 1
+        super().__enter__()
+        return self
+
+    def exec(self, command: Command) -> Process:
+        process = super().exec(command)
+        Recording.pids.append(process.pid)
+        return process
+
+
+def run(execution: Execution) -> tuple[list[str], Ending]:
+    lines: list[str] = []
+    Recording.sessions = 0
+    driven = run_steps(lambda step: Recording(step, HERE), execution)
+    while True:
+        try:
+            lines.append(next(driven))
+        except StopIteration as end:
+            assert nothing_runs()
+            return lines, end.value
+
+
+def nothing_runs() -> bool:
+    return eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in Recording.pids), 10)
+
+
+def judged(execution: Execution, lines: list[str], ending: Ending) -> Log:
+    session = LogParser("x", proof=execution.proof)
+    (log,) = logs([*session.feed_lines(lines), *session.close(ending)])
+    return log
+
+
+def steps_of(lines: list[str]) -> Iterator[Marker]:
+    return (marker for line in lines if (marker := read_marker(line)) is not None)
+
+
+@pytest.mark.parametrize("fabric", ["tcp", pytest.param("shm", marks=pytest.mark.slow)])
+def test_all_at_once_one_after_another_in_the_log(fabric: str) -> None:
+    execution = execution_of(*SIZES, fabric=fabric)
+    lines, ending = run(execution)
+    assert ending == Ending(status=0, planned_sizes=SIZES)
+    assert Recording.sessions == 1
+    assert len(Recording.pids) == 2 * len(SIZES)
+    told = [(marker.kind, marker.step, marker.status) for marker in steps_of(lines)]
+    begun_and_ended = [[("begin", step.id, None), ("end", step.id, 0)] for step in execution.steps]
+    assert told == [entry for pair in begun_and_ended for entry in pair]
+    log = judged(execution, lines, ending)
+    assert (log.outcome, log.reason) == (Outcome.OK, None)
+    assert [point.size for point in log.points] == [size for size in SIZES for _ in range(2)]
+
+
+@pytest.mark.slow
+def test_one_that_fails_ends_all() -> None:
+    execution = execution_of(64, 1 << 26, 4096, iterations=100_000)
+    steps = list(execution.steps)
+    steps[0] = replace(execution_of(64, iterations=10).steps[0], id=steps[0].id)
+    steps[2] = with_command(steps[2], "client", "sh", "-c", "sleep 1; echo no such thing; exit 7")
+    execution = replace(execution, steps=tuple(steps))
+    lines, ending = run(execution)
+    assert ending.status == 7
+    assert not ending.timed_out
+    statuses = [marker.status for marker in steps_of(lines) if marker.kind == "end"]
+    assert statuses == [0, None, 7]
+    assert "[fabbench:client] no such thing" in lines
+    log = judged(execution, lines, ending)
+    assert log.outcome is Outcome.FAILED
+    assert {point.size for point in log.points} == {64}
+
+
+def test_the_first_lines_come_before_the_others_have_ended() -> None:
+    execution = execution_of(64, 1 << 26, iterations=100_000)
+    first = replace(execution_of(64, iterations=10).steps[0], id=execution.steps[0].id)
+    execution = replace(execution, steps=(first, execution.steps[1]))
+    driven = run_steps(lambda step: Recording(step, HERE), execution)
+    for line in driven:
+        if line.startswith(f"#@fabbench begin {execution.steps[1].id}"):
+            break
+    assert any(Path(f"/proc/{pid}").exists() for pid in Recording.pids)
+    driven.close()
+    assert nothing_runs()
+
+
+class SamePort(Recording):
+    """A kernel that offers one port again and again, and at first one that is taken."""
+
+    offers: list[int]
+
+    def free_port(self, host: int) -> int:
+        return SamePort.offers.pop(0) if SamePort.offers else super().free_port(host)
+
+
+def test_each_gets_a_port_of_its_own_and_a_taken_one_is_replaced() -> None:
+    execution = execution_of(64, 128)
+    with socket.create_server(("", 0)) as holder, socket.socket() as other:
+        other.bind(("", 0))
+        free = other.getsockname()[1]
+        other.close()
+        SamePort.offers = [free, free, holder.getsockname()[1]]
+        Recording.sessions = 0
+        lines = list(run_steps(lambda step: SamePort(step, HERE), execution))
+    assert Recording.sessions == 2
+    assert len(list(steps_of(lines))) == 4
+    assert judged(execution, lines, Ending(status=0, planned_sizes=(64, 128))).outcome is Outcome.OK

@@ -1,0 +1,226 @@
+"""The lab of hosts is what it says, and leaves nothing behind."""
+
+import re
+import signal
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.host_fixtures import Labs, Mpi
+from tests.support.hosts import HOME, Host, Lab, Options, processes, traces
+from tests.support.paths import ROOT
+
+# Tests on hosts notice most of what breaks the lab: make test need not ask it anything else.
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+PINGPONG = ("fi_pingpong", "-p", "tcp", "-e", "msg", "-I", "10", "-S", "1048576")
+
+
+def machine() -> list[str]:
+    """What a lab must not change: mounts, network interfaces, names of networks, root's keys."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    done = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+    named = [str(path) for path in Path("/run/netns").glob("*")]
+    keys = [f"{path} {sign}" for path, sign in traces.files(HOME, "/.ssh").items()]
+    return sorted([*lines, *done.stdout.splitlines(), *named, *keys])
+
+
+def namespaces(lab: Lab) -> set[str]:
+    pids = [lab.pid, *(host.pid for host in lab.hosts)]
+    return {processes.namespace(pid, kind) for pid in pids for kind in ("net", "pid", "mnt", "uts")}
+
+
+def held() -> set[str]:
+    """All namespaces that some process is in."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return {processes.namespace(pid, kind) for pid in pids for kind in ("net", "pid", "mnt", "uts")}
+
+
+def speed(client: Host, server: Host, link: str) -> float:
+    """Megabytes a second between two hosts, as fi_pingpong measures it."""
+    argv = ["env", f"FI_TCP_IFACE={link}", "timeout", "30", *PINGPONG]
+    serving = server.lab.popen(["ssh", server.name, " ".join(argv)])
+    try:
+        listening = ["sh", "-c", "until ss -ltn | grep -q :47592; do sleep 0.02; done"]
+        server.sh(listening)
+        table = client.sh([*argv, server.address]).stdout
+    finally:
+        serving.communicate(timeout=30)
+    return float(table.splitlines()[-1].split()[5])
+
+
+def test_hosts_are_apart_and_have_their_names(lab: Labs) -> None:
+    hosts = lab(4).hosts
+    assert [host.sh(["hostname"]).stdout.strip() for host in hosts] == ["node0", "node1", "node2", "node3"]
+    for folder in ("/tmp", "/dev/shm", "/run"):
+        hosts[0].sh(["touch", f"{folder}/mark"])
+        assert hosts[0].path(f"{folder}/mark").exists()
+        assert not hosts[1].path(f"{folder}/mark").exists()
+        hosts[0].path(f"{folder}/mark").unlink()
+    assert len({processes.namespace(host.pid, kind) for host in hosts for kind in ("net", "ipc")}) == 8
+    assert hosts[0].sh(["ls", "/sys/class/net"]).stdout.split() == ["fab0", "fab1", "lo"]
+    assert hosts[0].sh(["getent", "hosts", "node3-slow"]).stdout.split()[0] == hosts[3].slow_address
+
+
+def test_ssh_needs_no_options_and_checks_host_keys(lab: Labs) -> None:
+    hosts = lab(2)
+    for name in ("node0", "node1-slow"):
+        assert hosts.run(["ssh", name, "hostname"], check=True).stdout.strip() == name.removesuffix("-slow")
+    own = lab(2, fresh=True, port=2222)
+    assert own.run(["ssh", "node1", "hostname"], check=True).stdout == "node1\n"
+    own.new_host_key(1)
+    refused = own.run(["ssh", "node1", "hostname"])
+    assert refused.returncode == 255
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in refused.stderr
+
+
+def test_the_laptop_runs_fabbench_with_its_own_home(lab: Labs) -> None:
+    client = lab(2)
+    done = client.run([sys.executable, "-m", "fabbench", "--version"], check=True)
+    assert done.stdout.startswith("fabbench")
+    client.run(["sh", "-c", "echo $HOME; touch ~/mark; hostname"], check=True)
+    assert (client.home / "mark").exists()
+    assert not (HOME / "mark").exists()
+    assert not client[0].path(HOME / "mark").exists()
+    with client.popen(["sleep", "60"]) as asleep:
+        assert processes.eventually(lambda: processes.command(asleep.pid) == ["sleep", "60"])
+        asleep.send_signal(signal.SIGINT)
+        assert asleep.wait(10) == -signal.SIGINT
+
+
+@pytest.mark.parametrize("homes", ["shared", "own"])
+def test_homes_are_shared_or_not(lab: Labs, homes: str) -> None:
+    one, two = lab(2, homes=homes).hosts
+    one.sh(["sh", "-c", "echo x > ~/mark"])
+    assert (two.home / "mark").exists() == (homes == "shared")
+    assert not (HOME / "mark").exists()
+
+
+def test_hosts_behind_a_jump_host(lab: Labs) -> None:
+    hosts = lab(2, behind=(1,))
+    assert hosts.run(["ssh", "-J", "none", "node1", "hostname"]).returncode == 255
+    # The first host forwards the connection; the client's keys open both.
+    assert hosts.run(["ssh", "node1", "hostname"], check=True).stdout == "node1\n"
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_mpirun_starts_ranks_on_all_hosts(lab: Labs, mpi: Mpi, count: int) -> None:
+    hosts = lab(count, trust=True)
+    names = [host.name for host in hosts.hosts]
+    done = mpi.run(hosts, " ".join([*mpi.argv(names), "hostname"]))
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == names
+
+
+def test_no_trust_no_mpirun(lab: Labs) -> None:
+    refused = lab(2)[0].sh(["ssh", "-o", "BatchMode=yes", "node1", "true"], check=False)
+    assert refused.returncode == 255
+
+
+def test_the_second_network_has_the_rate_that_was_asked_for(lab: Labs) -> None:
+    one, two = lab(2).hosts
+    fast = statistics.median(speed(one, two, "fab0") for _ in range(3))
+    slow = speed(one, two, "fab1")
+    assert slow == pytest.approx(25, rel=0.15)
+    # A busy machine gives the network without a limit less.
+    assert fast > 3 * slow
+
+
+def test_rates_change(lab: Labs) -> None:
+    hosts = lab(2, fresh=True)
+    for host in hosts.hosts:
+        host.rate("80mbit")
+    # 80 Mbit/s are 10 MB/s, and less than half of what it is before. A busy machine gives less.
+    assert 5 < speed(hosts[0], hosts[1], "fab1") < 12
+
+
+def test_faults(lab: Labs) -> None:
+    hosts = lab(3, fresh=True)
+    one, two, three = hosts.hosts
+    quick = ["ssh", "-o", "ConnectTimeout=2", "-o", "ConnectionAttempts=1"]
+    true = [*quick, one.name, "true"]
+    one.freeze()
+    assert hosts.run(true).returncode == 255
+    one.thaw()
+    one.cut()
+    assert hosts.run(true).returncode == 255
+    one.heal()
+    one.kill_sshd()
+    assert "refused" in hosts.run(true).stderr
+    one.start_sshd()
+    assert hosts.run(true).returncode == 0
+
+    two.wall(three)
+    assert two.sh(["timeout", "1", "ssh", three.address, "true"], check=False).returncode == 124
+    two.unwall(three)
+    assert two.sh([*quick, three.address, "true"], check=False, timeout=5).returncode == 255
+    two.fill_disk(leave=4)
+    assert "No space" in two.sh(["sh", "-c", "head -c 100k /dev/zero >/tmp/x"], check=False).stderr
+    two.free_disk()
+    two.sh(["sh", "-c", "head -c 100k /dev/zero >/tmp/x"])
+    three.kill()
+    assert hosts.run([*quick, three.name, "true"]).returncode == 255
+    small = hosts.small_folder("16k")
+    assert hosts.run(["dd", "if=/dev/zero", f"of={small}/x", "bs=64k", "count=1"]).returncode == 1
+
+
+def test_what_is_left_behind_is_told(lab: Labs) -> None:
+    hosts = lab(2, fresh=True)
+    before = hosts.traces()
+    assert hosts.left_since(before, seconds=0) == []
+    hosts.ssh(hosts[1], "setsid sleep 60 >/dev/null 2>&1 & touch /tmp/x; echo key >> ~/.ssh/authorized_keys")
+    left = "\n".join(hosts.left_since(before, seconds=1))
+    assert "+ node1 process sleep 60" in left
+    assert "+ node1 file /tmp/x" in left
+    assert re.search(r"^\+ node1 file \S+/.ssh/authorized_keys", left, re.MULTILINE)
+
+
+def test_down_leaves_nothing(tmp_path: Path) -> None:
+    before = machine()
+    with Lab(tmp_path / "lab", Options(hosts=3)) as hosts, Lab(tmp_path / "other", Options(hosts=2)) as other:
+        assert machine() == before
+        assert hosts.ssh(hosts[2], "hostname").stdout == "node2\n"
+        assert other.ssh(other[0], "hostname").stdout == "node0\n"
+        gone = namespaces(hosts) | namespaces(other)
+        left = hosts.popen(["sleep", "600"])
+        assert gone <= held()
+    hosts.down()
+    assert left.wait(5) == -signal.SIGKILL
+    left.communicate()
+    assert processes.eventually(lambda: not gone & held())
+    assert machine() == before
+
+
+def test_a_killed_test_run_leaves_nothing(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom pathlib import Path\nsys.path.insert(0, sys.argv[1])\n"
+        "from tests.support.hosts import Lab, Options, processes\n"
+        "lab = Lab(Path(sys.argv[2]), Options(hosts=2))\n"
+        "print(lab.pid, *(host.pid for host in lab.hosts), flush=True)\nsys.stdin.read()\n"
+    )
+    argv = [sys.executable, "-c", program, str(ROOT), str(tmp_path / "lab")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        pids = [int(word) for word in run.stdout.readline().split()]
+        assert len(pids) == 3
+        assert all(map(processes.alive, pids))
+        run.kill()
+    assert processes.eventually(lambda: not any(map(processes.alive, pids)))
+
+
+def test_many_hosts_come_up(tmp_path: Path) -> None:
+    with Lab(tmp_path / "lab", Options(hosts=32)) as hosts:
+        assert hosts.ssh(hosts[31], "hostname").stdout == "node31\n"
+
+
+def test_hosts_see_what_is_shared_and_follow_their_options(lab: Labs, tmp_path: Path) -> None:
+    folder = tmp_path / "with a blank"
+    folder.mkdir()
+    (folder / "mark").touch()
+    (host,) = lab(1, share=(folder,), tmp="4m", sshd=("Banner /etc/hosts",)).hosts
+    assert host.files(str(folder)).keys() == {f"{folder}/mark"}
+    assert "4.0M" in host.sh(["df", "-h", "/tmp"]).stdout
+    assert "198.18.1.10 node0" in host.lab.ssh(host, "true", check=True).stderr

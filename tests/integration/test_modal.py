@@ -1,0 +1,189 @@
+"""Apps of Modal: what the real package makes of them, and what they do in containers that hosts stand for."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.launchers.modal.render import written
+from fabbench.model.log import Outcome
+from tests.support.command_line import runner
+from tests.support.host_fixtures import STANDIN, Labs, Mpi
+from tests.support.hosts import HOME, Host
+from tests.support.paths import EXAMPLES, FAKE_PROGRAMS
+from tests.support.read_logs import read
+from tests.support.script_plans import printed
+from tests.support.secrets_watch import VALUE, kept, watched
+
+EXAMPLE = EXAMPLES / "modal_nccl.py"
+STANDIN_MODAL = FAKE_PROGRAMS / "modal/modal.py"
+TYPE = ("--instance-type", "p5.48xlarge")
+
+
+def render(*words: str) -> Result:
+    return runner().invoke(cli, ["render", *words, "--as", "modal"])
+
+
+def constants(app: str) -> dict[str, object]:
+    """What an app sets, as Python reads it."""
+    nodes = (node for node in ast.parse(app).body if isinstance(node, ast.Assign))
+    pairs = ((ast.unparse(node.targets[0]), node.value) for node in nodes)
+    return {name: ast.literal_eval(value) for name, value in pairs if name.isupper()}
+
+
+def test_the_example_is_what_render_prints() -> None:
+    done = render("nccl", "--ab", *TYPE)
+    assert done.output == EXAMPLE.read_text("utf-8"), (
+        f"fabbench render nccl --ab --as modal --instance-type p5.48xlarge >{EXAMPLE} makes it anew"
+    )
+
+
+@pytest.mark.parametrize(
+    "benchmark", ["nccl", *(pytest.param(b, marks=pytest.mark.slow) for b in ("torch", "pingpong"))]
+)
+def test_modal_itself_reads_an_app(benchmark: str, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(render(benchmark, "--ab", *TYPE, "--env", "MY_TOKEN").output)
+    # It imports the file, makes the App with its functions, and reads the entry point: without an account.
+    words = [sys.executable, "-W", "error", "-m", "modal", "run", str(tmp_path / "app.py"), "--help"]
+    env = {"HOME": str(tmp_path), "MY_TOKEN": VALUE}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--fabric TEXT" in done.stdout
+
+
+@pytest.mark.parametrize("benchmark", ["nccl", "torch", "pingpong"])
+def test_the_script_in_an_app_is_a_script(benchmark: str) -> None:
+    text = str(constants(render(benchmark, "--ab", *TYPE).output)["SCRIPT"])
+    done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "NCCL_SOCKET_IFNAME=^" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (("--ab", *TYPE), {"GPU": "H100!:8", "NODES": 2, "RDMA": True, "INTERFACE": ""}),
+        (("--fabric", "tcp", *TYPE, "--nodes", "4"), {"NODES": 4, "RDMA": False}),
+        (("--efa", "--instance-type", "p6-b200.48xlarge"), {"GPU": "B200:8"}),
+        (("--efa", *TYPE, "--gpus", "4"), {"GPU": "H100!:8"}),
+        (("--efa", *TYPE, "--interface", "eth1"), {"INTERFACE": "eth1"}),
+        (("--efa", *TYPE, "--timeout", "60"), {"TIMEOUT_S": 720}),
+        (("--ab", *TYPE, "--repeat", "99"), {"TIMEOUT_S": 24 * 3600}),
+        (("--efa", *TYPE, "--image", "docker.io/me/it:1"), {"IMAGE": "docker.io/me/it:1"}),
+    ],
+)
+def test_what_is_asked_for_is_in_the_app(words: Sequence[str], wanted: dict[str, object]) -> None:
+    found = constants(render("nccl", *words).output)
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_torch_comes_from_the_registry_of_packages_or_with_the_image() -> None:
+    ours = render("torch", "--efa", *TYPE).output
+    theirs = render("torch", "--efa", *TYPE, "--image", "docker.io/me/torch:1").output
+    assert '.uv_pip_install("torch==' in ours
+    assert "add_python" in ours
+    assert "uv_pip_install" not in theirs
+    assert "add_python" not in theirs
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--fabric", "tcp", "--gpus", "8"), "--instance-type p5.48xlarge"),
+        (("--efa", "--instance-type", "p4d.24xlarge"), "p4d.24xlarge has 8 A100"),
+        (("--efa", "--instance-type", "p5.4xlarge"), "p5.4xlarge has 1 H100"),
+    ],
+)
+def test_what_modal_does_not_have_is_said(words: Sequence[str], told: str) -> None:
+    done = render("nccl", *words)
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text", ["a\nb\n", 'a """\n', "a \"\"\" ''' \\\n b", "\\", '"', "a\r\nb", "\x00\x1b\n", "\u00fc\u2028x"]
+)
+def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
+    assert ast.literal_eval(written(text)) == text
+
+
+# ---------------------------------------------------------------- containers
+
+
+def play(
+    hosts: Sequence[Host], app: Path, board: Path, env: Mapping[str, str]
+) -> list["subprocess.CompletedProcess[str]"]:
+    """Run an app's clustered function on all hosts at once, as Modal does in its containers."""
+    # The second network: NCCL and MPI would choose the first one if nobody told them.
+    addresses = [host.slow_address for host in hosts]
+
+    def container(rank: int) -> "subprocess.CompletedProcess[str]":
+        words = [sys.executable, *map(str, (STANDIN_MODAL, app, board, rank)), *addresses]
+        return hosts[rank].sh(words, check=False, timeout=120, **env)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        return list(pool.map(container, range(len(hosts))))
+
+
+def in_containers(words: Sequence[str], lab: Labs, folder: Path, **env: str) -> str:
+    """Run an app on two hosts, see that all is well, and give what its first container printed.
+
+    `env` is what a Secret of Modal's brings into the containers.
+    """
+    site = lab(2, homes="own", share=(folder,), fresh=True)
+    app, board = folder / "app.py", folder / "board"
+    app.write_text(render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output)
+    board.mkdir()
+    first, other = play(site.hosts, app, board, env)
+    assert (first.returncode, first.stderr) == (0, ""), first.stdout
+    assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
+    assert [log.outcome for log in read(first.stdout)] == [Outcome.OK] * 2
+    assert [*printed(first.stdout).traffic()] == [host.slow_address for host in site.hosts]
+    assert site[1].path(HOME / ".nccl.conf").read_text() == f"NCCL_HOSTID=modal{site[1].slow_address}\n"
+    assert "PRIVATE" not in "".join(file.read_text() for file in board.iterdir())
+    return first.stdout
+
+
+RANKS = ("nccl", "--gpus", "2", "-e", "1K", "--bin-dir", str(STANDIN))
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_containers_find_each_other_by_mpirun(lab: Labs, mpi: Mpi, tmp_path: Path) -> None:
+    printed = in_containers((*RANKS, "--mpirun", str(mpi.mpirun)), lab, tmp_path)
+    assert {log.facts["hosts"] for log in read(printed)} == {2}
+    assert "NET/Socket : Using [0]fab1:" in printed
+    assert "NET/Socket : Using [0]fab0:" not in printed
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        ((*RANKS, "--mpirun", "/usr/bin/mpirun"), "python3"),
+        (("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin"), "fi_pingpong"),
+    ],
+    ids=["ranks", "pairs"],
+)
+def test_a_variable_from_the_environment_reaches_programs_alone(
+    words: Sequence[str], program: str, lab: Labs, tmp_path: Path
+) -> None:
+    with watched("MY_TOKEN") as seen:
+        in_containers((*words, "--env", "MY_TOKEN"), lab, tmp_path, MY_TOKEN=VALUE)
+    assert seen.on_command_lines == set()
+    assert seen.in_environments.get(program) == {VALUE.encode()}
+    assert kept(tmp_path) == []
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
+    words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
+    assert "198.18.2.10" in in_containers(words, lab, tmp_path)

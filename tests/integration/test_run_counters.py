@@ -1,0 +1,401 @@
+"""NIC counters of runs: before, after and during each execution, stored, judged and shown."""
+
+import io
+import json
+import re
+import shlex
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from rich.console import Console
+from rich.live import Live
+
+from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.cli import cli
+from fabbench.cli.live_screen import LiveScreen
+from fabbench.counters.execution_counters import (
+    ExecutionCounters,
+    Pair,
+    document,
+    expected_nics,
+    from_document,
+    total,
+)
+from fabbench.counters.findings import ExpectedTraffic
+from fabbench.counters.snapshot import Traffic
+from fabbench.launchers import launchers
+from fabbench.model.errors import MachineError
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.log import Finding, Log, Outcome, Point
+from fabbench.model.plan import Execution
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
+from fabbench.runs import execute
+from fabbench.runs.execute import NullWatcher, PlanResult, View
+from fabbench.runs.store import StoredRun, open_run
+from fabbench.testing import ReplayLauncher, sample_run
+from tests.support.command_line import runner
+from tests.support.counter_trees import efas
+from tests.support.host_fixtures import Labs
+from tests.support.local_runs import QUICK, fabbench, pingpong, the_run
+from tests.support.replay import GB, NVSHMEM, ReplayHosts
+from tests.support.requests import request
+from tests.support.ssh_runs import nothing_left, run
+from tests.support.ssh_runs import pingpong as pingpong_over_ssh
+from tests.support.ssh_runs import the_run as run_of_laptop
+
+UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
+"""What NVSHMEM 3.6.5 does with several NICs for each PE."""
+WORK = NvshmemWork(tests=("alltoall_latency",), min_bytes=8, max_bytes=8)
+
+
+def asked(repeats: int) -> RunRequest:
+    return request("nvshmem", WORK, "efa", target="playing", repeats=repeats)
+
+
+def played(allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1) -> PlanResult:
+    return sample_run(replace(asked(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
+
+
+def replay_hosts(tmp_path: Path, **options: object) -> ReplayHosts:
+    allocation = ReplayHosts(folder=tmp_path / "hosts", lines=NVSHMEM, moves=UNEVEN)
+    for name, value in options.items():
+        setattr(allocation, name, value)
+    return allocation
+
+
+def nic_findings(log: Log) -> dict[str, Finding]:
+    return {finding.code: finding for finding in log.findings if finding.code.startswith("nic-")}
+
+
+# ---------------------------------------------------------------- a real run
+
+
+@pytest.mark.local
+@pytest.mark.slow
+def test_a_real_run_has_counters_from_before_and_after(tmp_path: Path) -> None:
+    done = pingpong(tmp_path, "--fabric", "tcp", "--fabric", "shm", "--repeat", "1", "--size", "64", *QUICK)
+    assert done.returncode == 0, done.stderr
+    run = the_run(tmp_path)
+    for execution in run.executions:
+        counted = run.counters(execution.id)
+        assert counted
+        (pair,) = counted.hosts.values()
+        assert pair.before
+        assert pair.after
+        assert (pair.before.time or 0) <= (pair.after.time or 0)
+        assert [nic.name for nic in pair.before.nics] == [nic.name for nic in pair.after.nics]
+        earlier = {nic.name: nic.counters for nic in pair.before.nics}
+        for nic in pair.after.nics:
+            assert all(count >= earlier[nic.name][name] for name, count in nic.counters.items())
+        assert [nic_findings(log) for log in execution.logs] == [{}]  # everything went through the loopback
+    assert fabbench(tmp_path, "show").returncode == 0
+
+
+# ---------------------------------------------------------------- findings
+
+
+def command(allocation: ReplayHosts, store: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    known = {**launchers(), "playing": ReplayLauncher(allocation)}
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: known)
+    return runner().invoke(cli, [*arguments, "--store", str(store)])
+
+
+def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allocation = replay_hosts(tmp_path)
+    words = ("run", "nvshmem", "--on", "playing", "--efa", "--test", "alltoall_latency", "-e", "8")
+    ran = command(allocation, tmp_path / "store", monkeypatch, *words)
+    told = "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while sending is even"
+    assert ran.exit_code == 0, ran.output
+    assert f"- efa: {told}; the same on b." in ran.stdout
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert log.outcome is Outcome.OK
+    assert nic_findings(log).keys() == {"nic-imbalance-rx"}
+    shown = command(allocation, tmp_path / "store", monkeypatch, "show")
+    assert f"  warning: {told}; the same on b." in shown.stdout.splitlines()
+    cells = [
+        line.split("|")[1:-1] for line in shown.stdout.splitlines() if "rdmap1s1" in line and "|" in line
+    ]
+    expected = ["rdmap1s1", "10 GB", "40 GB", "1 GB/s (4 %)", "4 GB/s (16 %)", "200 Gb/s"]
+    assert [[cell.strip() for cell in row] for row in cells] == [["a", *expected], ["b", *expected]]
+    assert "- b: tx max/mean 1, cv 0; rx max/mean 4, cv 1.73." in shown.stdout.splitlines()
+    document = json.loads(
+        command(allocation, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout
+    )
+    (execution,) = document["executions"]
+    assert [(nic["host"], nic["rx_bytes"]) for nic in execution["nics"] if nic["rx_bytes"]] == [
+        ("a", 40 * GB),
+        ("b", 40 * GB),
+    ]
+
+
+def test_what_is_stored_is_judged_as_it_was(tmp_path: Path) -> None:
+    allocation = replay_hosts(tmp_path)
+    results = played(allocation, tmp_path / "store", repeats=2)
+    stored = open_run("last", tmp_path / "store")
+    assert stored.logs("efa") == tuple(results.logs["efa"])
+    assert [nic_findings(log).keys() for log in stored.logs("efa")] == [{"nic-imbalance-rx"}] * 2
+
+
+def test_idle_nics_change_no_outcome(tmp_path: Path) -> None:
+    allocation = replay_hosts(tmp_path, moves=[(0, 0)] * 4)
+    played(allocation, tmp_path / "store")
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert (log.outcome, set(nic_findings(log))) == (Outcome.OK, {"nic-idle"})
+
+
+def test_without_rows_nothing_is_said_of_where_bytes_went(tmp_path: Path) -> None:
+    allocation = replay_hosts(tmp_path, moves=[(0, 0)] * 4, lines=NVSHMEM[:-1])
+    played(allocation, tmp_path / "store")
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert (log.points, nic_findings(log)) == ([], {})
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_a_host_that_does_not_answer_is_a_note(tmp_path: Path) -> None:
+    allocation = replay_hosts(tmp_path, silent=frozenset({"b"}))
+    results = played(allocation, tmp_path / "store")
+    assert results.failure is None
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    found = nic_findings(log)
+    assert found["nic-counters"].meaning == "No NIC counters of b from after this execution."
+    assert found["nic-imbalance-rx"].meaning.startswith("a: rdmap1s1")
+
+
+class Broken(ReplayHosts):
+    """Its counters cannot be read at all."""
+
+    def counters(self) -> Mapping[str, list[str]]:
+        raise MachineError("grep not found on this machine.")
+
+
+def test_counters_that_cannot_be_read_do_not_fail_the_run(tmp_path: Path) -> None:
+    allocation = Broken(folder=tmp_path / "hosts", lines=NVSHMEM)
+    results = played(allocation, tmp_path / "store")
+    assert results.failure is None
+    (log,) = open_run("last", tmp_path / "store").logs("efa")
+    assert log.outcome is Outcome.OK
+    notes = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
+    missing = "No NIC counters of a, b from {} this execution. grep not found on this machine."
+    assert notes == [missing.format("before"), missing.format("after")]
+
+
+def test_an_interrupted_execution_has_its_counters(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    results = played(replay_hosts(tmp_path, meanwhile=interrupt), tmp_path / "store", repeats=2)
+    assert results.interrupted
+    stored = open_run("last", tmp_path / "store")
+    first, second = stored.executions
+    counted = stored.counters(first.id)
+    assert counted
+    assert counted.traffic().keys() == {"a", "b"}
+    assert nic_findings(first.logs[0]).keys() == {"nic-imbalance-rx"}
+    assert (second.begun, stored.counters(second.id)) == (False, None)
+
+
+def test_an_interrupt_while_counters_are_read_ends_the_run(tmp_path: Path) -> None:
+    class Slow(ReplayHosts):
+        def counters(self) -> Mapping[str, list[str]]:
+            raise KeyboardInterrupt
+
+    allocation = Slow(folder=tmp_path / "hosts", lines=NVSHMEM)
+    results = played(allocation, tmp_path / "store", repeats=2)
+    assert (results.interrupted, allocation.executed) == (True, 0)
+    first, second = open_run("last", tmp_path / "store").executions
+    assert (first.finished, second.begun) == (True, False)
+    assert first.logs[0].outcome is Outcome.TRUNCATED
+
+
+def test_a_crash_leaves_what_was_counted_before(tmp_path: Path) -> None:
+    class CrashError(BaseException):
+        pass
+
+    def crash() -> None:
+        raise CrashError
+
+    with pytest.raises(CrashError):
+        played(replay_hosts(tmp_path, meanwhile=crash), tmp_path / "store")
+    stored = open_run("last", tmp_path / "store")
+    (execution,) = stored.executions
+    counted = stored.counters(execution.id)
+    assert counted
+    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [
+        (False, True)
+    ] * 2
+    (log,) = execution.logs
+    assert log.outcome is Outcome.TRUNCATED
+    assert "NIC counters of a, b from after" in nic_findings(log)["nic-counters"].meaning
+
+
+@pytest.mark.parametrize("text", ["{", '{"format": 9, "hosts": {}}', '{"format": 1, "hosts": {}}'])
+def test_damaged_counters_are_a_note(tmp_path: Path, text: str) -> None:
+    played(replay_hosts(tmp_path), tmp_path / "store")
+    path = open_run("last", tmp_path / "store").path
+    (path / "counters" / "000-efa-r1.json").write_text(text)
+    (log,) = StoredRun(path).logs("efa")
+    assert log.outcome is Outcome.OK
+    assert nic_findings(log)["nic-counters"].meaning
+    shown = runner().invoke(cli, ["show", str(path)])
+    assert shown.exit_code == 0
+    assert "rdmap" not in shown.stdout
+
+
+def test_runs_without_counters_are_read_as_before(tmp_path: Path) -> None:
+    played(replay_hosts(tmp_path), tmp_path / "store")
+    path = open_run("last", tmp_path / "store").path
+    (path / "counters" / "000-efa-r1.json").unlink()
+    (path / "counters").rmdir()
+    (log,) = StoredRun(path).logs("efa")
+    assert nic_findings(log) == {}
+    assert "NICs" not in runner().invoke(cli, ["show", str(path)]).stdout
+
+
+# ---------------------------------------------------------------- whose NICs
+
+
+HOST = Host(name="a", interface="eth0", gpus=8, devices={f"rdmap{number}s1": "efa" for number in range(32)})
+HOSTS = tuple(replace(HOST, name=name, interface=f"eth{name}") for name in "012")
+
+
+def execution_of(work: PingpongWork | NvshmemWork, fabric: str, hosts: tuple[Host, ...]) -> Execution:
+    providers = {"tcp": frozenset({"msg"}), "efa": frozenset({"rdm"})}
+    there = tuple(replace(host, providers=providers) for host in hosts)
+    benchmark = "pingpong" if isinstance(work, PingpongWork) else "nvshmem"
+    return plan(request(benchmark, work, fabric), Inventory(target="t", hosts=there)).executions[0]
+
+
+def test_a_pair_uses_one_nic_of_the_first_and_of_the_last_host() -> None:
+    expected, among = expected_nics(execution_of(PingpongWork(sizes=(64,)), "efa", HOSTS), HOSTS)
+    assert (expected.nics, expected.chosen, among) == (1, (), ("0", "2"))
+
+
+def test_a_domain_names_the_nic_and_sockets_the_interfaces() -> None:
+    work = PingpongWork(sizes=(64,), domain="rdmap3s1-rdm")
+    assert expected_nics(execution_of(work, "efa", HOSTS), HOSTS).traffic.chosen == ("rdmap3s1-rdm",)
+    expected, _ = expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS), HOSTS)
+    assert expected.chosen == ("eth0", "eth1", "eth2")
+
+
+def test_one_pe_of_eight_gpus_has_its_part_of_the_nics() -> None:
+    pair, everyone = (NvshmemWork(tests=(name,)) for name in ("shmem_put_bw", "alltoall_latency"))
+    assert expected_nics(execution_of(pair, "efa", HOSTS[:2]), HOSTS[:2]).traffic.nics == 4
+    assert expected_nics(execution_of(everyone, "efa", HOSTS[:2]), HOSTS[:2]).traffic.nics is None
+
+
+def test_one_host_is_not_judged() -> None:
+    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", HOSTS[:1]), HOSTS[:1])[1] == ()
+    parts = tuple(replace(host, virtual=True) for host in HOSTS[:2])
+    assert expected_nics(execution_of(PingpongWork(sizes=(64,)), "tcp", parts), parts)[1] == ()
+
+
+def test_executions_add_up() -> None:
+    place_pairs = {"a": Pair(None, None)}
+    counters = ExecutionCounters(
+        expected=ExpectedTraffic(fabric="efa", chosen=["x"], nics=3), among=("a", "b"), hosts=place_pairs
+    )
+    stored = from_document(json.loads(json.dumps(document(counters))))
+    assert document(stored) == document(counters)
+    assert total([counters, stored]) == ({}, [])
+
+
+def test_repeats_are_shown_together(tmp_path: Path) -> None:
+    played(replay_hosts(tmp_path), tmp_path / "store", repeats=3)
+    shown = runner().invoke(cli, ["show", "--store", str(tmp_path / "store")]).stdout
+    assert "### NICs: efa, 3 executions" in shown.splitlines()
+    assert "| a    | rdmap1s1 | 30 GB | 120 GB | 1 GB/s (4 %) |" in shown
+
+
+# ---------------------------------------------------------------- live
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_while_an_execution_runs_the_nics_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, remote: bool
+) -> None:
+    """In a thread where looking takes a round trip, else by the main one: it starts programs."""
+    monkeypatch.setattr(execute, "EVERY_S", 0.01)
+    monkeypatch.setattr(execute, "_PART", 0)
+    told: list[tuple[bool, Mapping[str, Traffic]]] = []
+    seen = threading.Event()
+
+    def nics(hosts: Mapping[str, Traffic]) -> None:
+        told.append((threading.current_thread() is threading.main_thread(), hosts))
+        if any(traffic.total for traffic in hosts.values()):
+            seen.set()
+
+    def meanwhile() -> None:
+        if remote:
+            assert seen.wait(30)
+        else:
+            time.sleep(0.5)
+
+    results = played(
+        replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics
+    )
+    number = len(told)
+    assert results.failure is None
+    assert seen.is_set()
+    assert {main_thread for main_thread, _ in told} == {not remote}
+    moved = [hosts["a"] for _, hosts in told if hosts["a"].total]
+    assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
+    assert moved[0].seconds == 10
+    time.sleep(0.1)
+    assert len(told) == number
+
+
+@pytest.mark.parametrize(("width", "beside"), [(200, True), (70, False)])
+def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, beside: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=30, force_terminal=False)
+    wanted = plan(asked(1), replay_hosts(tmp_path).inventory)
+    execution = wanted.executions[0]
+    with Live(console=console, auto_refresh=False) as live:
+        table = LiveScreen(wanted, live)
+        table.begin(execution, 1)
+        table.point(execution, Point(8, {}, ("latency",), (5e-6,)))
+        table.nics({"a": efas(*UNEVEN), "b": efas(*UNEVEN)})
+        live.console.print(table.drawn())  # Live itself writes its last state only
+        table.end(execution, ())
+        live.console.print(table.drawn())
+    shown, after = out.getvalue().split("[1/1] efa, repeat 1, 8 B")[:2]
+    assert ("efa" in next(line for line in shown.splitlines() if "tx GB/s" in line)) == beside
+    assert shown.count("rdmap1s1") == 2
+    assert "rdmap1s1" not in after
+    assert all(len(line) <= width for line in shown.splitlines())
+
+
+# ---------------------------------------------------------------- real hosts
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_between_hosts_the_interface_that_was_asked_for_moves_the_bytes(lab: Labs) -> None:
+    """On a terminal, so that counters are read meanwhile too; and seen there."""
+    site = lab(2)
+    words = pingpong_over_ssh(site, "--fabric", "tcp", "--domain", "fab1", "--size", "1M")
+    with nothing_left(site):
+        done = run(site, ["script", "-qec", shlex.join([*words, "--iterations", "150"]), "/dev/null"])
+    assert done.returncode == 0, done.stdout
+    stored = run_of_laptop(site)
+    (execution,) = stored.executions
+    counted = stored.counters(execution.id)
+    assert counted
+    moved = counted.of_fabric(counted.traffic())
+    assert {host: [nic.name for nic in traffic.nics] for host, traffic in moved.items()} == {
+        host.name: ["fab1"] for host in site.hosts
+    }
+    assert all(150 << 20 < traffic.total < 3 * 150 << 20 for traffic in moved.values())
+    assert [nic_findings(log) for log in execution.logs] == [{}]
+    assert re.search(r"fab1 +\d+\.\d\d", done.stdout)

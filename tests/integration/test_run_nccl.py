@@ -1,0 +1,145 @@
+"""`fabbench run nccl` on this machine: real mpirun, and a stand-in for NCCL that plays recordings.
+
+The stand-in chooses what it plays from the environment that each rank really got.
+"""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.log import Outcome
+from tests.support.host_fixtures import STANDIN
+from tests.support.local_runs import (
+    argv,
+    environment,
+    eventually,
+    fabbench,
+    nothing_left,
+    output,
+    start_program,
+    the_run,
+)
+
+pytestmark = pytest.mark.local
+
+FAST = ("-e", "1K", "--repeat", "1")
+
+
+def arguments(*more: str) -> tuple[str, ...]:
+    return ("run", "nccl", "--on", "local", "--gpus", "4", "--bin-dir", str(STANDIN), *more)
+
+
+def nccl(store: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return fabbench(store, *arguments(*more))
+
+
+def test_sockets_against_nvlink_on_one_machine(tmp_path: Path) -> None:
+    done = nccl(tmp_path, "--virtual-nodes", "2", "--fabric", "p2p", "--no-efa", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "p2p carried the data; tcp: socket carried the data" in done.stdout
+    run = the_run(tmp_path)
+    for configuration, transport in (("p2p", "p2p"), ("tcp", "socket")):
+        (log,) = run.logs(configuration)
+        assert log.facts["transport"] == transport
+        assert sorted({point.size for point in log.points}) == [8, 16, 32, 64, 128, 256, 512, 1024]
+    assert nothing_left(tmp_path)
+
+
+def test_one_machine_has_no_network_to_measure(tmp_path: Path) -> None:
+    done = nccl(tmp_path, "--no-efa", *FAST)
+    assert done.returncode == 2, done.stderr
+    assert "ranks on one host do not use the network" in done.stderr
+    assert "--virtual-nodes 2" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_off_its_fabric_is_ended_in_its_first_seconds(tmp_path: Path) -> None:
+    """Fewer NICs than were asked for: NCCL says so long before the first row, which takes 30 s here."""
+    more = ("--virtual-nodes", "2", "--fabric", "ofi-tcp", "--nics", "8", "--env", "STANDIN_ROW_S=30")
+    done = nccl(tmp_path, *more, *FAST)
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("ofi-tcp")
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert "fabbench ended it then" in (log.reason or "")
+    assert nothing_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_silent_run_is_a_timeout(tmp_path: Path) -> None:
+    hang = ("--env", "STANDIN_HANG_AT=256", "--silence", "2")
+    done = nccl(tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", *hang, *FAST)
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert log.outcome is Outcome.TIMEOUT
+    assert "no output for 2 s" in (log.reason or "")
+    assert {point.size for point in log.points} == {8, 16, 32, 64, 128}
+    assert nothing_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_rows_are_stored_while_they_come(tmp_path: Path) -> None:
+    more = ("--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_ROW_S=1", "-e", "1M")
+    run = start_program(tmp_path, arguments(*more))
+    try:
+        assert eventually(lambda: len(rows(tmp_path)) >= 3)
+        assert run.poll() is None
+    finally:
+        run.terminate()
+        run.communicate(timeout=60)
+    assert run.returncode == 130
+    assert nothing_left(tmp_path)
+
+
+def rows(store: Path) -> list[str]:
+    lines = (line.rpartition("<stdout>:")[2].split() for line in output(store).splitlines())
+    return [words[0] for words in lines if len(words) > 8 and words[0].isdigit()]
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
+    done = nccl(
+        tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_EXIT_AT=128:3:9", *FAST
+    )
+    assert done.returncode == 4, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert log.outcome is Outcome.FAILED
+    assert nothing_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_the_environment_of_ranks_is_that_of_the_plan(tmp_path: Path) -> None:
+    """What the caller's shell has set must not decide: the baseline is chosen."""
+    foreign = {"FI_PROVIDER": "efa", "NCCL_NET": "AWS Libfabric", "NCCL_ALGO": "Ring"}
+    done = subprocess.run(
+        [*argv(*arguments("--virtual-nodes", "2", "--no-efa", *FAST))],
+        env={**environment(tmp_path), **foreign},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert (log.outcome, log.facts["transport"]) == (Outcome.OK, "socket")
+
+
+def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
+    words = ("--virtual-nodes", "2", "--fabric", "p2p", "--no-efa", *FAST)
+    plan = (*words, "--env", "MY_TOKEN=s3cr3t", "--dry-run")
+    done = nccl(tmp_path, *plan)
+    assert done.returncode == 0, done.stderr
+    assert "Executions:     2: 000-p2p-r1, 001-tcp-r1\n" in done.stdout
+    assert "Time:           unknown (no earlier run like this on this target); all timeouts" in done.stdout
+    assert re.search(
+        r"(?m)^  Command: +\S*mpirun .* NCCL_NET=Socket .* stdbuf -oL \S*all_reduce_perf ", done.stdout
+    )
+    assert "s3cr3t" not in done.stdout + done.stderr
+    assert not [*tmp_path.iterdir()]
+    assert nccl(tmp_path, *words).returncode == 0
+    document = json.loads(nccl(tmp_path, *words, "--dry-run", "--format", "json").stdout)
+    assert len(document["plan"]["executions"]) == 2
+    assert document["estimated_s"] > 0
+    assert nothing_left(tmp_path)

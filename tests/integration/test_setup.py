@@ -1,0 +1,189 @@
+"""setup/prepare, with stand-ins for the programs that would change the system."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+TOOLS = (
+    "bash",
+    "env",
+    "sh",
+    "cat",
+    "cksum",
+    "cut",
+    "dirname",
+    "xargs",
+    "mktemp",
+    "rm",
+    "mkdir",
+    "cp",
+    "chmod",
+)
+
+# Does what is asked of it in a virtual environment, and makes one; takes note of both.
+PYTHON = """#!/bin/sh
+case "$*" in
+    *"-m venv --without-pip"*) echo "venv $*" >>"$LOG" ;;
+    *"--python .lab/"*)
+        echo "pip $*" >>"$LOG"; folder=${*#*--python }; folder=${folder%%/python *}
+        mkdir -p "$folder"; cp "$0" "$folder/mpirun" ;;
+    *"-m venv"*)
+        echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
+    *"pip --disable"*) echo "pip $*" >>"$LOG" ;;
+    *print*) echo "python3.11-venv the virtual environment .venv" ;;
+    *ensurepip*) exit ${ENSUREPIP:-0} ;;
+    *) test "$0" = .venv/bin/python || test "$*" != "${*#*version_info}" ;;
+esac
+"""
+OLD_PYTHON = '#!/bin/sh\ntest "$1" = --version && echo "Python 3.9.2" && exit\nexit 1\n'
+APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
+FINE = "#!/bin/sh\n"
+TOOLS_OF_HOSTS = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill")
+TOOLS_OF_SLURM = ("slurmctld", "slurmd", "sbatch", "munged", "libpmix.so", "rsync")
+TOOLS_OF_TESTS = (
+    "ib_write_bw",
+    "shellcheck",
+    "curl",
+    "gpg",
+    "gpg-agent",
+    "busybox",
+    "fish",
+    "ksh",
+    "tcsh",
+    "zsh",
+)
+LAB = dict.fromkeys((*TOOLS_OF_HOSTS, *TOOLS_OF_SLURM, *TOOLS_OF_TESTS), FINE)
+
+pytestmark = pytest.mark.local
+
+
+class Machine:
+    """A checkout on a machine that has just these programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout, self.bin, self._log = folder / "checkout", folder / "bin", folder / "log"
+        shutil.copytree(ROOT / "setup", self.checkout / "setup")
+        shutil.copy(ROOT / "pyproject.toml", self.checkout)
+        self.bin.mkdir()
+        self.policy = folder / "policy-rc.d"
+        self.env = {"TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
+        self.env["PMIX"] = str(self.bin / "libpmix.so")
+        for tool in TOOLS:
+            found = shutil.which(tool)
+            assert found, tool
+            (self.bin / tool).symlink_to(found)
+
+    def has(self, **programs: str) -> None:
+        for name, text in programs.items():
+            path = self.bin / name.replace("_get", "-get")
+            path.write_text(text)
+            path.chmod(0o755)
+
+    def prepare(
+        self, *arguments: str, user: int = 0, env: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
+        self.has(id=f"#!/bin/sh\necho {user}\n")
+        done = subprocess.run(
+            [self.checkout / "setup/prepare", *arguments],
+            env={"PATH": str(self.bin), "LOG": str(self._log), **self.env, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    def done(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_root_gets_everything_once(machine: Machine) -> None:
+    machine.has(python3=PYTHON, apt_get=APT)
+    status, told = machine.prepare("run", env={"ENSUREPIP": "1"})
+    assert status == 0, told
+    assert "libfabric-bin: fi_pingpong" in told
+    update, install, venv, pip = machine.done()
+    assert update == "apt-get update"
+    assert install == "apt-get install --yes --no-install-recommends python3.11-venv libfabric-bin"
+    assert (venv, pip.endswith("--editable .")) == ("venv", True)
+
+    machine.has(fi_pingpong=FINE)
+    assert machine.prepare("run") == (0, "")
+    assert len(machine.done()) == 4
+
+
+def test_a_policy_that_is_there_is_kept(machine: Machine) -> None:
+    machine.policy.write_text("mine")
+    machine.has(python3=PYTHON, apt_get=APT, fi_pingpong=FINE, mpirun=FINE)
+    assert machine.prepare("dev")[0] == 0
+    assert machine.policy.read_text() == "mine"
+
+
+def test_another_pyproject_is_installed_again(machine: Machine) -> None:
+    machine.has(python3=PYTHON, fi_pingpong=FINE)
+    assert machine.prepare("run")[0] == 0
+    (machine.checkout / "pyproject.toml").write_text("[project]\n")
+    assert machine.prepare("run")[0] == 0
+    assert [line.partition(" ")[0] for line in machine.done()] == ["venv", "pip", "pip"]
+
+
+def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
+    machine.has(python3=PYTHON, apt_get=APT, **LAB)
+    status, told = machine.prepare("dev", user=1000)
+    assert status == 1
+    assert (
+        "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n" in told
+    )
+    assert machine.done() == []
+
+
+def test_a_user_with_sudo_uses_it(machine: Machine) -> None:
+    machine.has(python3=PYTHON, apt_get=APT, sudo='#!/bin/sh\ntest "$1" = -n || exec "$@"\n')
+    status, told = machine.prepare("run", user=1000)
+    assert status == 0, told
+    assert "by sudo apt-get" in told
+    assert machine.done()[1] == "apt-get install --yes --no-install-recommends libfabric-bin"
+
+
+def test_what_apt_says_is_shown_when_it_fails(machine: Machine) -> None:
+    machine.has(python3=PYTHON, apt_get="#!/bin/sh\necho no network\nexit 100\n")
+    status, told = machine.prepare("run")
+    assert status == 1
+    assert "no network\n" in told
+    assert "apt-get failed" in told
+
+
+@pytest.mark.parametrize(
+    ("program", "command"), [("dnf", "dnf install"), ("zypper", "zypper install"), ("brew", "brew install")]
+)
+def test_other_systems_are_told_the_equivalent(machine: Machine, program: str, command: str) -> None:
+    machine.has(python3=PYTHON, **{program: FINE})
+    status, told = machine.prepare("run")
+    assert status == 1
+    assert command in told
+    assert machine.prepare("run", env={"SYSTEM": "no"})[0] == 0
+    assert "venv" in machine.done()
+
+
+def test_an_old_python_is_named(machine: Machine) -> None:
+    machine.has(python3=OLD_PYTHON)
+    status, told = machine.prepare("run")
+    assert status == 1
+    assert "python3 here is: Python 3.9.2." in told
+
+
+def test_a_newer_python_beside_an_old_one_is_found(machine: Machine) -> None:
+    machine.has(python3=OLD_PYTHON, fi_pingpong=FINE, **{"python3.12": PYTHON})
+    status, told = machine.prepare("run")
+    assert status == 0
+    assert "python3.12" in told

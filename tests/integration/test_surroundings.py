@@ -1,0 +1,220 @@
+"""Streams, files, limits and parents as they may be: a message and a status, never a traceback."""
+
+import fcntl
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fabbench.execution.process import TemporaryFolder
+from fabbench.execution.script import script
+from fabbench.model.errors import Exit
+from tests.support.hosts.processes import children
+from tests.support.local_runs import alive, argv, environment, eventually, nothing_left, programs, start
+from tests.support.paths import LOGS
+from tests.support.script_plans import WAY, of_steps, pair
+from tests.support.tiers import sampled
+
+LOG = LOGS / "nccl/x-net-socket.txt"
+COMMANDS = sampled([["parse", "--format", "json"], ["parse"], ["compare"], ["explain"]], every=2)
+
+pytestmark = pytest.mark.local
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_is_said(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fabbench", *command, str(LOG)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == Exit.REFUSED
+    assert done.stderr == "Error: the output could not be written or read: No space left on device.\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_reader_that_goes_away_is_no_breached_gate(command: list[str]) -> None:
+    """`fabbench … | head -1`: status 1 would say that a gate was breached."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "fabbench", *command, *[str(LOG)] * 40],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == Exit.REFUSED
+
+
+# ---------------------------------------------------------------- streams and limits
+
+FABBENCH = shlex.join(argv())
+PARSE = f"{FABBENCH} parse {LOG}"
+RUN = f"{FABBENCH} run pingpong --on local --fabric tcp --size 64 --repeat 1"
+
+
+def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
+    """Run a line of bash; nothing in it may end with a traceback."""
+    done = subprocess.run(
+        ["bash", "-c", text],
+        cwd=store,
+        capture_output=True,
+        text=True,
+        env=environment(store),
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        (f"{FABBENCH} parse - <&-", Exit.REFUSED, "Error: -: Standard input is closed."),
+        (f"{PARSE} >&-", Exit.REFUSED, "Error: Standard output is closed."),
+        (f"{PARSE} 2>&-", Exit.FINE, ""),
+        (f"{FABBENCH} parse nothing 2>&-", Exit.REFUSED, ""),
+        pytest.param(f"{RUN} <&- >&- 2>&-", Exit.REFUSED, "", marks=pytest.mark.slow),
+        pytest.param(f"{RUN} <&- 2>&-", Exit.FINE, "", marks=pytest.mark.slow),
+        pytest.param(f"{RUN} 2>/dev/full", Exit.FINE, "", marks=pytest.mark.slow),
+        pytest.param(
+            f"ulimit -n 12; {RUN}",
+            Exit.REFUSED,
+            "Error: Only 12 files may be open at a time (ulimit -n)",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(f"ulimit -Sn 12; {RUN}", Exit.FINE, "Run: ", marks=pytest.mark.slow),
+        (
+            f'printf \'{{"x": "%0100000000d"}}\' 1 >large; ulimit -v 80000; {FABBENCH} parse large',
+            Exit.REFUSED,
+            "Error: Not enough memory",
+        ),
+        pytest.param(
+            f"ulimit -f 1; {RUN}", Exit.REFUSED, "cannot be written: File too large.", marks=pytest.mark.slow
+        ),
+        (f"PYTHONIOENCODING=ascii {FABBENCH} compare {LOG} {LOG}", Exit.FINE, ""),
+        (f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {PARSE}", Exit.FINE, ""),
+        (f"{FABBENCH} compare <(cat {LOG}) {LOG}", Exit.FINE, ""),
+        (f"{FABBENCH} compare /dev/null {LOG}", Exit.REFUSED, "Nothing in /dev/null is recognized"),
+        (f"{FABBENCH} parse /dev/zero", Exit.REFUSED, "/dev/zero: is a device, not a log."),
+    ],
+)
+def test_a_sentence_and_the_right_status(tmp_path: Path, text: str, status: Exit, said: str) -> None:
+    done = shell(tmp_path, text)
+    assert done.returncode == status, done.stderr
+    assert said in done.stderr
+
+
+def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xe9.log"
+    Path(os.fsdecode(name)).write_bytes(LOG.read_bytes())
+    for form in ("table", "markdown", "csv", "json"):
+        assert shell(tmp_path, f"{FABBENCH} parse --format {form} {tmp_path}/*.log").returncode == Exit.FINE
+    assert shell(tmp_path, f"{FABBENCH} compare {tmp_path}/*.log {LOG}").returncode == Exit.FINE
+
+
+@pytest.mark.slow
+def test_a_full_disk_for_temporary_files(tmp_path: Path) -> None:
+    """A run says so and ends; nothing is left on the disk."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = f"mount -t tmpfs -o size=64k none {disk} && dd if=/dev/zero of={disk}/rest bs=1k 2>/dev/null;"
+    done = shell(tmp_path, f"unshare --mount bash -c '{mount} TMPDIR={disk} {RUN}; echo $?; ls {disk}'")
+    *_, status, left = done.stdout.split()
+    assert status in {"0", "3"}
+    assert left == "rest"
+
+
+# ---------------------------------------------------------------- files that are none
+
+
+def test_special_files_are_skipped_with_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(LOG.read_bytes())
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    (tmp_path / "again").symlink_to(tmp_path)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(tmp_path / "socket"))
+        done = shell(tmp_path, f"{FABBENCH} parse {tmp_path} --format csv")
+    assert done.returncode == Exit.FINE, done.stderr
+    assert done.stderr.splitlines() == [
+        f"{tmp_path}/pipe is a named pipe: it was skipped.",
+        f"{tmp_path}/socket is a socket: it was skipped.",
+        f"{tmp_path}/zero is a device: it was skipped.",
+    ]
+
+
+# ---------------------------------------------------------------- ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_worker_outlives_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    text = LOG.read_bytes()
+    for index in range(24):
+        (tmp_path / f"{index}.log").write_bytes(text * (3_000_000 // len(text)))
+    with subprocess.Popen(argv("parse", str(tmp_path)), stdout=subprocess.DEVNULL) as process:
+        assert eventually(lambda: children(process.pid) or process.poll() is not None)
+        workers = children(process.pid)
+        assert workers
+        process.send_signal(number)
+        process.wait()
+        assert eventually(lambda: not any(map(alive, workers)))
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, *, whole_group: bool) -> None:
+    """No trap runs at SIGKILL; what stands by cleans up, also where the script's process group is killed."""
+    text = script(of_steps(pair(("sleep", "987"), ("true",)), hosts=1), WAY)
+    env = {**environment(tmp_path), "FABBENCH_FOLDER": str(tmp_path)}
+    with subprocess.Popen(["bash", "-c", text], env=env, start_new_session=True) as process:
+        assert eventually(lambda: ["sleep", "987"] in [each.split() for _, each in programs(tmp_path)])
+        assert [*tmp_path.glob("fabbench-*/out")]
+        os.killpg(process.pid, signal.SIGKILL) if whole_group else process.kill()
+    assert nothing_left(tmp_path)
+    assert [*tmp_path.iterdir()] == []
+
+
+def unheld(folder: Path) -> bool:
+    """Return whether nobody has locked a folder."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def test_folders_of_a_killed_run_go_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one that goes on stay."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with start(tmp_path, ["--fabric", "tcp", "--size", "1M", "--iterations", "1000000"]) as process:
+        assert eventually(lambda: any(folder.iterdir()) or process.poll() is not None)
+        process.kill()
+        process.communicate()
+    (left,) = folder.iterdir()
+
+    # What the killed run had started ends in its own time, and may hold its folder until then.
+    assert eventually(lambda: unheld(left))
+    with TemporaryFolder() as held:
+        assert not left.exists()
+        assert shell(tmp_path, RUN).returncode == Exit.FINE
+        assert list(folder.iterdir()) == [held.path]
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,263 @@
+"""How often statistics find a difference: of equal configurations (false alarms), and of a true loss.
+
+Tables are drawn from recorded executions of one thing (tests/data/aa), and from models of noise.
+"""
+
+import csv
+import math
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from fabbench.analysis.sequential import FIRST_LOOK, level_at
+from fabbench.analysis.statistics import LEVEL, Difference, TwoSamples, compare_sizes, loss_test
+from fabbench.plan.request import MOST_REPEATS
+from tests.support.paths import DATA
+
+Execution: TypeAlias = Mapping[int, float]
+"""Size → the logarithm of its figure."""
+Draw: TypeAlias = Callable[[random.Random, int], list[Execution]]
+"""Makes executions of one thing."""
+
+SIZES = [1 << bits for bits in range(16, 29)]
+TOLERANCE = math.log(0.95)
+_EIGHT = [0.08] * len(SIZES)
+
+
+class Rates(NamedTuple):
+    """Shares of tables."""
+
+    verdict: float
+    """In which some size is faster or slower."""
+    slower: float
+    """In which some size is slower."""
+    gate: float
+    """In which a gate of 5 % over all sizes fails."""
+    gate_of_one: float
+    """In which a gate of 5 % at the largest size fails."""
+    gate_of_none: float
+    """In which a gate of 0 % over all sizes fails."""
+
+
+def recorded() -> list[Execution]:
+    """The recorded executions: 28 of one thing, over NVLink."""
+    with (DATA / "aa/p2p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [
+        {int(size): math.log(float(value)) for size, value in row.items() if size != "execution"}
+        for row in rows
+    ]
+
+
+def from_record(chance: random.Random, count: int) -> list[Execution]:
+    return chance.sample(_RECORD, count)
+
+
+def fitted(chance: random.Random, count: int) -> list[Execution]:
+    """Noise of each size as recorded, normal, half of its variance common to all sizes."""
+    return _executions(chance, count, _gauss, _DEVIATIONS, share=0.5)
+
+
+def common(chance: random.Random, count: int) -> list[Execution]:
+    """8 % between executions, all sizes together, and 1 % by size."""
+    return _executions(chance, count, _gauss, _EIGHT, share=0.98)
+
+
+def independent(chance: random.Random, count: int) -> list[Execution]:
+    """8 % at every size, for itself."""
+    return _executions(chance, count, _gauss, _EIGHT, share=0.0)
+
+
+def heavy(chance: random.Random, count: int) -> list[Execution]:
+    """Heavy tails: Student's t with three degrees of freedom."""
+    return _executions(chance, count, _student, _EIGHT, share=0.7)
+
+
+def outliers(chance: random.Random, count: int) -> list[Execution]:
+    """One execution in ten is 30 % slower."""
+    found = common(chance, count)
+    return [
+        {size: value + (math.log(0.7) if slow else 0.0) for size, value in execution.items()}
+        for execution in found
+        for slow in (chance.random() < 0.1,)
+    ]
+
+
+def missing(chance: random.Random, count: int) -> list[Execution]:
+    """One row in ten is missing."""
+    found = common(chance, count)
+    return [{size: v for size, v in each.items() if chance.random() > 0.1} for each in found]
+
+
+def one_size(chance: random.Random, count: int) -> list[Execution]:
+    return [{SIZES[-1]: chance.gauss(0.0, 0.08)} for _ in range(count)]
+
+
+def _gauss(chance: random.Random) -> float:
+    return chance.gauss(0.0, 1.0)
+
+
+def _student(chance: random.Random) -> float:
+    return chance.gauss(0.0, 1.0) / math.sqrt(chance.gammavariate(1.5, 2.0) / 3)
+
+
+def _executions(
+    chance: random.Random,
+    count: int,
+    noise: Callable[[random.Random], float],
+    deviations: Sequence[float],
+    *,
+    share: float,
+) -> list[Execution]:
+    found: list[Execution] = []
+    for _ in range(count):
+        factor = noise(chance) * math.sqrt(share)
+        own = math.sqrt(1 - share)
+        found.append(
+            {
+                size: deviation * (factor + own * noise(chance))
+                for size, deviation in zip(SIZES, deviations, strict=True)
+            }
+        )
+    return found
+
+
+def deviations(executions: Sequence[Execution]) -> list[float]:
+    found = []
+    for size in SIZES:
+        values = [execution[size] for execution in executions]
+        middle = sum(values) / len(values)
+        found.append(math.sqrt(sum((value - middle) ** 2 for value in values) / (len(values) - 1)))
+    return found
+
+
+_RECORD = recorded()
+_DEVIATIONS = deviations(_RECORD)
+
+
+def table(
+    executions: Sequence[Execution], new: int, loss: float = 0.0, sizes: Iterable[int] = SIZES
+) -> Mapping[int, TwoSamples]:
+    """A table whose first `new` executions are one side, at a loss, and the others the baseline."""
+    lost = math.log1p(-loss)
+    return {
+        size: TwoSamples(
+            new={n: each[size] + lost for n, each in enumerate(executions[:new]) if size in each},
+            base={n: each[size] for n, each in enumerate(executions[new:]) if size in each},
+        )
+        for size in sizes
+        if any(size in each for each in executions)
+    }
+
+
+def rates(draw: Draw, new: int, base: int, *, loss: float = 0.0, tables: int) -> Rates:
+    """Draw tables, and return how often something is found."""
+    chance = random.Random(1)
+    counts = [0] * len(Rates._fields)
+    for _ in range(tables):
+        pairs = table(draw(chance, new + base), new, loss)
+        verdicts = {row.verdict for row in compare_sizes(pairs).values()}
+        last = {size: pair for size, pair in pairs.items() if size == SIZES[-1]}
+        found = (
+            bool(verdicts & {Difference.FASTER, Difference.SLOWER}),
+            Difference.SLOWER in verdicts,
+            bool(loss_test(pairs, dict.fromkeys(pairs, TOLERANCE)).shown),
+            bool(loss_test(last, dict.fromkeys(last, TOLERANCE)).shown),
+            bool(loss_test(pairs, dict.fromkeys(pairs, 0.0)).shown),
+        )
+        counts = [count + each for count, each in zip(counts, found, strict=True)]
+    return Rates(*(count / tables for count in counts))
+
+
+class Decisions(NamedTuple):
+    """What came of a gate of 10 %."""
+
+    fails: float
+    passes: float
+    executions: float
+    """Of one side: the mean."""
+
+
+def decisions(draw: Draw, loss: float, looks: Mapping[int, float], tables: int) -> Decisions:
+    """Look at a gate after each number of repeats, at its level, until it is decided."""
+    chance, limit = random.Random(5), math.log(0.9)
+    fails = passes = used = 0
+    most = max(looks)
+    for _ in range(tables):
+        executions = draw(chance, 2 * most)
+        for count, level in looks.items():
+            pairs = table(executions[:count] + executions[most : most + count], count, loss, SIZES[-2:])
+            found = loss_test(pairs, dict.fromkeys(pairs, limit), level)
+            if found.shown or not found.possible or count == most:
+                break
+        used += count
+        fails += bool(found.shown)
+        passes += not found.shown and not found.possible
+    return Decisions(fails / tables, passes / tables, used / tables)
+
+
+DRAWS: tuple[Draw, ...] = (
+    from_record,
+    fitted,
+    common,
+    independent,
+    heavy,
+    outliers,
+    missing,
+    one_size,
+)
+
+
+def false_alarms(tables: int) -> None:
+    print(f"equal configurations, {tables} tables each: share with a false alarm")
+    print(f"  {'':<12} {'repeats':>9}  verdict  gate 5 %  5 % at 256 MB  gate 0 %")
+    for draw in DRAWS:
+        for new, base in ((3, 3), (5, 5), (12, 12), (3, 12)):
+            found = rates(draw, new, base, tables=tables)
+            print(
+                f"  {draw.__name__:<12} {new:>3} v {base:<3} {found.verdict:8.1%} {found.gate:9.1%} "
+                f"{found.gate_of_one:14.1%} {found.gate_of_none:9.1%}",
+                flush=True,
+            )
+
+
+def power(tables: int) -> None:
+    print(f"a true loss, {tables} tables each: share in which it is found")
+    for draw in (from_record, fitted, common, independent, one_size):
+        for repeats, loss in ((3, 0.3), (12, 0.2)):
+            found = rates(draw, repeats, repeats, loss=loss, tables=tables)
+            print(
+                f"  {draw.__name__:<12} {loss:.0%} at {repeats:>2} repeats: slower {found.slower:6.1%}, "
+                f"gate 5 % {found.gate:6.1%}, at 256 MB {found.gate_of_one:6.1%}",
+                flush=True,
+            )
+
+
+def adaptive(tables: int) -> None:
+    """Compare --repeat auto with the least fixed number that decides as often, at 8 % of noise."""
+    looks = {count: level_at(count, MOST_REPEATS) for count in range(FIRST_LOOK, MOST_REPEATS + 1)}
+    print(f"a gate of 10 %, {tables} tables each: repeats to its decision")
+    for draw in (common, one_size):
+        for loss in (0.0, 0.2, 0.3):
+            found = decisions(draw, loss, looks, tables)
+            wrong, right = (found.fails, found.passes) if loss == 0 else (found.passes, found.fails)
+            fixed = next(count for count in range(3, 40) if _right(draw, loss, count, tables) >= right - 0.01)
+            print(
+                f"  {draw.__name__:<12} true loss {loss:4.0%}: right {right:6.1%}, wrong {wrong:5.1%}, "
+                f"{found.executions:4.1f} repeats; fixed {fixed}",
+                flush=True,
+            )
+        boundary = decisions(draw, 0.1, looks, tables)
+        print(f"  {draw.__name__:<12} true loss  10%, which is allowed: false alarm {boundary.fails:.1%}")
+
+
+def _right(draw: Draw, loss: float, count: int, tables: int) -> float:
+    found = decisions(draw, loss, {count: LEVEL}, tables)
+    return found.passes if loss == 0 else found.fails
+
+
+def simulate(tables: int) -> None:
+    """Print all of it."""
+    false_alarms(tables)
+    power(tables)
+    adaptive(tables)

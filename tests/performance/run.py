@@ -1,0 +1,139 @@
+"""Measures fabbench itself: start-up, parsers, checks, each against a peer in the same run; and its verdicts.
+
+`make bench` runs it, `make bench ARGS=--quick` with small logs. Nothing here is asserted: figures belong to
+the machine that they were measured on.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from tests.performance.false_alarms import simulate
+from tests.performance.hosts import check
+from tests.performance.logs import debug_log, rows_log, tables_log, write
+from tests.performance.nodes import check_nodes
+from tests.performance.overhead import overhead
+from tests.support.paths import LOGS
+
+FABBENCH = (sys.executable, "-m", "fabbench")
+MB = 1_000_000
+
+
+class Took(NamedTuple):
+    """One process: wall seconds, and the most memory it had, in bytes (of the largest process)."""
+
+    seconds: float
+    memory: int
+    cpu: float
+    """Seconds of user and system time, with those of its own processes."""
+
+
+def took(argv: Sequence[str]) -> Took:
+    """Run a program to its end; nobody reads its output."""
+    begin = time.perf_counter()
+    # Not /dev/null: grep looks for no more than one match then.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output)
+        _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{argv} ended with {process.returncode}")
+    return Took(seconds, usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime)
+
+
+def interleaved(commands: Sequence[Sequence[str]], times: int) -> list[list[Took]]:
+    """Run commands in turns, so that a busy moment meets all of them."""
+    results: list[list[Took]] = [[] for _ in commands]
+    for _ in range(times):
+        for result, argv in zip(results, commands, strict=True):
+            result.append(took(argv))
+    return results
+
+
+def fastest(runs: Sequence[Took]) -> float:
+    return min(run.seconds for run in runs)
+
+
+def start_up(times: int) -> None:
+    one, other = (str(LOGS / name) for name in ("nccl/x-ofi-tcp.txt", "nccl/x-net-socket.txt"))
+    commands: dict[str, Sequence[str]] = {
+        "import click": (sys.executable, "-c", "import click"),
+        "--version": (*FABBENCH, "--version"),
+        "--help": (*FABBENCH, "--help"),
+        "parse --help": (*FABBENCH, "parse", "--help"),
+        "parse LOG": (*FABBENCH, "parse", one),
+        "compare LOG LOG": (*FABBENCH, "compare", one, other),
+    }
+    measured = dict(zip(commands, interleaved(list(commands.values()), times), strict=True))
+    base = median(run.cpu for run in measured["import click"])
+    print(f"start-up, {times} runs each: CPU time, least and median, against `import click`")
+    for name, runs in measured.items():
+        middle, least = median(run.cpu for run in runs), min(run.cpu for run in runs)
+        print(f"  {name:<16} {least * 1e3:6.1f} ms {middle * 1e3:6.1f} ms  {middle / base:4.2f} x")
+
+
+def parser(name: str, path: Path, size: int, times: int, form: str = "json") -> None:
+    grep = ("grep", "-c", "busbw", str(path))
+    parse = (*FABBENCH, "parse", "--format", form, str(path))
+    with_grep, with_fabbench = interleaved((grep, parse), times)
+    memory = max(run.memory for run in with_fabbench)
+    print(
+        f"  {name:<34} {form:<4} {size / MB:6.0f} MB {fastest(with_fabbench):6.2f} s "
+        f"{size / fastest(with_fabbench) / MB:7.1f} MB/s  "
+        f"{fastest(with_fabbench) / fastest(with_grep):6.1f} x grep -c  {memory / MB:6.0f} MB of memory"
+    )
+
+
+def many_small(folder: Path, count: int) -> None:
+    small = folder / "small"
+    small.mkdir()
+    size = write(small / "0.log", debug_log(20_000, ranks=8))
+    for number in range(1, count):
+        shutil.copy(small / "0.log", small / f"{number}.log")
+    one = fastest(interleaved([(*FABBENCH, "parse", "--format", "csv", str(small / "0.log"))], 3)[0])
+    runs = interleaved([(*FABBENCH, "parse", "--format", "csv", str(small))], 3)[0]
+    print(
+        f"  {count} logs of {size / 1e3:.0f} KB to CSV in one call: {fastest(runs):.2f} s, "
+        f"of CPU {min(run.cpu for run in runs):.2f} s (one alone: {one:.2f} s)"
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--quick", action="store_true", help="small logs, few runs")
+    quick = options.parse_args().quick
+    scale, times = (20, 2) if quick else (200, 3)
+    start_up(5 if quick else 20)
+    with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name:
+        folder = Path(name)
+        path = folder / "one.log"
+        print(f"parse, best of {times}, on {os.cpu_count()} cores (load {os.getloadavg()[0]:.1f})")
+        tables = 200 if quick else 2000
+        size = write(path, tables_log(tables))
+        for form in ("csv", "json"):
+            parser(f"{tables} tables among channel lines", path, size, times, form)
+        parser("NCCL_DEBUG lines, 16 ranks", path, write(path, debug_log(scale * MB, ranks=16)), times)
+        parser("every line a row", path, write(path, rows_log(scale * MB)), times)
+        parser("the same, a tenth of it", path, write(path, rows_log(scale * MB // 10)), times)
+        large = scale * 5 * MB
+        parser("NCCL_DEBUG lines, 512 ranks", path, write(path, debug_log(large, ranks=512)), 1)
+        parser("the same, a tenth of it", path, write(path, debug_log(large // 10, ranks=512)), 1)
+        path.unlink()
+        many_small(folder, 100 if quick else 613)
+    check(16 if quick else 64, times)
+    check_nodes(100, times)
+    overhead(times)
+    simulate(100 if quick else 2000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The two executors behind one face: a plan in, the lines and endings of its executions out.
+
+``python -m tests.support.executors PLAN`` runs a pickled plan over sessions in a process of its own.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from fabbench.execution.runner import run_steps
+from fabbench.execution.script import script
+from fabbench.execution.script.target import ScriptTarget
+from fabbench.launchers.local.launcher import LocalSession
+from fabbench.logs.demux import Demux
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
+from fabbench.model.log import Ending
+from fabbench.model.plan import Execution, Plan
+
+HERE = Host(name="localhost", mpi=Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version="4"))
+INVENTORY = Inventory(target="local", hosts=(HERE,))
+
+Enough = Callable[[str], bool]
+"""Whether no more is needed of an execution, once a line of it was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What an executor did for one execution."""
+
+    execution: str
+    lines: list[str]
+    ending: Ending | None
+    """None: no more was needed of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """The executor in Python, over sessions on this machine."""
+
+    folder: Path
+
+    def execute(self, plan: Plan, enough: Enough = lambda line: False) -> list[Executed]:
+        """Run a plan."""
+        return [_followed(each, _over_sessions(each), enough) for each in plan.executions]
+
+    def argv(self, plan: Plan) -> Sequence[str]:
+        """Return the command that runs a plan in a process of its own."""
+        path = self.folder / "plan"
+        path.write_bytes(pickle.dumps(plan))
+        return (sys.executable, "-m", "tests.support.executors", str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The executor in bash: a rendered script."""
+
+    folder: Path
+
+    def execute(self, plan: Plan, enough: Enough = lambda line: False) -> list[Executed]:
+        """Run a plan."""
+        done = self.folder / "done"
+        with subprocess.Popen(
+            self.argv(plan),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "DONE_FILE": str(done)},
+        ) as process:
+            assert process.stdout is not None
+            split = Demux(line.removesuffix("\n") for line in process.stdout)
+            found = []
+            for execution in plan.executions:
+                found.append(_followed(execution, split.execute(execution), enough))
+                if found[-1].ending is None:
+                    with done.open("a") as file:
+                        file.write(f"{execution.id}\n")
+            return found
+
+    def argv(self, plan: Plan, target: ScriptTarget | None = None) -> Sequence[str]:
+        """Return the command that runs a plan in a process of its own."""
+        path = self.folder / "script"
+        path.write_text(script(plan, target or ScriptTarget(hosts="")))
+        return ("bash", str(path))
+
+
+def _over_sessions(execution: Execution) -> Generator[str, None, Ending]:
+    return run_steps(lambda step: LocalSession(step, HERE), execution)
+
+
+def _followed(execution: Execution, lines: Generator[str, None, Ending], enough: Enough) -> Executed:
+    found: list[str] = []
+    with closing(lines):
+        while True:
+            try:
+                found.append(next(lines))
+            except StopIteration as end:
+                return Executed(execution.id, found, end.value)
+            if enough(found[-1]):
+                return Executed(execution.id, found, None)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _lines(plan: Plan) -> Generator[str, None, None]:
+    for execution in plan.executions:
+        yield from _over_sessions(execution)
+
+
+def main() -> int:
+    """Run a plan over sessions; signals end it as Ctrl-C does."""
+    plan: Plan = pickle.loads(Path(sys.argv[1]).read_bytes())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        with closing(_lines(plan)) as lines:
+            for line in lines:
+                print(line, flush=True)
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,272 @@
+#!/usr/bin/env python3
+"""A stand-in for NVIDIA's nccl-tests, for machines without GPUs: `all_reduce_perf` and its siblings.
+
+It runs under a real mpirun, one process a rank, takes the options of nccl-tests and prints what they
+print, at the speed of recorded runs. Which network it "uses", and says it uses, follows from the NCCL_ and
+FI_ variables that each rank really has. Like a C program it writes in blocks where its output is no terminal.
+
+It "loads" the libnccl.so.2 that the linker would find by LD_LIBRARY_PATH, and has the version that the name
+of the file says. As with NCCL itself, ranks of several versions do not start.
+
+Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
+STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
+STANDIN_WAIT_AT=SIZE       as a file: print nothing more from this size on while the file is there
+STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal
+STANDIN_FLOOD=RATE         print lines without end instead of rows, so many MB/s
+STANDIN_WRONG=SIZE         wrong values in this row
+STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
+STANDIN_IGNORE_TERM=1      do not end by SIGTERM and SIGINT
+STANDIN_NO_EFA, _NO_IB=1   there is no such device here
+STANDIN_NICS=4             EFA devices of each rank
+STANDIN_ROW_S=0            seconds for each row
+STANDIN_SPEED=1, _JITTER=0, _SEED=process id   scale the figures, and let them vary
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+from standin_call import INSTALLED, Call
+from standin_network import Choice, Debug, Writer, choose, interfaces
+from standin_ranks import Meeting, Place, setting
+from standin_table import Arguments, Speed, Table, arguments, size
+
+GPU = "NVIDIA H200"
+VERSION = "2.28.9"
+"""Where no library says another."""
+
+
+def main() -> int:
+    """Run; gives the exit status."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    if setting("IGNORE_TERM"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    out = Writer(1)
+    try:
+        return run(Path(sys.argv[0]).name, arguments(sys.argv[1:]), out)
+    finally:
+        out.flush()
+
+
+def run(program: str, options: Arguments, out: Writer) -> int:
+    """Do what one rank does."""
+    if options.wrong:
+        os.write(2, f"{sys.argv[0]}: unrecognized option '{options.wrong}'\ninvalid option '?'\n".encode())
+        out.write(f"USAGE: {program} \n\t[-t,--nthreads <num threads>] \n")
+        return 0
+    place = Place()
+    host = os.environ.get("NCCL_HOSTID") or place.host
+    meet = Call if Path(__file__).parent == INSTALLED else Meeting
+    own = f"{place.host} {place.pid} {place.local} {host} {version()}"
+    meeting = meet(place, own) if place.size > 1 else None
+    told = [line.split() for line in meeting.told] if meeting else [own.split()]
+    if meeting and not setting("IGNORE_TERM"):
+        meeting.leave_on(signal.SIGTERM)
+        meeting.leave_on(signal.SIGINT)
+    gpus = int(options["g"]) * int(options["t"])
+    if place.rank == 0:
+        out.write(banner(program, options, told, gpus))
+    where = [rank[3] for rank in told]
+    choice = choose(links := interfaces())
+    debug = Debug(place, out, {**facts(place, where, links, choice), "version": version()})
+    debug.page("start")
+    for page in choice.pages:
+        debug.page(page)
+    if not choice.network or mismatched(debug, told[0][4], place):
+        # Rank 0 has seen all the others read what they need; they do not know of each other.
+        if meeting and place.rank == 0:
+            meeting.leave()
+        return fail(place, out)
+    debug.page("ready")
+    connect(debug, place, where, choice)
+    network = choice.network if len(set(where)) > 1 else "nvlink"
+    table = Table(program, options, len(told) * gpus, Speed(network, int(setting("NICS", "4"))))
+    if place.rank:
+        assert meeting
+        follow(place, meeting)
+    else:
+        lead(table, out, meeting)
+    debug.line("comm 0x55df4a2eb2c{rank} rank {rank} nranks {ranks} cudaDev {local} - Destroy COMPLETE")
+    if place.rank == 0:
+        out.write(table.footer())
+        out.flush()
+        if meeting:
+            meeting.leave()
+    return 1 if table.wrong else 0
+
+
+def facts(place: Place, where: list[str], links: list[tuple[str, str]], choice: Choice) -> dict[str, object]:
+    """Return what the recordings' braces stand for."""
+    mine = where[place.rank] if place.size > 1 else where[0]
+    return {
+        "rank": place.rank,
+        "ranks": len(where),
+        "nodes": len(set(where)),
+        "local": place.local,
+        "here": where.count(mine),
+        "bus": f"{0x53 + place.local * 0x11:x}0",
+        "interface": links[0][0] if links else "",
+        "address": links[0][1] if links else "",
+        "sockets": "".join(f"[{number}]{name}:{at}<0>" for number, (name, at) in enumerate(links)),
+        "devices": " ".join(f"[{number}]mlx5_{number}:1/IB" for number in range(int(setting("NICS", "4")))),
+        "nics": setting("NICS", "4"),
+        "network": choice.name,
+    }
+
+
+def mismatched(debug: Debug, first: str, place: Place) -> bool:
+    """Whether this rank has another version than rank 0; it says so."""
+    if first == (own := version()):
+        return False
+    debug.line(f"WARN init.cc:1|Mismatched NCCL version detected : rank 0 {first} rank {place.rank} {own}")
+    return True
+
+
+def version() -> str:
+    """Return the version of the library that the linker would find."""
+    folders = (Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder)
+    found = next((path for folder in folders if (path := folder / "libnccl.so.2").exists()), None)
+    return found.resolve().name.removeprefix("libnccl.so.") if found else VERSION
+
+
+def code(text: str) -> str:
+    """Write a version as nccl-tests do."""
+    major, minor, patch = map(int, text.split("."))
+    return str(major * 10000 + minor * 100 + patch)
+
+
+def banner(program: str, options: Arguments, told: list[list[str]], gpus: int) -> str:
+    """Return the lines before NCCL starts."""
+    step = f"{options['f']}(factor)" if int(options["f"]) > 1 else f"{size(options['i'])}(bytes)"
+    lines = [
+        f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} nccl-library={code(told[0][4])}",
+        f"# Collective test starting: {program}",
+        (
+            f"# nThread {options['t']} nGpus {options['g']} minBytes {size(options['b'])}"
+            f" maxBytes {size(options['e'])} step: {step} warmup iters: {options['w']} iters: {options['n']}"
+            f" agg iters: {options['m']} validation: {options['c']} graph: {options['G']} unalign: 0"
+        ),
+        "#",
+        "# Using devices",
+    ]
+    for rank, (host, pid, local, *_) in enumerate(told):
+        for gpu in range(gpus):
+            device = int(local) * gpus + gpu
+            lines.append(
+                f"#  Rank {rank * gpus + gpu:2d} Group  0 Pid {pid:>6} on {host:>10} device {device:2d}"
+                f" [0000:{0x53 + device * 0x11:02x}:00] {GPU}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def connect(debug: Debug, place: Place, where: list[str], choice: Choice) -> None:
+    """Say what carries the data to the neighbours in the ring."""
+    direct = "/GDRDMA" if choice.network in {"efa", "ib"} else ""
+    ranks = len(where)
+    if ranks > 1:
+        for one, two, way in (
+            ((place.rank - 1) % ranks, place.rank, "receive"),
+            (place.rank, (place.rank + 1) % ranks, "send"),
+        ):
+            ring = f"{one}[{one}] -> {two}[{two}]"
+            for channel in range(2):
+                if where[one] == where[two]:
+                    line = f"Channel {channel:02d}/0 : {ring} via P2P/CUMEM"
+                else:
+                    line = f"Channel {channel:02d}/0 : {ring} [{way}] via NET/{choice.name}/{channel}{direct}"
+                debug.line(line)
+    debug.line(
+        "Connected all rings, use ring PXN 0 GDR 1" if direct else "Connected all rings, use ring PXN 0 GDR 0"
+    )
+
+
+def fail(place: Place, out: Writer) -> int:
+    """End as nccl-tests does when NCCL cannot start."""
+    out.write(
+        f"{place.host}: Test NCCL failure common.cu:1204 "
+        "'invalid usage (run with NCCL_DEBUG=WARN for details) / '\n"
+        f" .. {place.host} pid {place.pid}: Test failure common.cu:915\n"
+    )
+    return 3
+
+
+def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
+    """Print the rows, as rank 0."""
+    out.write(table.header())
+    if rate := setting("FLOOD"):
+        flood(out, float(rate) * 1e6)
+    pause, hang = float(setting("ROW_S", "0")), setting("HANG_AT")
+    for asked in table.options.sizes():
+        if meeting:
+            meeting.say("progress", str(asked))
+        if leaves(0, asked):
+            out.flush()
+            if meeting:
+                meeting.leave()
+            end()
+        if (hang and asked >= size(hang)) or others_leave(asked):
+            while True:
+                time.sleep(3600)
+        while waits(asked):
+            time.sleep(0.05)
+        time.sleep(pause)
+        out.write(table.row(asked))
+
+
+def flood(out: Writer, rate: float) -> NoReturn:
+    """Print lines without end."""
+    out.flush()
+    begun, sent, lines = time.monotonic(), 0, (b"x" * 99 + b"\n") * 500
+    while True:
+        sent += os.write(1, lines)
+        time.sleep(max(0.0, sent / rate - (time.monotonic() - begun)))
+
+
+def waits(asked: int) -> bool:
+    """Whether this row is to be held back for now."""
+    limit = setting("WAIT_AT")
+    return bool(limit) and asked >= size(limit)
+
+
+def follow(place: Place, meeting: Meeting | Call) -> None:
+    """Wait until rank 0 ends; or leave before, where that is asked for."""
+    if fault(place.rank):
+        while not meeting.over():
+            if leaves(place.rank, int(meeting.read("progress") or 0)):
+                meeting.leave()
+                end()
+            time.sleep(0.02)
+    meeting.wait()
+
+
+def fault(rank: int) -> list[str]:
+    """Return size and code of this rank's own EXIT_AT."""
+    words = setting("EXIT_AT").split(":")
+    return [words[0], words[2]] if len(words) == 3 and int(words[1]) == rank else []
+
+
+def leaves(rank: int, asked: int) -> bool:
+    """Whether this rank is to end at this size."""
+    return bool(found := fault(rank)) and 0 < size(found[0]) <= asked
+
+
+def others_leave(asked: int) -> bool:
+    """Whether another rank ends at this size: this one then waits for it for ever, as real ones do."""
+    words = setting("EXIT_AT").split(":")
+    return len(words) == 3 and words[1] != "0" and 0 < size(words[0]) <= asked
+
+
+def end() -> NoReturn:
+    """End as EXIT_AT says."""
+    code = int(setting("EXIT_AT").split(":")[2])
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Reading /proc: who is in which namespace, and what runs there."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+
+def eventually(true: Callable[[], object], seconds: float = 20) -> bool:
+    """Wait for something; how long it takes is no matter."""
+    begun = time.monotonic()
+    while not true():
+        if (waited := time.monotonic() - begun) > seconds:
+            return False
+        time.sleep(0.02 if waited < 1 else 0.1)
+    return True
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process started, and that are still there."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def namespace(pid: int, kind: str) -> str:
+    """Name a process's namespace; empty if the process is gone."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/{kind}").readlink())
+    except OSError:
+        return ""
+
+
+def command(pid: int) -> list[str]:
+    """The command line of a process; empty if it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
+def inside(kind: str, name: str) -> Iterator[int]:
+    """Processes in a namespace, zombies apart."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal() and namespace(int(entry.name), kind) == name and alive(int(entry.name)):
+            yield int(entry.name)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except (OSError, IndexError):
+        return False
+
+
+def send(number: signal.Signals, pid: int) -> None:
+    """Send a signal to a process that may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

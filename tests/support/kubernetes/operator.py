@@ -1,0 +1,59 @@
+"""Kubeflow's MPI operator, and CoreDNS: by its names the operator's pods find each other."""
+
+from typing import TYPE_CHECKING
+
+from tests.support.hosts import processes
+from tests.support.kubernetes.settings import CACHE
+
+if TYPE_CHECKING:
+    from tests.support.kubernetes.cluster import Cluster
+
+_MADE = CACHE / "mpijob"
+_COREFILE = """\
+cluster.local:53 {{
+    errors
+    kubernetes cluster.local {{
+        kubeconfig {kubeconfig}
+    }}
+}}
+"""
+_CRD = "mpijobs.kubeflow.org"
+_LOCK = "mpi-operator"
+"""The namespace of the lease by which operators agree on one."""
+
+
+def start(cluster: "Cluster") -> None:
+    """Define MPIJobs, and start the operator and the names; gives when all of it works."""
+    cluster.kubectl("apply", "--server-side", "-f", _MADE / "definition.yaml")
+    # kubectl wait fails where there is no condition yet.
+    known = ("wait", "--for=condition=Established", "--timeout=10s", f"crd/{_CRD}")
+    assert processes.eventually(lambda: cluster.kubectl(*known, check=False), 60)
+    # What MPIJobs own goes with them. The collector of garbage looks for new kinds every half minute only.
+    cluster.control.controllers.stop()
+    cluster.control.controllers.start()
+    cluster.make_namespace(_LOCK)
+    local = cluster.control.local
+    corefile = cluster.folder / "Corefile"
+    corefile.write_text(_COREFILE.format(kubeconfig=local))
+    cluster.names = cluster.control.daemon(_MADE / "coredns", "-conf", str(corefile))
+    cluster.operator = cluster.control.daemon(
+        _MADE / "mpi-operator",
+        *(f"-kubeConfig={local}", f"-lock-namespace={_LOCK}"),
+        *("-kube-api-qps=100", "-kube-api-burst=200"),
+    )
+    for daemon in (cluster.names, cluster.operator):
+        daemon.start()
+    leads = ("-n", _LOCK, "get", "lease", "-o", "name")
+    assert processes.eventually(lambda: cluster.kubectl(*leads), 60), cluster.operator.tail()
+
+
+def stop(cluster: "Cluster") -> None:
+    """Remove all of it."""
+    for daemon in (cluster.names, cluster.operator):
+        if daemon is not None:
+            daemon.stop()
+    cluster.names = cluster.operator = None
+    cluster.kubectl("delete", "crd", _CRD, "--timeout=60s")
+    cluster.remove_namespace(_LOCK)
+    # The next module with an operator makes it anew.
+    cluster.kubectl("wait", "--for=delete", f"namespace/{_LOCK}", "--timeout=120s")

@@ -1,0 +1,41 @@
+"""Trials over rails for tests: planned, their words, and run on this machine with stand-in programs."""
+
+from fabbench.execution.runner import run_steps
+from fabbench.launchers.local.launcher import LocalSession
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.hosts import Host, Inventory
+from fabbench.model.log import Log
+from fabbench.model.plan import Execution, Step
+from fabbench.plan.build import plan
+from fabbench.plan.request import Work
+from tests.support.requests import request
+
+
+def first_execution(benchmark: str, work: Work, fabric: str, hosts: tuple[Host, ...]) -> Execution:
+    """Plan a run on one fabric, or on the best one where none is named; give its first execution."""
+    asked = request(benchmark, work, *filter(None, (fabric,)), target="x")
+    return plan(asked, Inventory(target="x", hosts=hosts)).executions[0]
+
+
+def words(step: Step, role: str = "client") -> tuple[str, ...]:
+    """The words of one side."""
+    (command,) = (command for command in step.commands if command.role == role)
+    return command.argv
+
+
+def option(argv: tuple[str, ...], name: str) -> str:
+    """The word behind an option."""
+    return argv[argv.index(name) + 1]
+
+
+def measured(execution: Execution, host: Host) -> Log:
+    """Run an execution here, and judge its one log."""
+    parser = LogParser("x", proof=execution.proof)
+    driven = run_steps(lambda step: LocalSession(step, host), execution)
+    found = []
+    while True:
+        try:
+            found += parser.feed_lines([next(driven)])
+        except StopIteration as end:
+            (log,) = logs([*found, *parser.close(end.value)])
+            return log

@@ -1,0 +1,108 @@
+"""Whole programs that stand in for perftest and the fabtests where there is no RDMA device.
+
+They take the options of the true ones, meet over TCP, and print as those do (perftest_parameters.c,
+fabtests/common/shared.c, libfabric's src/fabric.c and prov/efa/src/efa_base_ep.c). A device's number gives
+its speed. Started as ``rail_programs.py PROGRAM OPTIONS``.
+"""
+
+import getopt
+import os
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+
+from tests.support.paths import ROOT
+from tests.support.perftest_text import Setup, bandwidth_row, rate_of, run, waiting
+
+SLOW = 3
+"""The number of the device that has half the speed."""
+
+
+def made(folder: Path, *names: str) -> dict[str, str]:
+    """Make executables of these names; gives their paths."""
+    for name in names:
+        path = folder / name
+        module = "-m tests.support.rail_programs"
+        path.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" {module} {name} "$@"\n')
+        path.chmod(0o755)
+    return {name: str(folder / name) for name in names}
+
+
+def meet(port: int, server: str | None) -> None:
+    """Wait for the other side."""
+    if server is None:
+        with socket.create_server(("", port)) as listening:
+            listening.accept()[0].close()
+    else:
+        socket.create_connection((server, port)).close()
+
+
+def megabytes(device: str) -> float:
+    number = int(re.findall(r"\d+", device)[-1])
+    return 5000.0 if number == SLOW else 10000.0 + number
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def perftest(words: list[str]) -> int:
+    options, operands = getopt.gnu_getopt(
+        words, "c:d:i:x:Fp:q:as:n:D:b", ["use_cuda=", "use_cuda_dmabuf", "report_gbits"]
+    )
+    given = dict(options)
+    side = "client" if operands else "server"
+    if side == "server":
+        say(*waiting())
+    meet(int(given["-p"]), next(iter(operands), None))
+    device = os.environ.get("STANDIN_DEVICE", given["-d"])
+    size, average = int(given["-s"]), f"{megabytes(device):.2f}"
+    row = bandwidth_row(size, 5000, "0.00", average, rate_of(average, size, "MiB/sec"))
+    say(*run(Setup(device=device, connection=given["-c"], side=side), row))
+    return 0
+
+
+def fabtest(program: str, words: list[str]) -> int:
+    port = next(word[3:] for word in words if word.startswith("-E="))
+    rest = [word for word in words if not word.startswith("-E=")]
+    options, operands = getopt.gnu_getopt(rest, "p:f:d:e:o:S:I:W:D:i:")
+    given = dict(options)
+    device = os.environ.get("STANDIN_DEVICE", given["-d"])
+    log = f"libfabric:{os.getpid()}:{int(time.time())}:"
+    if os.environ.get("FI_LOG_LEVEL") == "info" and "core" in os.environ.get("FI_LOG_PROV", "core"):
+        say(f"{log}:core:core:fi_fabric_():1659<info> Opened fabric: efa")
+        qp = f"QP enabled! qp_n: 3 qkey: 71, domain_name: {device}, efa_domain: 0x55d0c0ffee"
+        say(f"{log}:efa:ep_ctrl:efa_qp_create():605<info> {qp}")
+    meet(int(port), next(iter(operands), None))
+    size, count = int(given["-S"]), int(given["-I"])
+    speed = megabytes(device.removesuffix("-rdm"))
+    each = size / speed
+    columns = f"{count * each / 1e6:8.2f}s{speed:10.2f}{each:11.2f}{1 / each:11.2f}"
+    say(f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}{'Mxfers/sec':>13}")
+    say(f"{binary(size):<8}{decimal(count):<8}{binary(size * count):<8}{columns}")
+    return 0 if program else 1
+
+
+def binary(size: int) -> str:
+    """size_str, for whole numbers."""
+    for suffix, base in (("g", 1 << 30), ("m", 1 << 20), ("k", 1 << 10)):
+        if size >= base:
+            whole, tenth = size // base, size % base * 10 // base
+            return f"{whole}.{tenth}{suffix}" if whole < 10 and tenth else f"{whole}{suffix}"
+    return str(size)
+
+
+def decimal(count: int) -> str:
+    """cnt_str."""
+    for suffix, base in (("b", 10**9), ("m", 10**6), ("k", 1000)):
+        if count >= base:
+            return f"{count // base}{suffix}"
+    return str(count)
+
+
+if __name__ == "__main__":
+    name, *arguments = sys.argv[1:]
+    sys.exit(perftest(arguments) if name.startswith("ib_") else fabtest(name, arguments))

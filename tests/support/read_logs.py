@@ -1,0 +1,57 @@
+"""What tests read logs with: files, texts and lines, and the figures as they were printed."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.log import Ending, Log, Point
+from fabbench.model.plan import Proof
+from fabbench.testing import read
+from tests.support.paths import LOGS
+
+__all__ = ["BASE_UNITS", "LOGS", "figures", "found", "printed", "read", "read_lines", "read_live", "read_one"]
+
+
+BASE_UNITS = {
+    "time": Decimal("1e-6"),
+    "cpu_time": Decimal("1e-6"),
+    "algbw": Decimal("1e9"),
+    "busbw": Decimal("1e9"),
+    "wrong": Decimal(1),
+}
+"""What nccl-tests prints its figures in."""
+
+
+def read_lines(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
+    """Read lines that have no launcher's prefix."""
+    session = LogParser("x", proof=proof, live=False)
+    return list(logs([*session.feed_lines(lines), *session.close(ending)]))
+
+
+def read_one(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> Log:
+    """Read lines that must be one log."""
+    (log,) = read_lines(lines, proof, ending)
+    return log
+
+
+def figures(point: Point) -> dict[str, float]:
+    """Return a point's values by metric."""
+    return dict(zip(point.metrics, point.values, strict=True))
+
+
+def read_live(lines: Iterable[str]) -> tuple[list[Point], list[Log]]:
+    """Read line by line, as during a run: the points as they came, and the logs."""
+    session = LogParser("x")
+    results = [result for line in lines for result in session.feed(line)]
+    results += session.close()
+    return [found for found in results if isinstance(found, Point)], list(logs(results))
+
+
+def printed(figure: str, metric: str) -> float:
+    """Return the value in base units of a figure as printed: exact, by another way than the parser's."""
+    return float(Decimal(figure) * BASE_UNITS[metric])
+
+
+def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
+    """Return a log's points as nccl_layouts.points says them."""
+    return [(point.size, dict(point.labels), figures(point)) for point in log.points]

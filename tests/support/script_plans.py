@@ -1,0 +1,108 @@
+"""Plans for scripts, and what comes of them on the hosts of a lab."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.counters.execution_counters import ExecutionCounters, PrintedCounters
+from fabbench.execution.script import script
+from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
+from fabbench.logs.demux import read_plan_output
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
+from fabbench.model.log import Log, read_marker
+from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
+from fabbench.plan.build import plan
+from tests.support.host_fixtures import STANDIN
+from tests.support.hosts import HOME, Lab
+from tests.support.requests import request
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
+PROGRAMS = {"all_reduce_perf": str(STANDIN / "all_reduce_perf")}
+WAY = ScriptTarget(hosts=NAMED_HOSTS, programs=PROGRAMS)
+
+
+def inventory(count: int = 2) -> Inventory:
+    endpoints = frozenset({"msg", "rdm"})
+    hosts = (
+        Host(
+            name=f"node{number}",
+            address="{server}",
+            interface="fab0",
+            gpus=1,
+            providers={"tcp": endpoints},
+            programs=PROGRAMS,
+            mpi=Mpi(program="mpirun", kind=MpiKind.OPEN_MPI_4, version=""),
+        )
+        for number in range(count)
+    )
+    return Inventory(target="lab", hosts=tuple(hosts))
+
+
+def nccl(*fabrics: str, repeats: int = 2, env: Mapping[str, str] | None = None, **work: float) -> Plan:
+    measured = NcclWork(max_bytes=1024, **work)  # type: ignore[arg-type]
+    return plan(
+        request("nccl", measured, *fabrics, target="lab", repeats=repeats, env=env or {}), inventory()
+    )
+
+
+def pingpong(*fabrics: str, repeats: int = 2) -> Plan:
+    work = PingpongWork(sizes=(64, 1024), iterations=10)
+    return plan(request("pingpong", work, *fabrics, target="lab", repeats=repeats), inventory())
+
+
+def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:
+    """A plan of one execution."""
+    configuration = Configuration(label="tcp", fabric="tcp")
+    proof = Proof(fabric="tcp")
+    execution = Execution(
+        id="000-tcp-r1",
+        configuration=configuration,
+        repeat=1,
+        steps=steps,
+        proof=proof,
+        planned_sizes=(),
+        together=together,
+    )
+    return Plan(
+        benchmark="pingpong",
+        target="lab",
+        configurations=(configuration,),
+        executions=(execution,),
+        hosts=hosts,
+    )
+
+
+def pair(server: tuple[str, ...], client: tuple[str, ...], name: str = "a", timeout_s: float = 20) -> Step:
+    commands = (Command(argv=server, role="server"), Command(argv=client, role="client", host=1))
+    return Step(id=f"000-tcp-r1/{name}", label=name, shape=Shape.PAIR, commands=commands, timeout_s=timeout_s)
+
+
+def put(site: Lab, of: Plan, way: ScriptTarget = WAY) -> list[str]:
+    """Bring a script to the first host; gives the words that run it there."""
+    site[0].path(HOME / "script").write_text(script(of, way))
+    return ["bash", str(HOME / "script"), *(host.name for host in site.hosts[: of.hosts])]
+
+
+def run(site: Lab, of: Plan, way: ScriptTarget = WAY, **env: str) -> "CompletedProcess[str]":
+    return site[0].sh(put(site, of, way), check=False, timeout=120, **env)
+
+
+def judged(done: "CompletedProcess[str]", of: Plan) -> dict[str, Log]:
+    """Trial → its one log."""
+    found = {}
+    for execution, logs in read_plan_output(done.stdout.splitlines(), of, "script"):
+        (found[execution.id],) = logs
+    return found
+
+
+def printed(text: str, execution: str = "000-tcp-r1") -> ExecutionCounters:
+    """What a script printed of the NICs around an execution."""
+    read_plan_output = PrintedCounters(execution)
+    for marker in map(read_marker, text.splitlines()):
+        if marker is not None and (marker.kind, marker.execution) == ("nics", execution):
+            read_plan_output.take(marker)
+    assert read_plan_output.counters is not None, text
+    return read_plan_output.counters

@@ -1,0 +1,85 @@
+"""Runs over ssh to which something happens while they go on."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fabbench.model.log import Log
+from tests.support.host_fixtures import standin
+from tests.support.hosts import Lab, processes
+from tests.support.ssh_runs import STORE, nccl, the_log
+
+if TYPE_CHECKING:
+    import subprocess
+
+ROW = re.compile(r"^(?:\[1,0\]<stdout>: ?)?\s+(\d+)\s+\d+\s+float\s+sum\s", re.MULTILINE)
+SIZES = [8, 16, 32, 64, 128, 256, 512, 1024]
+SLOW = ("--no-efa", "-e", "1K", "--repeat", "1")
+"""Eight rows; how long each takes the lab says."""
+_ENDS_S = 90
+
+
+@dataclass
+class RunningCommand:
+    """A run that goes on."""
+
+    lab: Lab
+    process: "subprocess.Popen[str]"
+    out: str = ""
+    err: str = ""
+
+    def text(self) -> str:
+        """What its logs hold so far."""
+        folder = self.lab.path(STORE)
+        logs = sorted(folder.glob("*/exec/*/output.log"))
+        return "".join(path.read_text(errors="replace") for path in logs)
+
+    def rows(self) -> list[int]:
+        """The sizes of the rows in its logs, found without fabbench's parser."""
+        return [int(size) for size in ROW.findall(self.text())]
+
+    def until(self, ready: Callable[[], object], seconds: float = 60) -> None:
+        """Wait until something is so, while it goes on."""
+        assert processes.eventually(lambda: ready() or self.process.poll() is not None, seconds)
+        assert self.process.poll() is None, self.process.communicate()
+
+    def until_rows(self, count: int = 2) -> None:
+        """Wait until it has so many rows."""
+        self.until(lambda: len(self.rows()) >= count)
+
+    def ends(self, seconds: float = _ENDS_S) -> int:
+        """Wait until it ends, and give its exit status."""
+        self.out, self.err = self.process.communicate(timeout=seconds)
+        assert "Traceback" not in self.err, self.err
+        return self.process.returncode
+
+
+@contextmanager
+def running(lab: Lab, words: Sequence[str]) -> Iterator[RunningCommand]:
+    """Start fabbench on the client."""
+    lab.run(["rm", "-rf", STORE])
+    with lab.popen(list(words)) as process:
+        try:
+            yield RunningCommand(lab, process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def slow_run(lab: Lab, *more: str, row_s: float = 0.5, rows: int = 2) -> Iterator[RunningCommand]:
+    """Start nccl's stand-in on all hosts, and wait for some of its rows."""
+    with standin(*lab.hosts, ROW_S=row_s), running(lab, nccl(lab, *SLOW, *more)) as run:
+        run.until_rows(rows)
+        yield run
+
+
+def sizes(log: Log) -> list[int]:
+    """The sizes of a log's rows, in order."""
+    return list(dict.fromkeys(point.size for point in log.points))
+
+
+def tcp(lab: Lab) -> Log:
+    """What became of the newest run's only configuration."""
+    return the_log(lab, "tcp")

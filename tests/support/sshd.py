@@ -1,0 +1,170 @@
+"""A real sshd on this machine for the tests of connections, and keys for it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fabbench.remote.ssh_config import SshSettings
+
+SSHD = "/usr/sbin/sshd"
+USER = "root"
+
+
+def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
+    # The longer RSA keys that are usual take seconds to find.
+    bits = ["-b", "2048"] if kind == "rsa" else []
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, *bits, "-N", passphrase, "-f", str(path)], check=True)
+    return path
+
+
+def public(path: Path) -> tuple[str, str]:
+    kind, key = Path(f"{path}.pub").read_text().split()[:2]
+    return kind, key
+
+
+@dataclass(kw_only=True)
+class Sshd:
+    """An sshd that listens on 127.0.0.1."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def key(self, kind: str = "ed25519") -> tuple[str, str]:
+        return public(self.folder / f"host_{kind}")
+
+    def known(self, *, kind: str = "ed25519", name: str = "") -> str:
+        return f"{name or f'[127.0.0.1]:{self.port}'} {' '.join(self.key(kind))}\n"
+
+    def settings(self, **changes: object) -> SshSettings:
+        """What the ssh configuration of a user might come to who knows this host and has its key."""
+        known = self.folder / "known_hosts"
+        if not known.exists():
+            known.write_text(self.known())
+        usual = SshSettings(
+            name="node1",
+            address="127.0.0.1",
+            port=self.port,
+            user=USER,
+            identities=(str(self.folder / "user"),),
+            jumps=(),
+            proxy_command=None,
+            known_hosts=(str(known),),
+            host_key_alias=None,
+            identities_only=True,
+            identity_agent="none",
+        )
+        return replace(usual, **changes)  # type: ignore[arg-type]
+
+    def children(self) -> list[int]:
+        """The processes that serve connections, and what they started."""
+        found: list[int] = []
+        wanted = [self.process.pid]
+        while wanted:
+            argv = ["ps", "-o", "pid=", "--ppid", ",".join(map(str, wanted))]
+            done = subprocess.run(argv, capture_output=True, text=True, check=False)
+            wanted = [int(pid) for pid in done.stdout.split()]
+            found += wanted
+        return found
+
+    def end_connections(self) -> None:
+        """Kill what serves the connections there are, as when the machine goes down."""
+        self._signal(signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop everything for a while, as a machine that hangs."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self.children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)) -> Iterator[Sshd]:
+    """Start an sshd with further lines of configuration, and end it afterwards with all it serves."""
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    for kind in kinds:
+        make_key(folder / f"host_{kind}", kind=kind)
+    user = make_key(folder / "user")
+    (folder / "authorized_keys").write_text(" ".join(public(user)) + "\n")
+    port = free_port()
+    config = folder / "sshd_config"
+    config.write_text(
+        "\n".join(
+            (
+                *lines,
+                f"Port {port}",
+                "ListenAddress 127.0.0.1",
+                *(f"HostKey {folder}/host_{kind}" for kind in kinds),
+                f"AuthorizedKeysFile {folder}/authorized_keys",
+                "PidFile none",
+                "StrictModes no",
+                "UsePAM no",
+                "PermitRootLogin prohibit-password",
+                "PasswordAuthentication no",
+                "KexAlgorithms curve25519-sha256@libssh.org,curve25519-sha256",
+                "PrintMotd no",
+            )
+        )
+    )
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log, start_new_session=True)
+    sshd = Sshd(folder=folder, port=port, process=process)
+    try:
+        _until_listening(sshd)
+        yield sshd
+    finally:
+        sshd.end_connections()
+        process.kill()
+        process.wait()
+
+
+def _until_listening(sshd: Sshd) -> None:
+    deadline = time.monotonic() + 20
+    while "Server listening" not in sshd.log:
+        assert sshd.process.poll() is None, sshd.log
+        assert time.monotonic() < deadline, sshd.log
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def running_agent(folder: Path, *keys: Path) -> Iterator[str]:
+    """Start an ssh-agent that holds keys; gives its socket."""
+    path = str(folder / "agent.sock")
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", path], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while not Path(path).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        for key in keys:
+            env = {**os.environ, "SSH_AUTH_SOCK": path}
+            subprocess.run(["ssh-add", "-q", str(key)], env=env, check=True)
+        yield path
+    finally:
+        process.terminate()
+        process.wait()

@@ -1,0 +1,510 @@
+"""Figures, refusals and ratios, against the published table and against laws."""
+
+from dataclasses import replace
+from decimal import ROUND_HALF_UP, Decimal
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.analysis.aggregate import REFUSED
+from fabbench.analysis.compare import Column, Comparison, compare
+from fabbench.analysis.footnotes import footnotes
+from fabbench.analysis.highlights import highlights
+from fabbench.model.errors import Exit, RequestError
+from fabbench.model.log import METRICS, Outcome, Point
+from fabbench.model.units import format_decimal, format_ratio
+from fabbench.report.comparison_tables import tables_of_comparison
+from tests.support.logs_by_hand import ALL_REDUCE, FACTS, GB, KB, MB, column, latencies, log, rates
+from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES
+
+BAD = [Outcome.CORRUPT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.TIMEOUT]
+
+
+def cells(comparison: Comparison) -> list[list[str]]:
+    return [list(row) for row in tables_of_comparison(comparison)[0].rows]
+
+
+def header(comparison: Comparison) -> list[str]:
+    return list(tables_of_comparison(comparison)[0].header)
+
+
+def told(comparison: Comparison) -> str:
+    return "\n".join(footnotes(comparison))
+
+
+# ---------------------------------------------------------------- the published table
+
+
+def test_published_table() -> None:
+    efa = rates("EFA", zip(SIZES, EFA, strict=True))
+    comparison = compare([efa, rates("non-EFA", zip(SIZES, NON_EFA, strict=True))])
+    assert header(comparison) == ["Message Size", "busbw EFA (GB/s)", "busbw non-EFA (GB/s)", "Speed-up"]
+    assert ["|".join(row) for row in cells(comparison)] == PUBLISHED
+    assert len(cells(comparison)) == 29
+    assert comparison.status is Exit.FINE
+
+
+# ---------------------------------------------------------------- ratios
+
+
+def test_a_base_that_displays_as_zero_has_no_ratio() -> None:
+    comparison = compare([rates("a", [(8, 0.02), (16, 0.02)]), rates("b", [(8, 0.0), (16, 0.0049)])])
+    assert cells(comparison) == [["8 B", "0.02", "0", "-"], ["16 B", "0.02", "0", "-"]]
+
+
+def test_zero_against_something_has_no_ratio() -> None:
+    assert cells(compare([rates("a", [(8, 0)]), rates("b", [(8, 2)])])) == [["8 B", "0", "2", "-"]]
+
+
+def test_times_are_better_when_smaller() -> None:
+    comparison = compare([latencies("a", [(64, 10.26)]), latencies("b", [(64, 20.52)])])
+    assert header(comparison) == ["Message Size", "latency a (us)", "latency b (us)", "Speed-up"]
+    assert cells(comparison) == [["64 B", "10.26", "20.52", "2 x"]]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [
+        (18.7288, "18.7 x"),
+        (1.0, "1 x"),
+        (0.8, "0.8 x"),
+        (2.25, "2.3 x"),
+        (0.05, "0.1 x"),
+        (0.0069, "0.007 x"),
+    ],
+)
+def test_ratios_have_one_decimal_and_never_vanish(ratio: float, text: str) -> None:
+    assert format_ratio(ratio) == text
+
+
+@given(st.decimals(min_value=0, max_value=10**9, places=4), st.integers(0, 3))
+def test_numbers_round_half_up_as_they_read(number: Decimal, decimals: int) -> None:
+    exact = number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
+    text = format_decimal(float(number), decimals)
+    assert Decimal(text) == exact
+    assert "." not in text or text[-1] not in ".0"
+
+
+def test_every_column_has_a_ratio_against_the_last() -> None:
+    columns = [rates("a", [(8, 6)]), rates("b", [(8, 3)]), rates("c", [(8, 2)])]
+    comparison = compare(columns)
+    assert header(comparison)[-2:] == ["Speed-up a", "Speed-up b"]
+    assert cells(comparison) == [["8 B", "6", "3", "2", "3 x", "1.5 x"]]
+
+
+def test_one_column_is_a_table_of_its_own() -> None:
+    comparison = compare([rates("a", [(100 * KB, 6)])])
+    assert header(comparison) == ["Message Size", "busbw a (GB/s)"]
+    assert cells(comparison) == [["100 KB", "6"]]
+
+
+def test_a_size_that_one_column_lacks_is_a_row_and_noted() -> None:
+    comparison = compare([rates("a", [(8, 6)]), rates("b", [(8, 3), (16, 4)])])
+    assert cells(comparison)[1] == ["16 B", "-", "4", "-"]
+    assert "a has no busbw at 16 B." in told(comparison)
+
+
+def test_small_bandwidths_of_other_benchmarks_keep_their_digits() -> None:
+    made = log(
+        [(2, 5.2e3), (4, 9e8)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw"
+    )
+    comparison = compare([column("a", made)])
+    assert header(comparison)[1] == "bandwidth a (MB/s)"
+    assert cells(comparison) == [["2 B", "0.0052"], ["4 B", "900"]]
+
+
+# ---------------------------------------------------------------- which rows count
+
+
+def test_repeats_pool_to_the_median_and_say_how_many() -> None:
+    repeats = [log([(8, value * 1e9)]) for value in (1, 5, 2)]
+    comparison = compare([column("a", *repeats)])
+    (row,) = comparison.sections[0].rows
+    (figure,) = row.figures
+    assert figure is not None
+    assert (figure.value, figure.n, figure.low, figure.high) == (2e9, 3, 1e9, 5e9)
+    assert "n = 3" in told(comparison)
+    assert "The repeats of a lie more than 10% of their median apart at 8 B" in told(comparison)
+
+
+def test_placement() -> None:
+    in_place = {**ALL_REDUCE, "placement": "in-place"}
+    points = [Point(8, ALL_REDUCE, ("busbw",), (1e9,)), Point(8, in_place, ("busbw",), (3e9,))]
+    both = column("a", replace(log([]), points=points))
+    assert cells(compare([both])) == [["8 B", "1"]]
+    comparison = compare([both], placement="in-place")
+    assert cells(comparison) == [["8 B", "3"]]
+    assert comparison.placement == "in-place"
+
+
+def test_only_in_place_rows_name_the_way_out() -> None:
+    made = log([(8, 1e9)], labels={**ALL_REDUCE, "placement": "in-place"})
+    with pytest.raises(RequestError, match="No row is out-of-place") as caught:
+        compare([column("a", made)])
+    assert "--placement in-place" in str(caught.value.hint)
+
+
+def test_rows_of_size_zero_are_left_out_and_noted() -> None:
+    comparison = compare([rates("a", [(0, 0.1), (0, 0.1), (64, 1)])])
+    assert [row[0] for row in cells(comparison)] == ["64 B"]
+    assert "2 rows of size 0 in a left out" in told(comparison)
+
+
+def test_the_main_figure_counts_and_not_its_statistics() -> None:
+    labels = {**ALL_REDUCE, "stat": "max"}
+    made = log([(8, 1e9)])
+    other = log([(8, 9e9)], labels=labels)
+    assert cells(compare([column("a", made, other)])) == [["8 B", "1"]]
+
+
+def test_the_client_of_a_pair_counts() -> None:
+    client = [Point(64, {"side": "client"}, ("latency",), (1e-6,))]
+    server = [Point(size, {"side": "server"}, ("latency",), (5e-6,)) for size in (64, 256)]
+    made = log([], labels={}, facts={}, benchmark="pingpong", case="pingpong")
+    pair = replace(made, points=[*server, *client])
+    assert cells(compare([column("a", pair)])) == [["64 B", "1"], ["256 B", "5"]]
+
+
+def test_a_number_that_is_not_finite_is_not_measured() -> None:
+    comparison = compare([rates("a", [(8, float("inf")), (16, 2)]), rates("b", [(8, 1), (16, 1)])])
+    assert cells(comparison) == [["8 B", "-", "1", "-"], ["16 B", "2", "1", "2 x"]]
+
+
+# ---------------------------------------------------------------- the metric
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "case", "metrics", "wanted"),
+    [
+        ("nccl", "sendrecv", ("time", "algbw", "busbw"), "busbw"),
+        ("torch", "all_reduce", ("algbw", "busbw"), "busbw"),
+        ("nvshmem", "alltoall_latency", ("latency", "algbw", "busbw"), "busbw"),
+        ("nvshmem", "alltoall_latency", ("latency",), "latency"),
+        ("nvshmem", "shmem_put_bw", ("bandwidth",), "bandwidth"),
+        ("nvshmem", "shmem_put_latency", ("latency",), "latency"),
+        ("nvshmem", "shmem_p_ping_pong_latency", ("latency", "bandwidth"), "latency"),
+        ("perftest", "ib_write_bw", ("bandwidth", "message_rate"), "bandwidth"),
+        ("perftest", "ib_send_lat", ("latency",), "latency"),
+        ("pingpong", "pingpong", ("bandwidth", "latency", "message_rate"), "latency"),
+        ("fabtests", "fi_rdm_pingpong", ("bandwidth", "latency"), "latency"),
+        ("fabtests", "fi_rma_bw", ("bandwidth", "latency"), "bandwidth"),
+    ],
+)
+def test_default_metric(benchmark: str, case: str, metrics: tuple[str, ...], wanted: str) -> None:
+    made = log([], labels={}, benchmark=benchmark, case=case)
+    points = [Point(8, {}, metrics, tuple(1.0 for _ in metrics))]
+    made = replace(made, points=points)
+    assert compare([column("a", made)]).metrics == (METRICS[wanted],)
+
+
+def two_kinds(label: str, factor: float) -> Column:
+    """Make a column with a collective's busbw and a pair's bandwidth."""
+    gathered = log(
+        [(KB, 2e9 * factor), (MB, 4e9 * factor)], labels={}, benchmark="nvshmem", case="alltoall_latency"
+    )
+    put = log(
+        [(KB, 20e6 * factor), (MB, 0.2e9 * factor)],
+        metric="bandwidth",
+        labels={},
+        benchmark="nvshmem",
+        case="shmem_put_bw",
+    )
+    return column(label, gathered, put)
+
+
+def test_each_section_has_the_metric_that_was_measured_there() -> None:
+    comparison = compare([two_kinds("a", 3), two_kinds("b", 1)])
+    first, second, *_ = tables_of_comparison(comparison)
+    assert [metric.name for metric in comparison.metrics] == ["busbw", "bandwidth"]
+    assert (first.title, list(first.header)[1]) == ("case alltoall_latency", "busbw a (GB/s)")
+    assert (second.title, list(second.header)[1]) == ("case shmem_put_bw", "bandwidth a (MB/s)")
+    assert list(second.rows[1]) == ["1 MB", "600", "200", "3 x"]
+    assert "has no" not in told(comparison)
+
+
+def test_a_metric_that_is_named_counts_for_every_section() -> None:
+    comparison = compare([two_kinds("a", 1)], metric="bandwidth")
+    assert [metric.name for metric in comparison.metrics] == ["bandwidth"]
+    assert [[list(row) for row in table.rows] for table in tables_of_comparison(comparison)[:2]] == [
+        [["-", "-"]],
+        [["1 KB", "20"], ["1 MB", "200"]],
+    ]
+
+
+def test_what_a_section_lacks_is_said_by_its_own_metric() -> None:
+    less = two_kinds("a", 1)
+    less = replace(less, logs=(less.logs[0], replace(less.logs[1], points=less.logs[1].points[:1])))
+    comparison = compare([less, two_kinds("b", 1)])
+    assert "a has no bandwidth at 1 MB." in told(comparison)
+
+
+def test_what_is_no_usual_metric_is_shown_where_there_is_nothing_else() -> None:
+    made = log([(KB, 5.0)], metric="message_rate", labels={}, benchmark="perftest", case="ib_write_bw")
+    assert compare([column("a", made)]).metrics == (METRICS["message_rate"],)
+
+
+def test_a_metric_that_no_row_has() -> None:
+    with pytest.raises(RequestError, match="No row has latency") as caught:
+        compare([rates("a", [(8, 1)])], metric="latency")
+    assert caught.value.hint == "The rows have busbw."
+    with pytest.raises(RequestError, match="Unknown metric speed"):
+        compare([rates("a", [(8, 1)])], metric="speed")
+
+
+# ---------------------------------------------------------------- what may not differ
+
+DIFFERENT = {
+    "benchmark": (log([(8, 1e9)]), log([(8, 1e9)], benchmark="torch")),
+    "case": (log([(8, 1e9)]), log([(8, 1e9)], case="all_gather")),
+    "ranks": (log([(8, 1e9)]), log([(8, 1e9)], facts={**FACTS, "ranks": 8})),
+    "hosts": (log([(8, 1e9)]), log([(8, 1e9)], facts={**FACTS, "hosts": 4})),
+    "gpus_per_host": (log([(8, 1e9)]), log([(8, 1e9)], facts={**FACTS, "gpus_per_host": 4})),
+    "dtype": (log([(8, 1e9)]), log([(8, 1e9)], labels={**ALL_REDUCE, "dtype": "half"})),
+    "redop": (log([(8, 1e9)]), log([(8, 1e9)], labels={**ALL_REDUCE, "redop": "max"})),
+    "direction": (
+        log([(8, 1e9)], labels={"direction": "uni"}),
+        log([(8, 1e9)], labels={"direction": "bi"}),
+    ),
+    "way": (log([(8, 1e9)], labels={"way": "one-way"}), log([(8, 1e9)], labels={"way": "round-trip"})),
+    "endpoint": (log([(8, 1e9)], facts={"endpoint": "rdm"}), log([(8, 1e9)], facts={"endpoint": "msg"})),
+}
+
+
+def test_every_field_is_tried() -> None:
+    assert set(DIFFERENT) == set(REFUSED)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_columns_that_differ_are_refused_unless_allowed(name: str) -> None:
+    one, other = DIFFERENT[name]
+    columns = [column("new", one), column("old", other)]
+    with pytest.raises(RequestError, match=f"{name} is .+ in new, .+ in old") as caught:
+        compare(columns)
+    assert f"--allow {name}" in str(caught.value.hint)
+    assert caught.value.exit is Exit.BAD_REQUEST
+    comparison = compare(columns, allow=[name.replace("_", "-")])
+    assert cells(comparison) == [["8 B", "1", "1", "1 x"]]
+    assert f"{name} differs, as allowed" in told(comparison)
+
+
+@pytest.mark.parametrize("name", ["dtype", "redop", "direction", "way"])
+def test_unknown_against_known_is_noted(name: str) -> None:
+    one, other = DIFFERENT[name]
+    without = {key: value for key, value in ALL_REDUCE.items() if key != name}
+    del one
+    unknown = log([(8, 1e9)], labels=without if name in ALL_REDUCE else {})
+    comparison = compare([column("new", unknown), column("old", other)])
+    assert cells(comparison) == [["8 B", "1", "1", "1 x"]]
+    assert f"{name} is not stated by new" in told(comparison)
+
+
+def test_versions_and_iterations_are_notes() -> None:
+    one = rates("new", [(8, 1)], nccl="2.28.9", iterations=20)
+    comparison = compare([one, rates("old", [(8, 1)], nccl="2.18.3", iterations=20)])
+    assert "nccl differs: 2.28.9 in new, 2.18.3 in old." in told(comparison)
+    assert "iterations 20" in told(comparison)
+    assert comparison.status is Exit.FINE
+
+
+def test_several_dtypes_make_a_table_each() -> None:
+    half = {**ALL_REDUCE, "dtype": "half"}
+    both = column("new", log([(8, 1e9)]), log([(8, 4e9)], labels=half))
+    base = column("old", log([(8, 1e9)]), log([(8, 2e9)], labels=half))
+    comparison = compare([both, base])
+    assert [dict(section.key) for section in comparison.sections] == [{"dtype": "float"}, {"dtype": "half"}]
+    made = tables_of_comparison(comparison)
+    assert [table.title for table in made[:2]] == ["dtype float", "dtype half"]
+    assert made[0].rows == [["8 B", "1", "1", "1 x"]]
+    assert made[1].rows == [["8 B", "4", "2", "2 x"]]
+
+
+def test_sets_of_dtypes_that_differ_are_refused_and_never_pooled() -> None:
+    both = column("new", log([(8, 1e9)]), log([(8, 4e9)], labels={**ALL_REDUCE, "dtype": "half"}))
+    base = column("old", log([(8, 1e9)]))
+    with pytest.raises(RequestError, match="dtype is float and half in new, float in old"):
+        compare([both, base])
+    comparison = compare([both, base], allow=["dtype"])
+    assert [section.rows[0].ratios[0] for section in comparison.sections] == [1.0, None]
+
+
+def test_roots_that_differ_do_not_meet() -> None:
+    other = log([(8, 2e9)], labels={**ALL_REDUCE, "root": "0"})
+    comparison = compare([column("a", log([(8, 1e9)])), column("b", other)])
+    assert len(comparison.sections) == 2
+    assert "root differs; such rows do not meet" in told(comparison)
+
+
+@pytest.mark.parametrize("allow", ["speed", "placement"])
+def test_fields_that_cannot_be_allowed(allow: str) -> None:
+    with pytest.raises(RequestError, match=f"no field {allow}"):
+        compare([rates("a", [(8, 1)])], allow=[allow])
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+@pytest.mark.parametrize("outcome", BAD)
+@pytest.mark.parametrize("good_repeats", [0, 2])
+def test_a_bad_column_shows_its_outcome(outcome: Outcome, good_repeats: int) -> None:
+    bad = log([(8, 9e9)], outcome=outcome, reason="Because.")
+    columns = [column("a", *[log([(8, 5e9)])] * good_repeats, bad), rates("b", [(8, 1)])]
+    comparison = compare(columns)
+    assert cells(comparison) == [["8 B", outcome.value, "1", "-"]]
+    assert comparison.status is Exit.UNTRUSTED
+    assert f"{outcome}: Because." in told(comparison)
+
+
+def test_a_bad_base_gives_no_ratio() -> None:
+    base = column("b", log([], outcome=Outcome.FAILED, reason="No slots.", benchmark=None, case=None))
+    comparison = compare([rates("a", [(8, 1)]), base])
+    assert cells(comparison) == [["8 B", "1", "failed", "-"]]
+    assert comparison.status is Exit.UNTRUSTED
+
+
+def test_nothing_but_failures_is_still_a_table() -> None:
+    columns = [column(name, log([], outcome=Outcome.FAILED, reason="No.")) for name in "ab"]
+    comparison = compare(columns)
+    assert cells(comparison) == [["-", "failed", "failed", "-"]]
+    assert comparison.status is Exit.UNTRUSTED
+
+
+def test_what_was_cut_shows_the_rows_it_has_marked_and_without_a_ratio() -> None:
+    whole = log([(8, 4e9), (KB, 4e9)])
+    cut = log([(8, 2e9)], outcome=Outcome.TRUNCATED, reason="It was interrupted.")
+    comparison = compare([column("a", cut), column("b", whole)], only_ok=True)
+    assert cells(comparison) == [["8 B", "2", "4", "-"], ["1 KB", "-", "4", "-"]]
+    assert comparison.status is Exit.UNTRUSTED
+    assert not highlights(comparison)
+    first, *_ = tables_of_comparison(comparison)
+    assert first.header[1:] == ["busbw a (GB/s), truncated", "busbw b (GB/s)", "Speed-up"]
+    assert first.headline == "all_reduce, 2 × 8 GPUs: a 2 GB/s (truncated) vs b 4 GB/s at 8 B"
+    assert "a is not ok. It shows the rows it has, without a ratio. truncated: It was" in told(comparison)
+
+
+@pytest.mark.parametrize("other", [Outcome.OFF_FABRIC, Outcome.UNPROVEN])
+def test_what_was_cut_on_another_network_has_no_figures(other: Outcome) -> None:
+    cut = replace(log([(8, 2e9)], outcome=Outcome.TRUNCATED, reason="It was cut."), also=frozenset({other}))
+    comparison = compare([column("a", cut), rates("b", [(8, 1)])], only_ok=True)
+    assert cells(comparison) == [["8 B", "truncated", "1", "-"]]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.TRUNCATED, Outcome.UNPROVEN])
+def test_truncated_and_unproven_are_compared_with_a_note(outcome: Outcome) -> None:
+    columns = [column("a", log([(8, 2e9)], outcome=outcome, reason="Because.")), rates("b", [(8, 1)])]
+    comparison = compare(columns)
+    assert cells(comparison) == [["8 B", "2", "1", "2 x"]]
+    assert comparison.status is Exit.FINE
+    assert f"{outcome}: Because." in told(comparison)
+    strict = compare(columns, only_ok=True)
+    cut = outcome is Outcome.TRUNCATED
+    assert cells(strict) == [["8 B", "2" if cut else outcome.value, "1", "-"]]
+    assert strict.status is Exit.UNTRUSTED
+
+
+def test_one_bad_case_of_several_hides_that_case_alone() -> None:
+    bad = log([(8, 9e9)], case="all_gather", outcome=Outcome.CORRUPT, reason="Wrong.")
+    base = column("b", log([(8, 1e9)]), log([(8, 1e9)], case="all_gather"))
+    comparison = compare([column("a", log([(8, 2e9)]), bad), base])
+    shown = {section.key["case"]: section.shown for section in comparison.sections}
+    assert shown == {"all_reduce": (True, True), "all_gather": (False, True)}
+    assert comparison.status is Exit.UNTRUSTED
+    assert "What is not ok has no figures here. corrupt: Wrong." in told(comparison)
+
+
+def test_a_bad_case_without_a_table_still_counts() -> None:
+    bad = log([(8, 9e9)], case="all_gather", outcome=Outcome.CORRUPT, reason="Wrong.")
+    comparison = compare([column(name, log([(8, 2e9)]), bad) for name in "ab"])
+    assert cells(comparison) == [["8 B", "2", "2", "1 x"]]
+    assert comparison.status is Exit.UNTRUSTED
+
+
+# ---------------------------------------------------------------- what the logs state
+
+
+def test_a_label_is_the_users_word() -> None:
+    columns = [column(name, log([(8, 1e9)]), given=True) for name in ("EFA", "non-EFA")]
+    assert footnotes(compare(columns))[0] == (
+        "The logs do not state which network carried the data (transport unknown): "
+        "EFA, non-EFA are labels given by the user."
+    )
+
+
+def test_what_carried_the_data_is_said() -> None:
+    efa = rates("a", [(8, 1)], network="efa", transport="efa", nics=4)
+    base = rates("b", [(8, 1)], network="socket", transport="unknown")
+    assert footnotes(compare([efa, base]))[0] == (
+        "As the logs show, a: efa carried the data (4 NICs per rank); "
+        "b: the library chose socket, and what carried the data is not shown."
+    )
+
+
+def test_a_figure_travels_with_its_conditions() -> None:
+    text = told(compare([rates("a", [(8, 1)], nccl="2.28.9"), rates("b", [(8, 1)], nccl="2.28.9")]))
+    for part in ("nccl", "all_reduce", "16 ranks", "2 hosts", "8 GPUs per host", "dtype float", "redop sum"):
+        assert part in text
+    for part in ("out-of-place", "nccl 2.28.9", "n = 1", "Sources: a from a.log; b from b.log."):
+        assert part in text
+
+
+# ---------------------------------------------------------------- laws
+
+sizes = st.sampled_from([8, 64, KB, 3 * KB, MB, GB])
+values = st.floats(min_value=1e5, max_value=1e12, allow_nan=False)
+table = st.dictionaries(sizes, values, min_size=1)
+
+
+@given(table, table)
+def test_ratios_of_both_directions_are_reciprocal(one: dict[int, float], other: dict[int, float]) -> None:
+    columns = [column("a", log(one.items())), column("b", log(other.items()))]
+    there, back = compare(columns), compare(columns[::-1])
+    for row, mirrored in zip(there.sections[0].rows, back.sections[0].rows, strict=True):
+        assert row.figures == mirrored.figures[::-1]
+        if row.ratios[0] is None or mirrored.ratios[0] is None:
+            assert row.ratios[0] is mirrored.ratios[0]
+        else:
+            assert row.ratios[0] * mirrored.ratios[0] == pytest.approx(1)
+
+
+@given(table)
+def test_a_column_against_itself_is_one(rows: dict[int, float]) -> None:
+    comparison = compare([column("a", log(rows.items())), column("b", log(rows.items()))])
+    assert {row.ratios[0] for row in comparison.sections[0].rows} <= {1.0, None}
+
+
+@given(st.lists(values, min_size=1, max_size=7), st.randoms())
+def test_the_order_of_repeats_does_not_matter(repeats: list[float], shuffle: object) -> None:
+    logs = [log([(8, value)]) for value in repeats]
+    shuffled = list(logs)
+    shuffle.shuffle(shuffled)  # type: ignore[attr-defined]
+    figures = [compare([column("a", *each)]).sections[0].rows[0].figures[0] for each in (logs, shuffled)]
+    assert figures[0] is not None
+    assert figures[1] is not None
+    assert figures[0]._replace(executions=()) == figures[1]._replace(executions=())
+    assert [value for _, value in figures[0].executions] == repeats
+    assert figures[0].value == median(repeats)
+    assert figures[0].n == len(repeats)
+
+
+@given(table, table, values)
+def test_another_column_changes_no_ratio(
+    one: dict[int, float], other: dict[int, float], value: float
+) -> None:
+    a, b, c = (
+        column(name, log(rows.items())) for name, rows in (("a", one), ("b", other), ("c", {8: value}))
+    )
+    alone = {row.size: row.ratios[0] for row in compare([a, b]).sections[0].rows}
+    among = {row.size: row.ratios[0] for row in compare([a, c, b]).sections[0].rows}
+    assert {size: among[size] for size in alone} == alone
+
+
+@given(st.dictionaries(sizes, values, min_size=1), st.sampled_from(sorted(METRICS)))
+def test_better_is_above_one(rows: dict[int, float], metric: str) -> None:
+    better = {size: value * (0.5 if METRICS[metric].lower_is_better else 2) for size, value in rows.items()}
+    columns = [
+        column(name, log(each.items(), metric=metric, benchmark="perftest"))
+        for name, each in (("a", better), ("b", rows))
+    ]
+    ratios = {row.ratios[0] for row in compare(columns, metric=metric).sections[0].rows} - {None}
+    assert ratios == {2.0}

@@ -1,0 +1,374 @@
+"""Gates: their grammar, their breaches, and the laws they keep."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fabbench.analysis.compare import Column, compare
+from fabbench.analysis.gate import Gate, GateKind, check, parse_gate
+from fabbench.analysis.gate_results import Verdict
+from fabbench.analysis.statistics import Difference
+from fabbench.model.errors import Exit, RequestError
+from fabbench.model.log import METRICS, Outcome
+from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
+
+# ---------------------------------------------------------------- grammar
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "kind", "bound", "relative", "low", "high"),
+    [
+        ("busbw:5%", "busbw", GateKind.TOLERANCE, 0.05, True, None, None),
+        ("busbw:0%", "busbw", GateKind.TOLERANCE, 0.0, True, None, None),
+        ("busbw:2.5 %", "busbw", GateKind.TOLERANCE, 0.025, True, None, None),
+        ("latency@64:20us", "latency", GateKind.TOLERANCE, 20e-6, False, 64, 64),
+        ("latency@1K..64K:1ms", "latency", GateKind.TOLERANCE, 1e-3, False, KB, 64 * KB),
+        ("busbw@1G>=70GB/s", "busbw", GateKind.AT_LEAST, 70e9, False, GB, GB),
+        ("busbw@1G>=560Gb/s", "busbw", GateKind.AT_LEAST, 70e9, False, GB, GB),
+        ("busbw@1M..1G:5%", "busbw", GateKind.TOLERANCE, 0.05, True, MB, GB),
+        ("busbw@1.5M:5GB/s", "busbw", GateKind.TOLERANCE, 5e9, False, 3 * MB // 2, 3 * MB // 2),
+        ("latency<=10us", "latency", GateKind.AT_MOST, 10e-6, False, None, None),
+        ("latency <= 10 us", "latency", GateKind.AT_MOST, 10e-6, False, None, None),
+        ("message_rate@8>=2.5M/s", "message_rate", GateKind.AT_LEAST, 2.5e6, False, 8, 8),
+        ("ratio@1G>=10", "ratio", GateKind.AT_LEAST, 10.0, False, GB, GB),
+        ("busbw@1G>=80%ceiling", "busbw", GateKind.AT_LEAST, 0.8, True, GB, GB),
+        ("wrong<=0", "wrong", GateKind.AT_MOST, 0.0, False, None, None),
+    ],
+)
+def test_grammar(  # noqa: PLR0913, PLR0917 - every part of a gate
+    text: str, metric: str, kind: GateKind, bound: float, relative: bool, low: int | None, high: int | None
+) -> None:
+    gate = parse_gate(text)
+    assert (gate.metric.name, gate.kind, gate.relative) == (metric, kind, relative)
+    assert (gate.low, gate.high) == (low, high)
+    assert gate.bound == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "wanted"),
+    [
+        ("", 1, "a metric is expected, one of time"),
+        ("speed:5%", 1, "a metric is expected"),
+        ("BUSBW:5%", 1, "a metric is expected"),
+        ("busbw", 6, "one of :TOLERANCE, >=LIMIT, <=LIMIT"),
+        ("busbw>70GB/s", 6, "one of :TOLERANCE"),
+        ("busbw@:5%", 7, "is not a valid size"),
+        ("busbw@1Q:5%", 7, "'1Q' is not a valid size"),
+        ("busbw@1M..:5%", 7, "is not a valid size"),
+        ("busbw@1G..1M:5%", 7, "the range ends (1M) before it begins (1G)"),
+        ("busbw:5", 7, "a percentage or a number with one of B/s"),
+        ("busbw:", 7, "a percentage or a number"),
+        ("busbw:-5%", 7, "is not a percentage"),
+        ("busbw:5us", 7, "GB/s"),
+        ("busbw@1G>=70", 11, "a number with one of B/s"),
+        ("busbw@1G>=5%", 11, "a number with one of B/s"),
+        ("busbw@1G>=70 GB", 11, "GB/s"),
+        (f"busbw@{'9' * 400}G:5%", 7, "not a valid message size"),
+        ("busbw:1e999%", 7, "is not a percentage"),
+        ("latency@64:20GB/s", 12, "us, ms, s"),
+        ("ratio@1G:5%", 9, "ratio takes >="),
+        ("busbw@1G>=many%ceiling", 11, "is not a share such as 80%ceiling"),
+    ],
+)
+def test_what_makes_no_sense_says_where_and_what_belongs_there(text: str, position: int, wanted: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(wanted)) as caught:
+        parse_gate(text)
+    assert f"at character {position}" in str(caught.value)
+    assert "busbw:5%" in str(caught.value.hint)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_gate_or_a_request_that_makes_no_sense(text: str) -> None:
+    for full in (text, f"busbw{text}", f"busbw@1M{text}", f"latency:{text}"):
+        try:
+            gate = parse_gate(full)
+        except RequestError:
+            continue
+        assert isinstance(gate, Gate)
+        assert gate.bound >= 0
+
+
+# ---------------------------------------------------------------- checking
+
+
+def verdict(gate: str, new: Column, base: Column | None) -> Verdict:
+    """Return what a gate finds, which passed if and only if it was not breached."""
+    found = check([parse_gate(gate)], compare([new] if base is None else [new, base]))
+    assert (found.passed == (gate,)) == (found.status is Exit.FINE)
+    return replace(found, passed=())
+
+
+OLD = rates("old", [(KB, 0.05), (MB, 10), (GB, 80)])
+
+
+def test_a_breach_is_a_sentence_with_the_figures() -> None:
+    found = verdict("busbw@1M..1G:5%", rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)]), OLD)
+    assert found.breaches == (
+        "busbw@1M..1G:5%: busbw at 1 GB is 70 GB/s in new, 12.5 % worse than 80 GB/s in old; 5 % is allowed.",
+    )
+    assert found.status is Exit.BAD_ANSWER
+
+
+def test_a_gate_that_holds() -> None:
+    assert verdict("busbw:5%", OLD, OLD) == Verdict()
+    assert verdict("busbw@1G>=80GB/s", OLD, None) == Verdict()
+    assert verdict("busbw@1G<=80GB/s", OLD, None) == Verdict()
+
+
+def test_limits() -> None:
+    found = verdict("busbw@1G>=90GB/s", OLD, None)
+    assert found.breaches == (
+        "busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s in old; at least 90 GB/s is wanted.",
+    )
+    found = verdict("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None)
+    assert found.breaches == ("latency<=10us: latency at 4 B is 10.43 us in pods; at most 10 us is wanted.",)
+
+
+@pytest.mark.parametrize(("value", "breaches"), [(95.0, 0), (94.9, 1)])
+def test_a_tolerance_ends_where_it_says(value: float, breaches: int) -> None:
+    assert (
+        len(verdict("busbw:5%", rates("new", [(GB, value)]), rates("old", [(GB, 100)])).breaches) == breaches
+    )
+
+
+def test_times_are_worse_when_longer() -> None:
+    new, base = latencies("new", [(64, 40.62)]), latencies("old", [(64, 10.62)])
+    (breach,) = verdict("latency@64:20us", new, base).breaches
+    assert "latency at 64 B is 40.62 us in new, 30 us worse than 10.62 us in old; 20 us is allowed" in breach
+    assert verdict("latency@64:20us", base, new) == Verdict()
+    assert verdict("latency@64:30us", new, base) == Verdict()
+
+
+def test_a_tolerance_without_a_base_makes_no_sense() -> None:
+    with pytest.raises(RequestError, match="has a tolerance, and there is no base"):
+        verdict("busbw:5%", OLD, None)
+
+
+@pytest.mark.parametrize(
+    ("gate", "why"),
+    [
+        ("busbw@2G:5%", "no busbw at 2 GB could be checked"),
+        ("busbw@2G>=1GB/s", "no busbw at 2 GB could be checked"),
+        ("busbw@2K..512K:5%", "no busbw from 2 KB to 512 KB could be checked"),
+        ("latency:5%", "there is no latency in new and old"),
+    ],
+)
+def test_a_gate_that_compared_nothing_is_breached(gate: str, why: str) -> None:
+    new = rates("new", [(KB, 0.05), (MB, 10), (GB, 80)])
+    found = verdict(gate, new, OLD)
+    assert found.breaches == (f"{gate} compared nothing: {why}.",)
+    assert found.status is Exit.BAD_ANSWER
+
+
+def test_zero_in_the_base_is_not_compared() -> None:
+    found = verdict("busbw:5%", rates("new", [(8, 1)]), rates("old", [(8, 0)]))
+    assert found.breaches == ("busbw:5% compared nothing: no busbw at any size could be checked.",)
+    assert found.notes == ("busbw:5%: busbw was not compared at 8 B: the baseline has 0 there.",)
+
+
+@pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1M..1G:5%", "busbw@1G:5%", "busbw@1G>=1GB/s"])
+def test_a_size_that_vanished_is_a_breach(gate: str) -> None:
+    (breach,) = verdict(gate, rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches
+    assert breach == f"{gate}: busbw at 1 GB has vanished: new has none, and 80 GB/s is in the baseline."
+
+
+def test_a_size_that_vanished_outside_the_range_is_none() -> None:
+    assert verdict("busbw@1K..1M:5%", rates("new", [(KB, 0.05), (MB, 10)]), OLD).breaches == ()
+
+
+def test_a_size_that_the_base_lacks_is_a_note() -> None:
+    found = verdict("busbw:5%", rates("new", [(KB, 0.05), (MB, 10), (GB, 80), (2 * GB, 1)]), OLD)
+    assert found.breaches == ()
+    assert found.notes == ("busbw:5%: busbw was not compared at 2 GB: the baseline has no figure there.",)
+
+
+def test_a_change_within_the_printed_step_is_listed() -> None:
+    found = verdict("busbw@1K:5%", rates("new", [(KB, 0.04), (MB, 10), (GB, 80)]), OLD)
+    assert found.breaches == ()
+    (note,) = found.notes
+    assert "20 % worse than 0.05 GB/s in old, but within the printed step of 0.01 GB/s: no breach." in note
+    assert found.status is Exit.FINE
+
+
+def test_two_steps_are_a_breach() -> None:
+    assert len(verdict("busbw@1K:5%", rates("new", [(KB, 0.03), (MB, 10), (GB, 80)]), OLD).breaches) == 1
+
+
+def test_numbers_that_are_not_rounded_have_no_printed_step() -> None:
+    new, base = rates("new", [(KB, 0.0441234)]), rates("old", [(KB, 0.0512345)])
+    assert len(verdict("busbw:5%", new, base).breaches) == 1
+
+
+def test_repeats_are_gated_by_their_median() -> None:
+    base = rates("old", [(GB, 80)])
+    one_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 79e9)))
+    two_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 30e9)))
+    assert verdict("busbw:5%", one_slow, base) == Verdict()
+    assert len(verdict("busbw:5%", two_slow, base).breaches) == 1
+
+
+@pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
+def test_a_column_that_is_not_ok_passes_no_gate(outcome: Outcome) -> None:
+    new = column("new", log([(GB, 99e9)], outcome=outcome, reason="Because."))
+    found = verdict("busbw:5%", new, rates("old", [(GB, 80)]))
+    assert found.breaches[0] == f"busbw:5%: new is {outcome}, and passes no gate: Because."
+    assert found.status is Exit.UNTRUSTED
+
+
+@pytest.mark.parametrize("outcome", [Outcome.CORRUPT, Outcome.FAILED, Outcome.OFF_FABRIC, Outcome.TIMEOUT])
+def test_a_base_that_cannot_be_trusted_compares_nothing(outcome: Outcome) -> None:
+    base = column("old", log([(GB, 80e9)], outcome=outcome, reason="Because."))
+    found = verdict("busbw:5%", rates("new", [(GB, 99)]), base)
+    assert found.breaches == ("busbw:5% compared nothing: there is no busbw in old.",)
+    assert found.notes == (f"busbw:5%: old is {outcome}: Because.",)
+    assert found.status is Exit.UNTRUSTED
+
+
+def test_columns_that_cannot_be_compared_are_refused() -> None:
+    new, base = rates("new", [(GB, 80)], ranks=8), rates("old", [(GB, 80)])
+    with pytest.raises(RequestError, match="ranks is 8 in new, 16 in old"):
+        verdict("busbw:5%", new, base)
+    assert check([parse_gate("busbw:5%")], compare([new, base], allow=["ranks"])) == Verdict(
+        passed=("busbw:5%",)
+    )
+
+
+def test_every_table_is_gated() -> None:
+    half = {"dtype": "half"}
+    new = column("new", log([(GB, 80e9)]), log([(GB, 10e9)], labels=half))
+    base = column("old", log([(GB, 80e9)]), log([(GB, 80e9)], labels=half))
+    (breach,) = verdict("busbw:5%", new, base).breaches
+    assert "busbw at 1 GB, dtype half is 10 GB/s" in breach
+
+
+# ---------------------------------------------------------------- laws
+
+sizes = st.sampled_from([8, KB, MB, GB])
+values = st.floats(min_value=1e-3, max_value=1e12)
+tables = st.dictionaries(sizes, values, min_size=1)
+metrics = st.sampled_from([name for name in METRICS if name != "wrong"])
+percents = st.floats(min_value=0, max_value=1000)
+
+
+def made(label: str, rows: dict[int, float], metric: str) -> Column:
+    return column(label, log(rows.items(), metric=metric, benchmark="unknown-tool"))
+
+
+@given(tables, metrics, percents)
+def test_nothing_is_worse_than_itself(rows: dict[int, float], metric: str, percent: float) -> None:
+    one = made("a", rows, metric)
+    assert verdict(f"{metric}:{percent:f}%", one, one) == Verdict()
+
+
+@given(values, values, metrics)
+def test_of_two_that_differ_exactly_one_is_worse(one: float, other: float, metric: str) -> None:
+    assume(abs(one - other) > 1e-6 * max(one, other))
+    a, b = made("a", {8: one}, metric), made("b", {8: other}, metric)
+    breached = [bool(verdict(f"{metric}:0%", *pair).breaches) for pair in ((a, b), (b, a))]
+    assert sorted(breached) == [False, True]
+    assert breached[0] is ((one > other) is METRICS[metric].lower_is_better)
+
+
+@given(tables, tables, metrics, percents, percents)
+def test_a_wider_tolerance_breaches_no_more(
+    one: dict[int, float], other: dict[int, float], metric: str, percent: float, more: float
+) -> None:
+    a, b = made("a", one, metric), made("b", other, metric)
+    narrow, wide = (
+        {breach.split(": ", 1)[1].split(";")[0] for breach in verdict(f"{metric}:{each:f}%", a, b).breaches}
+        for each in (percent, percent + more)
+    )
+    assert wide <= narrow or not set(one) & set(other)
+
+
+@given(tables, values)
+def test_a_limit_is_at_least_or_at_most(rows: dict[int, float], limit: float) -> None:
+    column_ = made("a", rows, "bandwidth")
+    below = verdict(f"bandwidth>={limit!r}B/s", column_, None).breaches
+    above = verdict(f"bandwidth<={limit!r}B/s", column_, None).breaches
+    assert len(below) + len(above) <= len(rows)
+    assert bool(below) is any(value < limit * (1 - 1e-9) for value in rows.values())
+
+
+# ---------------------------------------------------------------- with repeats
+
+
+def repeats(label: str, *figures: float, source: str = "") -> Column:
+    """A column of executions with these figures at 1 MB, and ten times as much at 1 GB."""
+    made = column(label, *(log([(MB, value * 1e9), (GB, value * 1e10)]) for value in figures))
+    return replace(made, source=source or made.source)
+
+
+BASE = repeats("b", 100, 102, 98, source="run 2026-b")
+
+
+def test_a_loss_that_is_shown_fails_with_figures_interval_and_runs() -> None:
+    found = verdict("busbw:5%", repeats("a", 70, 71, 69, source="run 2026-a"), BASE)
+    assert found.status is Exit.BAD_ANSWER
+    assert found.breaches[1] == (
+        "busbw:5%: busbw at 1 GB is 700 GB/s in a (run 2026-a), 30 % worse than 1000 GB/s in b (run 2026-b); "
+        "5 % is allowed (95 % interval of the ratio 0.67 to 0.73; 3 and 3 executions)."
+    )
+
+
+def test_a_loss_that_is_excluded_passes_in_silence() -> None:
+    assert verdict("busbw:20%", repeats("a", 99, 100, 101), BASE) == Verdict()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(strict: bool) -> None:
+    sides = repeats("a", 80, 95, 110), repeats("b", 85, 101, 115)
+    found = check([parse_gate("busbw@1G:5%")], compare(sides), strict=strict)
+    assert found.status is (Exit.BAD_ANSWER if strict else Exit.FINE)
+    (told,) = found.breaches if strict else found.notes
+    assert re.fullmatch(
+        r"busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded at 1 GB\. "
+        r"A loss of [\d.]+ % at 1 GB cannot be excluded \(950 GB/s in a and 1010 GB/s in b; "
+        r"95 % interval of the ratio 0\.\d+ to 1\.\d+\); more than 1000 repeats would decide\.",
+        told,
+    )
+
+
+def test_a_gate_fails_only_where_the_table_shows_a_loss() -> None:
+    sides = [repeats("a", 60, 100, 90), repeats("b", 100, 150, 120)]
+    comparison = compare(sides)
+    assert comparison.sections[0].verdict(0) is Difference.UNDECIDED
+    assert check([parse_gate("busbw@1G:0%")], comparison).breaches == ()
+
+
+def test_times_with_repeats() -> None:
+    slow, fast = (
+        column(name, *(log([(8, value * 1e-6)], metric="time") for value in values))
+        for name, values in (("a", (13, 13.1, 12.9)), ("b", (10, 10.1, 9.9)))
+    )
+    assert "30 % worse than 10 us in b" in verdict("time:5%", slow, fast).breaches[0]
+    assert verdict("time:5us", slow, fast) == Verdict()
+    assert verdict("time:1us", slow, fast).status is Exit.BAD_ANSWER
+    assert verdict("time:5%", fast, slow) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("gate", "status"),
+    [("ratio@1G>=10", Exit.BAD_ANSWER), ("ratio@1G>=5", Exit.FINE), ("ratio>=6x", Exit.FINE)],
+)
+def test_ratio(gate: str, status: Exit) -> None:
+    new = (rates("a", [(MB, 7), (GB, 7)]), repeats("a", 700, 714, 686))
+    for one, base in zip(new, (rates("b", [(MB, 1), (GB, 1)]), BASE), strict=True):
+        found = verdict(gate, one, base)
+        assert found.status is status, found
+        if found.breaches:
+            assert "7 times as good as" in found.breaches[0]
+            assert "at least 10 x is wanted" in found.breaches[0]
+
+
+def test_a_share_of_the_ceiling() -> None:
+    comparison = compare([rates("a", [(GB, 70)])])
+    gates = [parse_gate("busbw@1G>=80%ceiling")]
+    with pytest.raises(RequestError, match="needs a ceiling, and none is known for busbw at 1 GB in a"):
+        check(gates, comparison)
+    assert check(gates, comparison, ceiling=lambda *_: 80e9) == Verdict(passed=("busbw@1G>=80%ceiling",))
+    (told,) = check(gates, comparison, ceiling=lambda *_: 100e9).breaches
+    assert told.endswith("is 70 GB/s in a; at least 80 GB/s is wanted, 80 % of the ceiling.")

@@ -1,0 +1,192 @@
+"""Rails: which devices are paired, what they come to, and how that is shown; pingpong over all domains."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from fabbench.analysis import aggregate
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import compare
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.execution.runner import run_steps
+from fabbench.launchers.local.launcher import LocalSession
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.hosts import Host
+from fabbench.model.log import Ending, Log, Outcome, Point
+from fabbench.model.plan import Execution
+from fabbench.report import render_comparison
+from fabbench.report.nics_table import rail_table
+from tests.support.rail_plans import first_execution
+
+
+def log_of(
+    figures: Mapping[str, Sequence[float]],
+    *,
+    metric: str = "bandwidth",
+    outcome: Outcome = Outcome.OK,
+    facts: Mapping[str, str] | None = None,
+) -> Log:
+    """A log with one row for each figure of each device, at 64 KB."""
+    points = [
+        Point(65536, {"device": device, "side": "client"}, (metric,), (value,))
+        for device, values in figures.items()
+        for value in values
+    ]
+    return Log(
+        source="x",
+        benchmark="perftest",
+        case="ib_write_bw",
+        outcome=outcome,
+        reason=None,
+        facts={"transport": "RC", **(facts or {})},
+        points=points,
+    )
+
+
+# ---------------------------------------------------------------- what they come to
+
+
+def test_mean_sum_and_the_slowest() -> None:
+    (spread,) = aggregate.rail_figures(
+        [log_of({"mlx5_1": [10e9], "mlx5_0": [12e9], "mlx5_2": [5e9]})], "bandwidth"
+    )
+    assert (spread.size, spread.mean, spread.total, spread.slowest) == (65536, 9e9, 27e9, "mlx5_2")
+    assert spread.behind() == {"mlx5_2": pytest.approx(4 / 9)}
+
+
+def test_latencies_do_not_add_up_and_the_longest_is_the_slowest() -> None:
+    (spread,) = aggregate.rail_figures([log_of({"a": [2e-6], "b": [3e-6]}, metric="latency")], "latency")
+    assert (spread.total, spread.slowest, list(spread.behind())) == (None, "b", ["b"])
+
+
+def test_repeats_give_their_median_and_logs_that_are_not_ok_nothing() -> None:
+    good = [log_of({"a": [value], "b": [1.0]}) for value in (1.0, 2.0, 9.0)]
+    bad = log_of({"a": [100.0], "b": [100.0]}, outcome=Outcome.OFF_FABRIC)
+    (spread,) = aggregate.rail_figures([*good, bad], "bandwidth")
+    assert spread.figures == {"a": 2.0, "b": 1.0}
+    assert aggregate.rail_figures([bad], "bandwidth") == ()
+
+
+def test_one_device_is_no_rails() -> None:
+    assert aggregate.rail_figures([log_of({"a": [1.0]})], "bandwidth") == ()
+    assert rail_table("ib", [log_of({"a": [1.0]})], "bandwidth") is None
+
+
+def test_the_client_counts_where_both_sides_printed() -> None:
+    log = log_of({"a": [2.0], "b": [3.0]})
+    server = [Point(65536, {"device": "a", "side": "server"}, ("bandwidth",), (9.0,))]
+    (spread,) = aggregate.rail_figures([replace(log, points=[*server, *log.points])], "bandwidth")
+    assert spread.figures == {"a": 2.0, "b": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"), [({}, "one after another"), ({"together": "yes"}, "concurrently")]
+)
+def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], told: str) -> None:
+    shown = rail_table("ib", [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)], "bandwidth")
+    assert shown is not None
+    assert shown.title == "Rails of ib: bandwidth"
+    assert list(shown.rows) == [["64 KB", "3", "9", "27", "7", "10", "c (7)"]]
+    first, second = shown.notes
+    assert told in first
+    assert second.startswith("c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s")
+
+
+def test_rails_are_no_repeats_in_a_comparison_and_share_its_table() -> None:
+    column = Column(label="ib", logs=(log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]}),), source="x")
+    comparison = compare([column])
+    figures = [row.figures[0] for section in comparison.sections for row in section.rows]
+    assert [(figure.value, figure.n) for figure in figures if figure] == [(10e9, 1), (5e9, 1)]
+    text = render_comparison(comparison, configurations={"ib": column.logs})
+    lines = [line.split() for line in text.splitlines()]
+    assert ["|", "mlx5_0", "|", "64", "KB", "|", "10", "|"] in lines
+    assert ["|", "mlx5_1", "|", "64", "KB", "|", "5", "|"] in lines
+    assert "### Rails of ib: bandwidth" in text
+    assert "Rails" not in render_comparison(comparison)
+    assert '"sum": 15000000000.0' in render_comparison(comparison, "json", configurations={"ib": column.logs})
+
+
+def test_single_devices_of_other_names_are_compared_all_the_same() -> None:
+    one, other = (
+        Column(label=name, logs=(log_of({name: [value]}),), source=name)
+        for name, value in (("mlx5_0", 10e9), ("mlx5_1", 5e9))
+    )
+    (section,) = compare([one, other]).sections
+    assert section.rows[0].ratios == (2.0, None)
+
+
+def test_a_configuration_without_rails_stands_beside_each_of_them() -> None:
+    tcp = replace(log_of({}), points=[Point(65536, {"side": "client"}, ("bandwidth",), (2e9,))])
+    columns = [
+        Column(label=label, logs=(log,), source="x")
+        for label, log in (("ib", log_of({"mlx5_0": [10e9], "mlx5_1": [5e9]})), ("tcp", tcp))
+    ]
+    sections = compare(columns).sections
+    assert [(section.key["device"], section.rows[0].ratios) for section in sections] == [
+        ("mlx5_0", (5.0, None)),
+        ("mlx5_1", (2.5, None)),
+    ]
+
+
+# ---------------------------------------------------------------- pingpong over all domains
+
+EFA = {"efa": frozenset({"rdm", "dgram"}), "tcp": frozenset({"msg"})}
+DOMAINS = {"efa": ("rdmap0s6-rdm", "rdmap0s6-dgrm", "rdmap16s27-rdm", "rdmap16s27-dgrm")}
+P4D = Host(name="p4d", providers=EFA, domains=DOMAINS)
+
+
+def execution_of(work: PingpongWork, fabric: str, *hosts: Host) -> Execution:
+    return first_execution("pingpong", work, fabric, hosts)
+
+
+def test_pingpong_over_each_efa_domain() -> None:
+    execution = execution_of(PingpongWork(sizes=(64, 4096), all_domains=True), "efa", P4D, P4D)
+    assert [step.id.partition("/")[2] for step in execution.steps] == [
+        *("rdmap0s6-64", "rdmap0s6-4096", "rdmap16s27-64", "rdmap16s27-4096"),
+    ]
+    assert [step.facts["device"] for step in execution.steps] == ["rdmap0s6"] * 2 + ["rdmap16s27"] * 2
+    argv = execution.steps[-1].commands[1].argv
+    assert argv[argv.index("-d") + 1] == "rdmap16s27-rdm"
+    assert execution.proof.domain is None
+    assert not execution.together
+
+
+def test_datagrams_have_domains_of_their_own() -> None:
+    execution = execution_of(PingpongWork(sizes=(64,), endpoint="dgram", all_domains=True), "efa", P4D)
+    assert [step.facts["domain"] for step in execution.steps] == ["rdmap0s6-dgrm", "rdmap16s27-dgrm"]
+
+
+def test_all_domains_of_a_fabric_that_has_none() -> None:
+    (step,) = execution_of(PingpongWork(sizes=(64,), all_domains=True), "tcp", P4D).steps
+    assert "device" not in step.facts
+    with pytest.raises(MachineError, match="lists no domain of its provider efa"):
+        execution_of(PingpongWork(sizes=(64,), all_domains=True), "efa", replace(P4D, domains={}))
+    with pytest.raises(RequestError, match="mutually exclusive"):
+        PingpongWork(sizes=(64,), all_domains=True, domain="x")
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(
+    ("wanted", "outcome"),
+    [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)],
+)
+def test_each_steps_own_domain_is_proven(wanted: str, outcome: Outcome) -> None:
+    """Two real ping-pongs over lo, as steps of two devices; the second one says that it is on `wanted`."""
+    host = Host(name="here", providers={"tcp": frozenset({"msg"})})
+    (step,) = execution_of(PingpongWork(sizes=(64,), iterations=10, domain="lo"), "tcp", host).steps
+    execution = execution_of(PingpongWork(sizes=(64,), iterations=10), "tcp", host)
+    steps = [
+        replace(step, id=f"{execution.id}/{name}-64", facts={**step.facts, "device": name, "domain": domain})
+        for name, domain in (("one", "lo"), ("two", wanted))
+    ]
+    lines = list(run_steps(lambda each: LocalSession(each, host), replace(execution, steps=tuple(steps))))
+    parser = LogParser("x", proof=execution.proof)
+    (log,) = logs([*parser.feed_lines(lines), *parser.close(Ending(status=0, planned_sizes=(64,)))])
+    assert log.outcome is outcome, log.reason
+    assert [point.labels["device"] for point in log.points] == ["one", "one", "two", "two"]
+    if outcome is Outcome.OFF_FABRIC:
+        assert log.reason is not None
+        assert re.fullmatch(r"Step two-64 requested domain eth7, but the \w+ used lo\.", log.reason)

@@ -1,0 +1,135 @@
+"""What differs between executions, and how sure that is."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from fabbench.analysis.sequential import spent_levels
+from fabbench.analysis.statistics import (
+    Difference,
+    RowTest,
+    TwoSamples,
+    compare_sizes,
+    loss_test,
+    standardized_sum,
+    t_quantile,
+    t_tail,
+)
+
+
+def pair(new: Sequence[float], base: Sequence[float], rounding: float = 0.0) -> TwoSamples:
+    return TwoSamples(
+        new={n: math.log(value) for n, value in enumerate(new)},
+        base={n: math.log(value) for n, value in enumerate(base)},
+        rounding=rounding,
+    )
+
+
+def row(new: Sequence[float], base: Sequence[float], rounding: float = 0.0) -> RowTest:
+    return compare_sizes({1: pair(new, base, rounding)})[1]
+
+
+@pytest.mark.parametrize(
+    ("tail", "freedom", "value"),
+    [
+        (0.025, 1, 12.7062),
+        (0.025, 2, 4.30265),
+        (0.05, 3, 2.35336),
+        (0.025, 4, 2.77645),
+        (0.005, 22, 2.81876),
+        (0.0005, 5, 6.86883),
+    ],
+)
+def test_quantiles_of_t_are_those_of_tables(tail: float, freedom: int, value: float) -> None:
+    assert t_quantile(tail, freedom) == pytest.approx(value, rel=1e-5)
+    assert t_tail(value, freedom) == pytest.approx(tail, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("new", "base", "verdict"),
+    [
+        ((70, 71, 72), (100, 101, 102), Difference.SLOWER),
+        ((100, 101, 102), (70, 71, 72), Difference.FASTER),
+        ((100, 101, 102), (100, 102, 101), Difference.SAME),
+        ((90, 100, 110), (92, 101, 112), Difference.UNDECIDED),
+        ((10, 10), (9, 9), Difference.FASTER),
+        ((100.1, 100.1, 100.1), (100, 100, 100), Difference.SAME),
+    ],
+)
+def test_verdict_of_one_size(new: Sequence[float], base: Sequence[float], verdict: Difference) -> None:
+    assert row(new, base).verdict is verdict
+
+
+def test_interval_of_one_size_is_that_of_the_t_test_on_logarithms() -> None:
+    found = row((70, 80, 75), (100, 110, 96))
+    assert (found.low, found.high) == pytest.approx((0.6299, 0.8586), abs=1e-4)
+
+
+def test_undecided_names_the_repeats_that_would_decide() -> None:
+    found = row((90, 100, 110), (92, 101, 112))
+    assert found.low < 1 < found.high
+    assert found.repeats is not None
+    assert 60 < found.repeats < 90
+
+
+def test_one_printed_step_apart_is_no_difference() -> None:
+    assert row((0.10, 0.10, 0.10), (0.11, 0.11, 0.11), rounding=0.05).verdict is not Difference.SLOWER
+    assert row((0.10, 0.10, 0.10), (0.20, 0.20, 0.20), rounding=0.05).verdict is Difference.SLOWER
+
+
+def test_one_execution_on_a_side_has_no_verdict() -> None:
+    assert compare_sizes({1: pair((70,), (100, 101))}) == {}
+
+
+def test_a_size_beyond_its_own_interval_is_undecided_where_the_table_shows_no_difference() -> None:
+    quiet = {size: pair((100, 104, 98), (103, 99, 101)) for size in range(2, 14)}
+    alone = (92, 95, 94), (98, 96.5, 97)
+    assert row(*alone).verdict is Difference.SLOWER
+    found = compare_sizes({1: pair(*alone), **quiet})[1]
+    assert found.verdict is not Difference.SLOWER
+    assert found.high >= 1
+
+
+def test_a_noisy_size_does_not_hide_the_loss_of_quiet_ones() -> None:
+    noisy = pair((5, 9, 14), (6, 14, 7))
+    quiet = {size: pair((94.9, 95, 95.1), (100, 100.1, 99.9)) for size in range(2, 6)}
+    found = compare_sizes({1: noisy, **quiet})
+    assert [found[size].verdict for size in quiet] == [Difference.SLOWER] * 4
+    assert found[1].verdict is Difference.UNDECIDED
+
+
+def test_sizes_that_some_executions_lack_stay_out_of_the_sum() -> None:
+    whole = pair((70, 71, 72), (100, 101, 102))
+    cut = pair((70, 71), (100, 101, 102))
+    total = standardized_sum({1: whole, 2: cut})
+    assert total is not None
+    assert total == standardized_sum({1: whole, 2: pair((5, 5, 5), (5, 5, 5))})
+    assert compare_sizes({1: whole, 2: cut})[2].verdict is Difference.SLOWER
+
+
+@pytest.mark.parametrize(
+    ("new", "shown", "possible"),
+    [((70, 71, 72), (1,), ()), ((100, 101, 102), (), ()), ((93, 97, 100), (), (1,))],
+)
+def test_loss_beyond_a_tolerance(
+    new: Sequence[float], shown: tuple[int, ...], possible: tuple[int, ...]
+) -> None:
+    found = loss_test({1: pair(new, (100, 101, 102))}, {1: math.log(0.95)})
+    assert (found.shown, found.possible) == (shown, possible)
+
+
+def test_levels_of_all_looks_together_keep_the_level_of_one() -> None:
+    levels = spent_levels(8)
+    assert spent_levels(3) == pytest.approx((0.05,), abs=1e-4)
+    chance, tables, alarms = random.Random(1), 4000, 0
+    limits = [t_quantile(level / 2, 10**4) for level in levels]
+    for _ in range(tables):
+        total = chance.gauss(0, math.sqrt(2))
+        for count, limit in enumerate(limits, 3):
+            total += chance.gauss(0, 1)
+            if abs(total) > limit * math.sqrt(count):
+                alarms += 1
+                break
+    assert 0.04 < alarms / tables < 0.06

@@ -1,0 +1,59 @@
+"""Ping-pong on nodes against in pods, as an EKS project with m7g.16xlarge published it."""
+
+import json
+from pathlib import Path
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+from tests.support.libfabric_text import pingpong_table
+
+SENT = 1_000_000
+PUBLISHED = (
+    (4, "10.26", "10.43"),
+    (16, "10.3", "10.4"),
+    (64, "10.62", "10.68"),
+    (256, "10.65", "10.75"),
+    (1024, "10.74", "10.9"),
+    (10240, "12.84", "13.06"),
+    (51200, "17.24", "17.66"),
+    (102400, "44.9", "45.27"),
+)
+"""Size in bytes, us on the nodes, us in pods."""
+
+TABLE = """\
+pingpong: nodes 10.26 us vs pods 10.43 us at 4 B (1x); no clear difference
+
+| Message Size | latency nodes (us) | latency pods (us) | Speed-up |
+|--------------|-------------------:|------------------:|---------:|
+| 4 B          |              10.26 |             10.43 |      1 x |
+| 16 B         |               10.3 |              10.4 |      1 x |
+| 64 B         |              10.62 |             10.68 |      1 x |
+| 256 B        |              10.65 |             10.75 |      1 x |
+| 1 KB         |              10.74 |              10.9 |      1 x |
+| 10 KB        |              12.84 |             13.06 |      1 x |
+| 50 KB        |              17.24 |             17.66 |      1 x |
+| 100 KB       |               44.9 |             45.27 |      1 x |
+"""
+
+
+def logs(folder: Path) -> list[str]:
+    """Write the two logs that the published table was made of."""
+    for name, column in (("nodes", 1), ("pods", 2)):
+        rows = [(row[0], str(row[column])) for row in PUBLISHED]
+        (folder / f"{name}.log").write_text(pingpong_table(rows, SENT))
+    return [str(folder / "nodes.log"), str(folder / "pods.log")]
+
+
+def test_the_published_table_comes_out(tmp_path: Path) -> None:
+    result = runner().invoke(cli, ["compare", *logs(tmp_path), "--format", "markdown"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith(TABLE)
+
+
+def test_the_sizes_and_times_are_exact(tmp_path: Path) -> None:
+    for path, column in zip(logs(tmp_path), (1, 2), strict=True):
+        result = runner().invoke(cli, ["parse", "--format", "json", path])
+        (log,) = json.loads(result.stdout)["logs"]
+        latencies = [(s["size"], s["value"]) for s in log["samples"] if s["metric"] == "latency"]
+        assert latencies == [(row[0], float(f"{row[column]}e-6")) for row in PUBLISHED]
+        assert [finding["code"] for finding in log["findings"]] in ([], ["setup-time"])

@@ -1,0 +1,118 @@
+"""A printed number stands for all that round to it: rows are held to that, and to no more."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    GATHERING,
+    SAME,
+    RateCheck,
+    Ratios,
+    out_of_order,
+    printed,
+    ratios,
+    settle,
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wrong"),
+    [
+        ([8, 16, 32, 64], []),
+        ([8, 16, 32, 8, 16, 32], []),
+        ([8, 16, 8, 16, 8], []),
+        ([512, 24, 2048], [1]),
+        ([512, 11024, 2048], [1]),
+        ([512, 1024, 48], [2]),
+        ([8, 8, 8], []),
+        ([], []),
+    ],
+)
+def test_a_size_out_of_its_sweep(sizes: list[int], wrong: list[int]) -> None:
+    assert list(out_of_order(sizes)) == wrong
+
+
+@given(st.floats(1e-3, 1e9), st.integers(0, 6))
+def test_the_number_behind_a_print_is_in_its_range(number: float, decimals: int) -> None:
+    assert printed(f"{number:.{decimals}f}").contains(number)
+    assert printed(f"{number:.{decimals}e}").contains(number)
+
+
+@pytest.mark.parametrize(
+    ("token", "low", "high"),
+    [("12.30", 12.295, 12.305), ("7", 6.5, 7.5), ("1e+06", 0.5e6, 1.5e6), ("0.00", 0.0, 0.005)],
+)
+def test_the_last_digit_tells_the_rounding(token: str, low: float, high: float) -> None:
+    found = printed(token)
+    assert found.low == pytest.approx(low, rel=1e-5)
+    assert found.high == pytest.approx(high, rel=1e-5)
+
+
+def test_what_is_no_number_says_nothing_or_that_it_is_large() -> None:
+    assert printed("nan").contains(1e9)
+    assert printed("inf").low > 1e12
+    with pytest.raises(ValueError, match="no number"):
+        printed("7x5")
+
+
+RATES = st.floats(0.01, 3000)
+
+
+def row(size: int, gigabytes: float, ranks: int, factor: float = 2.0) -> Ratios:
+    """Print a row of a collective, and read what it allows."""
+    us = size / gigabytes / 1e3
+    bus = gigabytes * factor * (ranks - 1) / ranks
+    return ratios(
+        size,
+        printed(f"{us:.2f}", -6),
+        printed(f"{gigabytes:.2f}", 9),
+        printed(f"{bus:.2f}", 9),
+    )
+
+
+@given(st.lists(st.tuples(st.integers(1, 1 << 34), RATES), min_size=1, max_size=40), st.integers(1, 5000))
+def test_no_table_that_was_printed_is_contradicted(rows: list[tuple[int, float]], ranks: int) -> None:
+    found = [row(size, rate, ranks) for size, rate in rows]
+    for stated in (ranks, None):
+        formula = settle(found, (ALL_REDUCE,), stated)
+        assert formula is not None
+        if stated is not None:
+            assert all(map(formula.fits, found))
+
+
+@pytest.mark.parametrize("stated", [16, None, 9])
+def test_most_rows_decide_and_the_stated_ranks_need_not_be_right(stated: int | None) -> None:
+    rows = [row(1 << power, 10.0 + power, 16) for power in range(10, 30)]
+    formula = settle(rows, (ALL_REDUCE, GATHERING, SAME), stated)
+    assert formula is not None
+    assert formula.share == 1.0
+    assert formula.bus == pytest.approx(1.875, rel=1e-3)
+
+
+@pytest.mark.parametrize("stated", [16, None])
+def test_a_row_that_the_others_contradict_is_found(stated: int | None) -> None:
+    check: RateCheck[int] = RateCheck()
+    for power in range(10, 30):
+        assert check.fits(power, [row(1 << power, 10.0 + power, 16 if power != 20 else 3)])
+    assert check.settle((ALL_REDUCE,), stated) == [20]
+    assert not check.fits(31, [row(1 << 31, 40.0, 3)])
+    assert check.fits(31, [row(1 << 31, 40.0, 16)])
+
+
+def test_a_row_alone_is_held_to_its_own_figures() -> None:
+    check: RateCheck[int] = RateCheck()
+    check.fits(0, [row(1 << 20, 10.0, 16, factor=3.0)])
+    assert check.settle((ALL_REDUCE,), None) == [0]
+
+
+def test_rows_that_two_formulas_explain_settle_nothing_yet() -> None:
+    """nccl-tests 2.0 names no collective; 0.11 is 0.11 times 15/16 too, 0.16 is not."""
+    check: RateCheck[int] = RateCheck()
+    shapes = (ALL_REDUCE, GATHERING, SAME)
+    for size, rate in ((526, "0.11"), (528, "0.11"), (530, "0.11"), (776, "0.16")):
+        figures = printed(rate, 9), printed("5.00", -6)
+        assert check.fits(size, [ratios(size, figures[1], figures[0], figures[0])])
+        assert check.settle_if_due(shapes, 16) == []
+    assert check.settle(shapes, 16) == []

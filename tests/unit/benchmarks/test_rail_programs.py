@@ -1,0 +1,109 @@
+"""perftest and the fabtests over rails, from request to judged log, with whole stand-in programs."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from fabbench.analysis.aggregate import rail_figures, together
+from fabbench.benchmarks.fabtests.plan import PROGRAMS, FabtestsWork
+from fabbench.benchmarks.perftest.plan import TESTS, PerftestWork
+from fabbench.model.hosts import Host
+from fabbench.model.log import Outcome
+from fabbench.model.plan import Execution
+from fabbench.plan.request import Work
+from tests.support import rail_programs
+from tests.support.rail_plans import first_execution, measured
+
+NUMBERS = range(5)
+FIGURES = [10000, 10001, 10002, 5000, 10004]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """One benchmark over the rails of one host."""
+
+    name: str
+    work: Callable[[bool], Work]
+    """Whether the rails run together → the work."""
+    fabric: str
+    host: Host
+    programs: tuple[str, ...]
+    device: str
+    """Its number is to be filled in."""
+    unit: int
+    """Bytes per second in one of the printed figures."""
+    facts: dict[str, str]
+    other: str
+    """The domain or device that a program uses which uses another than it was asked for."""
+    off_fabric: str
+    """The reason then, as a pattern."""
+
+    def execution(self, folder: Path, *, at_once: bool) -> tuple[Execution, Host]:
+        host = replace(self.host, programs=rail_programs.made(folder, *self.programs))
+        return first_execution(self.name, self.work(at_once), self.fabric, (host,)), host
+
+
+PERFTEST = Benchmark(
+    name="perftest",
+    work=lambda at_once: PerftestWork(together=at_once),
+    fabric="ib",
+    host=Host(name="here", devices={f"mlx5_{number}": "ib" for number in NUMBERS}),
+    programs=TESTS,
+    device="mlx5_{}",
+    unit=1 << 20,
+    facts={"transport": "RC"},
+    other="mlx5_4",
+    off_fabric=r"Step mlx5_0-65536 requested device mlx5_0, but the \w+ used mlx5_4\.",
+)
+FABTESTS = Benchmark(
+    name="fabtests",
+    work=lambda at_once: FabtestsWork(one_by_one=not at_once),
+    fabric="efa",
+    host=Host(
+        name="here",
+        providers={"efa": frozenset({"rdm"})},
+        domains={"efa": tuple(f"rdmap{number}-rdm" for number in NUMBERS)},
+        gpus=2,
+    ),
+    programs=tuple(PROGRAMS),
+    device="rdmap{}",
+    unit=1_000_000,
+    facts={"transport": "efa", "fabric": "efa", "endpoint": "rdm"},
+    other="rdmap4-rdm",
+    off_fabric=r"Step \S+ requested domain rdmap0-rdm, but the \w+ used rdmap4-rdm\.",
+)
+of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda each: each.name)
+
+
+@of_both
+@pytest.mark.parametrize("at_once", [True, False])
+def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benchmark, at_once: bool) -> None:
+    execution, host = benchmark_.execution(tmp_path, at_once=at_once)
+    log = measured(execution, host)
+    assert (log.outcome, log.reason, log.case) == (Outcome.OK, None, benchmark_.programs[0])
+    assert benchmark_.facts.items() <= log.facts.items()
+    assert not log.findings
+    names = [benchmark_.device.format(number) for number in NUMBERS]
+    assert sorted(point.labels["device"] for point in log.points) == sorted(names * 2)
+    (spread,) = rail_figures([log], "bandwidth")
+    assert list(spread.figures.values()) == [figure * benchmark_.unit for figure in FIGURES]
+    assert spread.total == sum(FIGURES) * benchmark_.unit
+    assert spread.slowest == names[rail_programs.SLOW]
+    assert list(spread.behind()) == [spread.slowest]
+    assert together([log]) is at_once
+
+
+@of_both
+def test_another_device_than_asked_for_is_off_fabric(tmp_path: Path, benchmark_: Benchmark) -> None:
+    execution, host = benchmark_.execution(tmp_path, at_once=False)
+    first, *rest = execution.steps
+    commands = tuple(
+        replace(command, env={**command.env, "STANDIN_DEVICE": benchmark_.other})
+        for command in first.commands
+    )
+    log = measured(replace(execution, steps=(replace(first, commands=commands), *rest)), host)
+    assert log.outcome is Outcome.OFF_FABRIC
+    assert re.fullmatch(benchmark_.off_fabric, str(log.reason))

@@ -1,0 +1,151 @@
+"""How torch's all_reduce is planned, what fabbench's program for it prints, and a run of it under mpirun."""
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from fabbench.benchmarks.torch import plan, program
+from fabbench.benchmarks.torch.plan import FILE, TorchWork
+from fabbench.logs.parser import LogParser, logs
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host
+from fabbench.model.log import Log
+from fabbench.model.plan import Proof
+from tests.support.local_runs import fabbench, the_run
+from tests.support.paths import FAKE_PROGRAMS
+
+STANDIN = FAKE_PROGRAMS / "torch"
+A = Host(name="a", address="10.0.0.1", interface="eth0", gpus=8, programs={"python3": "/usr/bin/python3"})
+B = Host(name="b", address="10.0.0.2", interface="eth0", gpus=8, programs={"python3": "/usr/bin/python3"})
+
+
+def test_the_usual_step_is_the_benchmark_of_modal() -> None:
+    work = TorchWork(program="text")
+    (step,) = work.steps("000-tcp-r1", "tcp", (A, B))
+    (command,) = step.commands
+    words = (
+        "/usr/bin/python3 {folder}/torch_all_reduce.py --rows 500000 --columns 2000 --dtype float32 "
+        "--trials 50 --warmup 5 --master 10.0.0.1 --port 29500"
+    )
+    assert command.argv == tuple(words.split())
+    assert (command.ranks, command.env["NCCL_NET"]) == (16, "Socket")
+    assert step.files == {FILE: "text"}
+    assert work.planned_sizes((A, B)) == (4_000_000_000,)
+    assert work.proof("tcp", (A, B)) == Proof(fabric="tcp")
+
+
+def test_sizes_replace_rows_and_columns() -> None:
+    work = TorchWork(program="", sizes=(64, 1024), python="/venv/bin/python", dtype="float16")
+    ((command,),) = (step.commands for step in work.steps("t", "p2p", (A,)))
+    assert command.argv[:2] == ("/venv/bin/python", "{folder}/torch_all_reduce.py")
+    assert "--size 64 --size 1024 --dtype float16" in " ".join(command.argv)
+    assert command.argv[-3:] == ("127.0.0.1", "--port", "29500")
+    assert (work.planned_sizes((A,)), work.needs.programs) == ((64, 1024), ())
+    with pytest.raises(RequestError, match="6 bytes are not a multiple of the element size of float32"):
+        TorchWork(program="", sizes=(6,))
+
+
+def test_the_program_and_its_steps_know_the_same_types() -> None:
+    assert program.WIDTHS == plan.WIDTHS
+    asked = program.options((), {})
+    ours = TorchWork(program="")
+    usual = (ours.rows, ours.columns, ours.trials, ours.warmup, ours.port)
+    assert (asked.rows, asked.columns, asked.trials, asked.warmup, asked.port) == usual
+    assert asked.sizes is None
+    words = TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (A, B))[0].commands[0].argv[2:]
+    asked = program.options(words, {"MASTER_ADDR": "x"})
+    assert (asked.sizes, asked.master, asked.backend) == ([4, 8], "10.0.0.1", "nccl")
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1, 0)),
+        (
+            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
+            (3, 4, 1),
+        ),
+        (
+            {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "RANK": "0", "WORLD_SIZE": "2"},
+            (3, 4, 1),
+        ),
+        (
+            {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
+            (1, 2, 1),
+        ),
+        ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2"}, (5, 8, 2)),
+        ({"RANK": "1"}, (0, 1, 0)),
+    ],
+)
+def test_whoever_starts_the_program_tells_it_its_rank(
+    environment: dict[str, str], expected: tuple[int, int, int]
+) -> None:
+    assert program.place(environment) == expected
+
+
+def read(text: str) -> Log:
+    session = LogParser("x")
+    (log,) = logs(session.feed_lines(text.splitlines()) + session.close())
+    return log
+
+
+@pytest.mark.parametrize("size", [4_000_000_000, 100_000_000, 4096, 6_291_456, 123_456_788])
+def test_a_report_of_one_payload_reads_as_it_was_measured(size: int) -> None:
+    log = read(program.sentences(size, 50, 16, 239.742e9))
+    (point,) = log.points
+    assert (log.case, log.facts["ranks"], log.facts["trials"], log.findings) == ("all_reduce", 16, 50, ())
+    assert point.size == size
+    assert dict(zip(point.metrics, point.values, strict=True)) == pytest.approx(
+        {"algbw": 239.742e9, "busbw": 449.516e9}
+    )
+
+
+def test_the_usual_report_is_worded_as_the_others_are() -> None:
+    assert program.sentences(4 * 10**9, 50, 16, 239.742e9) == (
+        "The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16 ranks):\n"
+        " algbw: 239.742 GBps (1917.9 Gbps)\n"
+        " busbw: 449.516 GBps (3596.1 Gbps)\n"
+    )
+
+
+def test_a_report_of_several_payloads_reads_as_it_was_measured() -> None:
+    measured = {1 << 30: 91.25e9, 3 << 20: 8.5e9, 4096: 12.5e6, 10: 1.5e6}
+    text = program.header(50, 5, 4) + "".join(program.row(size, 4, algbw) for size, algbw in measured.items())
+    log = read(text)
+    assert {point.size: point.values for point in log.points} == {
+        size: pytest.approx((algbw, algbw * 1.5)) for size, algbw in measured.items()
+    }
+    assert (log.facts["ranks"], log.facts["warmup"], log.findings) == (4, 5, ())
+
+
+def test_the_program_is_part_of_the_package_and_needs_nothing_of_it() -> None:
+    text = (files("fabbench.benchmarks.torch") / "program.py").read_text("utf-8")
+    assert "import fabbench" not in text
+    assert "from fabbench" not in text
+
+
+@pytest.mark.local
+@pytest.mark.parametrize("sizes", [(), ("--size", "1M", "--size", "64M")])
+def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, sizes: tuple[str, ...]) -> None:
+    where = ("--on", "local", "--virtual-nodes", "2", "--gpus", "4", "--python", sys.executable)
+    configurations = ("--fabric", "tcp", "--fabric", "p2p", "--repeat", "1")
+    python = {"PYTHONPATH": str(STANDIN)}
+    done = fabbench(tmp_path, "run", "torch", *where, *configurations, *sizes, **python)
+    assert done.returncode == 0, done.stderr
+    for configuration, carrier in (("tcp", "socket"), ("p2p", "p2p")):
+        (log,) = the_run(tmp_path).logs(configuration)
+        assert (log.outcome, log.facts["transport"], log.facts["torch"]) == ("ok", carrier, "2.6.0+standin")
+        assert (log.facts["ranks"], log.facts["nccl"]) == (4, "2.21.5")
+        for point in log.points:
+            assert point.values == pytest.approx((point.size / 0.002, point.size / 0.002 * 1.5), rel=1e-3)
+        assert [point.size for point in log.points] == ([1 << 20, 64 << 20] if sizes else [4 * 10**9])
+
+
+@pytest.mark.local
+def test_without_torch_the_run_fails_with_the_reason(tmp_path: Path) -> None:
+    where = ("--on", "local", "--gpus", "2", "--python", sys.executable, "--fabric", "p2p")
+    done = fabbench(tmp_path, "run", "torch", *where)
+    assert done.returncode == 4
+    assert "failed: torch said: ModuleNotFoundError: No module named 'torch'" in done.stderr

@@ -1,0 +1,68 @@
+"""The catalog of instance types."""
+
+import pytest
+
+from fabbench.catalog.instances import catalogue, efa_reaches, instance
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("p4d.24xlarge", (8, "A100", 4, 400, "v1")),
+        ("p5.48xlarge", (8, "H100", 32, 3200, "v2")),
+        ("p5en.48xlarge", (8, "H200", 16, 3200, "v3")),
+        ("p6-b200.48xlarge", (8, "B200", 8, 3200, "v4")),
+        ("p6-b300.48xlarge", (8, "B300", 16, 6400, "v4")),
+        ("p6e-gb200.36xlarge", (4, "GB200", 16, 3200, "v3")),
+        ("g6e.48xlarge", (8, "L40S", 4, 400, "v2")),
+        ("hpc7a.96xlarge", (0, "", 2, 300, "v2")),
+    ],
+)
+def test_the_types_that_matter_are_as_published(
+    name: str, published: tuple[int, str, int, float, str]
+) -> None:
+    found = instance(name)
+    assert found is not None
+    told = (found.gpus, found.gpu_model, found.efa_interfaces, found.network_gbps, found.efa_generation)
+    assert told == published
+
+
+def test_the_label_of_hyperpod_is_taken_off() -> None:
+    assert instance("ml.p5.48xlarge") is instance("p5.48xlarge")
+
+
+def test_a_type_without_efa_is_not_there() -> None:
+    assert instance("t3.micro") is None
+    assert instance("") is None
+
+
+def test_every_row_has_a_network_and_interfaces() -> None:
+    assert len(catalogue()) == 299
+    for name, found in catalogue().items():
+        assert found.efa_interfaces > 0, name
+        assert found.network_gbps > 0, name
+        assert (found.gpus > 0) == bool(found.gpu_model), name
+        assert found.rdma_read or not found.rdma_write, name
+        assert found.arch in {"amd64", "arm64"}, name
+
+
+def test_gb200_may_have_fewer_interfaces_and_less_bandwidth_than_it_could() -> None:
+    found = catalogue()["p6e-gb200.36xlarge"]
+    assert found.efa_counts == (16, 4)
+    assert found.efa_gbps_if_lower == 1600
+    assert catalogue()["p5.48xlarge"].efa_counts == (32,)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "reaches"),
+    [
+        ("p4d.24xlarge", "p4de.24xlarge", True),
+        ("p4d.24xlarge", "dl1.24xlarge", True),
+        ("p4d.24xlarge", "p5.48xlarge", False),
+        ("ml.p4d.24xlarge", "p4d.24xlarge", True),
+        ("p5.48xlarge", "p5en.48xlarge", True),
+    ],
+)
+def test_p4d_and_its_kin_reach_only_each_other(one: str, other: str, reaches: bool) -> None:
+    assert efa_reaches(one, other) is reaches
+    assert efa_reaches(other, one) is reaches

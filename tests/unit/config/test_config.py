@@ -1,0 +1,717 @@
+"""`fabbench.yaml`: what it says, what is wrong with it, and where a run goes."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.benchmarks import benchmark_named, runnable_names
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.cli import cli
+from fabbench.cli.config_file import command_options, default_map
+from fabbench.cli.run_command import RunCommand, usual_work
+from fabbench.config import find_config, load, read
+from fabbench.config.choose_target import Resolved, resolve
+from fabbench.config.sections import Config, schema
+from fabbench.config.yaml_tree import MOST_MISTAKES
+from fabbench.launchers import options_of_launchers
+from fabbench.launchers.local import LocalOptions
+from fabbench.launchers.ssh import SshLauncherOptions
+from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.hostlist import expand_hostlist, read_hostfile
+from fabbench.model.hosts import Target
+from fabbench.model.options import LauncherOptions
+from tests.support.command_line import runner
+from tests.support.paths import ROOT
+
+PATH = Path("/etc/cluster/fabbench.yaml")
+LAUNCHERS = options_of_launchers()
+KNOWN = {
+    "local": LAUNCHERS["local"],
+    "ssh": LAUNCHERS["ssh"],
+    "own": LauncherOptions,
+    "slurm": LAUNCHERS["slurm"],
+}
+BENCHMARKS = {"nccl": command_options("nccl"), "pingpong": command_options("pingpong")}
+
+
+def config(text: str) -> Config:
+    return read(text, PATH, launchers=KNOWN, benchmarks=BENCHMARKS)
+
+
+def mistakes(text: str) -> list[str]:
+    """What is wrong, without the file's name."""
+    with pytest.raises(RequestError) as raised:
+        config(text)
+    return [line.removeprefix(f"{PATH}:") for line in str(raised.value).splitlines()]
+
+
+def target(settings: str) -> str:
+    return f"targets:\n  prod:\n    launcher: ssh\n    hosts: [a]\n    {settings}\n"
+
+
+# ---------------------------------------------------------------- lists of hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a.example", "a.example"),
+        ("node[01-03,7],gpu1", "node01 node02 node03 node7 gpu1"),
+        ("node[8-11]", "node8 node9 node10 node11"),
+        ("node[008-011]", "node008 node009 node010 node011"),
+        ("node[98-101]", "node98 node99 node100 node101"),
+        ("node[099-101]", "node099 node100 node101"),
+        ("node[0-1]", "node0 node1"),
+        ("r[1-2]n[01-02].x", "r1n01.x r1n02.x r2n01.x r2n02.x"),
+        ("a, b", "a b"),
+        ("[1-2]", "1 2"),
+        ("10.0.0.[1-2]", "10.0.0.1 10.0.0.2"),
+        ("fe80::1%eth0", "fe80::1%eth0"),
+        ("ubuntu@node[1-2]", "ubuntu@node1 ubuntu@node2"),
+    ],
+)
+def test_a_list_of_hosts_expands(text: str, names: str) -> None:
+    assert expand_hostlist(text) == tuple(names.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("node1\nnode2\n", "node1 node2"),
+        ("# of Open MPI\nnode1 slots=8 max_slots=8\n\nnode2 slots = 8 # spare\n", "node1 node2"),
+        ("node1:8\nubuntu@node[2-3] slots=4\r\n", "node1 ubuntu@node2 ubuntu@node3"),
+    ],
+)
+def test_a_host_file_names_its_hosts(text: str, names: str) -> None:
+    assert read_hostfile(text) == tuple(names.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "it names no host"),
+        ("# nothing\n", "it names no host"),
+        ("node1\nnode2 gpus=8\n", "line 2: 'node2 gpus=8' is not a host"),
+        ("node1,,node2", "an empty item"),
+    ],
+)
+def test_a_wrong_host_file_says_which_line(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        read_hostfile(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("", "an empty item"),
+        ("a,,b", "an empty item"),
+        ("a,", "an empty item"),
+        ("node[1-3", "a [ without a ]"),
+        ("node1-3]", r"a ] without a [ (character 8)"),
+        ("node[[1]]", "a bracket inside brackets (character 6)"),
+        ("node[]", "not a list of numbers and ranges"),
+        ("node[1,]", "not a list of numbers and ranges"),
+        ("node[a-c]", "[a-c] in 'node[a-c]' is not a list"),
+        ("node[0-10:2]", "not a list of numbers and ranges"),
+        ("node[3-1]", "3-1 in 'node[3-1]' ends before it begins"),
+        ("node[1-03]", "different numbers of digits"),
+        ("node[1-99999999]", "more than 65536 hosts"),
+        ("node[1-60000][1-60000]", "more than 65536 hosts"),
+        ("node[1-60000],gpu[1-60000]", "more than 65536 hosts"),
+        ("root@", "is not a valid host name"),
+        ("@a", "is not a valid host name"),
+        ("a@-b", "is not a valid host name"),
+        ("a:22", "includes a port"),
+        ("-oProxyCommand=x", "is not a valid host name"),
+        ("a b", "is not a valid host name"),
+    ],
+)
+def test_a_wrong_list_of_hosts_says_what_is_wrong(text: str, wrong: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        expand_hostlist(text)
+
+
+# ---------------------------------------------------------------- what a file says
+
+
+def test_every_key_is_read_as_what_it_is() -> None:
+    read = config("""
+default: prod
+store: runs
+defaults:
+  repeat: 5
+  fabrics: [efa, "tcp;ofi_rxm"]
+  run:
+    nccl: {min-bytes: 8, max-bytes: 2G, check: 2, collective: [alltoall, reduce]}
+targets:
+  prod:
+    launcher: ssh
+    hosts: [b.example, "node[01-02]"]
+    user: ubuntu
+    port: 2222
+    identity: keys/id
+    ssh-config: /etc/ssh/config
+    accept-new-host-keys: true
+    mpi-ssh: existing
+    nodes: 2
+    interface: eth0
+    bin-dirs: [/opt/nccl-tests/build]
+    mpirun: /opt/amazon/openmpi/bin/mpirun
+    gpus: 8
+    env: {A: 4, B: 1.50, C: "x y", D: 010, E: 1_000, F: 2024-01-01, G: ""}
+    options: {lost-after: 30}
+  box:
+    launcher: local
+    virtual-nodes: 2
+""")
+    assert (read.path, read.default, read.store) == (PATH, "prod", Path("/etc/cluster/runs"))
+    assert (read.defaults.repeat, read.defaults.fabrics) == (5, ("efa", "tcp;ofi_rxm"))
+    nccl = {"min-bytes": "8", "max-bytes": "2G", "check": "2", "collective": ("alltoall", "reduce")}
+    assert read.defaults.run == {"nccl": nccl}
+    assert read.targets["box"] == Target(name="box", launcher="local", options=LocalOptions(virtual_nodes=2))
+    assert read.targets["prod"] == Target(
+        name="prod",
+        launcher="ssh",
+        hosts=("b.example", "node01", "node02"),
+        nodes=2,
+        interface="eth0",
+        bin_dirs=("/opt/nccl-tests/build",),
+        mpirun="/opt/amazon/openmpi/bin/mpirun",
+        gpus=8,
+        env={"A": "4", "B": "1.50", "C": "x y", "D": "010", "E": "1_000", "F": "2024-01-01", "G": ""},
+        options=SshLauncherOptions(
+            user="ubuntu",
+            port=2222,
+            identity=Path("/etc/cluster/keys/id"),
+            ssh_config=Path("/etc/ssh/config"),
+            accept_new_host_keys=True,
+            mpi_ssh="existing",
+            lost_after=30,
+        ),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "targets:\n", "defaults:\n", "{}", "\ufeff{}"])
+def test_a_file_may_be_empty(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "fabbench.yaml"
+    path.write_text(text, "utf-8")
+    assert load(path, launchers=KNOWN) == Config(path=path)
+
+
+def test_hosts_may_be_one_text() -> None:
+    assert config(target("user: x").replace("[a]", "node[1-2],c")).targets["prod"].hosts == (
+        *("node1", "node2", "c"),
+    )
+
+
+def test_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    options = config(target("identity: ~/.ssh/id")).targets["prod"].options_as(SshLauncherOptions)
+    assert options.identity == Path("/home/me/.ssh/id")
+
+
+def test_targets_share_settings_by_merging() -> None:
+    read = config(f"""{target("user: me").replace("prod:", "prod: &prod")}  pair:
+    <<: *prod
+    hosts: [c, d]
+""")
+    pair = Target(name="pair", launcher="ssh", hosts=("c", "d"), options=SshLauncherOptions(user="me"))
+    assert read.targets["pair"] == pair
+    assert read.targets["prod"].hosts == ("a",)
+
+
+def test_a_launcher_has_the_keys_that_it_declares() -> None:
+    assert config("targets: {t: {launcher: own, gpus: 2}}").targets["t"].gpus == 2
+    (mistake,) = mistakes("targets: {t: {launcher: own, virtual-nodes: 2}}")
+    assert mistake.startswith(
+        "1:30: targets.t: virtual-nodes means nothing to the launcher own. Valid here: "
+    )
+
+
+def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
+    text = "defaults: {run: {other: {any: 1}}}"
+    assert read(text, PATH, launchers=KNOWN).defaults.run == {"other": {"any": "1"}}
+    assert mistakes(text) == ["1:18: defaults.run: unknown benchmark 'other'. Valid here: nccl, pingpong."]
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "defualt: x",
+            "1:1: Unknown key 'defualt'; did you mean default? Valid here: default, store, ",
+        ),
+        (
+            target("prot: 22"),
+            "5:5: targets.prod: unknown key 'prot'; did you mean port? Valid here: lau",
+        ),
+        (
+            target("ssh_config: x"),
+            "5:5: targets.prod: unknown key 'ssh_config'; did you mean ssh-config?",
+        ),
+        (target("user: a\n    user: b"), "6:5: The key user is a duplicate of that in line 5."),
+        ("store: a\nstore: b", "2:1: The key store is a duplicate of that in line 1."),
+        (
+            "- a",
+            "1:1: The file is a list; a mapping with some of default, store, defaults, variants, targets is ",
+        ),
+        ("store: [a]", "1:8: store is a list; a directory is wanted."),
+        ("store:", "1:7: store is empty; a directory is wanted."),
+        (
+            target("user: 7"),
+            "5:11: targets.prod.user is the number 7; the name of a user in quotes is wanted.",
+        ),
+        (target("user: -oX"), "5:11: targets.prod.user is the text '-oX'; the name of a user is wanted."),
+        (target('user: "a\\n"'), "5:11: targets.prod.user is the text 'a\\n'; the name of a user is wanted."),
+        (target("port: ssh"), "5:11: targets.prod.port is the text 'ssh'; a whole number from 1 to 65535 is"),
+        (target("port: 022"), "5:11: targets.prod.port is the number 022; a whole number from 1 to 65535"),
+        (
+            target("port: 65536"),
+            "5:11: targets.prod.port is the number 65536; a whole number from 1 to 65535",
+        ),
+        (target("port: 1.0"), "5:11: targets.prod.port is the number 1.0; a whole number from 1 to 65535"),
+        (target(f"port: {'9' * 5000}"), "5:11: targets.prod.port is the number 999"),
+        (
+            target("accept-new-host-keys: yes"),
+            "5:27: targets.prod.accept-new-host-keys is yes; true or false",
+        ),
+        (target("mpi-ssh: own"), "5:14: targets.prod.mpi-ssh is the text 'own'; one of ephemeral, existing"),
+        (
+            target("bin-dirs: /opt"),
+            "5:15: targets.prod.bin-dirs is the text '/opt'; a list, each a directory, is wanted.",
+        ),
+        (
+            target("bin-dirs: [/opt, {}]"),
+            "5:22: targets.prod.bin-dirs[1] is a mapping; a directory is wanted.",
+        ),
+        (target("env: [a]"), "5:10: targets.prod.env is a list; a mapping of names to strings or numbers"),
+        (target("env: {A: true}"), "5:14: targets.prod.env.A is true; a number or a text (in quotes) is"),
+        (
+            target("env: {A: }"),
+            "5:13: targets.prod.env.A is empty; a number or a text (in quotes) is wanted.",
+        ),
+        (target("env: {A: {}}"), "5:14: targets.prod.env.A is a mapping; a text is wanted."),
+        (
+            target("env: {A-B: 1}"),
+            "5:11: 'A-B' in targets.prod.env is not the name of an environment variable.",
+        ),
+        (target("options: 1"), "5:14: targets.prod.options is the number 1; a mapping is wanted."),
+        (target("options: {a: 1}"), "5:15: targets.prod: unknown key 'a'."),
+        (
+            target("identity: ~nobody-has-this/x"),
+            "5:15: targets.prod.identity: '~nobody-has-this/x' is in a home directory that does not exist.",
+        ),
+        (target("virtual-nodes: 2"), "5:5: targets.prod: virtual-nodes means nothing to the launcher ssh. V"),
+        (
+            "targets: {a: {launcher: ssh}}",
+            "1:11: targets.a has no hosts, which the launcher ssh needs: a list",
+        ),
+        (
+            "targets: {a: {launcher: ssh, hosts: []}}",
+            "1:37: targets.a.hosts is an empty list; a list of hosts",
+        ),
+        (
+            "targets: {a: {launcher: ssh, hosts: [1]}}",
+            "1:38: targets.a.hosts[0] is the number 1; a list of hosts",
+        ),
+        (
+            "targets: {a: {launcher: ssh, hosts: 'n[2-1]'}}",
+            "1:37: targets.a.hosts: 2-1 in 'n[2-1]' ends befo",
+        ),
+        ("targets: {a: {launcher: ssh, hosts: [b, b]}}", "1:41: targets.a.hosts names b twice."),
+        (
+            "targets: {a: {launcher: shh}}",
+            "1:25: targets.a.launcher: unknown launcher 'shh'; did you mea",
+        ),
+        (
+            "targets: {a: {}}",
+            "1:11: targets.a has no launcher. Add launcher: and one of local, own, slurm, ssh.",
+        ),
+        ("targets: {a: }", "1:11: targets.a has no launcher."),
+        ("targets: {a: 1}", "1:14: targets.a is the number 1; a mapping with some of launcher, hosts, "),
+        ("targets: [a]", "1:10: targets is a list; a mapping of names to targets is wanted."),
+        (
+            "targets: {local: {launcher: local}}",
+            "1:11: A target cannot be named local, which is a launcher: ",
+        ),
+        (
+            "targets: {slurm: {launcher: local}}",
+            "1:11: A target cannot be named slurm, which is a launcher: ",
+        ),
+        ("targets: {a b: {launcher: local}}", "1:11: 'a b' cannot be the name of a target: only letters"),
+        ("default: x", "1:10: default: unknown target 'x'. Valid here: local, own, slurm, ssh."),
+        (
+            "default: bx\ntargets: {box: {launcher: local}}",
+            "1:10: default: unknown target 'bx'; did you m",
+        ),
+        ("defaults: {repeat: 0}", "1:20: defaults.repeat is the number 0; a whole number from 1 to 999 is"),
+        (
+            "defaults: {fabrics: tcp}",
+            "1:21: defaults.fabrics is the text 'tcp'; a list, each the name of a fabric, is wanted.",
+        ),
+        (
+            "defaults: {run: {nccl: {min: 8}}}",
+            "1:25: defaults.run.nccl: unknown option 'min'; did you me",
+        ),
+        ("defaults: {run: {nccl: {check: yes}}}", "1:32: defaults.run.nccl.check is yes; a whole number"),
+        (
+            "defaults: {run: {pingpong: {check: yes}}}",
+            "1:36: defaults.run.pingpong.check is yes; true or false",
+        ),
+        (
+            "defaults: {run: {nccl: {min-bytes: 8x}}}",
+            "1:36: defaults.run.nccl.min-bytes: '8x' is not a valid size;",
+        ),
+        (
+            "defaults: {run: {pingpong: {size: [[1]]}}}",
+            "1:36: defaults.run.pingpong.size is a list; a size such",
+        ),
+        ("defaults: {run: {nccl: 1}}", "1:24: defaults.run.nccl is the number 1; a mapping of options"),
+        ("defaults: {run: [nccl]}", "1:17: defaults.run is a list; a mapping of benchmarks to their options"),
+        ("store: !path x", "1:8: The tag !path cannot be used here. Leave it out."),
+        ("store: !!python/object:os.system x", "1:8: The tag !!python/object:os.system cannot be used here"),
+        ("defaults: !!set {}", "1:11: The tag !!set cannot be used here."),
+        ("store: {{ folder }}", "1:9: A key is a mapping; a word is wanted. Quote what begins with {."),
+        ("targets: &a {x: *a}", "1:10: An alias refers to a value that contains it."),
+        ("targets: {x: {<<: 1}}", "1:19: << merges mappings, and this is the number 1."),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_the_way_out(text: str, wanted: str) -> None:
+    assert any(each.startswith(wanted) for each in mistakes(text)), mistakes(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted", "hint"),
+    [
+        ("hosts: [node[01-16]]", "1:13: This is not YAML: expected ',' or ']', but got '['", "needs quotes"),
+        ("a:\n\tb: 1", "2:1: This is not YAML: found character tab", "spaces"),
+        ("a: 'b", "1:6: This is not YAML: found unexpected end of stream", None),
+        ("a: b: c", "1:5: This is not YAML: mapping values are not allowed here", None),
+        ("a: *b", "1:4: This is not YAML: found undefined alias", None),
+        ("a: 1\n---\nb: 2", "2:1: This is not YAML: but found another document", None),
+        ("a: b\nc: \x07", "2:4: This is not YAML: it has the character U+0007", None),
+    ],
+)
+def test_what_is_not_yaml_is_named_with_its_place(text: str, wanted: str, hint: str | None) -> None:
+    with pytest.raises(RequestError) as raised:
+        config(text)
+    assert str(raised.value).startswith(f"{PATH}:{wanted}")
+    assert (raised.value.hint is None) if hint is None else (hint in (raised.value.hint or ""))
+
+
+def test_all_mistakes_are_said_at_once_in_the_order_of_the_file() -> None:
+    text = target("prot: 1\n    port: x") + "stroe: x\n"
+    assert [each.partition(": ")[0] for each in mistakes(text)] == ["5:5", "6:11", "7:1"]
+    many = mistakes("".join(f"x{number}: 1\n" for number in range(MOST_MISTAKES + 5)))
+    assert len(many) == MOST_MISTAKES + 1
+    assert many[-1] == f"5 more mistakes in {PATH}."
+
+
+def test_a_file_that_cannot_be_read_is_the_machines_fault(tmp_path: Path) -> None:
+    for path, reason in ((tmp_path / "none", "No such file or directory"), (tmp_path, "Is a directory")):
+        with pytest.raises(MachineError, match=f"{re.escape(str(path))} cannot be read: {reason}"):
+            load(path, launchers=KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("data", "wrong"),
+    [
+        (b"a: b\nc: \xff", ":2: This is not UTF-8: it has the byte 0xff"),
+        (b"#" * (1 << 20) + b"\n", " is larger than 1048576 bytes"),
+        (b"[" * 5000, " is nested too deeply"),
+    ],
+)
+def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, tmp_path: Path) -> None:
+    path = tmp_path / "fabbench.yaml"
+    path.write_bytes(data)
+    with pytest.raises(RequestError, match=re.escape(f"{path}{wrong}")):
+        load(path, launchers=KNOWN)
+
+
+EXAMPLE = (ROOT / "examples/fabbench.yaml").read_text("utf-8")
+PIECES = (
+    "- ",
+    ": ",
+    "{",
+    "]",
+    "<<",
+    "&a ",
+    "*a",
+    "*prod",
+    "!x ",
+    "'",
+    "\t",
+    "~",
+    "---\n",
+    "|\n",
+    "? ",
+    "\x07",
+    "0o7",
+)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)), max_size=4)
+)
+def test_a_damaged_file_is_read_or_refused(damages: list[tuple[int, int, str]]) -> None:
+    text = EXAMPLE
+    for start, length, piece in damages:
+        text = text[:start] + piece + text[start + length :]
+    try:
+        assert isinstance(read(text, PATH, launchers=LAUNCHERS), Config)
+    except RequestError as error:
+        assert str(error).startswith(f"{PATH}:")  # noqa: PT017 - either is right
+
+
+# ---------------------------------------------------------------- where the file is
+
+
+def test_the_nearest_file_is_found_up_to_the_repository(tmp_path: Path) -> None:
+    inner = tmp_path / "repository/a/b"
+    inner.mkdir(parents=True)
+    (tmp_path / "repository/.git").mkdir()
+    (tmp_path / "fabbench.yaml").touch()
+    own = tmp_path / "home/.config/fabbench/fabbench.yaml"
+    environment = {"HOME": str(tmp_path / "home")}
+    assert find_config(inner, environment) is None
+    own.parent.mkdir(parents=True)
+    own.touch()
+    assert find_config(inner, environment) == own
+    assert find_config(inner, environment | {"XDG_CONFIG_HOME": "relative"}) == own
+    assert find_config(inner, environment | {"XDG_CONFIG_HOME": str(tmp_path)}) is None
+    for folder in (tmp_path / "repository", inner.parent):
+        (folder / "fabbench.yaml").touch()
+        assert find_config(inner, environment) == folder / "fabbench.yaml"
+    (inner / "fabbench.yaml").mkdir()
+    assert find_config(inner, environment) == inner.parent / "fabbench.yaml"
+    named = find_config(inner, environment | {"FABBENCH_CONFIG": "other.yaml"})
+    assert named == inner / "other.yaml"
+
+
+# ---------------------------------------------------------------- schema, example, documentation
+
+
+def test_the_shipped_schema_is_current() -> None:
+    shipped = json.loads((ROOT / "src/fabbench/config/fabbench.schema.json").read_text("utf-8"))
+    assert shipped == generated(), "run: fabbench config --schema > src/fabbench/config/fabbench.schema.json"
+    jsonschema.Draft7Validator.check_schema(shipped)
+
+
+def generated() -> dict[str, Any]:
+    return schema(LAUNCHERS, {name: command_options(name) for name in runnable_names()})
+
+
+def accepted_by_schema(text: str) -> bool:
+    return bool(jsonschema.Draft7Validator(generated()).is_valid(yaml.safe_load(text)))
+
+
+def accepted_by_loader(text: str) -> bool:
+    try:
+        read(text, PATH, launchers=LAUNCHERS, benchmarks=BENCHMARKS)
+    except RequestError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("{}", True),
+        ("targets:", True),
+        ("[]", False),
+        ("other: 1", False),
+        (
+            (
+                "defaults: {repeat: 1, fabrics: [tcp], run: {nccl: {min-bytes: 8, collective: [alltoall]}, "
+                "pingpong: {size: [1, 2M], check: true}}}"
+            ),
+            True,
+        ),
+        ("defaults: {repeat: x}", False),
+        ("defaults: {fabrics: []}", False),
+        ("defaults: {run: {pingpong: {size: {}}}}", False),
+        ("targets: {a: {launcher: local, virtual-nodes: 2, env: {A: 1, B: x}}}", True),
+        ("targets: {a: {launcher: local, hosts: [b]}}", False),
+        ("targets: {a: {launcher: ssh}}", False),
+        ("targets: {a: {launcher: ssh, hosts: b}}", True),
+        ("targets: {a: {launcher: ssh, hosts: [b], port: 22, mpi-ssh: existing}}", True),
+        ("targets: {a: {launcher: ssh, hosts: [b], port: '22'}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], port: 0}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], mpi-ssh: x}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], image: x}}", False),
+        ("targets: {a: {launcher: ssh, hosts: []}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], user: -x}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], env: {A-B: 1}}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], env: {A: true}}}", False),
+        ("targets: {a: {launcher: ssh, hosts: [b], accept-new-host-keys: 1}}", False),
+        ("targets: {a: {launcher: kubernetes, image: x, options: {lease: 30}}}", True),
+        ("targets: {a: {hosts: [b]}}", False),
+        ("targets: {a: }", False),
+        ("targets: {ssh: {launcher: local}}", False),
+        ("targets: {a b: {launcher: local}}", False),
+        (
+            (
+                "variants: {a: , b: {paths: [/opt/b], env: {A: 1}, interface: fab0, "
+                "mpirun: /m/mpirun, image: i}}"
+            ),
+            True,
+        ),
+        ("variants: {a: {paths: [opt]}}", False),
+        ("variants: {a: {path: [/opt]}}", False),
+        ("variants: {a b: }", False),
+        ("variants: {efa: }", False),
+        ("variants: [a]", False),
+    ],
+)
+def test_schema_and_loader_agree(text: str, *, good: bool) -> None:
+    assert (accepted_by_schema(text), accepted_by_loader(text)) == (good, good)
+
+
+def test_the_example_is_right() -> None:
+    path = ROOT / "examples/fabbench.yaml"
+    text = path.read_text("utf-8")
+    (named,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", text, flags=re.MULTILINE)
+    assert (path.parent / named).resolve() == ROOT / "src/fabbench/config/fabbench.schema.json"
+    assert accepted_by_schema(text)
+    read = load(path, launchers=LAUNCHERS)
+    assert len(read.targets["prod"].hosts) == 16
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_shows_what_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "fabbench.yaml"
+    path.write_text(
+        "default: box\ndefaults: {run: {pingpong: {check: true, size: [8, 1K]}}}\n"
+        "targets: {box: {launcher: local}, other-box: {launcher: local}}\n"
+    )
+    done = runner().invoke(cli, ["config", "--config", str(path)])
+    assert done.stdout.splitlines() == [
+        f"file: {path}",
+        "default: box",
+        "run pingpong: check true, size 8 1K",
+        "target box        local",
+        "target other-box  local",
+    ]
+    path.write_text("default: x\ndefaults: {run: {pingpong: {sizes: 8}}}\n")
+    done = runner().invoke(cli, ["config"], env={"FABBENCH_CONFIG": str(path)})
+    assert done.exit_code == Exit.BAD_REQUEST
+    assert f"Error: {path}:1:10: default: unknown target 'x'." in done.stderr
+    assert f"{path}:2:29: defaults.run.pingpong: unknown option 'sizes'; did you mean size?" in done.stderr
+
+
+def test_the_command_prints_the_schema() -> None:
+    done = runner().invoke(cli, ["config", "--schema"])
+    assert json.loads(done.output) == generated()
+
+
+def test_defaults_of_the_file_become_defaults_of_options() -> None:
+    read = config(
+        "store: runs\n"
+        "defaults: {repeat: 5, fabrics: [tcp], run: {pingpong: {check: true, size: [8], factor: 4}}}"
+    )
+    work = PingpongWork
+    defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), work))
+    wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}
+    assert defaults == {**wanted, "store": Path("/etc/cluster/runs")}
+    assert usual_work("pingpong", read) == PingpongWork(sizes=(8,), check=True, factor=4)
+
+
+# ---------------------------------------------------------------- where a run goes
+
+PROD = config(f"default: prod\n{target('user: x')}")
+NO_DEFAULT = config(target("user: x"))
+IN_SLURM = {"SLURM_JOB_ID": "1"}
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> dict[str, str]:
+    """An environment whose kubeconfig has the current context c."""
+    (tmp_path / "config").write_text("current-context: c\n")
+    return {"KUBECONFIG": str(tmp_path / "config")}
+
+
+def where(
+    on: str | None = None,
+    config: Config | None = None,
+    environment: Mapping[str, str] | None = None,
+    launchers: Mapping[str, type[LauncherOptions]] = LAUNCHERS,
+) -> Resolved:
+    return resolve(on, environment or {}, config, launchers=launchers, given=lambda kind: kind())
+
+
+@pytest.mark.parametrize(
+    ("on", "file", "environment", "name", "launcher", "why"),
+    [
+        ("prod", PROD, {"FABBENCH_TARGET": "local"}, "prod", "ssh", "set with --on"),
+        ("local", PROD, {"FABBENCH_TARGET": "prod"}, "local", "local", "set with --on"),
+        (None, PROD, {"FABBENCH_TARGET": "local"}, "local", "local", "set with FABBENCH_TARGET"),
+        (None, NO_DEFAULT, {"FABBENCH_TARGET": "prod"}, "prod", "ssh", "set with FABBENCH_TARGET"),
+        (None, PROD, {"FABBENCH_TARGET": "", **IN_SLURM}, "prod", "ssh", f"default of {PATH}"),
+        (None, NO_DEFAULT, IN_SLURM, "slurm", "slurm", "this is inside a Slurm allocation"),
+        (None, None, {}, "kubernetes", "kubernetes", "c is the current kubeconfig context"),
+    ],
+)
+def test_the_first_that_says_where_to_run_decides(  # noqa: PLR0913, PLR0917 - one of each
+    on: str | None,
+    file: Config | None,
+    environment: Mapping[str, str],
+    name: str,
+    launcher: str,
+    why: str,
+    kubeconfig: dict[str, str],
+) -> None:
+    found = where(on, file, {**kubeconfig, **environment})
+    assert (found.target.name, found.target.launcher) == (name, launcher)
+    assert found.target == (PROD.targets["prod"] if name == "prod" else found.target)
+    assert type(found.target.options) is LAUNCHERS[launcher]
+    assert found.why.startswith(why)
+
+
+def test_the_kubeconfig_is_not_looked_at_where_something_else_says_where_to_run(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("[")
+    broken = {"KUBECONFIG": str(tmp_path / "config")}
+    for environment in ({"FABBENCH_TARGET": "local"}, IN_SLURM):
+        where(environment={**broken, **environment})
+    with pytest.raises(MachineError):
+        where(environment=broken)
+
+
+def test_an_unknown_name_is_refused_with_those_there_are() -> None:
+    known = {name: LAUNCHERS[name] for name in ("local", "ssh", "slurm", "kubernetes")}
+    with pytest.raises(RequestError) as raised:
+        where("prdo", PROD, launchers=known)
+    assert (
+        str(raised.value) == f"Unknown target prdo (set with --on): it is neither in {PATH} nor a launcher."
+    )
+    assert raised.value.hint == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
+    with pytest.raises(RequestError, match=r"neither in a fabbench\.yaml \(there is none\) nor a launcher"):
+        where(environment={"FABBENCH_TARGET": "prod"})
+
+
+def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
+    with pytest.raises(RequestError) as raised:
+        where()
+    assert str(raised.value) == (
+        "No target: --on is not given; FABBENCH_TARGET is not set; no fabbench.yaml in this directory, "
+        "above it, or in ~/.config/fabbench; --host is not given; this is not inside a Slurm allocation "
+        "(SLURM_JOB_ID is not set); no kubeconfig with a current context."
+    )
+    with pytest.raises(RequestError) as raised:
+        where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})
+    assert str(raised.value) == (
+        f"No target: --on is not given; FABBENCH_TARGET is not set; {PATH} has "
+        "no default; --host is not given."
+    )

@@ -1,0 +1,573 @@
+"""NIC counters: the real script on folders that look like /sys, what is read, and what is found."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.counters.execution_counters import (
+    Pair,
+    hosts_document,
+    hosts_from_document,
+    snapshot_document,
+    snapshot_from_document,
+)
+from fabbench.counters.findings import FLOOR, ExpectedTraffic, balance, findings
+from fabbench.counters.snapshot import (
+    RX,
+    TX,
+    Nic,
+    NicKind,
+    Snapshot,
+    Traffic,
+    difference,
+    of_fabric,
+    read_snapshot,
+)
+from fabbench.model.errors import MachineError
+from fabbench.model.log import Finding, Severity
+from fabbench.report import nics_table
+from fabbench.report.table import to_markdown, to_terminal
+from tests.support.counter_trees import Tree, efas, nic, run_script
+from tests.support.needed import need
+
+GB = 10**9
+EFA = ExpectedTraffic(fabric="efa")
+SHELLS = [("sh",), ("bash", "--posix"), ("dash",), ("busybox", "sh")]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "a root: with\tspaces")
+
+
+def named(snapshot: Snapshot) -> dict[str, Nic]:
+    return {found.name: found for found in snapshot.nics}
+
+
+def found(traffic: Traffic, asked: ExpectedTraffic = EFA, **more: Traffic) -> dict[str, Finding]:
+    return {finding.code: finding for finding in findings({"a": traffic, **more}, asked)}
+
+
+# ---------------------------------------------------------------- the script and its reader
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_any_posix_shell_takes_the_snapshot(tree: Tree, shell: tuple[str, ...]) -> None:
+    need(shell[0])
+    tree.efa("rdmap16s27", 5, 7)
+    tree.interface("eth0", 11, 13)
+    assert tree.text(*shell) == tree.text("sh")
+
+
+def test_efa_devices_are_read(tree: Tree) -> None:
+    tree.efa("rdmap16s27", 5 * GB, 7 * GB, rdma_write_bytes=4 * GB, retrans_pkts=3, tx_pkts=9)
+    snapshot = tree.snapshot()
+    assert snapshot.unread == ()
+    assert snapshot.time == 100.0
+    counters = {TX: 5 * GB, RX: 7 * GB, "rdma_write_bytes": 4 * GB, "retrans_pkts": 3, "tx_packets": 9}
+    assert snapshot.nics == (
+        Nic(name="rdmap16s27", kind=NicKind.EFA, counters=counters, link_rate=25e9, up=True),
+    )
+
+
+def test_infiniband_counts_four_octets_and_ports_are_told_apart(tree: Tree) -> None:
+    files = {"rate": "2.5 Gb/sec (1X SDR)", "counters/port_xmit_data": 10, "counters/port_rcv_data": 1000}
+    tree.port("mlx5_0", files)
+    tree.port("mlx5_0", {**files, "state": "1: DOWN"}, port=2)
+    tree.port("mlx5_1", files, layer="Ethernet")
+    read = named(tree.snapshot())
+    assert list(read) == ["mlx5_0", "mlx5_0:2", "mlx5_1"]
+    assert [one.kind for one in read.values()] == [NicKind.IB, NicKind.IB, NicKind.ROCE]
+    assert [one.up for one in read.values()] == [True, False, True]
+    assert read["mlx5_0"].counters == {TX: 40, RX: 4000}
+    assert read["mlx5_0"].link_rate == pytest.approx(2.5e9 / 8)
+
+
+def test_a_roce_port_with_both_counters_is_counted_once(tree: Tree) -> None:
+    tree.port("bnxt_re0", {"counters/port_xmit_data": 10, "hw_counters/tx_bytes": 41}, layer="Ethernet")
+    assert named(tree.snapshot())["bnxt_re0"].counters == {TX: 40}
+
+
+def test_a_counter_of_32_bits_at_its_end_is_none(tree: Tree) -> None:
+    tree.port("mlx4_0", {"counters/port_xmit_data": 2**32 - 1, "counters/port_rcv_data": 6})
+    snapshot = tree.snapshot()
+    assert snapshot.nics[0].counters == {RX: 24}
+    assert "port_xmit_data is a 32-bit counter" in snapshot.unread[0]
+
+
+def test_interfaces_are_read_but_for_the_loopback(tree: Tree) -> None:
+    tree.interface("lo", 1, 1, device=False)
+    tree.interface("eth0", 11_000, 13_000, speed=100_000)
+    tree.interface("veth1", 2, 3, speed=-1, device=False)
+    eth0, veth1 = tree.snapshot().nics
+    assert (eth0.kind, eth0.device, eth0.up, eth0.link_rate) == (NicKind.NETDEV, True, True, 12.5e9)
+    assert (veth1.name, veth1.device, veth1.link_rate) == ("veth1", False, None)
+    received = {RX: 11_000, "rx_packets": 11, "rx_errors": 1, "rx_dropped": 2}
+    sent = {TX: 13_000, "tx_packets": 13, "tx_errors": 3, "tx_dropped": 4}
+    assert eth0.counters == received | sent
+
+
+def test_a_counter_that_gives_an_error_is_absent(tree: Tree) -> None:
+    folder = tree.efa("rdmap16s27", 5, 7)
+    (folder / "hw_counters/retrans_pkts").symlink_to("/proc/self/mem")  # reading it is EIO
+    with pytest.raises(OSError, match="Input/output"):
+        (folder / "hw_counters/retrans_pkts").read_bytes()
+    snapshot = tree.snapshot()
+    assert snapshot.nics[0].counters == {TX: 5, RX: 7}
+    assert snapshot.unread == ()
+
+
+@pytest.mark.parametrize("value", ["-1", "0x10", "1e9", "²", "", "9" * 20, "9" * 5000])
+def test_what_is_no_counter_is_reported(tree: Tree, value: str) -> None:
+    tree.port("mlx5_0", {"counters/port_xmit_data": value, "counters/port_rcv_data": 1})
+    snapshot = tree.snapshot()
+    assert snapshot.nics[0].counters == {RX: 4}
+    assert snapshot.unread
+
+
+def test_a_device_of_another_sort_is_reported(tree: Tree) -> None:
+    tree.port("usnic_0", {"counters/port_xmit_data": 1}, layer="Unknown")
+    snapshot = tree.snapshot()
+    assert snapshot.nics == ()
+    assert snapshot.unread == ("usnic_0 is neither EFA nor InfiniBand nor Ethernet (link layer: Unknown).",)
+
+
+def test_a_host_without_any_nic_is_read(tree: Tree) -> None:
+    assert tree.snapshot() == Snapshot(time=100.0, nics=())
+
+
+def test_this_machine_is_read() -> None:
+    first, second = (read_snapshot(run_script("/").splitlines()) for _ in range(2))
+    assert first.unread == ()
+    assert first.time
+    assert "lo" not in named(first)
+    interfaces = {path.name for path in Path("/sys/class/net").iterdir()} - {"lo"}
+    assert {one.name for one in first.nics if one.kind is NicKind.NETDEV} == interfaces
+    assert not [one for one in difference(first, second).nics if one.unreadable]
+
+
+def test_a_snapshot_that_breaks_off_says_so(tree: Tree) -> None:
+    tree.interface("eth0", 1, 1)
+    lines = tree.text().splitlines()
+    snapshot = read_snapshot(lines[:-1])
+    assert snapshot.unread == ("The snapshot breaks off.",)
+    assert snapshot.nics
+
+
+def test_other_text_is_reported_and_not_endlessly() -> None:
+    snapshot = read_snapshot(f"sh: line {number}: not found" for number in range(1000))
+    assert snapshot.unread[0] == "Not understood: sh: line 0: not found"
+    assert len(snapshot.unread) == 20
+
+
+def test_a_line_of_many_digits_is_no_endless_work() -> None:
+    digits = "1" * 100_000
+    snapshot = read_snapshot([f"proc/net/dev: eth0: {digits}", f"proc/net/dev: eth0: {' 1' * 50_000} x"])
+    assert len(snapshot.unread) == 3
+
+
+PIECES = st.sampled_from(
+    [
+        *("sys/class/infiniband/", "sys/class/net/", "proc/net/dev:", "proc/uptime:", "mlx5_0", "/ports/1/"),
+        *("counters/port_xmit_data", "hw_counters/tx_bytes", "link_layer:", "InfiniBand", "rate:", "eth0:"),
+        *(":", "/", " ", "12", "1 2 3 4 5 6 7 8 1 2 3 4 5 6 7 8", "9" * 25, "device/uevent:", "DRIVER=efa"),
+    ]
+)
+NUMBERS = st.integers(0, 2**65).map(str)
+PORT_LINES = st.builds(
+    "sys/class/infiniband/{}/ports/{}/{}:{}".format,
+    st.sampled_from(["mlx5_0", "rdmap0s1"]),
+    st.sampled_from("12"),
+    st.sampled_from(["counters/port_xmit_data", "hw_counters/rx_bytes", "link_layer", "rate", "state"]),
+    st.one_of(NUMBERS, st.sampled_from(["InfiniBand", "Ethernet", "200 Gb/sec (4X HDR)", "4: ACTIVE"])),
+)
+INTERFACE_LINES = st.builds(
+    "proc/net/dev: {}: {}".format,
+    st.sampled_from(["eth0", "lo"]),
+    st.lists(NUMBERS, min_size=15, max_size=17).map(" ".join),
+)
+TIMES = NUMBERS.map("proc/uptime:{} 1".format)
+FREE = st.one_of(st.text(), st.lists(PIECES, max_size=8).map("".join))
+LINES = st.lists(st.one_of(PORT_LINES, INTERFACE_LINES, TIMES, FREE), max_size=30)
+
+
+@given(LINES, LINES)
+def test_reading_never_raises_and_no_difference_is_negative(before: list[str], after: list[str]) -> None:
+    first, second = read_snapshot(before), read_snapshot(after)
+    traffic = difference(first, second)
+    assert all(count >= 0 for one in traffic.nics for count in one.moved.values())
+    assert traffic.seconds is None or traffic.seconds > 0
+    for fabric in ("efa", "ib", "tcp"):
+        findings({"a": traffic, "b": traffic}, ExpectedTraffic(fabric=fabric))
+    nics_table.table({"a": traffic})
+    assert snapshot_from_document(json.loads(json.dumps(snapshot_document(first)))) == first
+
+
+COUNTERS = st.dictionaries(st.sampled_from([TX, RX, "tx_packets", "retrans_pkts"]), st.integers(0, 2**64 - 1))
+
+
+@given(COUNTERS, COUNTERS)
+def test_counters_that_went_backwards_are_unreadable(before: dict[str, int], after: dict[str, int]) -> None:
+    [one] = difference(*(snapshot(counters) for counters in (before, after))).nics
+    backwards = any(after[name] < before[name] for name in after.keys() & before.keys())
+    known = bool({TX, RX} & before.keys() & after.keys())
+    assert bool(one.unreadable) == (backwards or not known)
+    assert bool(one.moved) == (not one.unreadable)
+    assert all(count >= 0 for count in one.moved.values())
+
+
+def snapshot(counters: dict[str, int], *, time: float | None = None, name: str = "x") -> Snapshot:
+    return Snapshot(time=time, nics=(Nic(name=name, kind=NicKind.EFA, counters=counters),))
+
+
+# ---------------------------------------------------------------- differences
+
+
+def test_the_difference_of_two_snapshots(tree: Tree) -> None:
+    tree.efa("rdmap16s27", 5 * GB, 7 * GB, rdma_write_bytes=1, send_bytes=1)
+    before = tree.snapshot()
+    tree.efa("rdmap16s27", 9 * GB, 8 * GB, rdma_write_bytes=3 * GB + 1, send_bytes=11)
+    tree.at(102.5)
+    traffic = difference(before, tree.snapshot())
+    [one] = traffic.nics
+    assert (one.tx, one.rx, traffic.seconds) == (4 * GB, 1 * GB, 2.5)
+    assert traffic.rate(one.tx) == pytest.approx(1.6 * GB)
+    assert traffic.families() == {"rdma-write": 3 * GB, "send/recv": 10}
+
+
+def test_a_nic_that_was_not_there_is_listed_and_not_counted() -> None:
+    first = snapshot({TX: 1, RX: 1}, name="x")
+    second = snapshot({TX: 5 * GB, RX: 1}, name="y")
+    y, x = difference(first, second).nics
+    assert (y.tx, y.unreadable) == (None, "It was not there before.")
+    assert (x.tx, x.unreadable) == (None, "It was there before, and not after.")
+
+
+def test_a_host_that_was_restarted_moved_nothing_that_is_known() -> None:
+    traffic = difference(snapshot({TX: 1}, time=500.0), snapshot({TX: 2}, time=20.0))
+    assert traffic.seconds is None
+    assert traffic.nics[0].unreadable == "The host was restarted."
+
+
+def test_without_a_clock_there_is_no_rate() -> None:
+    traffic = difference(snapshot({TX: 1}), snapshot({TX: 2}))
+    assert traffic.rate(traffic.nics[0].tx) is None
+
+
+# ---------------------------------------------------------------- which NICs are a fabric's
+
+
+def mixed() -> Traffic:
+    kinds = {"rdmap0s1": NicKind.EFA, "mlx5_0": NicKind.IB, "mlx5_1": NicKind.ROCE, "eth0": NicKind.NETDEV}
+    return Traffic(seconds=1.0, nics=tuple(nic(name, 5, 5, kind) for name, kind in kinds.items()))
+
+
+@pytest.mark.parametrize(
+    ("fabric", "names"),
+    [
+        ("efa", ["rdmap0s1"]),
+        ("ib", ["mlx5_0"]),
+        ("roce", ["mlx5_1"]),
+        ("tcp", ["eth0"]),
+        ("ofi-tcp", ["eth0"]),
+        ("shm", []),
+        ("cxi", []),
+    ],
+)
+def test_a_fabric_has_its_nics(fabric: str, names: list[str]) -> None:
+    assert [one.name for one in of_fabric(mixed(), fabric).nics] == names
+
+
+def test_named_nics_are_kept_also_by_the_name_of_their_libfabric_domain() -> None:
+    kept = of_fabric(efas((5, 5), (5, 5), (5, 5)), "efa", chosen=["rdmap1s1-rdm", "rdmap2s1"])
+    assert [one.name for one in kept.nics] == ["rdmap1s1", "rdmap2s1"]
+
+
+def test_without_names_the_busiest_interfaces_count_and_not_the_bridges_over_them() -> None:
+    bridge = replace(nic("docker0", 90, 90, NicKind.NETDEV), device=False)
+    found = [nic(*of, NicKind.NETDEV) for of in (("eth0", 80, 90), ("eth1", 90, 80), ("eth2", 10, 5))]
+    kept = of_fabric(Traffic(seconds=1.0, nics=(bridge, *found)), "tcp")
+    assert [one.name for one in kept.nics] == ["eth0", "eth1"]
+    alone = of_fabric(Traffic(seconds=1.0, nics=(bridge, nic("eth0", 0, 0, NicKind.NETDEV))), "tcp")
+    assert [one.name for one in alone.nics] == ["docker0"]
+
+
+def test_ports_that_are_down_are_left_out() -> None:
+    down = replace(nic("mlx5_9", 0, 0, NicKind.IB), up=False)
+    assert of_fabric(Traffic(seconds=1.0, nics=(down,)), "ib").nics == ()
+
+
+# ---------------------------------------------------------------- balance
+
+
+def test_balance_of_one_nic_in_four() -> None:
+    judged = balance([0, 0, 8, 0])
+    assert judged
+    assert (judged.max_over_mean, judged.sum, judged.mean) == (4.0, 8, 2)
+    assert judged.cv == pytest.approx(math.sqrt(3))
+
+
+@pytest.mark.parametrize("values", [[], [5], [0, 0, 0]])
+def test_there_may_be_nothing_to_balance(values: list[int]) -> None:
+    assert balance(values) is None
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), min_size=2, max_size=64).filter(any))
+def test_balance_stays_within_its_bounds(values: list[int]) -> None:
+    judged = balance(values)
+    assert judged
+    assert 1 - 1e-9 <= judged.max_over_mean <= len(values) + 1e-9
+    assert 0 <= judged.cv <= math.sqrt(len(values) - 1) + 1e-9
+
+
+# ---------------------------------------------------------------- findings
+
+
+def test_nvshmem_that_receives_on_one_nic_of_four() -> None:
+    """Sends are spread and receives are not (NVIDIA/nvshmem pull request 76)."""
+    traffic = efas((10 * GB, 3_000_000), (10 * GB, 40 * GB), (10 * GB, 3_000_000), (10 * GB, 3_000_000))
+    [finding] = found(traffic).values()
+    assert finding.code == "nic-imbalance-rx"
+    assert finding.severity is Severity.WARNING
+    assert finding.meaning == (
+        "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40.01 GB (max/mean 4, cv 1.73), while sending is even."
+    )
+    assert finding.line == "rdmap0s1 rx 3 MB, rdmap1s1 rx 40 GB, rdmap2s1 rx 3 MB, rdmap3s1 rx 3 MB"
+    assert "pull request 76" in finding.advice
+
+
+def test_acknowledgements_of_what_one_nic_received_are_no_imbalance_of_sending() -> None:
+    traffic = efas((0, 0), (GB, 40 * GB), (0, 0), (0, 0))
+    [finding] = found(traffic).values()
+    assert finding.code == "nic-imbalance-rx"
+    assert "even" not in finding.meaning
+
+
+def test_one_idle_nic_of_thirty_two_is_named() -> None:
+    traffic = efas(*[(GB, GB)] * 31, (0, GB))
+    [finding] = found(traffic).values()
+    assert finding.code == "nic-imbalance-tx"
+    assert "rdmap31s1 (1 of 32 NICs) sent 0 % of 31 GB" in finding.meaning
+    assert "while receiving is even" in finding.meaning
+
+
+def test_hosts_that_show_the_same_share_a_finding() -> None:
+    bad = efas((GB, GB), (GB, 0))
+    finding = found(bad, b=efas((GB, GB), (GB, GB)), c=bad, d=bad)["nic-imbalance-rx"]
+    assert finding.meaning.endswith("; the same on c, d.")
+
+
+def test_balanced_nics_are_no_finding() -> None:
+    even = [(GB + number, GB - number * 1000) for number in range(32)]
+    assert found(efas(*even), b=efas(*even)) == {}
+
+
+@pytest.mark.parametrize(("busy", "codes"), [(124, set()), (127, {"nic-imbalance-tx"})])
+def test_a_quarter_above_the_mean_is_the_limit(busy: int, codes: set[str]) -> None:
+    rest = (400 - busy) // 3
+    assert found(efas((busy * GB, GB), *[(rest * GB, GB)] * 3)).keys() == codes
+
+
+def test_the_little_that_starts_a_run_up_is_no_imbalance() -> None:
+    assert found(efas((2 * FLOOR - 2, 1), (0, 1))) == {}
+
+
+def test_a_run_on_fewer_gpus_uses_fewer_nics() -> None:
+    traffic = efas(*[(GB, GB)] * 4, *[(0, 0)] * 28)
+    assert found(traffic).keys() == {"nic-imbalance-tx", "nic-imbalance-rx"}
+    assert found(traffic, ExpectedTraffic(fabric="efa", nics=4)) == {}
+
+
+def test_nics_that_moved_nothing_while_rows_were_measured() -> None:
+    finding = found(efas((0, 0), (0, 0)))["nic-idle"]
+    assert finding.severity is Severity.ERROR
+    assert finding.meaning == "a: the NICs of efa moved 0 B while rows were measured."
+
+
+def test_nics_that_moved_less_than_what_was_measured() -> None:
+    traffic = efas((1000, 1000))
+    assert found(traffic) == {}
+    finding = found(traffic, ExpectedTraffic(fabric="efa", volume=8 * GB))["nic-idle"]
+    assert "moved 2 KB of at least 8 GB" in finding.meaning
+
+
+def test_bytes_that_went_over_sockets_in_spite_of_efa() -> None:
+    eth0 = nic("eth0", GB, GB, NicKind.NETDEV)
+    traffic = Traffic(seconds=1.0, nics=(*efas((0, 0), (0, 0)).nics, eth0))
+    [finding] = found(traffic, b=traffic).values()
+    assert finding.code == "nic-wrong-network"
+    assert (
+        finding.meaning == "a: efa was requested and eth0 moved 2 GB, rdmap0s1, rdmap1s1 0 B; the same on b."
+    )
+    assert finding.line.startswith("eth0 tx 1 GB rx 1 GB")
+
+
+def test_bytes_that_went_over_efa_in_spite_of_sockets() -> None:
+    eth0 = nic("eth0", FLOOR, FLOOR, NicKind.NETDEV)
+    traffic = Traffic(seconds=1.0, nics=(*efas((GB, GB), (GB, GB)).nics, eth0))
+    assert found(traffic, ExpectedTraffic(fabric="tcp"), b=traffic).keys() == {"nic-wrong-network"}
+    assert found(traffic, EFA, b=traffic) == {}
+
+
+def test_bytes_that_went_over_another_interface_than_the_one_named() -> None:
+    both = tuple(nic(*of, NicKind.NETDEV) for of in (("fab0", 500, 500), ("fab1", GB, GB)))
+    traffic = Traffic(seconds=1.0, nics=both)
+    finding = found(traffic, ExpectedTraffic(fabric="tcp", chosen=["fab0"]), b=traffic)["nic-wrong-network"]
+    assert "tcp was requested and fab1 moved 2 GB, fab0 1 KB" in finding.meaning
+    assert found(traffic, ExpectedTraffic(fabric="tcp", chosen=["fab1"]), b=traffic) == {}
+
+
+def test_ip_over_infiniband_is_sockets_as_asked() -> None:
+    both = (nic("ib0", GB, GB, NicKind.NETDEV), nic("mlx5_0", GB, GB, NicKind.IB))
+    traffic = Traffic(seconds=1.0, nics=both)
+    assert found(traffic, ExpectedTraffic(fabric="tcp"), b=traffic) == {}
+
+
+def test_one_host_reaches_itself_through_the_loopback() -> None:
+    traffic = Traffic(seconds=1.0, nics=(nic("eth0", 5, 5, NicKind.NETDEV),))
+    asked = ExpectedTraffic(fabric="tcp", volume=GB)
+    assert found(traffic, asked) == {}
+    assert found(traffic, asked, b=traffic).keys() == {"nic-idle"}
+
+
+def test_shared_memory_moves_nothing_over_rdma() -> None:
+    assert found(efas((0, 0)), ExpectedTraffic(fabric="shm")) == {}
+    assert found(efas((GB, GB)), ExpectedTraffic(fabric="shm")).keys() == {"nic-wrong-network"}
+
+
+def test_nothing_is_said_of_nics_that_cannot_be_told() -> None:
+    unknown = replace(nic("rdmap0s1", 0, 0), moved={}, unreadable="tx_bytes went backwards.")
+    eth0 = nic("eth0", GB, GB, NicKind.NETDEV)
+    traffic = Traffic(seconds=1.0, nics=(unknown, eth0))
+    assert found(traffic, b=traffic) == {}
+    assert found(traffic, ExpectedTraffic(fabric="psm3"), b=traffic) == {}
+
+
+@pytest.mark.parametrize(
+    ("troubles", "severity"),
+    [
+        ({"retrans_pkts": 5}, Severity.NOTE),
+        ({"retrans_pkts": 5000}, Severity.WARNING),
+        ({"unresponsive_remote_events": 1}, Severity.WARNING),
+    ],
+)
+def test_errors_that_grew(troubles: dict[str, int], severity: Severity) -> None:
+    good = nic("rdmap0s1", GB, GB, tx_packets=10**6, rx_packets=10**6)
+    bad = replace(good, moved={**good.moved, **troubles})
+    [finding] = found(Traffic(seconds=1.0, nics=(bad,))).values()
+    [(name, count)] = troubles.items()
+    assert (finding.code, finding.severity) == ("nic-errors", severity)
+    assert finding.meaning == f"a: {name} grew on rdmap0s1."
+    assert finding.line == f"rdmap0s1 {name} +{count}"
+
+
+@pytest.mark.parametrize(("dropped", "codes"), [(5, set()), (5000, {"nic-errors"})])
+def test_an_interface_may_drop_a_few(dropped: int, codes: set[str]) -> None:
+    eth0 = nic("eth0", GB, GB, NicKind.NETDEV, tx_packets=10**6, rx_dropped=dropped)
+    assert found(Traffic(seconds=1.0, nics=(eth0,)), ExpectedTraffic(fabric="tcp")).keys() == codes
+
+
+# ---------------------------------------------------------------- stored
+
+
+def test_what_is_stored_is_read_again(tree: Tree) -> None:
+    tree.efa("rdmap16s27", 5, 7)
+    tree.interface("eth0", 1, 2)
+    taken = tree.snapshot()
+    hosts = {"a": Pair(taken, taken), "b": Pair(taken, None)}
+    again = hosts_from_document(json.loads(json.dumps(hosts_document(hosts))))
+    assert again == hosts
+    assert again["a"].traffic() == difference(taken, taken)
+    assert again["b"].traffic() is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(None, [], {}, {"format": 2, "hosts": {}}, {"format": 1}, {"format": 1, "hosts": {"a": 5}}),
+        {"format": 1, "hosts": {"a": {"before": {"format": 1}, "after": None}}},
+        {"format": 1, "hosts": {"a": {"before": {**snapshot_document(snapshot({TX: -5}))}, "after": None}}},
+    ],
+)
+def test_what_is_damaged_is_a_message(document: object) -> None:
+    with pytest.raises(MachineError, match="stored counters"):
+        hosts_from_document(document)
+
+
+# ---------------------------------------------------------------- shown
+
+
+def test_few_nics_are_shown_one_by_one() -> None:
+    table = nics_table.table({"a": efas((10 * GB, GB), (30 * GB, GB))})
+    assert table.rows == [
+        ["a", "rdmap0s1", "10 GB", "1 GB", "5 GB/s (20 %)", "500 MB/s (2 %)", "200 Gb/s"],
+        ["a", "rdmap1s1", "30 GB", "1 GB", "15 GB/s (60 %)", "500 MB/s (2 %)", "200 Gb/s"],
+    ]
+    assert table.notes == ["a: tx max/mean 1.5, cv 0.5; rx max/mean 1, cv 0."]
+    assert "rdmap1s1" in to_markdown(table)
+    assert "rdmap1s1" in to_terminal([table])
+
+
+def test_rates_of_nics_that_hardly_move_have_units_of_their_own() -> None:
+    """`0.0000525 MB/s` says less than `52.5 B/s`."""
+    quiet = replace(efas((105, 2500)), seconds=2.0)
+    (row,) = nics_table.table({"a": quiet}).rows
+    assert row[2:6] == ["105 B", "2.5 KB", "52.5 B/s (0 %)", "1.25 KB/s (0 %)"]
+    (row,) = nics_table.table({"a": replace(efas(*[(105, 2500)] * 9), seconds=2.0)}).rows
+    assert row[2:6] == ["105 ± 0 B", "2.5 ± 0 KB", "52.5 ± 0 B/s", "1.25 ± 0 KB/s"]
+
+
+def test_the_operations_that_efa_counts_are_shown() -> None:
+    one = nic("rdmap0s1", GB, GB, rdma_write_bytes=GB, rdma_write_recv_bytes=GB, send_bytes=0, recv_bytes=64)
+    table = nics_table.table({"a": Traffic(seconds=1.0, nics=(one,))})
+    assert table.notes == ["a: EFA rdma-write 2 GB, send/recv 64 B."]
+
+
+def test_many_nics_are_shown_together() -> None:
+    table = nics_table.table({"a": efas(*[(12 * GB, GB), (13 * GB, GB)] * 16)})
+    assert table.rows == [
+        ["a", "32 NICs", "12.5 ± 0.5 GB", "1 ± 0 GB", "6.25 ± 0.25 GB/s", "500 ± 0 MB/s", "200 Gb/s"]
+    ]
+
+
+def test_what_is_not_known_is_a_dash_and_a_note() -> None:
+    unknown = replace(nic("x", 0, 0), moved={}, unreadable="The host was restarted.", link_rate=None)
+    table = nics_table.table({"a": Traffic(seconds=None, nics=(unknown,))})
+    assert table.rows == [["a", "x", "-", "-", "-", "-", "-"]]
+    assert table.notes == ["a: x cannot be told: The host was restarted."]
+
+
+def test_live_shows_each_nic_where_there_is_room() -> None:
+    lines = nics_table.live({"a": efas((10 * GB, GB), (30 * GB, GB)), "b": efas((4 * GB, GB))})
+    assert [line.split() for line in lines] == [
+        ["tx", "GB/s", "rx", "GB/s", "of", "link"],
+        ["a"],
+        ["rdmap0s1", "5.00", "0.50", "20", "%"],
+        ["rdmap1s1", "15.00", "0.50", "60", "%"],
+        ["b", "rdmap0s1", "2.00", "0.50", "8", "%"],
+    ]
+
+
+def test_live_joins_what_has_no_room() -> None:
+    hosts = {f"ip-10-0-0-{number}.ec2.internal": efas(*[(GB, GB)] * 32) for number in range(64)}
+    lines = nics_table.live(hosts, most=12)
+    assert len(lines) == 12
+    assert lines[1].split()[1:] == ["32", "NICs", "16.00", "16.00", "2", "%"]
+    assert lines[-1] == "and 54 more hosts"
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_live_of_slow_links_is_in_mb() -> None:
+    slow = replace(efas((48_000_000, 2_000_000)), nics=(nic("fab1", 48_000_000, 2_000_000, NicKind.NETDEV),))
+    heading, line = nics_table.live({"node1": slow})
+    assert heading.split() == ["tx", "MB/s", "rx", "MB/s", "of", "link"]
+    assert line.split() == ["node1", "fab1", "24.00", "1.00", "0", "%"]
+
+
+def test_live_of_nothing_is_nothing() -> None:
+    assert nics_table.live({}) == []

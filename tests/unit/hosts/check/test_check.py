@@ -1,0 +1,428 @@
+"""What is wrong with hosts: every check can pass, warn or fail, and be skipped."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fabbench.hosts.check import (
+    Check,
+    Clock,
+    ConnectionAttempt,
+    ConnectionResult,
+    HostRelations,
+    Requirements,
+    Status,
+    check_host,
+    check_hosts,
+    worst,
+)
+from fabbench.hosts.probe import read_probe
+from fabbench.hosts.probe_result import Interface, Memory, Probe, Ran
+from fabbench.model.errors import Exit
+from tests.support.probes import lines, probe
+
+PASS, WARN, FAIL, SKIP = Status.PASS, Status.WARN, Status.FAIL, Status.SKIP
+P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
+    probe, ("p5-48xlarge", "p4d-24xlarge", "infiniband", "roce", "broken", "debian")
+)
+NCCL = Requirements(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabric="efa")
+IDLE, GONE, HUNG = Ran(status=0), Ran(status=127), Ran(status=124)
+
+
+def one(name: str, found: Probe, wanted: Requirements = NCCL) -> Check:
+    (check,) = [check for check in check_host("a", found, requirements=wanted) if check.name == name]
+    assert check.seen.strip()
+    assert bool(check.advice) == (check.status is not PASS)
+    return check
+
+
+def each(name: str, probes: dict[str, Probe], relations: HostRelations | None = None) -> dict[str, Status]:
+    checks = check_hosts(probes, requirements=NCCL, relations=relations or HostRelations())
+    return {check.host: check.status for check in checks if check.name == name}
+
+
+def drop(found: Probe, kind: str) -> Probe:
+    return replace(found, domains=tuple(item for item in found.domains if item.provider != kind))
+
+
+def only(found: Probe, count: int) -> Probe:
+    """Keep the first of the EFA devices that fi_info offers."""
+    names = found.efa_domains[:count]
+    return replace(found, domains=tuple(d for d in found.domains if d.name.rpartition("-")[0] in names))
+
+
+ANY = Requirements()
+EFA, IB_WANTED, ROCE_WANTED = (
+    Requirements(fabric="efa"),
+    Requirements(fabric="ib"),
+    Requirements(fabric="roce"),
+)
+EMPTY = Probe()
+UNNAMED = replace(P5, instance_type="")
+
+CASES = [
+    ("answer", P5, NCCL, PASS, "complete"),
+    ("answer", replace(P5, whole=False), NCCL, FAIL, "cut off"),
+    ("answer", replace(P5, unread=("cpus: many", "x")), NCCL, WARN, "cpus: many"),
+    ("libfabric", P5, NCCL, PASS, "efa, shm, tcp"),
+    ("libfabric", BROKEN, NCCL, FAIL, "-61"),
+    ("libfabric", replace(P5, fi_info=HUNG, domains=()), NCCL, FAIL, "10 s"),
+    ("libfabric", replace(P5, fi_info=GONE), NCCL, WARN, "fi_info was not found"),
+    ("libfabric", replace(DEBIAN, fi_info=GONE), ANY, SKIP, "fi_info was not found"),
+    ("libfabric", EMPTY, NCCL, SKIP, "does not include"),
+    ("efa", P5, NCCL, PASS, "32 EFA devices, and /sys has 32; a p5.48xlarge has 32"),
+    ("efa", P4D, NCCL, PASS, "a p4d.24xlarge has 4"),
+    ("efa", UNNAMED, NCCL, PASS, "/sys has 32"),
+    ("efa", only(P5, 8), NCCL, WARN, "lists 8 EFA devices, and /sys has 32"),
+    ("efa", only(UNNAMED, 8), NCCL, WARN, "lists 8"),
+    ("efa", replace(P4D, instance_type="p5.4xlarge"), NCCL, WARN, "a p5.4xlarge has 1"),
+    ("efa", only(replace(P5, instance_type="p6e-gb200.36xlarge"), 4), NCCL, PASS, "has 16 or 4"),
+    ("efa", drop(P5, "efa"), NCCL, FAIL, "lists 0 EFA devices, and /sys has 32"),
+    ("efa", BROKEN, NCCL, FAIL, "lists 0"),
+    ("efa", BROKEN, ANY, WARN, "lists 0"),
+    ("efa", replace(drop(P5, "efa"), fi_info=GONE), NCCL, SKIP, "lists 0"),
+    ("efa", IB, ANY, SKIP, "No EFA"),
+    ("efa", DEBIAN, EFA, FAIL, "lists 0"),
+    ("efa", EMPTY, NCCL, SKIP, "does not include"),
+    ("rdma ports", P5, NCCL, PASS, "32 efa, at 100 Gb/s each"),
+    ("rdma ports", IB, IB_WANTED, PASS, "2 ib, at 400 Gb/s"),
+    (
+        "rdma ports",
+        replace(IB, devices=(replace(IB.devices[0], state="DOWN"), IB.devices[1])),
+        ANY,
+        WARN,
+        "mlx5_0",
+    ),
+    ("rdma ports", replace(IB, devices=(replace(IB.devices[0], state="INIT"),)), ANY, FAIL, "mlx5_0"),
+    ("rdma ports", IB, ROCE_WANTED, FAIL, "No roce device"),
+    ("rdma ports", ROCE, ROCE_WANTED, PASS, "2 roce"),
+    (
+        "rdma ports",
+        replace(ROCE, devices=(replace(ROCE.devices[0], roce_v2_gid=None),)),
+        ANY,
+        WARN,
+        "RoCE v2",
+    ),
+    ("rdma ports", DEBIAN, ANY, SKIP, "No RDMA"),
+    ("rdma ports", EMPTY, NCCL, SKIP, "does not include"),
+    ("verbs", P5, NCCL, PASS, "All 32"),
+    ("verbs", replace(P5, verbs=0, verbs_there=0), NCCL, FAIL, "/dev/infiniband"),
+    ("verbs", replace(P5, verbs=30), NCCL, FAIL, "30 of 32"),
+    ("verbs", replace(P5, verbs=4, verbs_there=4), NCCL, WARN, "4 /dev/infiniband/uverbs* for 32"),
+    ("verbs", BROKEN, NCCL, FAIL, "/dev/infiniband"),
+    ("verbs", BROKEN, ANY, WARN, "/dev/infiniband"),
+    ("verbs", DEBIAN, ANY, SKIP, "No RDMA"),
+    ("verbs", EMPTY, NCCL, SKIP, "does not include"),
+    ("memlock", P5, NCCL, PASS, "unlimited"),
+    ("memlock", replace(P5, memlock=16 * 1024**3), NCCL, PASS, "16 GiB"),
+    ("memlock", replace(P5, memlock=8 * 1024**3), NCCL, WARN, "8 GiB"),
+    ("memlock", replace(P5, memlock=64 * 1024**2), NCCL, FAIL, "64 MiB"),
+    ("memlock", BROKEN, NCCL, FAIL, "64 KiB"),
+    ("memlock", replace(IB, memlock=8192 * 1024), ANY, FAIL, "8 MiB"),
+    ("memlock", DEBIAN, ANY, SKIP, "8 MiB"),
+    ("memlock", EMPTY, NCCL, SKIP, "does not include"),
+    ("huge pages", P5, NCCL, PASS, "5128 of 5128"),
+    ("huge pages", BROKEN, NCCL, WARN, "0 of 5128"),
+    ("huge pages", replace(P5, memory=Memory(huge_pages=0, huge_pages_free=0)), NCCL, WARN, "regular pages"),
+    ("huge pages", IB, ANY, SKIP, "0 of 0"),
+    ("huge pages", EMPTY, NCCL, SKIP, "does not include"),
+    ("gpus", P5, NCCL, PASS, "8 GPUs (NVIDIA H100"),
+    ("gpus", IB, NCCL, PASS, "8 GPUs"),
+    ("gpus", BROKEN, NCCL, FAIL, "has 8"),
+    (
+        "gpus",
+        replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)),
+        NCCL,
+        FAIL,
+        "not ready",
+    ),
+    ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
+    ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
+    ("gpus", replace(P5, gpus=(), nvidia_smi=HUNG), NCCL, FAIL, "10 s"),
+    ("gpus", replace(DEBIAN, nvidia_smi=Ran(status=9, said=("No devices",))), ANY, FAIL, "No devices"),
+    ("gpus", ROCE, NCCL, FAIL, "nvidia-smi was not found"),
+    ("gpus", ROCE, ANY, SKIP, "nvidia-smi was not found"),
+    ("gpus", EMPTY, NCCL, SKIP, "does not include"),
+    ("gpu work", P5, NCCL, PASS, "No process"),
+    ("gpu work", IB, NCCL, WARN, "2"),
+    ("gpu work", replace(P5, gpu_processes=None), NCCL, SKIP, "does not show"),
+    ("gpu work", DEBIAN, ANY, SKIP, "No GPU"),
+    ("plugin", P5, NCCL, PASS, "libnccl-net"),
+    ("plugin", replace(P5, libraries=("/usr/lib/libnccl.so.2",)), NCCL, FAIL, "(libnccl-net) was not found"),
+    ("plugin", replace(P5, libraries=IB.libraries), NCCL, FAIL, "(libnccl-net) was not found"),
+    ("plugin", BROKEN, ANY, WARN, "(libnccl-net) was not found"),
+    ("plugin", IB, ANY, SKIP, "no EFA"),
+    ("plugin", ROCE, ANY, SKIP, "no GPU"),
+    ("plugin", EMPTY, NCCL, SKIP, "does not include"),
+    ("programs", P5, NCCL, PASS, "/opt/nccl-tests/build/all_reduce_perf"),
+    ("programs", BROKEN, NCCL, FAIL, "Not found: all_reduce_perf"),
+    ("programs", P5, ANY, SKIP, "No program"),
+    ("programs", EMPTY, NCCL, SKIP, "does not include"),
+    ("mpirun", P5, NCCL, PASS, "Open MPI 4, 4.1.7"),
+    ("mpirun", ROCE, NCCL, PASS, "hydra, 4.1.2"),
+    ("mpirun", BROKEN, NCCL, FAIL, "mpirun was not found"),
+    ("mpirun", BROKEN, Requirements(programs=("mpirun",)), FAIL, "mpirun was not found"),
+    ("mpirun", replace(P5, mpi=None, mpi_said=Ran(status=1, said=("bad",))), NCCL, FAIL, "bad"),
+    ("mpirun", replace(P5, mpi=None, mpi_said=HUNG), ANY, WARN, "status 124"),
+    ("mpirun", BROKEN, ANY, SKIP, "mpirun is not needed"),
+    ("mpirun", EMPTY, NCCL, SKIP, "does not include"),
+    ("tools", P5, NCCL, PASS, "stdbuf"),
+    ("tools", replace(P5, tools={"timeout": "/bin/timeout"}), NCCL, WARN, "stdbuf, setsid"),
+    ("tools", EMPTY, NCCL, SKIP, "does not include"),
+    ("settings", P5, NCCL, PASS, "2 settings"),
+    ("settings", BROKEN, NCCL, WARN, "NCCL_P2P_DISABLE=1, FI_EFA_USE_DEVICE_RDMA=0, /etc/nccl.conf"),
+    ("settings", replace(P5, settings={"FI_PROVIDER": ""}), NCCL, WARN, "FI_PROVIDER="),
+    ("settings", replace(P5, settings={"FI_EFA_IFACE": ""}), NCCL, FAIL, "FI_EFA_IFACE"),
+    (
+        "settings",
+        replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}),
+        NCCL,
+        FAIL,
+        "abort",
+    ),
+    ("settings", replace(P5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, PASS, "1 settings"),
+    (
+        "settings",
+        replace(P5, instance_type="g5.48xlarge", settings={"FI_EFA_USE_DEVICE_RDMA": "1"}),
+        NCCL,
+        FAIL,
+        "no RDMA",
+    ),
+    ("settings", EMPTY, NCCL, SKIP, "does not include"),
+    ("disk", P5, NCCL, PASS, "/tmp has 406.9 GiB free"),
+    ("disk", replace(P5, temporary_free=500 * 1024**2), NCCL, WARN, "0.5 GiB"),
+    ("disk", replace(P5, temporary_free=0), NCCL, FAIL, "0.0 GiB"),
+    ("disk", EMPTY, NCCL, SKIP, "does not include"),
+    ("load", P5, NCCL, PASS, "0.52 on 192"),
+    ("load", replace(P5, load=150.0), NCCL, WARN, "150 on 192"),
+    ("load", EMPTY, NCCL, SKIP, "does not include"),
+    ("interface", P5, NCCL, PASS, "ens32 (10.0.1.11)"),
+    ("interface", DEBIAN, NCCL, PASS, "default route"),
+    ("interface", BROKEN, NCCL, WARN, "docker0"),
+    ("interface", replace(P5, ssh_address="203.0.113.9"), NCCL, WARN, "203.0.113.9"),
+    (
+        "interface",
+        replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)),
+        NCCL,
+        FAIL,
+        "down",
+    ),
+    ("interface", EMPTY, NCCL, SKIP, "does not include"),
+]
+
+
+def test_each_check_says_how_to_install_its_own_thing() -> None:
+    bare = replace(P5, fi_info=GONE, programs={}, missing=("all_reduce_perf", "mpirun"), mpi=None)
+    advice = {check.name: check.advice for check in check_host("a", bare, requirements=NCCL)}
+    assert [name for name, text in advice.items() if NCCL.install in text] == ["programs"]
+    assert "libfabric-bin" in advice["libfabric"]
+    assert "openmpi-bin" in advice["mpirun"]
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "wanted", "status", "seen"),
+    CASES,
+    ids=[f"{name}-{status}-{seen[:20]}" for name, _, _, status, seen in CASES],
+)
+def test_a_host_by_itself(name: str, found: Probe, wanted: Requirements, status: Status, seen: str) -> None:
+    check = one(name, found, wanted)
+    assert check.status is status
+    assert seen in check.seen
+
+
+def test_every_check_of_a_host_can_pass_and_find_fault_and_be_skipped() -> None:
+    names = {check.name for check in check_host("a", EMPTY)}
+    for name in names:
+        statuses = {status for case, _, _, status, _ in CASES if case == name}
+        assert PASS in statuses, name
+        assert statuses & {WARN, FAIL}, name
+        # Of an answer something is always known.
+        assert SKIP in statuses or name == "answer", name
+
+
+def test_the_address_that_others_use_decides_the_interface() -> None:
+    checks = check_host("a", BROKEN, address="10.0.1.12")
+    assert [(c.status, c.seen) for c in checks if c.name == "interface"] == [(PASS, "ens5 (10.0.1.12).")]
+
+
+# ---------------------------------------------------------------- between hosts
+
+BUILD = P5.programs["all_reduce_perf"]
+DIFFERENCES: list[tuple[str, Callable[[Probe], Probe], Callable[[Probe], Probe], Status]] = [
+    ("kernel", lambda p: replace(p, kernel="5.10"), lambda p: replace(p, kernel=""), WARN),
+    ("libfabric version", lambda p: replace(p, libfabric="1.0"), lambda p: replace(p, libfabric=""), WARN),
+    (
+        "EFA installer",
+        lambda p: replace(p, efa_installer="1.0"),
+        lambda p: replace(p, efa_installer=""),
+        WARN,
+    ),
+    ("EFA driver", lambda p: replace(p, efa_driver="1.0"), lambda p: replace(p, efa_driver=""), WARN),
+    (
+        "NVIDIA driver",
+        lambda p: replace(p, nvidia_driver="1.0"),
+        lambda p: replace(p, nvidia_driver="", gpus=()),
+        WARN,
+    ),
+    (
+        "NCCL",
+        lambda p: replace(p, libraries=("/x/libnccl.so.2.1.5",)),
+        lambda p: replace(p, libraries=()),
+        WARN,
+    ),
+    ("one mpirun", lambda p: replace(p, mpi=ROCE.mpi), lambda p: replace(p, mpi=None), WARN),
+    (
+        "one all_reduce_perf",
+        lambda p: replace(p, programs={"all_reduce_perf": replace(BUILD, size=7)}),
+        lambda p: replace(p, programs={}),
+        WARN,
+    ),
+    (
+        "one all_reduce_perf",
+        lambda p: replace(p, programs={"all_reduce_perf": replace(BUILD, path="/x")}),
+        lambda p: replace(p, programs={}),
+        FAIL,
+    ),
+    (
+        "interface names",
+        lambda p: replace(p, interfaces=(Interface(name="eth9", address=p.ssh_address),)),
+        lambda p: replace(p, interfaces=(), ssh_address="", default_interface=""),
+        WARN,
+    ),
+    (
+        "instance type",
+        lambda p: replace(p, instance_type="p5en.48xlarge"),
+        lambda p: replace(p, instance_type=""),
+        WARN,
+    ),
+    (
+        "instance type",
+        lambda p: replace(p, instance_type="p4d.24xlarge"),
+        lambda p: replace(p, instance_type=""),
+        FAIL,
+    ),
+    ("zone", lambda p: replace(p, zone="us-east-2c"), lambda p: replace(p, zone=""), FAIL),
+]
+
+
+@pytest.mark.parametrize(("name", "other", "none", "status"), DIFFERENCES)
+def test_the_host_that_differs_is_named(
+    name: str, other: Callable[[Probe], Probe], none: Callable[[Probe], Probe], status: Status
+) -> None:
+    assert each(name, {"a": P5, "b": P5, "c": P5}) == {"a": PASS, "b": PASS, "c": PASS}
+    assert each(name, {"a": other(P5), "b": P5, "c": P5}) == {"a": status, "b": PASS, "c": PASS}
+    assert each(name, {"a": P5, "b": P5, "c": none(P5)}) == {"a": PASS, "b": PASS, "c": SKIP}
+    # Of two that differ, the first is what the other is compared with.
+    assert each(name, {"a": P5, "b": other(P5)}) == {"a": PASS, "b": status}
+    assert each(name, {"a": P5, "b": none(P5)}) == {"a": SKIP, "b": SKIP}
+
+
+def test_a_difference_says_who_has_what() -> None:
+    hosts = {"a": P5, "b": P5, "c": P5, "d": P5, "e": replace(P5, kernel="5.10")}
+    (check,) = [c for c in check_hosts(hosts) if c.name == "kernel" and c.status is WARN]
+    assert (check.host, check.seen) == ("e", "5.10, while a, b, c and 1 more have 6.8.0-1029-aws.")
+
+
+def test_without_efa_another_zone_is_only_slower() -> None:
+    tcp = replace(DEBIAN, zone="x-1a")
+    checks = check_hosts({"a": tcp, "b": replace(tcp, zone="x-1b")})
+    assert [c.status for c in checks if c.name == "zone"] == [PASS, WARN]
+
+
+def test_a_program_that_mpirun_does_not_start_may_be_anywhere() -> None:
+    other = replace(P5, programs={"all_reduce_perf": replace(BUILD, path="/x")})
+    checks = check_hosts({"a": P5, "b": other}, requirements=replace(NCCL, mpi=False))
+    assert [check.status for check in checks if check.name == "one all_reduce_perf"] == [PASS, WARN]
+
+
+def test_what_only_amazon_has_is_not_checked_elsewhere() -> None:
+    names = {check.name for check in check_hosts({"a": IB, "b": IB})}
+    assert not names & {"zone", "instance type", "EFA installer", "EFA driver"}
+    assert "kernel" in names
+
+
+def test_one_host_is_not_compared_with_itself() -> None:
+    names = {check.name for check in check_hosts({"a": P5})}
+    assert not names & {"kernel", "connections", "interface names"}
+    assert {"reachable", "clock"} <= names
+
+
+@pytest.mark.parametrize(
+    ("offset", "uncertainty", "status"),
+    [
+        (0.2, 0.01, PASS),
+        (-0.9, 0.05, PASS),
+        (1.5, 0.2, WARN),
+        (-20, 5, WARN),
+        (31, 0.5, FAIL),
+        (-45, 0.1, FAIL),
+        (31, 2, WARN),
+        (1.1, 0.5, SKIP),
+        (0, 3, SKIP),
+    ],
+)
+def test_a_clock_is_judged_as_far_as_it_is_known(offset: float, uncertainty: float, status: Status) -> None:
+    relations = HostRelations(clocks={"a": Clock(offset_s=offset, uncertainty_s=uncertainty)})
+    assert each("clock", {"a": P5, "b": P5}, relations) == {"a": status, "b": SKIP}
+
+
+def test_a_host_that_does_not_answer_fails_and_the_others_are_checked() -> None:
+    relations = HostRelations(unreachable={"b": "connection refused."})
+    checks = check_hosts({"a": P5}, relations=relations)
+    assert [(c.host, c.status) for c in checks if c.name == "reachable"] == [("a", PASS), ("b", FAIL)]
+    (down,) = [check for check in checks if check.host == "b"]
+    assert down.seen == "No answer: connection refused."
+    assert [c.status for c in checks if c.name == "connections"] == [SKIP]
+
+
+def test_connections_that_were_not_tried_are_skipped() -> None:
+    tried = {
+        ("a", "b"): ConnectionAttempt(result=ConnectionResult.OK),
+        ("a", "c"): ConnectionAttempt(result=ConnectionResult.UNTRIED),
+        ("b", "a"): ConnectionAttempt(result=ConnectionResult.FAILED, why="no answer in 3 s"),
+        ("b", "c"): ConnectionAttempt(result=ConnectionResult.OK),
+        ("c", "a"): ConnectionAttempt(result=ConnectionResult.UNTRIED, why="no free port"),
+    }
+    hosts = {"a": P5, "b": P5, "c": P5}
+    checks = check_hosts(hosts, relations=HostRelations(connections=tried))
+    found = {check.host: (check.status, check.seen) for check in checks if check.name == "connections"}
+    assert found == {
+        "a": (PASS, "Reached b."),
+        "b": (FAIL, "Not reached: a (no answer in 3 s); reached: 1."),
+        "c": (SKIP, "No connection was tested: no free port."),
+    }
+
+
+# ---------------------------------------------------------------- all of it
+
+
+@pytest.mark.parametrize(
+    ("statuses", "status"),
+    [
+        ([PASS, WARN, SKIP], Exit.FINE),
+        ([PASS, FAIL], Exit.REFUSED),
+        ([WARN], Exit.FINE),
+        ([SKIP, SKIP], Exit.REFUSED),
+        ([], Exit.REFUSED),
+    ],
+)
+def test_a_fail_refuses_and_so_does_having_found_nothing_out(statuses: list[Status], status: Exit) -> None:
+    assert worst(Check(host="a", name="x", status=s, seen="", advice="") for s in statuses) is status
+
+
+def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
+    good = check_host("a", P5, requirements=NCCL)
+    assert {check.status for check in good} == {PASS}
+    bad = {check.name for check in check_host("a", BROKEN, requirements=NCCL) if check.status is FAIL}
+    assert {"libfabric", "efa", "verbs", "memlock", "gpus", "plugin", "programs", "mpirun"} <= bad
+
+
+def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host() -> None:
+    """A check of an answer that was cut comes to what that of the whole one does, or is skipped."""
+    told = lines("p5-48xlarge")
+    whole = {check.name: check.status for check in check_host("a", P5, requirements=NCCL)}
+    for keep in range(0, len(told), 3):
+        for check in check_host("a", read_probe(told[:keep]), requirements=NCCL):
+            if check.name != "answer":
+                assert check.status in {SKIP, whole[check.name]}, (keep, check)

@@ -1,0 +1,349 @@
+"""What a host tells of itself: the script, and the reader of its answer."""
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.hosts.probe import probe_argv, read_probe, script
+from fabbench.hosts.probe_result import UNLIMITED, Interface, Link, Probe
+from fabbench.model.hosts import MpiKind
+from tests.support.needed import need
+from tests.support.probes import PROBES, lines, probe
+
+NAMES = sorted(path.stem for path in PROBES.glob("*.txt"))
+GIB = 1024**3
+
+
+def ask(*programs: str, folders: tuple[str, ...] = (), env: dict[str, str] | None = None) -> list[str]:
+    argv = probe_argv(programs, folders)
+    done = subprocess.run(argv, env=os.environ | (env or {}), capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def fake(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+# ---------------------------------------------------------------- the script, on this machine
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash", "sh", "busybox"])
+def test_every_shell_can_read_the_script_and_run_it(shell: str) -> None:
+    need(shell)
+    shells = [shell, "sh"] if shell == "busybox" else [shell]
+    subprocess.run([*shells, "-n"], input=script(), text=True, check=True)
+    done = subprocess.run([*shells, "-s"], input=script(), capture_output=True, text=True, check=True)
+    assert read_probe(done.stdout.splitlines()).whole
+
+
+def test_the_script_is_clean() -> None:
+    need("shellcheck")
+    subprocess.run(["shellcheck", "-s", "sh", "-"], input=script(), text=True, check=True)
+
+
+def test_this_machine_is_told_as_it_is() -> None:
+    found = read_probe(ask("sh", "no-such-program"))
+    assert found.whole
+    assert found.unread == ()
+    assert found.hostname == platform.node()
+    assert found.kernel == platform.release()
+    assert found.cpus
+    assert found.memory.total
+    assert found.time_s is not None
+    assert found.temporary_free
+    assert found.programs["sh"].path.endswith("/sh")
+    assert found.programs["sh"].size == Path(found.programs["sh"].path).stat().st_size
+    assert found.missing == ("no-such-program",)
+
+
+def test_named_folders_come_before_the_path(tmp_path: Path) -> None:
+    fake(tmp_path / "my tools", "mpirun", "echo 'mpirun (Open MPI) 5.0.8'")
+    fake(tmp_path / "path", "mpirun", "echo 'mpirun (Open MPI) 4.1.4'")
+    path = {"PATH": f"{tmp_path / 'path'}:{os.environ['PATH']}"}
+    named = read_probe(ask("mpirun", folders=(str(tmp_path / "my tools"),), env=path))
+    assert named.mpi is not None
+    assert (named.mpi.program, named.mpi.kind) == (f"{tmp_path}/my tools/mpirun", MpiKind.OPEN_MPI_5)
+    by_path = read_probe(ask("mpirun", env=path))
+    assert by_path.mpi is not None
+    assert (by_path.mpi.program, by_path.mpi.kind) == (f"{tmp_path}/path/mpirun", MpiKind.OPEN_MPI_4)
+
+
+def test_a_folder_may_be_a_pattern_or_in_the_home_folder(tmp_path: Path) -> None:
+    fake(tmp_path / "cuda-12.8" / "bin", "some_perf", "")
+    home = {"HOME": str(tmp_path)}
+    found = read_probe(ask("some_perf", folders=("~/cuda-*/bin",), env=home))
+    assert found.programs["some_perf"].path == f"{tmp_path}/cuda-12.8/bin/some_perf"
+
+
+def test_settings_are_told_and_nothing_else_of_the_environment() -> None:
+    env = {
+        "NCCL_NET": "AWS Libfabric",
+        "NCCL_API_TOKEN": "s3cret",
+        "FI_private_key": "s3cret",
+        "AWS_SECRET_ACCESS_KEY": "s3cret",
+        "MY_NCCL_NET": "other",
+        "FI_PROVIDER": "",
+    }
+    told = ask(env=env)
+    assert "s3cret" not in "\n".join(told)
+    settings = read_probe(told).settings
+    assert {name: settings[name] for name in env if name in settings} == {
+        "NCCL_NET": "AWS Libfabric",
+        "NCCL_API_TOKEN": "(hidden)",
+        "FI_private_key": "(hidden)",
+        "FI_PROVIDER": "",
+    }
+
+
+def test_nothing_is_written(tmp_path: Path) -> None:
+    ask("mpirun", env={"TMPDIR": str(tmp_path), "HOME": str(tmp_path)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_providers_are_told_although_a_variable_hides_them(tmp_path: Path) -> None:
+    fake(tmp_path, "fi_info", 'echo "provider: tcp"; echo "    domain: ${FI_PROVIDER-all}"')
+    told = ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "FI_PROVIDER": "efa"})
+    assert [domain.name for domain in read_probe(told).domains] == ["all"]
+    assert read_probe(told).settings["FI_PROVIDER"] == "efa"
+
+
+def test_programs_that_hang_are_stopped_and_the_rest_is_told(tmp_path: Path) -> None:
+    fake(tmp_path, "timeout", 'shift 3; exec /usr/bin/timeout 0.2 "$@"')
+    fake(tmp_path, "nvidia-smi", "exec sleep 60")
+    fake(tmp_path, "fi_info", "echo 'provider: efa'; exec sleep 60")
+    found = read_probe(ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
+    assert found.whole
+    assert (found.nvidia_smi.status, found.fi_info.status) == (124, 124)
+    assert found.gpus == ()
+
+
+def test_an_old_nvidia_smi_is_asked_for_what_it_knows(tmp_path: Path) -> None:
+    fake(
+        tmp_path,
+        "nvidia-smi",
+        "case $1 in *fabric.state*) echo fabric.state is not a valid field to query.; exit 2 ;; "
+        "*apps*) exit 0 ;; "
+        "*) echo '0, Tesla V100-SXM2-32GB, 450.80.02, 32510, Disabled, 00000000:00:1E.0' ;; esac",
+    )
+    found = read_probe(ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}))
+    assert [(gpu.name, gpu.fabric) for gpu in found.gpus] == [("Tesla V100-SXM2-32GB", "")]
+    assert found.gpu_processes == 0
+
+
+# ---------------------------------------------------------------- the reader, on recorded answers
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_whole_answer_is_read_whole(name: str) -> None:
+    found = probe(name)
+    assert found.whole
+    assert found.unread == ()
+
+
+def test_a_p5_is_read() -> None:
+    found = probe("p5-48xlarge")
+    assert (found.instance_type, found.zone) == ("p5.48xlarge", "us-east-2b")
+    assert found.memlock == UNLIMITED
+    assert found.memory.huge_pages_free == 5128
+    assert found.memory.huge_page_size == 2 * 1024**2
+    assert len(found.devices_of(Link.EFA)) == len(found.efa_domains) == 32
+    assert found.efa_domains[0] == "rdmap113s0"
+    assert found.devices[0].rate_gbps == 100
+    assert (found.verbs, found.verbs_there) == (32, 32)
+    assert found.providers["efa"] == {"rdm", "dgram"}
+    assert found.providers["tcp"] == {"msg", "rdm"}
+    assert (found.libfabric, found.efa_installer, found.efa_driver) == ("2.1.0amzn5.0", "1.43.0", "2.17.2")
+    assert [gpu.name for gpu in found.gpus] == ["NVIDIA H100 80GB HBM3"] * 8
+    assert {(gpu.fabric, gpu.ecc, gpu.memory_mib) for gpu in found.gpus} == {("Completed", "Enabled", 81559)}
+    assert (found.nvidia_driver, found.gpu_processes) == ("570.133.20", 0)
+    assert len(found.plugins) == 2
+    assert found.nccl == ("2.26.5",)
+    assert found.mpi is not None
+    assert (found.mpi.kind, found.mpi.version) == (MpiKind.OPEN_MPI_4, "4.1.7")
+    assert found.programs["all_reduce_perf"].size == 1745032
+    assert (found.ssh_address, found.default_interface) == ("10.0.1.11", "ens32")
+    assert found.settings == {"FI_EFA_FORK_SAFE": "1", "OMPI_MCA_pml": "^ucx"}
+
+
+def test_two_h200_without_rdma_and_without_ip_are_read() -> None:
+    found = probe("two-h200")
+    assert (found.hostname, found.os, found.cpus) == ("vm", "Ubuntu 24.04.3 LTS", 32)
+    assert [(gpu.index, gpu.name, gpu.memory_mib, gpu.bus, gpu.fabric) for gpu in found.gpus] == [
+        (0, "NVIDIA H200", 143771, "00000000:00:06.0", "Completed"),
+        (1, "NVIDIA H200", 143771, "00000000:00:07.0", "Completed"),
+    ]
+    assert (found.nvidia_driver, found.gpu_processes) == ("580.159.04", 0)
+    assert found.nccl == ("2.28.3",)
+    assert found.mpi is not None
+    assert (found.mpi.kind, found.mpi.version) == (MpiKind.OPEN_MPI_5, "5.0.11")
+    assert (found.devices, found.verbs, found.verbs_there) == ((), 0, 0)
+    assert (found.fi_info.status, found.domains) == (127, ())
+    eth0 = next(item for item in found.interfaces if item.name == "eth0")
+    assert (eth0.address, eth0.prefix, eth0.driver, found.default_interface) == (
+        "192.0.2.2", 24, "virtio_net", "eth0",
+    )  # fmt: skip
+    assert found.settings["NCCL_NVLS_ENABLE"] == "0"
+
+
+def test_interfaces_have_addresses_and_drivers() -> None:
+    assert Interface(
+        name="eno1", address="10.0.3.17", prefix=16, up=True, speed_gbps=25, driver="bnxt_en"
+    ) in (probe("infiniband").interfaces)
+    docker = next(item for item in probe("p5-48xlarge").interfaces if item.name == "docker0")
+    assert (docker.up, docker.driver) == (False, "")
+
+
+def test_infiniband_is_told_from_roce() -> None:
+    assert probe("infiniband").devices_of(Link.INFINIBAND) == ("mlx5_0", "mlx5_1")
+    assert probe("roce").devices_of(Link.ROCE) == ("mlx5_0", "mlx5_1")
+    assert {(item.netdev, item.roce_v2_gid) for item in probe("roce").devices} == {("rdma0", 3), ("rdma1", 3)}
+    assert {item.roce_v2_gid for item in probe("infiniband").devices} == {None}
+
+
+@pytest.mark.parametrize(
+    ("gids", "index"),
+    [
+        (["0 fe80::1 RoCE v2"], 0),
+        (["0 fe80::1 RoCE v2", "1 2001:db8::1 RoCE v2"], 1),
+        (["2 0000:0000:0000:0000:0000:ffff:0a00:0001 IB/RoCE v1"], None),
+        (["1 0000:0000:0000:0000:0000:0000:0000:0000 RoCE v2"], None),
+        (["x fe80::1 RoCE v2"], None),
+    ],
+)
+def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
+    told = ["rdma\tmlx5_0 1 link_layer Ethernet", *(f"rdma\tmlx5_0 1 gid {gid}" for gid in gids)]
+    assert read_probe(told).devices[0].roce_v2_gid == index
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "layer", "link"),
+    [
+        ("rdmap0s6", "efa", "Unspecified", Link.EFA),
+        ("rdmap0s6", "", "Unspecified", Link.EFA),
+        ("rdmap0s6", "other", "Unspecified", Link.UNKNOWN),
+        ("usnic_0", "", "Unspecified", Link.UNKNOWN),
+        ("mlx5_0", "mlx5_core", "InfiniBand", Link.INFINIBAND),
+        ("rdmap0s6", "mlx5_core", "Ethernet", Link.ROCE),
+        ("mlx5_0", "", "", Link.UNKNOWN),
+    ],
+)
+def test_a_device_is_what_its_driver_and_link_layer_say(
+    name: str, driver: str, layer: str, link: Link
+) -> None:
+    told = [f"rdma\t{name} 0 driver {driver}", f"rdma\t{name} 1 link_layer {layer}"]
+    assert [item.link for item in read_probe(told).devices] == [link]
+
+
+def test_each_port_of_a_device_is_told() -> None:
+    told = [f"rdma\tmlx5_0 {port} state {state}" for port, state in ((1, "4: ACTIVE"), (2, "1: DOWN"))]
+    found = read_probe([*told, "rdma\tmlx5_0 0 driver mlx5_core"])
+    assert [(item.port, item.state, item.driver) for item in found.devices] == [
+        (1, "ACTIVE", "mlx5_core"),
+        (2, "DOWN", "mlx5_core"),
+    ]
+
+
+def test_a_broken_host_is_read_as_it_is() -> None:
+    found = probe("broken")
+    assert (found.memlock, found.verbs, found.verbs_there) == (64 * 1024, None, 0)
+    assert found.fi_info.status == 61
+    assert found.fi_info.said == ("fi_getinfo: -61 (No data available)",)
+    assert (found.domains, found.efa_domains) == ((), ())
+    assert found.missing == ("all_reduce_perf", "mpirun")
+    assert (found.gpu_processes, found.gpus[0].fabric) == (2, "In Progress")
+    assert found.files == ("/etc/nccl.conf",)
+    assert found.plugins == ()
+
+
+def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
+    told = [
+        "address\tsh: ip: not found",
+        "address.status\t127",
+        "address.bare\t198.18.1.11 10.9.9.9 fe80::1 ",
+        "address.bare.status\t0",
+        "route\tIface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT",
+        "route\tfab0\t000112C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0  ",
+        "netdev\tfab0 up 10000 -",
+    ]
+    found = read_probe(told)
+    assert found.interfaces == (
+        Interface(name="fab0", address="198.18.1.11", prefix=24, up=True, speed_gbps=10),
+    )
+    assert found.unread == ("the interface of the address: 10.9.9.9",)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "told", "kind"),
+    [
+        ("Amazon EC2", "ml.p5.48xlarge", "p5.48xlarge"),
+        ("Amazon EC2", "p5.48xlarge", "p5.48xlarge"),
+        ("Amazon EC2", "HVM domU", ""),
+        ("QEMU", "p5.48xlarge", ""),
+    ],
+)
+def test_only_amazons_own_machines_have_an_instance_type(vendor: str, told: str, kind: str) -> None:
+    assert read_probe([f"dmi.board_vendor\t{vendor}", f"dmi.product_name\t{told}"]).instance_type == kind
+
+
+@pytest.mark.parametrize(
+    ("date", "time"), [("1795275920.5", 1795275920.5), ("1795275920.%N", 1795275920.0), ("sh: date", None)]
+)
+def test_the_clock_may_have_no_fractions(date: str, time: float | None) -> None:
+    assert read_probe([f"date\t{date}"]).time_s == time
+
+
+def test_nothing_is_known_of_a_host_that_said_nothing() -> None:
+    assert read_probe([]) == Probe()
+
+
+def test_what_is_not_from_the_probe_is_told() -> None:
+    found = read_probe(["Welcome to cluster one", *lines("debian"), "a\tb"])
+    assert found.whole
+    assert found.unread == ("not from the probe: Welcome to cluster one", "not from the probe: a\tb")
+
+
+@pytest.mark.parametrize(
+    ("line", "unread"),
+    [
+        ("cpus\tmany", "cpus: many"),
+        ("memlock\tsh: ulimit: bad", "memlock: sh: ulimit: bad"),
+        ("memory\tMemTotal: lots", "memory: MemTotal: lots"),
+        ("rdma\tmlx5_0", "RDMA device: mlx5_0"),
+        ("uname\tLinux", "uname: Linux"),
+        ("uverbs\tx y", "uverbs: y"),
+    ],
+)
+def test_what_cannot_be_read_is_told(line: str, unread: str) -> None:
+    assert unread in read_probe([line]).unread
+
+
+def test_gpus_that_cannot_be_read_are_told() -> None:
+    found = read_probe(["gpu\t0, H100", "gpu\tx, H100, 1, 2, 3, 4", "gpu.status\t0"])
+    assert found.gpus == ()
+    assert "GPU: 0, H100" in found.unread
+
+
+@pytest.mark.parametrize("keep", [0, 1, 20, 100, 500, 901])
+def test_an_answer_that_was_cut_is_not_whole(keep: int) -> None:
+    found = read_probe(lines("p5-48xlarge")[:keep])
+    assert not found.whole
+
+
+@given(st.data())
+def test_no_answer_can_break_the_reader(data: st.DataObject) -> None:
+    known = data.draw(st.sampled_from(NAMES))
+    drawn = data.draw(
+        st.lists(st.one_of(st.text(), st.sampled_from(lines(known)), st.from_regex(r"\A[a-z_.]{1,12}\t.*\Z")))
+    )
+    cut = [line[: data.draw(st.integers(0, 60))] for line in drawn]
+    assert isinstance(read_probe([*drawn, *cut]), Probe)

@@ -1,0 +1,109 @@
+"""What fabbench left in a cluster, and how it is deleted."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fabbench.catalog.kubernetes_resources import PodResources
+from fabbench.launchers import Leftover
+from fabbench.launchers.kubernetes.cleanup import group_leftovers
+from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, owned_by, workload
+
+NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
+
+
+def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True) -> list[dict[str, Any]]:
+    """Return the objects of a run as the API lists them, with a pod that its Job made."""
+    asked = RunSpec(
+        run=run,
+        count=1,
+        resources=PodResources(),
+        deadline_s=60,
+        key=SshKey(public="k"),
+        request=f"fabbench run {run}",
+    )
+    created = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
+    job, *rest = (stored(each, namespace, created) for each in workload(asked))
+    pod: dict[str, Any] = {
+        "kind": "Pod",
+        "metadata": {**job["spec"]["template"]["metadata"], "name": f"{job['metadata']['name']}-0-x7k2p"},
+        "status": {"phase": "Running"},
+    }
+    (pod,) = owned_by([stored(pod, namespace, created)], job)
+    return [*(owned_by(rest, job) if owned else rest), pod, job]
+
+
+def stored(thing: dict[str, Any], namespace: str, created: str) -> dict[str, Any]:
+    told = {"namespace": namespace, "uid": f"{thing['kind']}-{thing['metadata']['name']}-{namespace}"}
+    return {**thing, "metadata": {**thing["metadata"], **told, "creationTimestamp": created}}
+
+
+def deleted(found: Leftover) -> list[tuple[str, str]]:
+    return [(thing.kind, thing.name) for thing in found.things]
+
+
+def test_runs_are_told_apart_the_oldest_first() -> None:
+    found = group_leftovers(
+        [*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW
+    )
+    assert [(each.run, each.namespace) for each in found] == [("b", "bench"), ("a", "bench"), ("a", "x")]
+    assert found[0].age == timedelta(minutes=90)
+    assert found[0].request == "fabbench run b"
+
+
+def test_what_its_owner_takes_along_is_not_deleted_by_itself() -> None:
+    (found,) = group_leftovers(made("a", minutes=5), NOW)
+    assert deleted(found) == [("Job", "fabbench-a")]
+    assert found.things[0].uid == "Job-fabbench-a-bench"
+    assert found.running
+
+
+def test_a_run_that_was_killed_between_two_objects_is_found_whole() -> None:
+    (found,) = group_leftovers(made("a", minutes=5, owned=False), NOW)
+    assert deleted(found) == [("Job", "fabbench-a"), ("Service", "fabbench-a"), ("Secret", "fabbench-a")]
+
+
+def test_what_outlived_its_owner_is_deleted() -> None:
+    rest = [each for each in made("a", minutes=5) if each["kind"] != "Job"]
+    rest[-1]["status"]["phase"] = "Failed"
+    (found,) = group_leftovers(rest, NOW)
+    assert [kind for kind, _ in deleted(found)] == ["Pod", "Service", "Secret"]
+    assert not found.running
+
+
+@pytest.mark.parametrize(
+    ("condition", "running"),
+    [
+        (None, True),
+        ({"type": "Failed", "status": "False"}, True),
+        ({"type": "Failed", "status": "True"}, False),
+        ({"type": "Complete", "status": "True"}, False),
+    ],
+)
+def test_a_job_whose_pods_do_not_run_yet_runs_until_it_has_ended(
+    condition: dict[str, str] | None, running: bool
+) -> None:
+    *_, pod, job = made("a", minutes=5)
+    pod["status"]["phase"] = "Pending"
+    job["status"] = {"conditions": [condition] if condition else None}
+    (found,) = group_leftovers([pod, job], NOW)
+    assert found.running is running
+
+
+def test_what_is_not_fabbenchs_is_left_alone() -> None:
+    others: list[dict[str, Any]] = [
+        {
+            "kind": "Pod",
+            "metadata": {"name": "x", "labels": {"app.kubernetes.io/name": "nginx", "fabbench/run": "a"}},
+        },
+        {"kind": "Pod", "metadata": {"name": "y", "labels": {"app.kubernetes.io/name": "fabbench"}}},
+        {"kind": "Pod", "metadata": {"name": "fabbench-z"}},
+        {},
+    ]
+    assert group_leftovers(others, NOW) == ()
+
+
+def test_clocks_that_disagree_give_no_negative_age() -> None:
+    (found,) = group_leftovers(made("a", minutes=-3), NOW)
+    assert found.age == timedelta(0)

@@ -1,0 +1,276 @@
+"""Why pods do not run, from what clusters really say."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from fabbench.launchers import Explanation
+from fabbench.launchers.kubernetes.nodes import read_nodes
+from fabbench.launchers.kubernetes.pending import (
+    explain_job,
+    explain_pod,
+)
+from fabbench.launchers.kubernetes.terminated import explain_killed, explain_refusal
+from tests.support.paths import DATA
+from tests.support.pod_objects import EFA, GPU, node_object, pod_object
+
+BAD = "registry.example/bench:1"
+SAID: dict[str, list[list[Any]]] = json.loads((DATA / "status_messages.json").read_text("utf-8"))
+"""What clusters say, and what of it must be in the explanation."""
+PREEMPTION = " preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+
+
+def a_pod(**status: Any) -> dict[str, Any]:
+    """Return a pod bound to p5-1 and p5-2 that asks for 32 EFA devices, 8 GPUs and 50 GiB."""
+    requests = {EFA: "32", GPU: "8", "memory": "50Gi", "cpu": "4", "hugepages-2Mi": "10256Mi"}
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["p5-1", "p5-2"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {
+        "metadata": {"name": "fabbench-a-0", "uid": "u-1"},
+        "spec": {
+            "containers": [{"name": "fabbench", "image": BAD, "resources": {"requests": requests}}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}},
+        },
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def placed(**status: Any) -> dict[str, Any]:
+    pod = a_pod(**status)
+    pod["spec"]["nodeName"] = "p5-1"
+    return pod
+
+
+def event(reason: str, message: str, *, at: str = "2026-05-04T09:00:00Z", uid: str = "u-1") -> dict[str, Any]:
+    return {
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": at,
+        "involvedObject": {"kind": "Pod", "name": "fabbench-a-0", "uid": uid},
+    }
+
+
+def unschedulable(message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return a_pod(conditions=[condition])
+
+
+def container(state: str, **told: Any) -> list[dict[str, Any]]:
+    return [{"name": "fabbench", "image": BAD, "state": {state: told}}]
+
+
+def sound(found: Explanation | None) -> Explanation:
+    assert found
+    assert found.text.endswith(".")
+    assert ".." not in found.text.replace("...", "")
+    assert found.advice.endswith(".")
+    assert not re.search(r"\{\w+\}", found.text + found.advice)
+    return found
+
+
+NODES = read_nodes(
+    [node_object("p5", "p5-1"), node_object("p5", "p5-2"), node_object("c7gn", "arm")],
+    [pod_object("p5-2", {EFA: "32", GPU: "8"}), pod_object("p5-1", {GPU: "1"})],
+)
+BOUND = "1 node(s) didn't match Pod's node affinity/selector"
+
+
+def test_missing_devices_are_told_with_the_nodes_that_lack_them() -> None:
+    said = f"0/3 nodes are available: 1 Insufficient {EFA}, 2 Insufficient {GPU}, {BOUND}.{PREEMPTION}"
+    found = sound(explain_pod(unschedulable(said), nodes=NODES))
+    assert found == Explanation(
+        code="insufficient",
+        text="The pod fabbench-a-0 waits. vpc.amazonaws.com/efa: 32 requested, 0 of 32 free on p5-2. "
+        "nvidia.com/gpu: 8 requested, 7 of 8 free on p5-1, 0 of 8 free on p5-2.",
+        advice="Other pods use them: wait until they finish, or choose other nodes.",
+        final=False,
+    )
+
+
+def test_more_devices_than_any_node_has_will_never_be_there() -> None:
+    bare = read_nodes([node_object("p5", f"p5-{number}", allocatable={EFA: "16"}) for number in (1, 2)])
+    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 2 Insufficient {EFA}."), nodes=bare))
+    assert found.final
+    assert "32 requested, 16 of 16 free on p5-1, 16 of 16 free on p5-2." in found.text
+    assert "device plugin" in found.advice
+
+
+def test_what_is_free_is_not_made_up() -> None:
+    """Of who may not see all pods."""
+    seen = read_nodes([node_object("p5", "p5-1"), node_object("p5", "p5-2")], all_pods=False)
+    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 1 Insufficient {GPU}."), nodes=seen))
+    assert "nvidia.com/gpu: 8 requested, some of 8 in use on p5-1, some of 8 in use on p5-2." in found.text
+    assert not found.final
+
+
+def test_without_nodes_the_schedulers_own_count_is_told() -> None:
+    found = sound(explain_pod(unschedulable(f"0/2 nodes are available: 1 Insufficient {EFA}, {BOUND}.")))
+    assert found.text.endswith("vpc.amazonaws.com/efa: 32 requested, and 1 node has less free.")
+
+
+@pytest.mark.parametrize(
+    ("resource", "text"),
+    [
+        ("memory", "50 GiB requested"),
+        ("cpu", "4 requested"),
+        ("hugepages-2Mi", "10 GiB requested, 10 GiB of 10 GiB free on p5-1"),
+    ],
+)
+def test_amounts_are_told_in_their_units(resource: str, text: str) -> None:
+    said = f"0/2 nodes are available: 2 Insufficient {resource}."
+    assert text in sound(explain_pod(unschedulable(said), nodes=NODES)).text
+
+
+SCHEDULING = SAID["scheduling"]
+
+
+@pytest.mark.parametrize(("said", "code", "advice"), SCHEDULING)
+def test_nodes_that_keep_pods_away_are_told(said: str, code: str, advice: str) -> None:
+    found = sound(explain_pod(unschedulable(said)))
+    assert (found.code, advice in found.advice) == (code, True), found
+
+
+def test_the_latest_event_counts_where_the_pod_has_no_condition() -> None:
+    old = event("FailedScheduling", f"0/1 nodes are available: 1 Insufficient {GPU}.")
+    new = event("FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu.", at="2026-05-04T09:00:05Z")
+    assert "cpu: 4 requested" in sound(explain_pod(a_pod(), [new, old])).text
+
+
+def test_events_of_other_pods_do_not_count() -> None:
+    assert (
+        explain_pod(a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")])
+        is None
+    )
+
+
+PULLS = SAID["pulls"]
+
+
+@pytest.mark.parametrize(("said", "code", "text", "final"), PULLS)
+@pytest.mark.parametrize("backed_off", [False, True])
+def test_an_image_that_cannot_be_pulled_is_told_with_the_registrys_words(
+    said: str, code: str, text: str, *, final: bool, backed_off: bool
+) -> None:
+    if backed_off:
+        message = 'Back-off pulling image "registry.example/bench:1"'
+        pod = placed(containerStatuses=container("waiting", reason="ImagePullBackOff", message=message))
+        events = [event("Failed", said), event("BackOff", message, at="2026-05-04T09:00:09Z")]
+    else:
+        pod = placed(containerStatuses=container("waiting", reason="ErrImagePull", message=said))
+        events = []
+    found = sound(explain_pod(pod, events, NODES))
+    assert (found.code, text in found.text, found.final) == (code, True, final), found
+    assert BAD in found.text or code == "disk"
+
+
+WAITING = SAID["waiting"]
+
+
+@pytest.mark.parametrize(("reason", "said", "code"), WAITING)
+def test_a_container_that_cannot_be_made_is_told(reason: str, said: str, code: str) -> None:
+    pod = placed(containerStatuses=container("waiting", reason=reason, message=said))
+    assert sound(explain_pod(pod)).code == code
+
+
+SETUP = SAID["setup"]
+
+
+@pytest.mark.parametrize(("reason", "said", "code"), SETUP)
+def test_a_pod_that_is_not_set_up_is_told(reason: str, said: str, code: str) -> None:
+    scheduled = event("Scheduled", "Successfully assigned", at="2026-05-04T08:59:00Z")
+    pod = placed(containerStatuses=container("waiting", reason="ContainerCreating"))
+    assert sound(explain_pod(pod, [event(reason, said), scheduled], NODES)).code == code
+
+
+ENDED = SAID["ended"]
+
+
+@pytest.mark.parametrize(("status", "code", "text"), ENDED)
+def test_what_ended_a_pod_is_told(status: dict[str, Any], code: str, text: str) -> None:
+    found = sound(explain_pod(placed(phase="Failed", **status)))
+    assert (found.code, text in found.text, found.final) == (code, True, True), found
+
+
+def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
+    """The container is killed first."""
+    killed = placed(phase="Failed", containerStatuses=container("terminated", exitCode=137, reason="Error"))
+    assert sound(explain_pod(killed)).code == "killed"
+    told = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
+    found = sound(explain_pod(killed, [event("Started", "Started container"), told]))
+    assert found.code == "evicted"
+    assert found.text.startswith("The pod fabbench-a-0 was evicted from p5-1: The node was low on resource")
+    # Nodes come back, and evictions do not end: what else was told of the pod decides nothing.
+    back = event("NodeNotReady", "Node is not ready")
+    assert sound(explain_pod(killed, [back])).code == "killed"
+
+
+def test_a_program_that_was_killed_for_its_memory_is_told() -> None:
+    v2, v1 = "low 0\nhigh 0\nmax 31\noom 2\noom_kill {}\n", "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
+    for form in (v1, v2):
+        assert explain_killed(placed(), form.format(1), form.format(1)) is None
+        found = sound(explain_killed(placed(), form.format(1), form.format(2)))
+        assert found.text.startswith(
+            "A program in the pod fabbench-a-0 was OOM-killed at the pod's memory limit of 50 GiB"
+        )
+    assert explain_killed(placed(), "", "") is None
+
+
+def test_a_lost_node_is_told_before_the_pod_knows() -> None:
+    nodes = read_nodes([node_object("p5", "p5-1", not_ready="Kubelet stopped posting node status.")])
+    running = placed(phase="Running", containerStatuses=container("running"))
+    assert "Kubelet stopped posting node status" in sound(explain_pod(running, nodes=nodes)).text
+    assert sound(explain_pod(running, nodes=NODES[2:])).code == "node-lost"
+    assert explain_pod(running, nodes=NODES) is None
+
+
+def test_a_pod_that_somebody_deletes_is_told() -> None:
+    pod = placed(phase="Running")
+    pod["metadata"]["deletionTimestamp"] = "2026-05-04T09:00:00Z"
+    assert sound(explain_pod(pod, nodes=NODES)).code == "deleted"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        a_pod(),
+        placed(phase="Running", containerStatuses=container("running")),
+        placed(phase="Succeeded", containerStatuses=container("terminated", reason="Completed", exitCode=0)),
+        placed(containerStatuses=container("waiting", reason="PodInitializing")),
+        {},
+    ],
+)
+def test_where_nothing_is_the_matter_nothing_is_said(pod: dict[str, Any]) -> None:
+    assert explain_pod(pod) is None
+
+
+JOB = {"metadata": {"name": "fabbench-a", "uid": "u-1"}, "status": {}}
+REFUSED = SAID["refused"]
+
+
+@pytest.mark.parametrize(("said", "code", "text"), REFUSED)
+def test_what_is_forbidden_is_told(said: str, code: str, text: str) -> None:
+    assert (sound(explain_refusal(said)).code, text in sound(explain_refusal(said)).text) == (code, True)
+    assert sound(explain_job(JOB, [event("FailedCreate", f"Error creating: {said}")])).code == code
+
+
+def test_what_is_not_forbidden_is_no_refusal() -> None:
+    assert explain_refusal('pods "x" already exists') is None
+
+
+def test_a_failed_job_is_told() -> None:
+    failed = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "DeadlineExceeded",
+        "message": "Job was active longer",
+    }
+    assert sound(explain_job({**JOB, "status": {"conditions": [failed]}})).code == "deadline"
+    failed = {
+        **failed,
+        "reason": "BackoffLimitExceeded",
+        "message": "Job has reached the specified backoff limit",
+    }
+    assert "backoff limit" in sound(explain_job({**JOB, "status": {"conditions": [failed]}})).text
+    assert explain_job(JOB) is None

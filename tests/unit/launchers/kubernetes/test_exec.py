@@ -1,0 +1,136 @@
+"""How programs in pods end, as the API tells it."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.model.hosts import Host
+from fabbench.model.plan import Command, Shape, Step
+from fabbench.remote.connection import LostError
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.session import HeldHosts, RemoteSession
+from tests.support.secrets_watch import VALUE
+
+
+def status(**told: Any) -> bytes:
+    return json.dumps({"metadata": {}, **told}).encode()
+
+
+def exit_code(code: str) -> dict[str, Any]:
+    return {
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "details": {"causes": [{"reason": "ExitCode", "message": code}]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "ended"),
+    [
+        ({"status": "Success"}, "0", 0),
+        (exit_code("7"), "7", 7),
+        # Killed before it could say so itself.
+        (exit_code("137"), "", 137),
+        ({"status": "Failure", "message": "command terminated", "details": None}, "3", 3),
+    ],
+)
+def test_a_program_that_ended(told: dict[str, Any], own: str, ended: int) -> None:
+    assert exit_status(status(**told), own, "pod-0") == ended
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Seen while containerd restarted.
+        status(),
+        status(status=""),
+        status(status="Unknown", message="?"),
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        status(status="Success"),
+        status(status="Failure", message='unable to upgrade connection: container not found ("fabbench")'),
+        status(
+            status="Failure",
+            message='error sending request: Post "https://10.0.0.1:10250/exec/a/b": dial tcp: refused',
+        ),
+    ],
+)
+def test_an_end_that_says_neither_is_a_lost_connection(text: bytes) -> None:
+    with pytest.raises(LostError, match="The connection to the pod pod-0 broke: "):
+        exit_status(text, "", "pod-0")
+
+
+def test_what_the_program_said_does_not_count_where_the_api_says_nothing() -> None:
+    """There may be more output, which came no longer."""
+    with pytest.raises(LostError):
+        exit_status(status(), "0", "pod-0")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({"message": 'exec: "fi_pingpong": executable file not found.'}, "executable file not found"),
+        ({"reason": "InternalError"}, "InternalError"),
+        ({}, "no reason given"),
+    ],
+)
+def test_a_program_that_could_not_be_started(told: dict[str, Any], said: str) -> None:
+    with pytest.raises(MachineError, match=r"^Cannot run a program in the pod pod-0: .*[^.]\.$") as caught:
+        exit_status(status(status="Failure", **told), "", "pod-0")
+    assert said in str(caught.value)
+    assert not isinstance(caught.value, LostError)
+
+
+class Answering(PodPipe):
+    """The streams of a program that says what the agent says first, and ends."""
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self.status, self.err, self._sent = 0, [], sent
+
+    @override
+    def send(self, data: bytes) -> None:
+        self._sent.append(data)
+
+    @override
+    def batches(self, deadline: float | None = None) -> Iterator[list[str]]:
+        yield ["fabbench-agent: here"]
+
+    @override
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Pod(PodConnection):
+    """A pod that notes what the API is asked to start, and what goes to its standard input."""
+
+    def __init__(self) -> None:
+        self.name = "pod-0"
+        self.words: list[Sequence[str]] = []
+        self.sent: list[bytes] = []
+
+    @override
+    def open(self, argv: Sequence[str]) -> PodPipe:
+        self.words.append(argv)
+        return Answering(self.sent)
+
+
+def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of an exec is in the API's audit log, and on the command line in the pod."""
+    monkeypatch.setenv("MY_TOKEN", VALUE)
+    pod = Pod()
+    remote = RemoteHost("pod-0", pod, token="t", lost_after_s=60)
+    held = HeldHosts(hosts=(Host(name="pod-0"),), remotes=(remote,))
+    command = Command(argv=("fi_pingpong",), inherited=("MY_TOKEN",))
+    step = Step(id="000-tcp-r1/a", label="a", shape=Shape.PAIR, commands=(command,), timeout_s=9)
+    RemoteSession(held, step).exec(command)
+    assert "s3cr" not in str(pod.words)
+    assert [b"s3cr" in data for data in pod.sent] == [True]
+    assert any("/tmp/fabbench-t/environment" in words and "fi_pingpong" in words for words in pod.words)

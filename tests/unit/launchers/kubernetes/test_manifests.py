@@ -1,0 +1,388 @@
+"""The objects of a run: what the API is sent, and what is never sent or shown."""
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fabbench.benchmarks import benchmarks
+from fabbench.catalog.images import DEFAULT
+from fabbench.catalog.kubernetes_resources import (
+    PodResources,
+    arch_of_type,
+    resources_of_type,
+)
+from fabbench.launchers.kubernetes import LEASE_S
+from fabbench.launchers.kubernetes.manifests import (
+    TTL_S,
+    RunSpec,
+    SshKey,
+    deadline,
+    escape_argument,
+    owned_by,
+    watchdog_script,
+    without_private_keys,
+    workload,
+)
+from fabbench.launchers.kubernetes.mpijob.render import mpijob
+from fabbench.launchers.kubernetes.nodes import read_node, read_nodes
+from fabbench.launchers.kubernetes.select_nodes import resources_on
+from fabbench.launchers.pod_options import PodOptions
+from fabbench.model.errors import RequestError
+from fabbench.model.options import read_options
+from tests.support.kubernetes_schema import build, schema_problems
+from tests.support.paths import DATA
+from tests.support.pod_objects import EFA, GPU, NODES, node_object
+
+GOLDEN = DATA / "manifests"
+KEY = SshKey(
+    public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="-----BEGIN OPENSSH PRIVATE KEY-----\n"
+)
+SCRIPT = 'set -u\necho "#@fabbench begin x"\nmpirun -np $(cat /etc/mpi/hostfile | wc -l) hostname\nexit $?\n'
+
+
+def asked(kind: str, **changes: Any) -> RunSpec:
+    """Ask for two nodes of a kind of nodes.json."""
+    nodes = read_nodes([node_object(kind, f"{kind}-1"), node_object(kind, f"{kind}-2")])
+    usual = RunSpec(
+        run="ab12",
+        count=2,
+        resources=resources_on(nodes, gpus=True),
+        deadline_s=3600,
+        hostnames=tuple(node.hostname for node in nodes),
+        key=KEY,
+        request="fabbench run nccl --efa",
+    )
+    return dataclasses.replace(usual, **changes)
+
+
+def offline(instance_type: str) -> RunSpec:
+    resources = resources_of_type(instance_type, gpus=True)
+    return RunSpec(
+        run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type, key=KEY
+    )
+
+
+DOCUMENTS: dict[str, Any] = {
+    "p5": workload(asked("p5")),
+    "hyperpod-p4d": workload(asked("hyperpod-p4d")),
+    "c7gn-exec": workload(asked("c7gn", agent="exec", key=None, image="registry.example/bench:1")),
+    "coreweave-h100": workload(asked("coreweave-h100")),
+    "p5-offline": workload(offline("ml.p5.48xlarge")),
+    "p5-host-network": workload(asked("p5", host_network=True, port=22022)),
+    "mpijob-p5": (mpijob(asked("p5"), SCRIPT, arch="amd64"),),
+    "mpijob-c7gn-offline": (mpijob(offline("c7gn.16xlarge"), SCRIPT, arch="arm64"),),
+}
+
+
+def shown(objects: Any) -> str:
+    """Write objects for a golden file; the script of the pods is a file of its own."""
+    return (
+        json.dumps(objects, indent=1).replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"')
+        + "\n"
+    )
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_manifests_are_the_golden_ones(name: str) -> None:
+    """FABBENCH_GOLDEN=write writes them anew: read the difference as code."""
+    path = GOLDEN / f"golden-{name}.json"
+    if os.environ.get("FABBENCH_GOLDEN") == "write":
+        path.write_text(shown(DOCUMENTS[name]), "utf-8")
+    assert shown(DOCUMENTS[name]) == path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not name.startswith("mpijob")])
+def test_the_client_library_knows_every_field(name: str) -> None:
+    for thing in DOCUMENTS[name]:
+        model = f"V1{thing['kind']}"
+        assert list(schema_problems(thing, model)) == []
+        assert build(thing, model).metadata.name == "fabbench-ab12"
+
+
+def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
+    (job, *_) = workload(asked("p5"))
+    job["spec"]["template"]["spec"]["containers"][0]["resource"] = {}
+    job["spec"]["backoffLimit"] = "0"
+    assert list(schema_problems(job, "V1Job")) == [
+        "V1Job.spec.backoffLimit: '0' is not a valid int",
+        "V1Job.spec.template.spec.containers[0]: no field resource (did you mean resources?)",
+    ]
+
+
+MPIJOB = {"slotsPerWorker", "runLauncherAsWorker", "runPolicy", "mpiReplicaSpecs", "sshAuthMountPath",
+          "launcherCreationPolicy", "mpiImplementation"}  # fmt: skip
+RUN_POLICY = {"cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit",
+              "schedulingPolicy", "suspend", "managedBy"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mpijob-p5", "mpijob-c7gn-offline"])
+def test_an_mpijob_has_only_fields_of_v2beta1(name: str) -> None:
+    (job,) = DOCUMENTS[name]
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    assert set(job["spec"]) <= MPIJOB
+    assert set(job["spec"]["runPolicy"]) <= RUN_POLICY
+    assert set(job["spec"]["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
+    for replicas in job["spec"]["mpiReplicaSpecs"].values():
+        assert set(replicas) == {"replicas", "restartPolicy", "template"}
+        assert list(schema_problems(replicas["template"], "V1PodTemplateSpec")) == []
+
+
+def pod_specs(thing: Any) -> Iterator[Any]:
+    """Yield the specifications of pods, wherever they are in an object."""
+    if isinstance(thing, dict):
+        if "containers" in thing:
+            yield thing
+        for value in thing.values():
+            yield from pod_specs(value)
+    elif isinstance(thing, (list, tuple)):
+        for value in thing:
+            yield from pod_specs(value)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_container_drops_what_it_does_not_need(name: str) -> None:
+    specs = list(pod_specs(DOCUMENTS[name]))
+    assert len(specs) == (2 if name.startswith("mpijob") else 1)
+    for spec in specs:
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = spec["containers"]
+        security = container["securityContext"]
+        assert security["capabilities"]["drop"] == ["ALL"]
+        sshd = "ports" in container
+        assert ("SYS_CHROOT" in security["capabilities"].get("add", ())) is sshd
+        low = sshd and container["ports"][0]["containerPort"] < 1024
+        assert ("NET_BIND_SERVICE" in security["capabilities"].get("add", ())) is low
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_pods_have_no_privilege_and_ask_for_what_they_are_limited_to(name: str) -> None:
+    text = json.dumps(DOCUMENTS[name])
+    assert '"privileged": true' not in text
+    assert "hostPath" not in text
+    assert ("hostNetwork" in text) is ("host-network" in name)
+    for resources in re.findall(r'"resources": (\{.*?\}\})', text):
+        found = json.loads(resources)
+        assert {**found["limits"], "cpu": found["requests"]["cpu"]} == found["requests"]
+
+
+def pod(objects: Any) -> Any:
+    return objects[0]["spec"]["template"]["spec"]
+
+
+def test_all_devices_of_a_node_are_asked_for() -> None:
+    limits = pod(DOCUMENTS["p5"])["containers"][0]["resources"]["limits"]
+    assert (limits[EFA], limits[GPU], limits["hugepages-2Mi"]) == ("32", "8", "10256Mi")
+
+
+def test_a_node_of_configuration_without_gpus_is_asked_for_its_one_device() -> None:
+    limits = pod(DOCUMENTS["c7gn-exec"])["containers"][0]["resources"]["limits"]
+    assert (limits[EFA], GPU in limits) == ("1", False)
+
+
+def test_shared_devices_are_asked_for_once_and_without_huge_pages() -> None:
+    limits = pod(DOCUMENTS["coreweave-h100"])["containers"][0]["resources"]["limits"]
+    assert (limits["rdma/ib"], "hugepages-2Mi" in limits) == ("1", False)
+
+
+def test_huge_pages_are_asked_for_only_where_a_node_has_them() -> None:
+    bare = read_node(node_object("p5", allocatable={"hugepages-2Mi": "0"}))
+    assert "hugepages-2Mi" not in resources_on([bare], gpus=True).requests()
+    assert "hugepages-2Mi" not in resources_of_type("p5.48xlarge", gpus=True).requests()
+
+
+def test_memory_holds_shared_memory_and_leaves_room() -> None:
+    for kind in NODES:
+        node = read_node(NODES[kind])
+        resources = resources_on([node], gpus=True)
+        assert resources.shm * 3 < resources.memory * 2
+        assert 0 < resources.memory <= node.memory.free * 3 // 4
+        assert 0 < resources.cpus <= node.cpus.free // 2
+
+
+def test_pods_without_gpus_leave_them_alone() -> None:
+    assert resources_on([read_node(NODES["p5"])], gpus=False).gpus == 0
+
+
+def test_a_node_without_devices_gets_a_pod_that_locks_no_memory() -> None:
+    bare = read_node(node_object("lab", allocatable={EFA: "0", GPU: "0"}))
+    container = pod(workload(asked("lab", resources=resources_on([bare], gpus=True))))["containers"][0]
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+    assert "IPC_LOCK" not in container["securityContext"]["capabilities"]["add"]
+
+
+def test_the_catalogue_knows_what_ultraservers_have() -> None:
+    assert resources_of_type("p6e-gb200.36xlarge", gpus=True).devices == 4
+    assert arch_of_type("ml.p6e-gb200.36xlarge") == "arm64"
+    with pytest.raises(RequestError, match="not in the catalog"):
+        resources_of_type("t3.micro", gpus=False)
+
+
+def test_offline_both_names_of_a_type_are_matched() -> None:
+    text = json.dumps(pod(DOCUMENTS["p5-offline"])["affinity"]["nodeAffinity"])
+    assert '"values": ["p5.48xlarge", "ml.p5.48xlarge"]' in text
+
+
+def test_a_private_key_is_sent_and_never_shown() -> None:
+    objects = workload(asked("p5"))
+    assert "PRIVATE" in json.dumps(objects)
+    assert "PRIVATE" not in json.dumps(without_private_keys(objects))
+    assert "PRIVATE" not in repr(asked("p5"))
+    assert without_private_keys(objects)[0] is objects[0]
+
+
+def test_keys_are_readable_by_their_owner_alone() -> None:
+    (volume,) = [each for each in pod(DOCUMENTS["p5"])["volumes"] if each["name"] == "ssh"]
+    assert volume["secret"]["defaultMode"] == 0o400
+
+
+def test_the_job_owns_the_rest() -> None:
+    job, *rest = workload(asked("p5"))
+    made = {**job, "metadata": {**job["metadata"], "uid": "u-1"}}
+    for thing in owned_by(rest, made):
+        assert thing["metadata"]["ownerReferences"] == [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "fabbench-ab12", "uid": "u-1"}
+        ]
+        assert list(schema_problems(thing, f"V1{thing['kind']}")) == []
+    assert all("ownerReferences" not in thing["metadata"] for thing in rest)
+
+
+def test_all_is_gone_within_two_minutes_of_the_last_beat() -> None:
+    assert LEASE_S + TTL_S + 5 < 120
+
+
+SETTINGS: dict[str, Any] = {
+    "tolerations": ("team", "pool=bench:NoSchedule"),
+    "pull_secrets": ("regcred",),
+    "runtime_class": "nvidia",
+    "labels": ("kueue.x-k8s.io/queue-name=q",),
+    "annotations": ("k8s.v1.cni.cncf.io/networks=hostdev-net, other",),
+    "node_selector": ("pool=bench",),
+}
+
+
+def test_what_users_add_is_in_the_job_and_its_pods() -> None:
+    objects = workload(asked("p5", options=read_options(PodOptions, SETTINGS)))
+    job, found = objects[0], pod(objects)
+    assert list(schema_problems(job, "V1Job")) == []
+    for meta in (job["metadata"], job["spec"]["template"]["metadata"]):
+        assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+        assert meta["annotations"]["k8s.v1.cni.cncf.io/networks"] == "hostdev-net, other"
+    assert found["tolerations"][-2:] == [
+        {"key": "team", "operator": "Exists"},
+        {"key": "pool", "operator": "Equal", "value": "bench", "effect": "NoSchedule"},
+    ]
+    assert (found["imagePullSecrets"], found["runtimeClassName"]) == ([{"name": "regcred"}], "nvidia")
+    assert found["nodeSelector"] == {"pool": "bench"}
+
+
+def test_what_users_add_is_in_both_pods_of_an_mpijob() -> None:
+    job = mpijob(asked("p5", options=read_options(PodOptions, SETTINGS)), SCRIPT, arch="amd64")
+    replicas = job["spec"]["mpiReplicaSpecs"]
+    for template in (replicas["Launcher"]["template"], replicas["Worker"]["template"]):
+        assert list(schema_problems(template, "V1PodTemplateSpec")) == []
+        assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+        assert template["metadata"]["annotations"]
+        assert {"key": "team", "operator": "Exists"} in template["spec"]["tolerations"]
+        assert template["spec"]["imagePullSecrets"] == [{"name": "regcred"}]
+    assert replicas["Worker"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+    assert "runtimeClassName" not in replicas["Launcher"]["template"]["spec"]
+    assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "q"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("tolerations", ("team:Never",)),
+        ("tolerations", ("=a",)),
+        ("tolerations", ("team=a b",)),
+        ("pull_secrets", ("Reg_Cred",)),
+        ("runtime_class", "-nvidia"),
+        ("labels", ("team",)),
+        ("labels", ("team=a b",)),
+        ("labels", ("fabbench/run=x",)),
+        ("labels", ("job-name=x",)),
+        ("annotations", ("a b=c",)),
+        ("node_selector", ("pool",)),
+    ],
+)
+def test_options_that_the_api_would_refuse_are_refused(setting: str, value: object) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_options(PodOptions, {setting: value})
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"run": "A b"}, {"run": "x" * 41}, {"run": "-a"}, {"count": 0}, {"count": 3}, {"key": None}],
+)
+def test_what_the_api_would_refuse_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(RequestError) as caught:
+        workload(asked("p5", **changes))
+    assert caught.value.hint
+
+
+def test_a_script_that_fits_no_argument_is_refused() -> None:
+    with pytest.raises(RequestError, match="KiB"):
+        mpijob(asked("p5"), "x" * 130_000)
+
+
+def test_a_deadline_is_moved_by_a_patch() -> None:
+    assert deadline(300) == {"spec": {"activeDeadlineSeconds": 300}}
+
+
+def expanded(text: str, known: dict[str, str]) -> str:
+    """Expand as Kubernetes does (k8s.io/kubernetes third_party/forked/golang/expansion/expand.go)."""
+    done, index = "", 0
+    while index < len(text):
+        if text[index] != "$" or index + 1 == len(text):
+            done, index = done + text[index], index + 1
+        elif text[index + 1] == "$":
+            done, index = done + "$", index + 2
+        elif text[index + 1] == "(" and ")" in text[index:]:
+            end = text.index(")", index)
+            name = text[index + 2 : end]
+            done, index = done + known.get(name, f"$({name})"), end + 1
+        else:
+            done, index = done + text[index : index + 2], index + 2
+    return done
+
+
+@given(st.text("$()Ax {", max_size=12))
+def test_scripts_come_through_kubernetes_as_they_are(text: str) -> None:
+    assert expanded(escape_argument(text), {"A": "changed", "x": "changed", "": "changed"}) == text
+
+
+def test_a_launcher_may_share_a_node_with_a_worker() -> None:
+    replicas = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]
+    anti = replicas["Worker"]["template"]["spec"]["affinity"]["podAntiAffinity"]
+    (term,) = anti["requiredDuringSchedulingIgnoredDuringExecution"]
+    kept_away = term["labelSelector"]["matchLabels"].items()
+    assert kept_away <= replicas["Worker"]["template"]["metadata"]["labels"].items()
+    assert not kept_away <= replicas["Launcher"]["template"]["metadata"]["labels"].items()
+
+
+def test_the_script_of_an_mpijob_comes_through() -> None:
+    command = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"][
+        "containers"
+    ][0]
+    assert expanded(command["command"][2], {}) == SCRIPT
+
+
+def test_a_benchmark_that_an_image_lacks_is_refused() -> None:
+    benchmarks()["nccl"].require_image(DEFAULT)
+    benchmarks()["nvshmem"].require_image("registry.example/mine:1")
+    for lacking in ("nvshmem", "perftest", "fabtests", "torch"):
+        with pytest.raises(RequestError) as caught:
+            benchmarks()[lacking].require_image(DEFAULT)
+        assert "--image" in str(caught.value.hint)
+
+
+def test_a_share_of_nothing_asks_for_nothing() -> None:
+    assert PodResources().limits() == {}

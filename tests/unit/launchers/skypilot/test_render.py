@@ -1,0 +1,265 @@
+"""Tasks for SkyPilot: they mean what SkyPilot's own example means, where that is right."""
+
+import re
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+
+from fabbench.catalog.images import DEFAULT
+from fabbench.cli import cli
+from fabbench.launchers.skypilot.validate_task import check_task
+from tests.support.command_line import runner
+from tests.support.needed import need
+from tests.support.tiers import sampled
+
+EFA = "vpc.amazonaws.com/efa"
+TYPES = {
+    "p4d.24xlarge": ("A100", 8, 4),
+    "p4de.24xlarge": ("A100-80GB", 8, 4),
+    "p5.48xlarge": ("H100", 8, 32),
+    "ml.p5en.48xlarge": ("H200", 8, 16),
+    "p6-b200.48xlarge": ("B200", 8, 8),
+    "g6e.48xlarge": ("L40S", 8, 4),
+    "g7e.48xlarge": ("RTXPRO6000", 8, 4),
+}
+
+
+def rendered(*words: str, benchmark: str = "nccl") -> Result:
+    argv = ["render", benchmark, *words, "--as", "skypilot", "--supervised"]
+    return runner().invoke(cli, argv)
+
+
+def task(*words: str, benchmark: str = "nccl") -> dict[str, Any]:
+    done = rendered(*words, benchmark=benchmark)
+    assert (done.exit_code, done.stderr) == (0, "")
+    found: dict[str, Any] = yaml.safe_load(done.stdout)
+    return found
+
+
+def executions(found: dict[str, Any]) -> list[str]:
+    return re.findall(r"^execution (\S+) ", found["run"], re.MULTILINE)
+
+
+def of_configuration(found: dict[str, Any], configuration: str) -> str:
+    """The function that has the steps of a configuration."""
+    match = re.search(
+        rf"^steps_\d+\(\) {{ # {configuration}\n(.*?)^}}$", found["run"], re.MULTILINE | re.DOTALL
+    )
+    assert match
+    return match[1]
+
+
+def test_it_means_what_the_published_example_means() -> None:
+    """examples/aws_efa/nccl_efa.yaml of SkyPilot: two p4d, all_reduce from 8 B to 2 GiB, 100 iterations."""
+    words = ("--efa", "--instance-type", "p4d.24xlarge", "-n", "100", "-c", "5")
+    found = task(*words)
+    assert [*found] == ["name", "resources", "num_nodes", "envs", "config", "run"]
+    resources = found["resources"]
+    assert (resources["infra"], resources["accelerators"], found["num_nodes"]) == ("k8s", "A100:8", 2)
+    assert resources["cpus"].endswith("+")
+    assert resources["image_id"] == f"docker:{DEFAULT}"
+    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
+    assert container["resources"] == {"limits": {EFA: 4}, "requests": {EFA: 4}}
+    for configuration, provider in (("efa", "FI_PROVIDER=efa"), ("tcp", "-u FI_PROVIDER ")):
+        command = " ".join(of_configuration(found, configuration).replace("\\\n", " ").split())
+        assert "-np 16 " in command
+        assert (
+            "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 100 -w 5 -c 5" in command
+        )
+        assert provider in command
+        assert "NCCL_DEBUG=INFO" in command
+    mpirun = " ".join(found["run"].replace("\\\n", " ").split())
+    assert "use_mpirun /opt/amazon/openmpi/bin/mpirun" in mpirun
+    for option in (
+        "--allow-run-as-root --tag-output --bind-to none",
+        '-H "${hosts[0]}:8,${hosts[1]}:8" -N 8',
+        "--mca pml '^cm,ucx' --mca btl tcp,self",
+        "--mca btl_tcp_if_exclude lo,docker0,veth_def_agent",
+        "-x PATH",
+    ):
+        assert option in mpirun
+
+
+def test_it_is_right_where_the_published_example_is_not() -> None:
+    found = task("--efa", "--instance-type", "p4d.24xlarge")
+    text = found["run"]
+    assert not re.search(r"FI_PROVIDER=(\"\"|''|$)", text, re.MULTILINE)
+    for stale in ("cuda-12", "NCCL_TUNER_PLUGIN=/", "LD_LIBRARY_PATH=/", "NCCL_BUFFSIZE=", ":latest"):
+        assert stale not in yaml.safe_dump(found)
+    assert "NCCL_NET=Socket" in of_configuration(found, "tcp")
+    assert "'NCCL_NET=AWS Libfabric'" in of_configuration(found, "efa")
+    assert "all_reduce 1800 " in of_configuration(found, "efa")
+    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+
+
+@pytest.mark.parametrize("infra", ["k8s", "k8s/prod", "aws/us-east-1", "slurm/hpc"])
+@pytest.mark.parametrize("instance_type", TYPES)
+def test_nodes_are_as_the_catalogue_has_them(instance_type: str, infra: str) -> None:
+    found = task("--ab", "--instance-type", instance_type, "--infra", infra)
+    gpu, gpus, efa = TYPES[instance_type]
+    resources = found["resources"]
+    assert resources["infra"] == infra
+    if infra.startswith("aws"):
+        assert resources["instance_type"] == instance_type.removeprefix("ml.")
+        assert resources["network_tier"] == "best"
+        assert not {"image_id", "accelerators", "cpus"} & {*resources}
+        assert "config" not in found
+    else:
+        assert resources["accelerators"] == f"{gpu}:{gpus}"
+        assert "network_tier" not in resources
+    if infra.startswith("k8s"):
+        spec = found["config"]["kubernetes"]["pod_config"]["spec"]
+        assert spec["containers"][0]["resources"]["requests"] == {EFA: efa}
+    if infra.startswith("slurm"):
+        assert found["config"] == {"slurm": {"sbatch_options": {"exclusive": True}}}
+    assert {check.status.value for check in check_task("it", found)} == {"pass"}
+
+
+def test_one_variable_gives_the_other_configuration() -> None:
+    found = task("--efa", "--instance-type", "p5.48xlarge", "--repeat", "2")
+    assert found["envs"] == {"FABRIC": "efa"}
+    assert executions(found) == ["000-efa-r1", "001-efa-r2", "002-tcp-r1", "003-tcp-r2"]
+    assert "#@fabbench" in found["run"]
+    found = task("--ab", "--instance-type", "p5.48xlarge", "--repeat", "2")
+    assert found["envs"] == {"FABRIC": "all"}
+    assert executions(found) == ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
+
+
+def test_the_first_executions_are_those_that_a_run_has() -> None:
+    one = task("--efa", "--instance-type", "p5.48xlarge")
+    script = runner().invoke(
+        cli, ["render", "nccl", "--efa", "--instance-type", "p5.48xlarge", "--as", "script", "--supervised"]
+    )
+    assert executions(one)[:1] == re.findall(r"^execution (\S+) ", script.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "words", "configurations"),
+    [
+        ("nccl", ("--no-efa",), ["tcp"]),
+        ("perftest", ("--efa", "--device", "rdmap79s0", "--image", "mine"), ["efa"]),
+        ("pingpong", ("--efa",), ["efa", "tcp"]),
+    ],
+)
+def test_a_baseline_is_added_where_there_is_one(
+    benchmark: str, words: tuple[str, ...], configurations: list[str]
+) -> None:
+    found = task(*words, "--instance-type", "p5.48xlarge", benchmark=benchmark)
+    assert found["envs"] == {"FABRIC": configurations[0]}
+    assert [name.split("-")[1] for name in executions(found)] == configurations
+
+
+@pytest.mark.parametrize("infra", ["k8s", "aws", "slurm"])
+def test_the_run_text_is_clean_shell(infra: str) -> None:
+    text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", infra)["run"]
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    inner = text.partition("'FABBENCH_SCRIPT'\n")[2].removesuffix("FABBENCH_SCRIPT\n")
+    assert inner.startswith("#!/usr/bin/env bash\n")
+    done = subprocess.run(["bash", "-n"], input=inner, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("infra", sampled(["k8s", "aws", "slurm"], every=3))
+def test_shellcheck_finds_nothing(infra: str) -> None:
+    need("shellcheck")
+    text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", infra)["run"]
+    inner = text.partition("'FABBENCH_SCRIPT'\n")[2].removesuffix("FABBENCH_SCRIPT\n")
+    for each in (text, inner):
+        argv = ["shellcheck", "-s", "bash", "-"]
+        done = subprocess.run(argv, input=each, capture_output=True, text=True, check=False)
+        assert done.stdout == ""
+
+
+def test_other_nodes_do_nothing() -> None:
+    text = task("--efa", "--instance-type", "p5.48xlarge")["run"]
+    done = subprocess.run(
+        ["bash", "-i"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"SKYPILOT_NODE_RANK": "1", "PATH": "/usr/bin:/bin"},
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_value_cannot_end_the_script() -> None:
+    found = task("--efa", "--instance-type", "p5.48xlarge", "--env", "A=x\nFABBENCH_SCRIPT\necho no")
+    assert found["run"].endswith("\nFABBENCH_SCRIPT_\n")
+
+
+def test_the_text_is_written_as_a_block() -> None:
+    done = rendered("--ab", "--instance-type", "p5.48xlarge")
+    assert "\nrun: |\n" in done.stdout
+    assert done.stdout == rendered("--ab", "--instance-type", "p5.48xlarge").stdout
+    assert "--env FABRIC=tcp" in done.stdout.partition("name:")[0]
+
+
+def test_what_pods_request_can_be_said() -> None:
+    words = ("--pod-request", f"{EFA}=1", "--pod-request", "hugepages-2Mi=5120Mi", "--pod-request", "cpu=90")
+    found = task("--efa", "--instance-type", "p5.48xlarge", *words)
+    assert found["resources"]["cpus"] == "90+"
+    (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
+    asked = {EFA: 1, "hugepages-2Mi": "5120Mi"}
+    assert {**container["resources"]["limits"]} == {**container["resources"]["requests"]} == asked
+
+
+def test_pods_have_what_users_add() -> None:
+    words = ("--toleration", "team", "--label", "queue=q", "--pull-secret", "regcred")
+    found = task("--efa", "--instance-type", "p5.48xlarge", *words)
+    pod = found["config"]["kubernetes"]["pod_config"]
+    assert pod["metadata"] == {"labels": {"queue": "q"}}
+    assert pod["spec"]["tolerations"][-1] == {"key": "team", "operator": "Exists"}
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "regcred"}]
+
+
+def test_containers_on_machines_have_a_port_of_their_own() -> None:
+    found = task("--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws", "--image", "docker:a/b:c")
+    assert found["resources"]["image_id"] == "docker:a/b:c"
+    assert found["run"].count("-p 10022") >= 2
+    plain = task("--ab", "--instance-type", "p4d.24xlarge", "--infra", "aws")["run"]
+    assert "-p 10022" not in plain
+    assert "stdbuf -oL all_reduce_perf" in plain
+    assert "/usr/local/cuda/efa/test-cuda-*" in plain
+
+
+def test_slurm_starts_ranks_with_srun() -> None:
+    text = task("--ab", "--instance-type", "p5.48xlarge", "--infra", "slurm")["run"]
+    assert "srun --overlap --gpus-per-node=8 --mpi=pmix --nodes=2 --ntasks=16" in " ".join(
+        text.replace("\\\n", " ").split()
+    )
+    assert "mpirun=" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--efa", "--instance-type", "p5.48xlarge", "--infra", "gcp"), "does not support SkyPilot on gcp"),
+        (("--no-efa", "--gpus", "8"), "instance type for SkyPilot is unknown"),
+        (("--efa", "--instance-type", "p5.48xlarge", "--infra", "slurm", "--image", "x"), "no srun"),
+        (("--efa", "--instance-type", "p5.48xlarge", "--keep"), "--keep belongs to fabbench run"),
+    ],
+)
+def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], told: str) -> None:
+    done = rendered(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_a_tier_can_be_asked_for() -> None:
+    found = task("--efa", "--instance-type", "p5.48xlarge", "--network-tier", "best")
+    assert found["resources"]["network_tier"] == "best"
+    # With it, SkyPilot sets FI_PROVIDER=efa for the whole container.
+    assert "-u FI_PROVIDER " in of_configuration(found, "tcp")
+
+
+def test_without_an_instance_type_there_is_tcp() -> None:
+    found = task("--fabric", "tcp", "--infra", "slurm", "--bin-dir", "/opt/x", benchmark="pingpong")
+    assert found["resources"] == {"infra": "slurm", "cpus": "1+"}
+    assert "/opt/x/fi_pingpong" in found["run"]

@@ -1,0 +1,207 @@
+"""`fabbench render --as slurm`: batch scripts as text. test_slurm_batch.py runs them."""
+
+import subprocess
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from fabbench.launchers.slurm import format_time_limit, read_time_limit
+from fabbench.launchers.slurm.render import container_image
+from tests.support.command_line import runner
+from tests.support.needed import need
+from tests.support.tiers import sampled
+
+P5 = ("--instance-type", "p5.48xlarge")
+EVERY = [
+    ("nccl", "--ab", *P5),
+    ("nvshmem", "--efa", "--test", "alltoall_latency", "--test", "shmem_put_bw", *P5),
+    ("pingpong", "--ab", "--instance-type", "c7g.16xlarge"),
+    ("torch", "--ab", *P5),
+    ("perftest", "--efa", "--device", "rdmap79s0", *P5),
+    ("fabtests", "--efa", "--device", "rdmap79s0", *P5),
+]
+WAYS = [
+    (),
+    ("--mpi", "mpirun"),
+    ("--image", "public.ecr.aws/hpc-cloud/nccl-tests:latest", "--container-mounts", "/fsx:/fsx"),
+]
+
+
+def render(*words: str) -> Result:
+    return runner().invoke(cli, ["render", *words, "--as", "slurm", "--supervised"])
+
+
+def text(*words: str) -> str:
+    """What is printed, each command in one line."""
+    done = render(*words)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout.replace(" \\\n           ", "")
+
+
+def options(*words: str) -> dict[str, str]:
+    """The lines for sbatch, which must stand before all commands."""
+    head = render(*words).stdout.partition("\nset -u\n")[0].splitlines()
+    found = [line.removeprefix("#SBATCH --").partition("=") for line in head if line.startswith("#SBATCH")]
+    assert head[1].startswith("# fabbench render ")
+    assert head[2].startswith("#SBATCH ")
+    return {name: value for name, _, value in found}
+
+
+@pytest.mark.parametrize("checker", ["bash -n", pytest.param("shellcheck -", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("words", EVERY)
+def test_bash_and_shellcheck_have_nothing_to_say(
+    words: tuple[str, ...], way: tuple[str, ...], checker: str
+) -> None:
+    done = render(*words, *way)
+    assert (done.exit_code, done.stderr) == (0, "")
+    judged_by(checker, done.stdout)
+
+
+@pytest.mark.parametrize("way", sampled(WAYS, every=3))
+def test_shellcheck_has_nothing_to_say_of_one_of_each_way(way: tuple[str, ...]) -> None:
+    judged_by("shellcheck -", render(*EVERY[0], *way).stdout)
+
+
+def judged_by(checker: str, script: str) -> None:
+    program = checker.split()
+    need(program[0])
+    done = subprocess.run(program, input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_job_is_the_plans() -> None:
+    assert options("nccl", "--ab", *P5, "--nodes", "4") == {
+        "job-name": "fabbench-nccl",
+        "nodes": "4",
+        "ntasks-per-node": "8",
+        "gpus-per-node": "8",
+        "exclusive": "",
+        "mem": "0",
+        "time": "03:13:00",
+        "signal": "B:USR1@60",
+        "output": "fabbench-%j.out",
+        "open-mode": "append",
+        "requeue": "",
+    }
+
+
+def test_options_of_slurms_are_passed_on() -> None:
+    names = {"partition": "gpu", "account": "a1", "qos": "high", "reservation": "r", "constraint": "[x|y]&z"}
+    given = [word for name, value in {**names, "time": "20"}.items() for word in (f"--{name}", value)]
+    found = options("nccl", "--efa", *P5, *given, "--chdir", "/fsx/me", "--no-gres")
+    assert {name: found[name] for name in names} == names
+    assert (found["time"], found["chdir"]) == ("20", "/fsx/me")
+    assert "gpus-per-node" not in found
+    more = options("nccl", "--efa", *P5, "--sbatch-option", "exclude=n[7-8]", "--sbatch-option", "contiguous")
+    assert (more["exclude"], more["contiguous"]) == ("n[7-8]", "")
+    # Slurm may warn a minute too early: a job of a few minutes would be stopped as soon as it starts.
+    assert "signal" not in options("nccl", "--efa", *P5, "--time", "4")
+
+
+@pytest.mark.parametrize("word", ["output=x", "array=1-2", "nodes=3", "wait"])
+def test_what_would_make_another_job_of_it_is_refused(word: str) -> None:
+    done = render("pingpong", "--no-efa", "--sbatch-option", word)
+    assert (done.exit_code, f"{word!r} is set by fabbench itself" in done.stderr) == (2, True)
+
+
+def test_nodes_can_be_named() -> None:
+    found = options("nccl", "--efa", *P5, "--node", "n[1-3]", "--node", "x7")
+    assert (found["nodes"], found["nodelist"]) == ("4", "n1,n2,n3,x7")
+    wrong = render("nccl", "--efa", *P5, "--node", "n[1-")
+    assert (wrong.exit_code, "'n[1-' has a [ without a ]." in wrong.stderr) == (2, True)
+
+
+def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
+    found = text("nccl", "--efa", *P5)
+    assert (
+        'ranks 300 srun "--nodelist=${nodes}" --mpi=pmix --nodes=2 --ntasks=16 --ntasks-per-node=8' in found
+    )
+    assert "mpirun" not in found
+    assert 'done < <(scontrol show hostnames "$SLURM_JOB_NODELIST")' in found
+
+
+def test_mpirun_starts_them_too() -> None:
+    found = text("nccl", "--efa", *P5, "--mpi", "mpirun", "--mpirun", "/opt/mpirun")
+    assert "use_mpirun /opt/mpirun\n" in found
+    assert "--mpi=pmix" not in found
+
+
+@pytest.mark.parametrize("test", ["alltoall_latency", "shmem_put_bw"])
+def test_nvshmems_perftests_run_on_nodes_with_tasks(test: str) -> None:
+    words = ("nvshmem", "--efa", *P5, "--test", test, "--nodes", "2", "--nics-per-pe", "4")
+    ranks = 16 if test == "alltoall_latency" else 2
+    assert options(*words)["ntasks-per-node"] == str(ranks // 2)
+    found = text(*words)
+    assert f"--mpi=pmix --nodes=2 --ntasks={ranks} --ntasks-per-node={ranks // 2}" in found
+    assert "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE=4" in found
+    fewer = options(*words, "--pes-per-host", "4") if ranks == 16 else {"ntasks-per-node": "4"}
+    assert fewer["ntasks-per-node"] == "4"
+
+
+def test_only_what_is_measured_runs_in_a_container() -> None:
+    found = text("pingpong", "--ab", *P5, *WAYS[2])
+    container = "--container-image=docker://public.ecr.aws#hpc-cloud/nccl-tests:latest"
+    assert found.count("--container-image") == 1
+    assert f"'{container}' \"--container-mounts=${{base}}:${{base}},/fsx:/fsx\"" in found
+    assert "through=inside" in found
+
+
+@pytest.mark.parametrize(
+    ("name", "written_as"),
+    [
+        ("public.ecr.aws/hpc-cloud/nccl-tests:1", "docker://public.ecr.aws#hpc-cloud/nccl-tests:1"),
+        ("docker://nvcr.io/nvidia/pytorch:25.01-py3", "docker://nvcr.io#nvidia/pytorch:25.01-py3"),
+        ("docker://nvcr.io#nvidia/pytorch:25.01-py3", "docker://nvcr.io#nvidia/pytorch:25.01-py3"),
+        ("localhost:5000/x", "docker://localhost:5000#x"),
+        ("nvidia/cuda:12.4.1-base", "docker://nvidia/cuda:12.4.1-base"),
+        ("ubuntu:24.04", "docker://ubuntu:24.04"),
+        ("/fsx/nccl-tests.sqsh", "/fsx/nccl-tests.sqsh"),
+        ("./nccl.sqsh", "./nccl.sqsh"),
+    ],
+)
+def test_images_are_written_as_pyxis_takes_them(name: str, written_as: str) -> None:
+    assert container_image(name) == written_as
+
+
+@pytest.mark.parametrize(
+    ("limit", "meant"),
+    [
+        ("30", 1800),
+        ("30:05", 1805),
+        ("2:00:00", 7200),
+        ("1-0", 86400),
+        ("1-02:03", 93780),
+        ("2-0:0:1", 172801),
+    ],
+)
+def test_time_limits_are_read_as_slurm_does(limit: str, meant: int) -> None:
+    assert read_time_limit(limit) == meant
+    assert read_time_limit(format_time_limit(meant)) == meant
+
+
+@pytest.mark.parametrize("limit", ["", "1h", "1:2:3:4", "-1", "1-", "infinite"])
+def test_what_is_no_time_limit_is_refused(limit: str) -> None:
+    with pytest.raises(ValueError, match="not a valid Slurm time limit"):
+        read_time_limit(limit)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--partition", "a b"), "'a b' is not a partition"),
+        (("--account", "x\n#SBATCH --uid=0"), "--account"),
+        (("--chdir", "/$HOME"), "--chdir"),
+        (("--sbatch-option", "exclude=a b"), "is not a valid sbatch option"),
+        (("--sbatch-option", "--uid=0"), "is not a valid sbatch option"),
+        (("--container-mounts", "/a:/b"), "--container-mounts needs a container"),
+        (("--image", "a/b", "--mpi", "mpirun"), "mpirun does not start containers"),
+        (("--time", "soon"), "'soon' is not a valid Slurm time limit"),
+        (("--login", "head"), "--login belongs to fabbench run"),
+    ],
+)
+def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = render("nccl", "--efa", *P5, *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr

@@ -1,0 +1,327 @@
+"""What Slurm's commands print, and what it comes to. The texts are those of Slurm 22.05 in the lab."""
+
+import pytest
+
+from fabbench.evidence.known_errors import failure
+from fabbench.hosts.check import Status
+from fabbench.launchers.slurm.job_errors import explain_end, explain_pending, refused
+from fabbench.launchers.slurm.render import overruling
+from fabbench.launchers.slurm.scontrol import (
+    SlurmNode,
+    accounted,
+    check_nodes,
+    chosen,
+    gone,
+    gpus_of,
+    job_state,
+    nodes,
+    partitions,
+    record,
+    require,
+    type_of,
+)
+from fabbench.model.errors import MachineError
+
+RUNNING = (
+    "JobId=4 JobName=wrap UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901756 "
+    "Nice=0 Account=(null) QOS=(null) JobState=RUNNING Reason=None "
+    "Dependency=(null) Requeue=1 Restarts=0 "
+    "ExitCode=0:0 RunTime=00:00:03 TimeLimit=365-00:00:00 TimeMin=N/A SubmitTime=2026-11-21T19:29:24 "
+    "EligibleTime=2026-11-21T19:29:24 AccrueTime=2026-11-21T19:29:24 StartTime=2026-11-21T19:29:25 "
+    "EndTime=2027-11-21T19:29:25 Deadline=N/A PreemptEligibleTime=2026-11-21T19:29:25 PreemptTime=None "
+    "SuspendTime=None SecsPreSuspend=0 LastSchedEval=2026-11-21T19:29:25 Scheduler=Backfill Partition=urgent "
+    "AllocNode:Sid=node0:0 ReqNodeList=(null) ExcNodeList=(null) NodeList=node0 BatchHost=node0 NumNodes=1 "
+    "NumCPUs=8 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* TRES=cpu=8,node=1,billing=8 Socks/Node=* "
+    "NtasksPerN:B:S:C=0:0:*:* CoreSpec=* MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0 Features=(null) "
+    "DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null) Command=(null) "
+    "WorkDir=/root StdErr=/root/slurm-4.out StdIn=/dev/null StdOut=/root/slurm-4.out Power= "
+)
+NODES = [
+    (
+        "NodeName=node1 Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUEfctv=8 CPUTot=8 CPULoad=2.31 "
+        "AvailableFeatures=(null) ActiveFeatures=(null) Gres=gpu:8 NodeAddr=198.18.1.11 NodeHostName=node1 "
+        "Version=22.05.8 OS=Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0  RealMemory=1000 AllocMem=0 "
+        "Sockets=8 Boards=1 State=IDLE+DRAIN ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
+        "Partitions=main,rest  BootTime=2026-11-21T12:39:07 CfgTRES=cpu=8,mem=1000M,billing=8 AllocTRES= "
+        "CapWatts=n/a Reason=fan broken since May [root@2026-11-21T19:30:00]"
+    ),
+    # As AWS ParallelCluster writes its nodes.
+    "NodeName=gpu-st-p5-1 AvailableFeatures=static,p5.48xlarge,p5,efa,gpu Gres=gpu:h100:8(S:0-1) "  # noqa: ISC004
+    "State=MIXED+CLOUD Partitions=gpu",
+    "NodeName=gpu-dy-p5-2 AvailableFeatures=dynamic,p5.48xlarge,p5,efa,gpu Gres=gpu:h100:8 "  # noqa: ISC004
+    "State=IDLE+CLOUD+POWERED_DOWN Partitions=gpu",
+    "NodeName=ip-10-1-2-3 CPUTot=192 AvailableFeatures=ml.p5.48xlarge Gres=(null) State=IDLE* Partitions=dev",
+]
+PARTITIONS = [
+    "PartitionName=main AllowGroups=ALL Default=YES QoS=N/A State=UP Nodes=node[0-3]",
+    "PartitionName=gpu AllowGroups=ALL Default=NO QoS=N/A State=UP Nodes=gpu-st-p5-1",
+    "PartitionName=closed Default=NO State=DOWN Nodes=node[0-3]",
+]
+
+
+def job(**changed: str) -> str:
+    """The record of a job that differs in some fields."""
+    fields = {**record(RUNNING), **changed}
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def test_a_record_is_read_with_its_blanks() -> None:
+    fields = record(NODES[0])
+    assert fields["Reason"] == "fan broken since May [root@2026-11-21T19:30:00]"
+    assert fields["OS"] == "Linux 6.18.44 #1 SMP PREEMPT_DYNAMIC @0"
+    assert (fields["AvailableFeatures"], fields["CfgTRES"]) == ("", "cpu=8,mem=1000M,billing=8")
+    assert record("slurm_load_jobs error: Invalid job id specified") == {}
+
+
+def test_a_job_that_runs() -> None:
+    found = job_state(RUNNING)
+    assert (found.id, found.state, found.partition, found.nodes) == ("4", "RUNNING", "urgent", "node0")
+    assert (found.runs, found.pending, found.over, found.status) == (True, False, False, None)
+    assert (found.output, found.ran_s) == ("/root/slurm-4.out", 3)
+    assert job_state(job(RunTime="1-01:02:03")).ran_s == 3723
+    assert job_state(job(StdOut="/root/fabbench-%j.out")).output == "/root/fabbench-4.out"
+
+
+def test_a_job_that_slurm_has_forgotten() -> None:
+    assert gone(["slurm_load_jobs error: Invalid job id specified"])
+    assert not gone(["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"])
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("TIMEOUT", "0:15", "hit its time limit of 365-00:00:00"),
+        ("FAILED", "138:0", "hit its time limit"),
+        ("CANCELLED", "0:15", "was cancelled, and not by fabbench"),
+        ("NODE_FAIL", "0:0", "lost a node of node0"),
+        ("OUT_OF_MEMORY", "0:125", "ran out of memory"),
+        ("PREEMPTED", "0:15", "was preempted"),
+        ("BOOT_FAIL", "0:0", "did not boot"),
+        ("FAILED", "127:0", "ended with status 127. Its last line: last words."),
+        ("FAILED", "0:11", "ended by signal 11"),
+        ("COMPLETED", "3:0", "ended with status 3"),
+        ("REVOKED", "0:0", "ended in REVOKED"),
+        ("FAILED", "0:53", "could not write its output /root/slurm-4.out on node0"),
+    ],
+)
+def test_what_ended_a_job_is_said(state: str, code: str, said: str) -> None:
+    why = explain_end(job_state(job(JobState=state, ExitCode=code)), "last words")
+    assert why is not None
+    assert said in why.text
+    assert why.advice
+
+
+@pytest.mark.parametrize(
+    ("output", "left"),
+    [
+        ("/home/a b x=y/fabbench-4.out", ("/home/a b x=y/fabbench-4.out", "/home/a b x=y/fabbench-4.done")),
+        ("/dev/null", ("/home/a b x=y/fabbench-4.done",)),
+    ],
+)
+def test_only_files_of_its_own_are_what_a_job_leaves(output: str, left: tuple[str, ...]) -> None:
+    assert job_state(job(StdOut=output, WorkDir="/home/a b x=y")).leaves == left
+    assert job_state("JobId=4 JobState=PENDING").leaves == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("CANCELLED by 1000|0:0|node[0-1]|01:00:00", "Job 4 was cancelled, and not by fabbench."),
+        ("TIMEOUT|0:0|node[0-1]|01:00:00", "Job 4 hit its time limit of 01:00:00."),
+        ("OUT_OF_MEMORY|0:125|node[0-1]|01:00:00", "Job 4 ran out of memory (OOM-killed)."),
+        ("NODE_FAIL|1:0|node[0-1]|01:00:00", "Job 4 lost a node of node[0-1]."),
+        ("COMPLETED|0:0|node[0-1]|01:00:00", None),
+        ("FAILED|4:0|node[0-1]|01:00:00", None),
+    ],
+)
+def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> None:
+    found = accounted(line, job_state("JobId=4 JobState=RUNNING"))
+    assert found is not None
+    why = explain_end(found)
+    assert (why.text if why else None) == said
+
+
+@pytest.mark.parametrize(
+    "line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"]
+)
+def test_what_is_no_end_in_accounting_is_none(line: str) -> None:
+    assert accounted(line, job_state("JobId=4")) is None
+
+
+def test_variables_that_sbatch_would_believe_are_known() -> None:
+    script = "#!/bin/sh\n#SBATCH --gpus-per-node=8\n#SBATCH --requeue\n#SBATCH --mem=0\n#SBATCH --time=20\n"
+    found = {*overruling(script)}
+    assert {f"SBATCH_{name}" for name in ("GPUS_PER_NODE", "REQUEUE", "MEM_PER_NODE", "TIMELIMIT")} <= found
+    assert {"SBATCH_NO_REQUEUE", "SBATCH_ARRAY_INX", "SBATCH_EXPORT"} <= found
+    assert "SBATCH_PARTITION" not in found
+    assert "SBATCH_PARTITION" in overruling(f"{script}#SBATCH --partition=gpu\n")
+
+
+@pytest.mark.parametrize(("state", "code"), [("COMPLETED", "0:0"), ("FAILED", "4:0")])
+def test_a_script_that_came_to_its_end_says_the_rest_itself(state: str, code: str) -> None:
+    assert explain_end(job_state(job(JobState=state, ExitCode=code))) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "final", "said"),
+    [
+        ("PartitionConfig", True, "cannot provide what it requests"),
+        ("PartitionNodeLimit", True, "more nodes than urgent allows"),
+        ("PartitionTimeLimit", True, "more time than urgent allows"),
+        ("PartitionDown", True, "accepts no jobs"),
+        ("JobHeldUser", False, "Held"),
+        ("JobHeldAdmin", False, "Held by an administrator"),
+        ("launch_failed_requeued_held", True, "Held by Slurm"),
+        ("job_requeued_in_held_state", True, "Held by Slurm"),
+        ("JobHoldMaxRequeue", True, "Held by Slurm"),
+        ("DependencyNeverSatisfied", True, "can never start"),
+        ("BadConstraints", True, "can never start"),
+        ("QOSMaxNodePerJobLimit", True, "A per-job limit"),
+        ("AssocMaxWallDurationPerJobLimit", True, "A per-job limit"),
+        ("QOSMaxNodePerUserLimit", False, "for now"),
+        ("AssocGrpNodeLimit", False, "for now"),
+        ("AssocGrpGRES", False, "for now"),
+        ("AssocGrpCPURunMinutesLimit", False, "for now"),
+        ("MaxJobsPerAccount", False, "for now"),
+        ("AssocGrpCPUMinutesLimit", False, "has reached its limit"),
+        ("QOSGrpWallLimit", False, "has reached its limit"),
+        ("QOSMinGRES", True, "requests less"),
+        ("MaxMemPerLimit", True, "A per-job limit"),
+        ("ReqNodeNotAvail,_UnavailableNodes:node[1-2]", False, "down, drained or reserved"),
+        (
+            "Nodes_required_for_job_are_DOWN,_DRAINED_or_reserved_for_jobs_in_higher_priority_partitions",
+            False,
+            "down, drained or reserved",
+        ),
+        ("Reservation", False, "is not active"),
+        ("BeginTime", False, "begin time"),
+        ("Licenses", False, "licenses used by other jobs"),
+        ("Dependency", False, "another job"),
+        ("Prolog", False, "Waiting (Prolog)"),
+    ],
+)
+def test_why_a_job_waits(reason: str, final: bool, said: str) -> None:
+    why = explain_pending(job_state(job(JobState="PENDING", Reason=reason)))
+    assert said in why.text
+    assert reason in why.text
+    assert why.final == final
+
+
+def test_a_job_whose_nodes_boot() -> None:
+    booting = job_state(job(JobState="CONFIGURING"))
+    assert booting.pending
+    assert explain_pending(booting).text == "Job 4: Its nodes are booting (CONFIGURING)."
+
+
+def test_a_job_in_the_queue_has_a_place_there() -> None:
+    waiting = job_state(job(JobState="PENDING", Reason="Priority"))
+    assert explain_pending(waiting, 3).text == (
+        "Job 4: Waiting for nodes used by other jobs (Priority). 3 waiting jobs ahead of it, and Slurm "
+        "expects it to start at 2026-11-21T19:29:25."
+    )
+    unknown = job_state(job(JobState="PENDING", Reason="Resources", StartTime="Unknown"))
+    assert explain_pending(unknown).text.endswith("other jobs (Resources).")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("invalid partition specified: x", "Partition not found"),
+        ("Invalid account or account/partition combination specified", "The account cannot be charged"),
+        ("Invalid qos specification", "quality of service"),
+        ("Requested reservation is invalid", "The reservation"),
+        ("Invalid generic resource (gres) specification", "GPUs"),
+        ("Requested node configuration is not available", "No node"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "time limit is too long"),
+        ("Unable to contact slurm controller (connect failure)", "does not answer"),
+        ("Our site says: no jobs on Mondays", "no jobs on Mondays"),
+        ("", "no output"),
+    ],
+)
+def test_what_sbatch_refuses_is_explained(said: str, told: str) -> None:
+    error = refused([f"sbatch: error: Batch job submission failed: {said}"] if said else [])
+    assert told in str(error)
+    assert "Batch job" not in str(error)
+    assert error.hint
+
+
+def test_a_machine_without_sbatch() -> None:
+    assert "sbatch not found" in str(refused(["env: 'sbatch': No such file or directory"]))
+
+
+def test_nodes_and_their_types() -> None:
+    drained, mixed, sleeping, deaf = nodes(NODES)
+    assert (drained.name, drained.gpus, drained.fit, drained.entry) == ("node1", 8, False, None)
+    assert str(drained) == "node1 (drain+idle: fan broken since May [root@2026-11-21T19:30:00])"
+    assert [node.fit for node in (mixed, sleeping, deaf)] == [True, True, True]
+    assert (gpus_of([mixed, sleeping]), type_of([mixed, sleeping])) == (8, "p5.48xlarge")
+    assert (gpus_of([deaf]), type_of([deaf])) == (0, "p5.48xlarge")
+    assert type_of([mixed, drained]) == ""
+
+
+def test_the_partition_is_the_one_named_or_the_default_one() -> None:
+    known = partitions(PARTITIONS)
+    assert chosen(known, None).name == "main"
+    assert chosen(known, "gpu").name == "gpu"
+    with pytest.raises(MachineError, match=r"Unknown partition nope\. Available: main, gpu, closed"):
+        chosen(known, "nope")
+    with pytest.raises(MachineError, match="no default partition"):
+        chosen(known[1:], None)
+
+
+@pytest.mark.parametrize(
+    ("partition", "count", "named", "said"),
+    [
+        ("gpu", 3, (), "3 nodes requested, but the partition gpu has 2"),
+        (
+            "main",
+            1,
+            (),
+            r"0 in the partition main can run jobs. Unavailable: node1 \(drain\+idle: fan broken",
+        ),
+        ("closed", 1, (), "The partition closed is DOWN"),
+        ("gpu", 1, ("node1",), "The partition gpu has no node node1"),
+        ("gpu", 2, ("gpu-st-p5-1",), "2 nodes requested, but the partition gpu has 1"),
+    ],
+)
+def test_too_few_nodes_are_refused(partition: str, count: int, named: tuple[str, ...], said: str) -> None:
+    with pytest.raises(MachineError, match=said):
+        require(nodes(NODES), chosen(partitions(PARTITIONS), partition), count, named)
+
+
+def test_checks_of_nodes() -> None:
+    known = partitions(PARTITIONS)
+    drained, _, sleeping, deaf = nodes(NODES)
+    found = {(each.host, each.name): each for each in check_nodes((drained, sleeping, deaf), known[0], 3)}
+    assert found["node1", "state"].status is Status.FAIL
+    assert "fan broken" in found["node1", "state"].seen
+    assert found["gpu-dy-p5-2", "state"].status is Status.PASS
+    assert found["gpu-dy-p5-2", "instance type"].seen == "p5.48xlarge: 32 EFA interfaces, 8 GPUs."
+    assert found["node1", "instance type"].status is Status.SKIP
+    assert found["ip-10-1-2-3", "GPUs"].status is Status.WARN
+    assert "--no-gres" in found["ip-10-1-2-3", "GPUs"].advice
+    assert found["main", "partition"].status is Status.FAIL
+    assert found["main", "partition"].seen == "2 of 3 nodes can run jobs, but 3 requested."
+
+
+def test_a_node_that_is_silent_for_now_is_waited_for() -> None:
+    (node,) = nodes(["NodeName=n1 State=IDLE+NOT_RESPONDING Partitions=main"])
+    assert (node.fit, node.idle) == (True, False)
+    found = check_nodes([node], partitions(PARTITIONS)[0], 1)
+    assert found[0].status is Status.WARN
+
+
+def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
+    said = "srun: error: Unable to create step for job 1: "
+    assert failure(f"{said}More processors requested than permitted")
+    assert failure(f"{said}Job/step already completing or completed") is None
+
+
+def test_a_slurm_without_pyxis_is_told() -> None:
+    assert failure("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
+
+
+def test_an_unknown_state_is_neither_waiting_nor_over() -> None:
+    nothing = job_state("")
+    assert (nothing.over, nothing.runs, nothing.pending) == (False, False, False)
+    assert SlurmNode(name="x").fit

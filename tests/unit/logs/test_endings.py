@@ -1,0 +1,88 @@
+"""How an execution ends counts for what ran last, however much of it was printed."""
+
+import pytest
+
+from fabbench.model.log import Ending, Log, Outcome
+from tests.support.read_logs import read_lines
+
+LATE = Ending(status=None, timed_out="Step x was aborted: no output for 5 s.", planned_sizes=(64, 256))
+
+STEPS = {
+    "fabtests": [
+        "fi_rma_bw benchmark=fabtests program=fi_rma_bw",
+        "[fabbench:client] bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec",
+        "[fabbench:client] 64      10      640         0.00s      1.00      64.00       0.02",
+    ],
+    "pingpong": [
+        "64 benchmark=pingpong size=64 iterations=10",
+        "[fabbench:client] bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec",
+        "[fabbench:client] 64      10      =10      1.2k        0.00s      5.52      11.59       0.09",
+    ],
+    "perftest": [
+        "ib_write_bw benchmark=perftest program=ib_write_bw",
+        "[fabbench:client]                     RDMA_Write BW Test",
+        "[fabbench:client]  #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]",
+        "[fabbench:client]  64         5000             1.00               1.00               0.016384",
+    ],
+    "nvshmem": [
+        "shmem_put_bw benchmark=nvshmem test=shmem_put_bw ranks=2",
+        "#shmem_put_bw_uni",
+        "size(B)     scope     BW (GB/sec)     ",
+        "64          None      0.005776        ",
+    ],
+    "nccl": [
+        "all_reduce benchmark=nccl collective=all_reduce ranks=2",
+        "# nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809",
+        "# Collective test starting: all_reduce_perf",
+    ],
+    "torch": [
+        "all_reduce benchmark=torch ranks=2",
+        "The average bandwidth of all_reduce with a 4.0GB payload (50 executions, 2 ranks):",
+    ],
+}
+"""Benchmark → the marker's words, and what a program of it prints before it hangs."""
+
+
+def hung(benchmark: str, keep: int, *, end: bool, before: tuple[str, ...] = ()) -> list[Log]:
+    words, *said = STEPS[benchmark]
+    lines = [*before, f"#@fabbench begin 000-tcp-r1/{words}", *said[:keep]]
+    if end:
+        lines.append(f"#@fabbench end 000-tcp-r1/{words.partition(' ')[0]} ?")
+    return read_lines(lines, ending=LATE)
+
+
+@pytest.mark.parametrize("end", [True, False])
+@pytest.mark.parametrize(
+    ("benchmark", "keep"), [(name, keep) for name, step in STEPS.items() for keep in range(len(step))]
+)
+def test_a_program_that_hangs_is_a_timeout_wherever_it_does(benchmark: str, keep: int, end: bool) -> None:
+    (log,) = hung(benchmark, keep, end=end)
+    assert (log.benchmark, log.outcome, log.reason) == (benchmark, Outcome.TIMEOUT, LATE.timed_out)
+
+
+WHOLE = [
+    "#@fabbench begin 000-tcp-r1/first benchmark=nvshmem test=shmem_put_bw ranks=2",
+    *STEPS["nvshmem"][1:],
+    "256         None      0.009776        ",
+    "#@fabbench end 000-tcp-r1/first 0",
+]
+
+
+@pytest.mark.parametrize("keep", [0, 3])
+def test_a_step_that_hangs_does_not_spoil_the_one_before_and_is_not_lost(keep: int) -> None:
+    first, second = hung("nvshmem", keep, end=True, before=tuple(WHOLE))
+    assert (first.outcome, len(first.points)) == (Outcome.OK, 2)
+    assert (second.benchmark, second.outcome) == ("nvshmem", Outcome.TIMEOUT)
+
+
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_step_that_says_nothing_is_not_ok(status: int) -> None:
+    words = STEPS["nvshmem"][0]
+    lines = [
+        *WHOLE,
+        f"#@fabbench begin 000-tcp-r1/{words}",
+        f"#@fabbench end 000-tcp-r1/shmem_put_bw {status}",
+    ]
+    first, second = read_lines(lines, ending=Ending(status=status, planned_sizes=(64, 256)))
+    assert first.outcome is Outcome.OK
+    assert second.outcome is (Outcome.FAILED if status else Outcome.TRUNCATED)

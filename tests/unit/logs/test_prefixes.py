@@ -1,0 +1,290 @@
+"""What stands before a benchmark's lines is learned from the lines that only a benchmark prints."""
+
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from fabbench.logs.launcher_prefixes import Prefixes
+from fabbench.logs.learned_prefixes import why
+from fabbench.model.log import Log, Outcome
+from fabbench.runs.parse_file import parse_file, parse_stream
+from fabbench.testing import read
+from tests.support.nccl_text import nccl_text
+from tests.support.paths import LOGS
+from tests.support.prefix_forms import FORMS, behind
+
+SMALL = ("nccl/opt-c0.txt", "fi_pingpong/tcp-rdm.client.txt")
+OTHERS = (
+    "nccl/x-net-socket.txt",
+    "runs/torch-tcp.txt",
+    "nccl/allreduce-1proc-g4.txt",
+    "nccl/allreduce-mpi-nvlink.txt",
+    "nccl/alltoall-mpi.txt",
+    "nccl/opt-I.txt",
+    "nccl/opt-dall.txt",
+    "nccl/split.txt",
+    "nccl/x-ofi-efa-missing.txt",
+    "nccl/x-ofi-tcp.txt",
+    "nvshmem/put_bw-bi.txt",
+    "nvshmem/shmem_put_bw.txt",
+    "published/alltoall-3.5.21.txt",
+    "runs/nccl-shm.txt",
+)
+ROWS = [(1 << power, 0.5 * power) for power in range(10, 20)]
+LINES = nccl_text(ROWS).rstrip("\n").split("\n")
+
+
+def parse(text: str) -> list[Log]:
+    return list(parse_stream(io.BytesIO(text.encode()), "x"))
+
+
+def told(logs: Iterable[Log]) -> list[object]:
+    """What logs tell, but for the ranks that prefixes add."""
+    return [
+        (
+            log.benchmark,
+            log.case,
+            log.outcome,
+            dict(log.facts),
+            [finding.code for finding in log.findings],
+            [text for _, text in log.damaged],
+            sorted(
+                (size, sorted((name, label) for name, label in labels.items() if name != "rank"), *measured)
+                for size, labels, *measured in log.points
+            ),
+        )
+        for log in logs
+    ]
+
+
+def check(form: str, name: str) -> None:
+    lines = (LOGS / name).read_text().rstrip("\n").split("\n")
+    assert told(parse(behind(form, lines))) == told(parse("\n".join(lines)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
+    for name in SMALL:
+        check(form, name)
+
+
+@pytest.mark.parametrize("form", ["pdsh", "grep -n", "PyTorch"])
+@pytest.mark.parametrize("name", sorted(path.name for path in (LOGS / "nvshmem").glob("*.txt")))
+def test_a_file_reads_the_same_behind_a_prefix_that_must_be_learned(
+    form: str, name: str, tmp_path: Path
+) -> None:
+    """The first line that tells the prefix stands far below the first bytes, which say what the file is."""
+    plain = (LOGS / "nvshmem" / name).read_text()
+    file = tmp_path / "log.txt"
+    file.write_text(behind(form, plain.rstrip("\n").split("\n")))
+    logs = list(parse_file(file))
+    assert told(logs) == told(parse(plain))
+    assert all(log.points for log in logs)
+
+
+PERFTEST_JSON = """\
+{
+  "test_info": {
+    "test": "RDMA_Write_BW_Test",
+    "Device": "mlx5_11",
+    "Number_of_qps": 1,
+    "Connection_type": "RC",
+    "TX_depth": 128,
+    "Mtu": 1024,
+    "Link_type": "Ethernet"
+  },
+  "results": {
+    "MsgSize": 65536,
+    "n_iterations": 5000,
+    "BW_peak": 5293.52,
+    "BW_average": 2229.27,
+    "MsgRate": 0.035668
+  }
+}"""
+
+
+@pytest.mark.parametrize("indent", ["  ", "\t", ""])
+@pytest.mark.parametrize("form", ["pdsh", "grep -n", "PyTorch", "flux --label-io, jsrun, srun -l", "ts"])
+def test_json_that_perftest_prints_is_read_behind_a_prefix(form: str, indent: str) -> None:
+    lines = PERFTEST_JSON.replace("  ", indent).split("\n")
+    (log,) = parse(behind(form, lines))
+    assert (log.case, log.outcome, len(log.points)) == ("ib_write_bw", "ok", 2)
+    assert told([log]) == told(parse("\n".join(lines)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("form", FORMS)
+def test_more_logs_read_the_same_behind_every_prefix(form: str, name: str) -> None:
+    check(form, name)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lines_without_the_prefix_stand_between_those_with_it(form: str) -> None:
+    """An sbatch file echoes commands, and srun reports errors, without the label of a rank."""
+    echoes = [f"+ export NCCL_CROSS_NIC={number}" for number in range(40)]
+    text = "\n".join((*echoes, behind(form, LINES), *echoes))
+    (log,) = parse(text)
+    assert told([log]) == told(parse("\n".join(LINES)))
+
+
+@pytest.mark.parametrize("form", sorted(set(FORMS) - {"cat -n", "nl, less -N"}))
+def test_rows_behind_a_prefix_are_known_by_themselves_or_by_their_footer(form: str) -> None:
+    """An excerpt may have neither the banner nor the header."""
+    rows = [line for line in LINES if " float " in line or line.startswith("# Out")]
+    (log,) = parse(behind(form, rows))
+    assert len(log.points) == 2 * len(ROWS)
+
+
+def test_a_prefix_is_learned_behind_what_is_read_at_first() -> None:
+    noise = "Loading a checkpoint, shard 17 of 99\n" * 8_000
+    (log,) = parse(noise + behind("pdsh", LINES))
+    assert (log.outcome, len(log.points)) == ("ok", 2 * len(ROWS))
+
+
+def test_wrong_data_behind_a_label_are_corrupt_whatever_the_launcher_says() -> None:
+    lines = nccl_text(ROWS, wrong=2528).rstrip("\n").split("\n")
+    error = "srun: error: nid006512: tasks 24-27: Exited with exit code 1"
+    (log,) = parse("\n".join(("+ module load nccl",) * 20) + "\n" + behind("srun -l, padded", lines) + error)
+    assert log.outcome == "corrupt"
+    assert len(log.points) == 2 * len(ROWS)
+
+
+def test_numbers_of_lines_are_no_ranks() -> None:
+    """`12:# Using devices` is not what srun's task 12 prints."""
+    (log,) = parse(behind("grep -n", LINES))
+    assert log.outcome == "ok"
+    assert "rank" not in log.points[0].labels
+
+
+def test_a_table_in_a_document_keeps_its_sizes_below_one_with_numbered_lines() -> None:
+    text = behind("nl, less -N", LINES) + "\nThe same without numbers:\n\n" + "\n".join(LINES)
+    first, second = parse(text)
+    assert told([first]) == told([second])
+
+
+def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_names() -> None:
+    other = nccl_text(ROWS, case="all_gather").rstrip("\n").split("\n")
+    text = "".join(
+        f"{one}{two}"
+        for one, two in zip(
+            behind("pdsh", LINES).splitlines(keepends=True),
+            (f"gpu-node-02: {line}\n" for line in other),
+            strict=True,
+        )
+    )
+    assert sorted((log.case, log.outcome, len(log.points)) for log in parse(text)) == [
+        ("all_gather", "ok", 2 * len(ROWS)),
+        ("all_reduce", "ok", 2 * len(ROWS)),
+    ]
+
+
+def test_what_other_hosts_of_a_run_say_belongs_to_it() -> None:
+    debug = "gpu-node-02: b:7:8 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [send] via NET/Socket/0"
+    choice = "gpu-node-01: a:7:8 [0] NCCL INFO Using network Socket"
+    (log,) = parse(behind("pdsh", LINES[:3]) + f"{choice}\n{debug}\n" + behind("pdsh", LINES[3:]))
+    assert (log.outcome, log.facts["transport"]) == ("ok", "socket")
+
+
+def test_labeled_and_unlabeled_runs_of_one_page_are_runs_of_their_own() -> None:
+    plain = "\n".join(LINES)
+    labeled = behind("srun -l, padded", LINES)
+    for page in (f"{plain}\n{labeled}{labeled}", f"{labeled}{labeled}{plain}\n"):
+        assert [(log.outcome, len(log.points)) for log in parse(page)] == [("ok", 2 * len(ROWS))] * 3
+
+
+def test_an_entry_of_a_log_that_holds_the_whole_output_is_read_line_by_line() -> None:
+    text = "\n".join(LINES).replace("\n", "\\n")
+    (log,) = parse(f'{{"level": "info"}}\n{{"level": "fatal", "output": "{text}"}}\n')
+    assert told([log]) == told(parse("\n".join(LINES)))
+
+
+def test_ansible_says_a_programs_output_twice_and_it_is_read_once() -> None:
+    string, lines = json.dumps("\n".join(LINES)), behind("ansible stdout_lines", LINES)
+    alone = f'ok: [gpu01] => {{\n    "stdout": {string}'
+    for text in (alone + "\n}\n", f'{alone},\n    "stdout_lines": [\n{lines}    ]\n}}\n'):
+        (log,) = parse(text)
+        assert told([log]) == told(parse("\n".join(LINES)))
+
+
+def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:
+    row = "     1048576        262144     float     sum      -1vm:871:871 [0] NCCL INFO AllReduce: 8 Bytes"
+    assert Prefixes([row]).cut("     1048576  1") == Prefixes().cut("     1048576  1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Error: something else",
+        "gpu-node-01:871:871 [0] NCCL INFO Using network Socket",
+        "    8             2     float     sum      -1    10.1    0.00    0.00      0",
+        "10: a list",
+        "+ export NCCL_DEBUG=INFO",
+        "{ xfer_size: 64 }",
+    ],
+)
+def test_what_only_resembles_a_learned_prefix_stays(line: str) -> None:
+    for form in ("pdsh", "nl, less -N", "ts", "docker's json-file", "python INFO", "stern"):
+        assert Prefixes(behind(form, LINES).split("\n")).cut(line)[0] == line
+
+
+@pytest.mark.parametrize("header", ["#        (B)    (elements)           (us)  (GB/s)  (GB/s)", ""])
+def test_rows_without_the_names_of_columns_are_read_behind_a_banner(header: str) -> None:
+    banner, devices = LINES[:1], LINES[2:4]
+    rows = [line for line in LINES if " float " in line]
+    (log,) = parse("\n".join((*banner, *devices, header, *rows, "# Avg bus bandwidth    : 7.25")))
+    assert log.outcome == "ok"
+    assert len(log.points) == 2 * len(ROWS)
+
+
+def test_a_row_behind_a_debug_line_without_its_newline_is_a_row() -> None:
+    debug = "node0:1:2 [0] NCCL INFO AllReduce: opCount 5 sendbuff 0x7f0 count 64"
+    first = next(number for number, line in enumerate(LINES) if " float " in line)
+    glued = [f"{debug}{line}" if " float " in line else line for line in LINES]
+    for lines in (glued, [*LINES[:first], debug, *glued[first:]]):
+        (log,) = parse("\n".join(lines))
+        assert (log.outcome, len(log.points)) == ("ok", 2 * len(ROWS))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " " * 60_000 + " float ",
+        "# size count type " * 3_000 + "algbw",
+        "size(B) latency " * 4_000,
+        "|" + " busbw" * 10_000,
+        '{"a":' * 12_000 + '"# nThread 1 nGpus 1 minBytes 8"',
+        "1 " * 30_000 + "float ",
+        "gpu-1: " * 9_000 + "# nThread 1 nGpus 1 minBytes 8",
+        "[" * 60_000 + "# nThread 1 nGpus 1 minBytes 8",
+    ],
+    ids=range(8),
+)
+def test_no_line_takes_long_because_it_is_long(line: str) -> None:
+    """What takes the square of a line's length would not end here."""
+    assert [log.points for log in parse(f"{line}\n{line} |\n{line}") for _ in log.points] == []
+    assert why(line)[1] in {False, True}
+
+
+def test_a_tag_of_mpirun_behind_a_shell_s_unfinished_line_begins_a_line() -> None:
+    """What is learned from it would take the shell's text for the name of another process."""
+    lines = (LOGS / "nccl/allreduce-1proc-g4.txt").read_text().splitlines()
+    (plain,) = read("\n".join(lines))
+    tagged = [f"[1,0]<stdout>:{line}" for line in lines]
+    (log,) = read("\n".join([f"no end of a line{tagged[0]}", *tagged[1:]]))
+
+    assert (log.outcome, log.points) == (plain.outcome, plain.points)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_how_the_program_ended_stands_beside_its_output_in_an_entry_of_json(*, alone: bool) -> None:
+    """As soperator logs a failed check: the table is whole, and the program is not well."""
+    output = {"msg": "check", "output": nccl_text(ROWS)}
+    ended = {"error": "exit status 3", "level": "fatal"}
+    entries = [output, {"msg": "check failed", **ended}] if alone else [{**output, **ended}]
+    (log,) = parse("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    assert (log.outcome, log.reason) == (Outcome.FAILED, "The exit status was 3.")
+    assert log.points

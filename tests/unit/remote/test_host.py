@@ -1,0 +1,80 @@
+"""What becomes of a host while it is cleaned up."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.remote import host
+from fabbench.remote.connection import Done, LostError
+from fabbench.remote.host import RemoteHost
+from fabbench.remote.transport import GoneError, ProcessStream, Transport
+
+
+class Breaking(Transport):
+    """A connection that breaks: of what it is asked, each answer is used up; the last one stays."""
+
+    host_key = ("", "")
+
+    def __init__(self, runs: Sequence[MachineError | Done], connects: Sequence[MachineError | None]) -> None:
+        self.runs, self.connects = [*runs], [*connects]
+
+    @override
+    def connect(self) -> None:
+        answer = self.connects.pop(0) if len(self.connects) > 1 else self.connects[0]
+        if answer is not None:
+            raise answer
+
+    @override
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
+        answer = self.runs.pop(0) if len(self.runs) > 1 else self.runs[0]
+        if isinstance(answer, MachineError):
+            raise answer
+        return answer
+
+    @override
+    def open(self, argv: Sequence[str]) -> ProcessStream:
+        raise LostError("It has no streams.")
+
+    @override
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+BROKE = LostError('The connection to the pod broke: container not found ("fabbench").')
+GONE = GoneError("The pod was evicted.")
+CLEAN = Done(0, ["fabbench-agent: here"], [])
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_AGAIN_S", 0)
+    monkeypatch.setattr(host, "_GONE_S", 0.2)
+
+
+def cleaned(connection: Breaking) -> tuple[RemoteHost, Sequence[str]]:
+    remote = RemoteHost("a", connection, token="t", lost_after_s=60)
+    remote._begun = True
+    remote._up.set()
+    return remote, remote.clean()
+
+
+def test_a_pod_whose_container_is_gone_is_asked_until_it_says_why() -> None:
+    """Its phase is Running still when the connection breaks."""
+    remote, left = cleaned(Breaking([BROKE], [None, None, None, GONE]))
+    assert left == ()
+    assert remote.lost is GONE
+
+
+def test_a_connection_that_breaks_twice_is_made_anew() -> None:
+    remote, left = cleaned(Breaking([BROKE, BROKE, CLEAN], [None]))
+    assert left == []
+    assert remote.lost is None
+
+
+def test_a_host_that_stays_lost_is_told() -> None:
+    remote, left = cleaned(Breaking([BROKE], [None]))
+    assert len(left) == 1
+    assert left[0].startswith("a could not be cleaned up. The connection to the pod broke")
+    assert remote.lost is None

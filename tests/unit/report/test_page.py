@@ -1,0 +1,179 @@
+"""Runs as an HTML page, and their plots: whole, escaped, and nothing fetched."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+from fabbench.analysis.compare import compare
+from fabbench.model.compat import override
+from fabbench.model.log import Finding, Severity
+from fabbench.report.page import ProofLines, RunPage, to_page
+from fabbench.report.plots import left_out, plots
+from fabbench.report.svg import KINDS, Plot, PlotLine, to_svg, to_svg_file
+from fabbench.report.table import Table
+from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
+
+EFA, TCP = rates("EFA", [(KB, 0.1), (GB, 80)]), rates("TCP", [(KB, 0), (GB, 4)])
+HOSTILE = "</title></style></pre><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u202e"
+VOID = {"meta", "br", "circle", "rect", "path", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Reads a page; raises AssertionError for one whose elements are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.targets += [value or "" for name, value in attrs if name == "href"]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    @override
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self._open.pop()
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page(text: str = "plain", *, first: str = "EFA") -> RunPage:
+    """Return a run in which everything says `text`."""
+    comparison = compare([replace(EFA, label=first), TCP])
+    return RunPage(
+        id="abc123",
+        name=text,
+        about=f"nccl on {text}",
+        created="2026-01-02 03:04:05 UTC",
+        outcomes="2 ok",
+        gates="failed",
+        breaches=[text],
+        damage=[text],
+        comparisons=[comparison, comparison],
+        proof=[ProofLines(label=text, outcome="ok", reasons=[text], shown=text, lines={"transport": text})],
+        nics=[Table(title=text, header=(text, "tx"), rows=[(text, "1 GB")], notes=[text])],
+        nodes=[Table(title=text, header=(text,), rows=[(text,)])],
+        command=f"fabbench run {text}",
+        programs={text: [text]},
+        findings=[(text, Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text))],
+    )
+
+
+def written(runs: Sequence[RunPage]) -> str:
+    return "".join(to_page(runs, "1.0"))
+
+
+def test_hostile_text_is_no_markup() -> None:
+    plain, hostile = Page(written([page()])), Page(written([page(HOSTILE, first=HOSTILE)]))
+    assert hostile.tags == plain.tags
+    assert hostile.attributes == plain.attributes
+    assert "onerror=alert(1)" in hostile.text
+    assert "\u202e" not in hostile.text
+
+
+def test_nothing_is_fetched_and_nothing_runs() -> None:
+    text = written([page(), page()])
+    found = Page(text)
+    assert not found.tags & {"script", "link", "img", "iframe", "object", "base", "form"}
+    assert not {name for name in found.attributes if name.startswith("on") or name == "src"}
+    assert all(target.startswith("#") for target in found.targets)
+    assert set(re.findall(r"url\(([^)]*)\)", text)) == {f"#mark{index}" for index in range(KINDS)}
+    assert "default-src 'none'" in text
+
+
+def test_every_plot_has_a_name_and_a_table() -> None:
+    found = Page(written([page(), page()]))
+    assert len(found.ids) == len(set(found.ids))
+    assert {"run-1-0-0-0-title", "run-1-0-0-0-about", "run-2-1-0-0-about"} <= {*found.ids}
+    assert found.text.count("Values as a table") == 2  # of the second metric of each run
+    assert "TCP has 1 value of 0, which the plot leaves out." in found.text
+
+
+def test_several_runs_begin_with_an_overview() -> None:
+    found = Page(written([page(), replace(page("night"), id="def456")]))
+    assert found.targets == ["#main", "#run-1", "#run-2"]
+    assert found.text.index("Overview") < found.text.index("Run abc123")
+    assert "Overview" not in Page(written([page()])).text
+
+
+def test_a_run_without_a_result_has_a_page() -> None:
+    empty = RunPage(id="a", name="", about="x", created="", outcomes="none", gates="", programs={})
+    assert "No result." in Page(written([empty])).text
+
+
+# ---------------------------------------------------------------- plots
+
+
+def points(svg: str) -> list[list[tuple[float, float]]]:
+    root = ET.fromstring(svg)
+    lines = [each for each in root.iter() if each.tag.endswith("polyline")]
+    pairs = [[tuple(map(float, pair.split(","))) for pair in each.attrib["points"].split()] for each in lines]
+    return [[(x, y) for x, y in line] for line in pairs]
+
+
+def test_both_axes_are_logarithmic() -> None:
+    line = PlotLine(label="a", points=[(KB, 0.1), (MB, 1), (GB, 10)])
+    (drawn,) = points(to_svg(Plot(title="t", axis="GB/s", lines=[line])))
+    (left, low), (middle, half), (right, high) = drawn
+    assert middle - left == right - middle > 100
+    assert abs((low - half) - (half - high)) < 0.2
+    assert low > high  # downwards is less
+
+
+def test_an_interval_is_drawn_where_there_are_repeats() -> None:
+    def several(label: str, *values: float) -> list[Plot]:
+        new = column(label, *(log([(GB, value * 1e9)]) for value in values))
+        return list(plots(compare([new, column("b", log([(GB, 1e9)]), log([(GB, 1.1e9)]))])))
+
+    value, ratio = several("a", 2.0, 2.2)
+    assert [line.band for line in value.lines] == [((GB, 2.0, 2.2),), ((GB, 1.0, 1.1),)]
+    ((size, low, high),) = ratio.lines[0].band
+    assert size == GB
+    assert low < ratio.lines[0].points[0][1] < high
+    assert ratio.even
+    assert len(several("a", 2.0)) == 1  # no interval without repeats
+
+
+def test_a_value_of_0_is_left_out_and_named() -> None:
+    comparison = compare([EFA, TCP])
+    (plot,) = plots(comparison)
+    assert [len(line.points) for line in plot.lines] == [2, 1]
+    assert left_out(comparison, 0) == ["TCP has 1 value of 0, which the plot leaves out."]
+
+
+def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
+    labelled = [replace(EFA, label=HOSTILE * 3), *(replace(TCP, label=f"x{n}") for n in range(9))]
+    text = to_svg_file(list(plots(compare(labelled))))
+    root = ET.fromstring(text)
+    assert {each.tag.rpartition("}")[2] for each in root.iter()} <= {
+        *("svg", "title", "style", "defs", "marker", "rect", "g", "desc", "text", "path", "polyline"),
+        *("polygon", "circle"),
+    }
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_no_values_make_no_plot() -> None:
+    assert list(plots(compare([rates("a", [(8, 0)])]))) == []
+    ET.fromstring(to_svg_file([]))

@@ -1,0 +1,82 @@
+"""Comparisons on a terminal of 80 columns."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from fabbench.analysis.compare import Column, compare
+from fabbench.model.log import Point
+from fabbench.report import render_comparison
+from tests.support.logs_by_hand import ALL_REDUCE, KB, MB, column, log, rates
+from tests.support.nccl_text import EFA, NON_EFA, SIZES
+
+
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def drawn(columns: list[Column], width: int = 80) -> list[str]:
+    """Draw a comparison, without its colors."""
+    text = render_comparison(compare(columns), "terminal", colour=True, width=width)
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
+
+
+def table_of(lines: list[str]) -> list[str]:
+    """Return the rows of the first table."""
+    start = next(index for index, line in enumerate(lines) if line.startswith(" ──")) + 1
+    return lines[start : lines.index("", start)]
+
+
+def timed(label: str, rows: Iterable[tuple[int, float, float]]) -> Column:
+    """Make a column of rows: size, time in us, busbw in GB/s."""
+    points = [
+        Point(size, ALL_REDUCE, ("time", "busbw"), (time * 1e-6, rate * 1e9)) for size, time, rate in rows
+    ]
+    return column(label, replace(log([]), points=points))
+
+
+def test_the_published_table_has_its_headline_first_and_its_points_below_each_other() -> None:
+    lines = drawn(
+        [rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))]
+    )
+    assert lines[:2] == [
+        "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); faster",
+        "from 8 KB up",
+    ]
+    rows = table_of(lines)
+    assert rows[-1].split() == ["2", "GB", "77.35", "4.13", "18.7x"]
+    assert {tuple(match.start() for match in re.finditer(r"\.", row)) for row in rows[8:]} == {(12, 19, 30)}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_every_table_fits_and_cuts_no_number(width: int, count: int) -> None:
+    columns = [rates(f"configuration-{each}", zip(SIZES, EFA, strict=True)) for each in range(count)]
+    lines = drawn(columns, width)
+    assert max(map(len, lines)) <= width
+    figures = [word for line in lines if line.startswith("   2 GB ") for word in line.split()[2:]]
+    assert figures == ["77.35"] * count + ["1.0x"] * (count - 1)
+
+
+def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
+    rows = [(64, 9.5, 0.001), (128, 10.0, 0.02), (MB, 100.0, 2.0)]
+    slower = [(64, 19.25, 0.001), (128, 20.0, 0.001), (MB, 200.0, 1.0)]
+    lines = drawn([timed("a", rows), timed("b", slower)])
+    assert "Busbw in GB/s, time in us where that is 0" in lines
+    assert [row.split() for row in table_of(lines)] == [
+        ["64", "B", "9.50", "us", "19.25", "us", "-"],
+        ["128", "B", "10.00", "us", "20.00", "us", "-"],
+        ["1", "MB", "2.00", "1.00", "2.0x"],
+    ]
+    assert "| 64 B         |              0 |" in render_comparison(
+        compare([timed("a", rows), timed("b", slower)])
+    )
+
+
+def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:
+    text = render_comparison(compare([rates("a" * 90, [(KB, 2)]), rates("b", [(KB, 1)])]), "terminal")
+    assert "\x1b" not in text
+    assert "1 KB |" in text

@@ -1,0 +1,77 @@
+"""`--repeat auto`: when a run has measured enough."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import compare
+from fabbench.analysis.gate import check, parse_gate
+from fabbench.analysis.sequential import level_at
+from fabbench.plan.request import Adaptive
+from fabbench.runs.adaptive import Enough, undecided
+from tests.support.logs_by_hand import GB, MB, column, log
+
+
+def side(label: str, *figures: float) -> Column:
+    return column(label, *(log([(MB, value * 1e8), (GB, value * 1e9)]) for value in figures))
+
+
+NOISY = side("a", 90, 100, 110), side("b", 92, 101, 112)
+CLEAR = side("a", 70, 71, 72), side("b", 100, 101, 102)
+
+
+@pytest.mark.parametrize(
+    ("columns", "gates", "left"),
+    [
+        (CLEAR, (), ()),
+        (NOISY, (), ("busbw of a at 1 MB, 1 GB",)),
+        (NOISY, ("busbw:50%",), ()),
+        (CLEAR, ("busbw:5%",), ()),
+        (NOISY, ("busbw@1G>=1GB/s",), ("busbw of a at 1 MB, 1 GB",)),
+    ],
+)
+def test_what_is_undecided(columns: Sequence[Column], gates: Sequence[str], left: Sequence[str]) -> None:
+    comparison, parsed = compare(columns), [parse_gate(text) for text in gates]
+    assert undecided(comparison, parsed, check(parsed, comparison)) == left
+
+
+def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
+    comparison, gates = compare(NOISY), [parse_gate("busbw@1G:5%")]
+    (told,) = undecided(comparison, gates, check(gates, comparison))
+    assert told.startswith("busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded")
+
+
+def ended(
+    adaptive: Adaptive, answers: Iterator[Sequence[str]], times: Iterator[float]
+) -> tuple[int, list[str]]:
+    told: list[str] = []
+    enough = Enough(
+        adaptive=adaptive,
+        configurations=2,
+        undecided=lambda logs: next(answers),
+        notify=told.append,
+        clock=lambda: next(times),
+    )
+    return next((number for number in range(1, 40) if enough(number, {})), 0), told
+
+
+def test_a_run_ends_with_the_repeat_that_decides() -> None:
+    number, told = ended(Adaptive(most=20), iter([["busbw"], ["busbw"], []]), iter([0.0]))
+    assert number == 10
+    assert told == [
+        "Undecided after 3 repeats: busbw",
+        "Undecided after 4 repeats: busbw",
+        "Decided after 5 repeats.",
+    ]
+
+
+def test_no_repeat_begins_after_the_time() -> None:
+    number, _ = ended(Adaptive(most=20, seconds=10), iter([["busbw"]] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0]))
+    assert number == 8
+
+
+def test_a_run_that_looked_has_the_level_of_its_look() -> None:
+    looked = [replace(each, most_repeats=20) for each in CLEAR]
+    assert compare(looked).level == level_at(3, 20) < compare(CLEAR).level

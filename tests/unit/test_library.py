@@ -1,0 +1,111 @@
+"""`import fabbench`: what it offers, and what a run gives back."""
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fabbench
+from fabbench.benchmarks.nvshmem.plan import NvshmemWork
+from fabbench.launchers import Allocation
+from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.hosts import Needs, Target
+from fabbench.model.log import Ending
+from fabbench.model.plan import Execution
+from fabbench.plan.request import RunRequest
+from fabbench.testing import Replay, ReplayLauncher
+from tests.support.paths import LOGS
+from tests.support.replay import NVSHMEM
+from tests.support.requests import request
+
+NCCL = LOGS / "nccl"
+
+
+def asked(store: Path, **more: object) -> RunRequest:
+    work = NvshmemWork(min_bytes=64, max_bytes=64, factor=2)
+    made = request("nvshmem", work, "efa", target="replay", store=store)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def hosts(monkeypatch: pytest.MonkeyPatch) -> Replay:
+    replay = Replay(log=lambda execution: NVSHMEM)
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": ReplayLauncher(replay)})
+    return replay
+
+
+def test_functions_are_listed_and_loaded_when_used() -> None:
+    assert set(fabbench.__all__) <= set(dir(fabbench))
+    assert all(callable(getattr(fabbench, name)) for name in set(fabbench.__all__) - {"__version__"})
+    with pytest.raises(AttributeError, match="no attribute 'nonesuch'"):
+        fabbench.nonesuch  # noqa: B018 - the attribute is what is tested
+    program = "import sys, fabbench; print(sorted({'click', 'pandas', 'yaml'} & {*sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_logs_are_parsed_and_compared() -> None:
+    files = (NCCL / "x-ofi-tcp.txt", NCCL / "x-net-socket.txt")
+    assert [log.outcome for log in fabbench.parse(*files)] == ["ok", "ok"]
+    columns = fabbench.load(*files, labels=("ofi", "socket"))
+    comparison = fabbench.compare(columns, metric="busbw")
+    assert [column.label for column in comparison.columns] == ["ofi", "socket"]
+    assert comparison.status is Exit.FINE
+    with pytest.raises(RequestError, match="1 --fabric for 2 inputs"):
+        fabbench.load(*files, fabrics=("tcp",))
+
+
+@pytest.mark.usefixtures("hosts")
+def test_a_run_tells_what_happens_and_gives_what_came_of_it(tmp_path: Path) -> None:
+    told: list[str] = []
+    result = fabbench.run(asked(tmp_path, gates=("latency@64<=1ns",)), notify=told.append)
+    assert told == ["Target replay (a, b).", "nvshmem on efa: 1 execution."]
+    assert (result.failure, result.release_failure, result.interrupted) == (None, None, False)
+    assert [column.label for column in result.columns] == ["efa"]
+    assert result.verdict is not None
+    assert len(result.verdict.breaches) == 1
+    assert result.status is Exit.BAD_ANSWER
+    assert [column.logs for column in fabbench.load(result.path)] == [result.columns[0].logs]
+
+
+@pytest.mark.usefixtures("hosts")
+def test_what_cannot_begin_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="Unknown metric nonesuch"):
+        fabbench.run(asked(tmp_path, metric="nonesuch"))
+    with pytest.raises(RequestError, match="nothing to compare with"):
+        fabbench.run(asked(tmp_path, gates=("latency:5%",)))
+    assert not list(tmp_path.iterdir())
+
+
+class Failing(Replay):
+    """Hosts that are lost in the middle of an execution."""
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        yield from ()
+        raise MachineError(f"a was lost in {execution.id}.")
+
+
+class FailingLauncher(ReplayLauncher):
+    """Hosts that cannot be let go."""
+
+    @contextlib.contextmanager
+    def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
+        with super().open(target, needs) as allocation:
+            yield allocation
+        raise MachineError("Something is left on a.")
+
+
+def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = FailingLauncher(Failing(log=hosts.log))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": failing})
+    result = fabbench.run(asked(tmp_path))
+    assert (str(result.failure), str(result.release_failure)) == (
+        "a was lost in 000-efa-r1.",
+        "Something is left on a.",
+    )
+    assert [log.outcome for log in result.columns[0].logs] == ["truncated"]
+    assert result.status is Exit.UNTRUSTED
