@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.execution.process import LineDecoder
 from fabbench.model.errors import MachineError
+from fabbench.remote.interrupts import uninterrupted
 from fabbench.remote.ssh_config import SshSettings
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class SshStream:
         """Return a descriptor to select on: readable when `read` has something to do."""
         return self._channel.fileno()
 
+    @uninterrupted()
     def send(self, data: bytes) -> None:
         """Write to its standard input. Raise LostError, also where it takes nothing in for 30 s."""
         try:
@@ -71,6 +73,7 @@ class SshStream:
         except OSError as error:
             raise self._lost() or lost(self._settings, "the program there has exited") from error
 
+    @uninterrupted()
     def send_some(self, data: bytes) -> int:
         """Write what fits without waiting, and say how many bytes that were."""
         try:
@@ -81,6 +84,7 @@ class SshStream:
                 raise broken from error
             return len(data)
 
+    @uninterrupted()
     def end_input(self) -> None:
         """Close its standard input."""
         try:
@@ -88,6 +92,7 @@ class SshStream:
         except (OSError, EOFError) as error:
             raise self._lost() or lost(self._settings, error) from error
 
+    @uninterrupted()
     def read(self) -> list[str]:
         """Read what is there, and do not wait: the whole lines of standard output. Raise LostError."""
         found: list[str] = []
@@ -138,6 +143,7 @@ class SshStream:
         """Return whether the program is known to have ended; others may still hold its outputs open."""
         return self._channel.exit_status_ready()
 
+    @uninterrupted()
     def close(self) -> None:
         """Close the streams. The program runs on, should it still be running."""
         if self._channel.exit_status_ready() and self.status is None:

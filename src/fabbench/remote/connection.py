@@ -21,6 +21,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote import sockets
 from fabbench.remote.auth import log_in
 from fabbench.remote.channel import LostError, SshStream, lost
+from fabbench.remote.interrupts import apart
 from fabbench.remote.paramiko_import import paramiko
 from fabbench.remote.sockets import DroppedError
 from fabbench.remote.ssh_config import SshSettings
@@ -194,7 +195,7 @@ class Connection:
         And where it prints more than fabbench's own programs do. The program may still be running then.
         """
         deadline = time.monotonic() + timeout_s
-        pipe = self._open(argv, min(timeout_s, _OPEN_S))
+        pipe = apart(lambda: self._open(argv, min(timeout_s, _OPEN_S)))
         out = AnswerLines(str(self.settings))
         try:
             self._feed(pipe, stdin, out, deadline, argv)
@@ -214,7 +215,7 @@ class Connection:
 
     def open(self, argv: Sequence[str]) -> SshStream:
         """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
-        return self._open(argv, _OPEN_S)
+        return apart(lambda: self._open(argv, _OPEN_S))
 
     def _open(self, argv: Sequence[str], timeout_s: float) -> SshStream:
         library = paramiko()

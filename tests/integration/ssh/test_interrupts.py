@@ -63,9 +63,6 @@ def test_while_hosts_are_asked(lab: Labs, tmp_path: Path) -> None:
         interrupted(run, lambda: runs_somewhere(site, "sleep 12345"))
 
 
-@pytest.mark.races(
-    "once in some 50 runs a Ctrl-C in the first moment of an agent is not heard; the cause is not known"
-)
 @pytest.mark.parametrize("stage", ["agent", "keep", "mpirun", "orted", "all_reduce_perf"])
 def test_as_soon_as(lab: Labs, stage: str) -> None:
     """The first moment at which something is seen on a host."""
@@ -120,4 +117,4 @@ def test_random_moments(lab: Labs, number: signal.Signals, batches: int) -> None
                 ended.add(run.returncode)
     # A signal at the very end, or in the first moments, meets Python itself.
     assert ended <= {0, 130, -number}
-    assert len(ended) > 1 or number is signal.SIGKILL
+    assert (130 if number is signal.SIGINT else -number) in ended
