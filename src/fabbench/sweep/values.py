@@ -1,0 +1,100 @@
+"""What a sweep runs, what came of it, and whom it suspects. Frozen values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTest:
+    """One test: of one node alone, of a pair (most), or of a larger group."""
+
+    nodes: tuple[str, ...]
+    """In order of their roles: of a pair, server and client."""
+    rail: str = ""
+    """The NIC that each of the nodes uses; empty: whatever the benchmark uses by itself."""
+
+    def __str__(self) -> str:
+        """Return its nodes, and its rail."""
+        return " – ".join(self.nodes) + (f" ({self.rail})" if self.rail else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """Tests that run at once: no node is in two of them."""
+
+    number: int
+    """Counts from 1."""
+    tests: tuple[SweepTest, ...]
+    purpose: str
+    """For progress: "all pairs", "3 suspects against healthy nodes"."""
+
+
+class SweepOutcome(StrEnum):
+    """What came of one test."""
+
+    OK = "ok"
+    FAILED = "failed"
+    """It ended with an error, or its result does not count (corrupt, off-fabric)."""
+    HUNG = "hung"
+    """It did not end within its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """What came of one test. Small: a sweep of thousands of nodes has millions."""
+
+    test: SweepTest
+    outcome: SweepOutcome
+    figure: float | None = None
+    """In the metric's base unit; None unless the outcome is ok."""
+    round: int = 0
+    reason: str = ""
+    """A sentence, where it failed or hung."""
+
+
+class SuspectKind(StrEnum):
+    """What is suspected."""
+
+    NODE = "node"
+    NIC = "nic"
+    LINK = "link"
+    GROUP = "group"
+    """All nodes of a rack, a spine, or whatever label groups nodes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """What seems bad, how sure that is, and why."""
+
+    kind: SuspectKind
+    name: str
+    """A node; NODE:NIC; NODE – NODE; or a group."""
+    nodes: tuple[str, ...]
+    """The nodes it is about."""
+    confidence: float
+    """The chance that it is bad, between 0 and 1."""
+    evidence: str
+    """A sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the results of a sweep say."""
+
+    suspects: Sequence[Suspect]
+    """Bad with at least `required` confidence; the surest first."""
+    undecided: Sequence[Suspect]
+    """Something is bad there, and the results do not show what; the likeliest first."""
+    required: float
+    typical: float | None
+    """The median figure of healthy tests, in the metric's base unit; None: there is none."""
+    spread: float
+    """The standard deviation of healthy figures between tests, as a part of the figure."""
+    tests: int
+    nodes: Sequence[str]
+
+    @property
+    def bad(self) -> bool:
+        """Return whether anything is bad, be it known what or not."""
+        return bool(self.suspects or self.undecided)
