@@ -43,6 +43,27 @@ def test_variants_of_several_images_run_in_pods_of_their_own(client: Client) -> 
     assert f"old is /opt/nccl-2.21.5, image {OLDER}; new is image {NCCL}." in done.stdout
 
 
+def test_pods_are_compared_with_their_nodes(client: Client) -> None:
+    """The same nodes, in one command: pods in the pod network, and pods in their nodes' network."""
+    variants = ("--fabric", "tcp", "--variant", "pod=", "--variant", "node=host-network", "--repeat", "2")
+    with client.nothing_left():
+        done = client.call(client.pingpong(*variants), timeout=400)
+    assert done.returncode == 0, done.stderr
+    stored = client.the_run()
+    assert [each.configuration for each in stored.executions] == ["pod", "node", "node", "pod"]
+    outcomes = [log.outcome for name in ("pod", "node") for log in client.logs(name)]
+    assert outcomes == [Outcome.OK] * 4
+    assert "pod is no changes; node is host network." in done.stdout
+    addresses = {node.name: node.address for node in client.cluster.nodes}
+    seen = {
+        name: {host["name"]: host["address"] for host in hosts}
+        for name, hosts in stored.document["variants"].items()
+    }
+    assert seen["node"] == addresses
+    assert seen["pod"].keys() == addresses.keys()
+    assert not {*seen["pod"].values()} & {*addresses.values()}
+
+
 def test_an_interrupt_while_pods_change_leaves_nothing(client: Client) -> None:
     variants = ("--variant", f"old=image={OLDER}", "--variant", f"new=image={NCCL}")
     with client.nothing_left(), client.midway(*variants) as run:

@@ -49,7 +49,8 @@ class RunOptions:
         Text("a variant", "NAME=…"),
         "Add a configuration, on each fabric, in which something else is used: NAME=/FOLDER[:/FOLDER…] "
         "for programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, "
-        "interface, mpirun or a variable, NAME for one of fabbench.yaml, NAME= for no changes.",
+        "interface, mpirun or a variable, NAME=host-network for pods in their nodes' network, NAME for "
+        "one of fabbench.yaml, NAME= for no changes.",
         "--variant",
         many=tuple,
     )

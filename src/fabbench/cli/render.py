@@ -114,11 +114,11 @@ def command() -> None:
 def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
     """Plan it for hosts as the catalog has them, and print the document."""
     from fabbench.catalog.offline_inventory import require_names
-    from fabbench.launchers import RenderInput, rendering_named, require_inherits
+    from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
 
     rendering = rendering_named(form)
-    require_inherits(rendering, request.target)
+    require_support(rendering, request.target)
     inventory = rendering.inventory(request.target, request.work.needs)
     planned = plan(request, inventory)
     require_names(planned)

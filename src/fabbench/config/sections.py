@@ -136,7 +136,7 @@ def _variant(key: Scalar, node: Node, place: str, reading: Reading) -> Variant |
     except RequestError as error:
         reading.mistakes.add(key, f"{error} {error.hint}")
         return None
-    return Variant(name=key.text, **values)
+    return Variant(name=key.text, **{name.replace("-", "_"): value for name, value in values.items()})
 
 
 # ---------------------------------------------------------------- targets

@@ -126,6 +126,8 @@ class Rendering(ABC):
     """Its options. A format of fabbench's own has them in its package: ``FORMAT_OPTIONS``, or ``OPTIONS``."""
     inherits: bool = False
     """Whether programs get the variables of `Target.inherited` from where the document is used."""
+    switches_networks: bool = False
+    """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
 
     @property
     @abstractmethod
@@ -160,12 +162,20 @@ def renderings() -> Plugins[Rendering]:
     )
 
 
-def require_inherits(who: "Launcher | Rendering", target: Target) -> None:
-    """Raise RequestError where programs are to inherit variables, and `who` cannot pass them on."""
+def require_support(who: "Launcher | Rendering", target: Target) -> None:
+    """Raise RequestError for what a target has no effect with: variables to inherit, pods' networks."""
     if target.inherited and not who.inherits:
         raise RequestError(
             f"{who.name} cannot pass on {', '.join(target.inherited)} without exposing its value.",
             hint=f"Pass --env {target.inherited[0]}=VALUE if everybody may see it, or choose another target.",
+        )
+    named = [variant.name for variant in target.variants if variant.host_network is not None]
+    if named and not who.switches_networks:
+        what = "one job" if isinstance(who, Rendering) else f"the launcher {who.name}"
+        raise RequestError(
+            f"The variant {named[0]} sets host-network, but {what} cannot change the network of pods "
+            "within one run.",
+            hint="Use fabbench run --on kubernetes: it replaces the pods on the same nodes.",
         )
 
 
@@ -295,6 +305,8 @@ class Launcher(ABC):
     """Whether `leftovers` finds what runs have left, for `fabbench clean`."""
     inherits: bool = False
     """Whether programs get the variables of `Target.inherited` as fabbench has them, by no command line."""
+    switches_networks: bool = False
+    """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
 
     @property
     @abstractmethod

@@ -240,7 +240,7 @@ class Choice(Type):
 
 
 @dataclass(frozen=True, slots=True)
-class Flag(Type):
+class Truth(Type):
     """True or false; ``yes`` and ``on``, which some readers of YAML take for texts, are refused."""
 
     scalars = frozenset({"bool"})
@@ -259,6 +259,10 @@ class Flag(Type):
     @override
     def schema(self) -> dict[str, Any]:
         return {"type": "boolean"}
+
+
+class Flag(Truth):
+    """True where it is given on the command line."""
 
 
 @dataclass(frozen=True, slots=True)

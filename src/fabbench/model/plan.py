@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from fabbench.model.log import Proof as Proof  # noqa: PLC0414 - a part of plans, too
 from fabbench.model.messages import shown
-from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed
+from fabbench.model.option_types import IMAGE, INTERFACE, MPIRUN, Environment, Parsed, Truth
 from fabbench.model.options import flattened, merged, option
 
 
@@ -138,11 +138,17 @@ class Variant:
     interface: str = option(INTERFACE, "Network interface on the hosts.", unset="")
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
     image: str = option(IMAGE, "Container image.", unset="")
+    host_network: bool | None = option(
+        Truth(),
+        "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. [kubernetes]",
+    )
 
     def __str__(self) -> str:
         """Return what it is in words: folders, then whatever else it sets. No secrets are shown."""
         others = {key: getattr(self, key) for key in ("image", "interface", "mpirun")}
         set_ = [f"{key} {value}" for key, value in others.items() if value]
+        if self.host_network is not None:
+            set_.append("host network" if self.host_network else "pod network")
         env = (f"{name}={shown(name, value)}" for name, value in self.env.items())
         return ", ".join((*self.paths, *set_, *env)) or "no changes"
 

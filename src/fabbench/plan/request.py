@@ -1,9 +1,9 @@
 """What was asked for: what to measure, where, how often, and what must hold; and the variants of it. Frozen.
 
-A variant is the same plan with other libraries, programs, variables, interface or image. It is compared like
-a fabric is. Its programs are looked for in its folders first. Its libraries are put before those that a
-process inherits, by a shell that stands before the program: so they come first on every host, whatever
-mpirun, ssh or an image has set there.
+A variant is the same plan with other libraries, programs, variables, interface, image or network of pods. It
+is compared like a fabric is. Its programs are looked for in its folders first. Its libraries are put before
+those that a process inherits, by a shell that stands before the program: so they come first on every host,
+whatever mpirun, ssh or an image has set there.
 """
 
 import re
@@ -107,11 +107,13 @@ NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
 """Names that would be taken for something else."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEY = re.compile(r"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=)")
-_KEYS = ("path", "image", "interface", "mpirun")
+_HOST_NETWORK = "host-network"
+_KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
+_KEYS = {key: key.replace("-", "_") for key in ("image", "interface", "mpirun", _HOST_NETWORK)}
+"""Key → field of a variant."""
 _HINT = (
-    "Use NAME=/DIRECTORY or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun or a "
-    "variable in capitals."
+    "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun "
+    "or a variable in capitals."
 )
 # "$1" and "$2": folders of programs and of libraries.
 _BEFORE = (
@@ -245,14 +247,17 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
     """Add what stands behind the first ``=``."""
     if rest.startswith("/"):
         return replace(variant, paths=(*variant.paths, *_read("paths", (rest,), text)))
-    env, paths, others = dict(variant.env), [*variant.paths], {}
+    env, paths = dict(variant.env), [*variant.paths]
+    others: dict[str, Any] = {}
     for pair in filter(None, _KEY.split(rest)):
         key, equals, value = pair.partition("=")
         variable = key.removeprefix("env.")
         if key == "path" and equals:
             paths += _read("paths", (value,), text)
+        elif key == _HOST_NETWORK and not equals:
+            others[_KEYS[key]] = True
         elif key in _KEYS and value:
-            others[key] = _read(key, value, text)
+            others[_KEYS[key]] = _read(_KEYS[key], value, text)
         elif equals and (key != variable or key.isupper()) and _VARIABLE.fullmatch(variable):
             env[variable] = value
         else:

@@ -16,7 +16,7 @@ from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.progress import ALLOWED
 from fabbench.execution.process import remove_abandoned_folders
 from fabbench.hosts.discover import loaded
-from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_inherits
+from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import METRICS, Log
@@ -107,7 +107,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     """
     checks, target = _checks(request), request.target
     launcher = launcher_named(target.launcher)
-    require_inherits(launcher, target)
+    require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
     _check_gates(checks, [configuration.label for configuration in planned.configurations])
@@ -128,7 +128,7 @@ def _held(request: RunRequest, checks: _Checks, notify: Notify, watching: Watchi
     measured = None
     needs = replace(request.work.needs, fabrics=request.fabrics)
     launcher = launcher_named(request.target.launcher)
-    require_inherits(launcher, request.target)
+    require_support(launcher, request.target)
     try:
         with launcher.open(request.target, needs) as allocation:
             measured = _measured(request, checks, allocation, notify, watching)

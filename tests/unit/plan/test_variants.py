@@ -49,6 +49,13 @@ MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
         (("a=interface=fab0",), Variant(name="a", interface="fab0")),
         (("a=mpirun=/opt/x/bin/mpirun",), Variant(name="a", mpirun="/opt/x/bin/mpirun")),
         (("a=image=repo.example/x:1@sha256:00",), Variant(name="a", image="repo.example/x:1@sha256:00")),
+        (("a=host-network",), Variant(name="a", host_network=True)),
+        (("a=host-network=true",), Variant(name="a", host_network=True)),
+        (
+            ("a=A=1,host-network,image=x:1",),
+            Variant(name="a", env={"A": "1"}, host_network=True, image="x:1"),
+        ),
+        (("a=/opt/a", "a=host-network=false"), Variant(name="a", paths=("/opt/a",), host_network=False)),
         (("a=NCCL_ALGO=Ring,env.lower=x",), Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"})),
         (
             ("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",),
@@ -75,6 +82,9 @@ def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
         ("a=opt/a", "Invalid --variant a=opt/a: unexpected 'opt/a'."),
         ("a=imge=x", "unexpected 'imge=x'"),
         ("a=interface=", "unexpected 'interface='"),
+        ("a=host-network=", "unexpected 'host-network='"),
+        ("a=host-network=yes", "--host-network: 'yes' is not true or false"),
+        ("a=host-networks", "unexpected 'host-networks'"),
         ("a=path=opt", "'opt' is not an absolute path that all hosts have"),
         ("a=path=", "'' is not an absolute path that all hosts have"),
         ("a=env.1=x", "unexpected"),
@@ -97,6 +107,17 @@ def test_variants_of_a_file() -> None:
     found = read_config(text, Path("fabbench.yaml"), launchers={"local": LauncherOptions}).variants
     new = Variant(name="new", paths=("/opt/new", "/opt/a", "/opt/b"), env={"A": "1.50"}, interface="fab0")
     assert found == {"new": new, "old": Variant(name="old")}
+
+
+def test_the_network_of_pods_in_a_file_and_in_words() -> None:
+    text = "variants: {node: {host-network: true}, pod: {host-network: false}, own: }"
+    found = read_config(text, Path("fabbench.yaml"), launchers={"local": LauncherOptions}).variants
+    assert {name: each.host_network for name, each in found.items()} == {
+        "node": True,
+        "pod": False,
+        "own": None,
+    }
+    assert [*map(str, found.values())] == ["host network", "pod network", "no changes"]
 
 
 # ---------------------------------------------------------------- configurations, executions, commands
@@ -303,6 +324,11 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
         ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
         ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
         ("x=image=y", 2, "The variant x sets an image, but the target local cannot change images"),
+        (
+            "x=host-network",
+            2,
+            "The variant x sets host-network, but the launcher local cannot change the net",
+        ),
         ("x", 2, "The variant x is not defined"),
         ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
     ],
@@ -396,6 +422,15 @@ def test_one_document_has_one_image(form: str) -> None:
     done = runner().invoke(program, ["render", *words, "--supervised"])
     assert done.exit_code == 2
     assert "cannot change images within one run" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["slurm", "mpijob", "kubernetes"])
+def test_one_document_has_one_network_of_pods(form: str) -> None:
+    variants = ("--variant", "pod=", "--variant", "node=host-network")
+    words = ("pingpong", "--efa", "--instance-type", "p5.48xlarge", *variants, "--as", form)
+    done = runner().invoke(program, ["render", *words])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "The variant node sets host-network, but one job cannot change the network" in done.stderr
 
 
 # ---------------------------------------------------------------- the published table

@@ -4,7 +4,7 @@ import contextlib
 import secrets
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
@@ -61,7 +61,7 @@ from fabbench.model.errors import MachineError
 from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
-from fabbench.model.plan import Execution
+from fabbench.model.plan import Execution, Variant
 from fabbench.remote import run_key
 from fabbench.remote.allocation import RemoteAllocation, agents, all_well, probe
 from fabbench.remote.check_hosts import around, ask
@@ -74,45 +74,59 @@ Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]
 """Starts pods, and looks what they have; leaving the context ends them."""
 
 
+class PodKind(NamedTuple):
+    """What of a variant is fixed when its pods start."""
+
+    image: str = ""
+    """Empty: the target's own."""
+    host_network: bool = False
+
+    @classmethod
+    def of(cls, variant: Variant, target: Target) -> Self:
+        """Return the kind of pods that a variant needs."""
+        own = target.options_as(KubernetesOptions).host_network
+        return cls(variant.image, own if variant.host_network is None else variant.host_network)
+
+
 @contextlib.contextmanager
-def by_image(target: Target, start: Start) -> Iterator[Allocation]:
-    """Yield pods of each configuration's image. Every image is started once before anything is measured."""
-    images = tuple(dict.fromkeys(variant.image for variant in target.variants)) or ("",)
-    if len(images) == 1:
-        with start(_of(target, images[0])) as allocation:
+def by_kind(target: Target, start: Start) -> Iterator[Allocation]:
+    """Yield pods of each configuration's kind. Every kind is started once before anything is measured."""
+    kinds = tuple(dict.fromkeys(PodKind.of(each, target) for each in target.variants))
+    if len(kinds) <= 1:
+        with start(_of(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
         return
     with contextlib.ExitStack() as stack:
         pods = _SwitchingPods(target, start, stack)
         # The one of the first execution comes last.
-        found = [pods.ensure_pods(image).inventory for image in reversed(images)]
-        views = {name: hosts for each in found for name, hosts in each.variants.items()}
+        found = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
+        views = {name: hosts for each in found.values() for name, hosts in each.variants.items()}
         in_order = {variant.name: views[variant.name] for variant in target.variants}
-        own = next((each.image for image, each in zip(reversed(images), found, strict=True) if not image), "")
-        pods.inventory = replace(found[-1], image=own, variants=in_order)
+        own = next((each.image for kind, each in found.items() if not kind.image), "")
+        pods.inventory = replace(found[kinds[0]], image=own, variants=in_order)
         yield pods
 
 
 class _SwitchingPods:
-    """Pods whose image changes; see `fabbench.launchers.Allocation`."""
+    """Pods whose kind changes; see `fabbench.launchers.Allocation`."""
 
     remote = True
 
     def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
         """Leaving `stack` ends what is there then."""
         self.inventory = Inventory(target=target.name, hosts=())
-        self._images = {variant.name: variant.image for variant in target.variants}
+        self._kinds = {variant.name: PodKind.of(variant, target) for variant in target.variants}
         self._where, self._start, self._stack = target, start, stack
-        self._image: str | None = None
+        self._kind: PodKind | None = None
         self._allocation: Allocation | None = None
 
-    def ensure_pods(self, image: str) -> Allocation:
-        """Return running pods of an image, in place of those of another one."""
-        if self._allocation is None or image != self._image:
+    def ensure_pods(self, kind: PodKind) -> Allocation:
+        """Return running pods of a kind, in place of those of another one."""
+        if self._allocation is None or kind != self._kind:
             self._allocation = None
             self._stack.close()
-            self._allocation = self._stack.enter_context(self._start(_of(self._where, image)))
-            self._image = image
+            self._allocation = self._stack.enter_context(self._start(_of(self._where, kind)))
+            self._kind = kind
         return self._allocation
 
     @property
@@ -121,19 +135,20 @@ class _SwitchingPods:
         return self._allocation.documents if self._allocation else {}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Run an execution in pods of its variant's image."""
-        return self.ensure_pods(self._images[execution.configuration.variant]).execute(execution)
+        """Run an execution in pods of its variant's kind."""
+        return self.ensure_pods(self._kinds[execution.configuration.variant]).execute(execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the counters in the pods that are there."""
         return self._allocation.counters() if self._allocation else {}
 
 
-def _of(target: Target, image: str) -> Target:
-    """Return the target of the variants of one image; empty: the target's own image."""
+def _of(target: Target, kind: PodKind) -> Target:
+    """Return the target of the variants whose pods are of one kind."""
     options = target.options_as(KubernetesOptions)
-    own = tuple(variant for variant in target.variants if variant.image == image)
-    return replace(target, options=replace(options, image=image or options.image), variants=own)
+    own = tuple(variant for variant in target.variants if PodKind.of(variant, target) == kind)
+    options = replace(options, image=kind.image or options.image, host_network=kind.host_network)
+    return replace(target, options=options, variants=own)
 
 
 _FILE = "kubernetes.yaml"
@@ -147,6 +162,7 @@ class KubernetesLauncher(Launcher):
     inherits = True
     has_deep_check = True
     cleans = True
+    switches_networks = True
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
@@ -155,7 +171,7 @@ class KubernetesLauncher(Launcher):
         require_rights(api, _rights(target))
         seen = list_nodes(api, notify)
         chosen = choose(seen, criteria_of(target, needs))
-        with by_image(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
+        with by_kind(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
             yield allocation
 
     @override
