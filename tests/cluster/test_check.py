@@ -51,12 +51,27 @@ def test_one_node_of_them_and_what_a_run_would_take(client: Client) -> None:
         "allocatable": 4,
         "free": 4,
     }
-    found = check(client, "--instance-type", "ml.p4d.24xlarge", "--selector", "kubernetes.io/os=linux")
+    found = check(
+        client, "--instance-type", "ml.p4d.24xlarge", "--selector", "kubernetes.io/os in (linux),!pool"
+    )
     assert [node["name"] for node in found["nodes"]] == [one, two]
     assert found["by"]["nodes for a run", "tests"]["seen"] == f"{one}, {two}; they share nn-3333."
     failed = check(client, "--nodes", "3", status=3)["by"]["nodes for a run", "tests"]
     assert failed["status"] == "fail"
     assert failed["seen"].startswith("3 nodes are needed, 2 available:")
+
+
+def test_the_cluster_evaluates_selectors(client: Client) -> None:
+    done = client.call(
+        client.argv("check", "--on", "kubernetes", "--selector", "kubernetes.io/os notin (linux)")
+    )
+    assert "The cluster has no nodes with the labels kubernetes.io/os notin (linux)." in done.stdout
+    done = client.call(client.argv("check", "--on", "kubernetes", "--selector", "a in b"))
+    assert done.returncode == 2
+    assert (
+        "'a in b' is not a valid label selector. The cluster refuses list Node: unable to parse"
+        in done.stderr
+    )
 
 
 def test_a_cordoned_node_fails_and_is_shown(client: Client) -> None:

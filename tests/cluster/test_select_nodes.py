@@ -11,7 +11,7 @@ from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.nodes import LAYERS, Node
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, usable_groups
 from fabbench.launchers.pod_options import Toleration
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
 from tests.support.kubernetes_runs import Client
@@ -73,6 +73,27 @@ def test_many_pages_are_one_list(
 
 
 @pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (f"{LAYERS[2]}=nn-p5-2", {"p5-32", "p5-33"}),
+        (f"kwok,{LAYERS[2]} in (nn-p5-2,nn-hpc-0),!pool", {"p5-32", "p5-33", "hpc-0", "hpc-1", "hpc-2"}),
+        ("pool=none", set()),
+    ],
+)
+def test_the_cluster_evaluates_selectors(
+    mixed: tuple[Node, ...], kwok: Cluster, labels: str, found: set[str]
+) -> None:
+    assert mixed
+    assert set(names(list_nodes(api.open_api(kwok.kubeconfig, None, None), labels=labels))) == found
+
+
+@pytest.mark.parametrize("labels", ["a in b", "=b", "a=b,", "a=b=c"])
+def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(kwok: Cluster, labels: str) -> None:
+    with pytest.raises(RequestError, match="is not a valid label selector"):
+        list_nodes(api.open_api(kwok.kubeconfig, None, None), labels=labels)
+
+
+@pytest.mark.parametrize(
     ("criteria", "chosen"),
     [
         # Nobody tolerates kwok's taint: only the real nodes are left.
@@ -84,7 +105,6 @@ def test_many_pages_are_one_list(
         ({"tolerations": (Toleration(TAINT),), "count": 20}, [f"p5-{number}" for number in range(20)]),
         ({"tolerations": (Toleration(TAINT),), "instance_type": "g6.48xlarge"}, ["g6-0", "g6-1"]),
         ({"tolerations": (Toleration(TAINT),), "names": ("hpc-2", "hpc-0")}, ["hpc-0", "hpc-2"]),
-        ({"tolerations": (Toleration(TAINT),), "selector": f"{LAYERS[2]}=nn-p5-1"}, ["p5-16", "p5-17"]),
     ],
 )
 def test_nodes_are_chosen_alike_and_close(

@@ -42,4 +42,5 @@ def test_the_navigation_has_every_page_once() -> None:
 
     shown = pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"])
     added = ["overview.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-    assert sorted(shown) == sorted([*(path.name for path in (ROOT / "docs").glob("*.md")), *added])
+    docs = ROOT / "docs"
+    assert sorted(shown) == sorted([*(str(path.relative_to(docs)) for path in docs.rglob("*.md")), *added])

@@ -1,22 +1,28 @@
-"""The Kubernetes API, as a kubeconfig describes it. Its errors become ours here, and nowhere else."""
+"""The Kubernetes API, by the client library's own methods. Its errors become ours here, and nowhere else.
+
+Answers stay JSON as the cluster sent it (``_preload_content=False``): what reads them is pure, and fields
+that this release of the library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
+"""
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
 
-_CONNECT_S, _ANSWER_S = 10.0, 60.0
+_TIMEOUT = (10.0, 60.0)
+"""Seconds until a connection stands, and without a byte of an answer."""
+_WATCH_S = 50
+"""After how many seconds the cluster ends a watch: before its silence would be an error."""
 _PAGE = 500
-_FORBIDDEN, _MISSING, _UNAUTHORIZED = 403, 404, 401
+_INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED = 400, 403, 404, 401
 _AGAIN, _BROKEN = {0, 429}, 500
-_NO_SUCCESS = 300
 
 
 @functools.cache
@@ -26,103 +32,190 @@ def client_library() -> ModuleType:
     import kubernetes.client
     import kubernetes.config
     import kubernetes.stream
+    import kubernetes.watch
 
     return loaded
 
 
+class _Typed(NamedTuple):
+    """A kind that the library has methods for: ``list_namespaced_pod`` of CoreV1Api."""
+
+    api: str
+    noun: str
+
+
+class _Custom(NamedTuple):
+    """A kind that only some clusters have."""
+
+    group: str
+    version: str
+    plural: str
+
+
+MPIJOB = _Custom("kubeflow.org", "v2beta1", "mpijobs")
+_KINDS: Mapping[str, _Typed | _Custom] = {
+    "Node": _Typed("CoreV1Api", "node"),
+    "Pod": _Typed("CoreV1Api", "pod"),
+    "Service": _Typed("CoreV1Api", "service"),
+    "Secret": _Typed("CoreV1Api", "secret"),
+    "Event": _Typed("CoreV1Api", "event"),
+    "Job": _Typed("BatchV1Api", "job"),
+    "MPIJob": MPIJOB,
+}
+_OF_CLUSTER = {"Node"}
+"""Kinds without a namespace."""
+
+
 @dataclass(frozen=True, slots=True)
 class KubernetesApi:
-    """One cluster, with the namespace to work in."""
+    """One cluster, with the namespace to work in. Every method raises MachineError."""
 
     configuration: Any
     """The client library's Configuration; it renews tokens by itself."""
     context: str
     namespace: str
 
-    def api_client(self) -> Any:
-        """Return a client of its own: one that streams cannot be used for anything else."""
-        return client_library().client.ApiClient(self.configuration)
-
     def core(self) -> Any:
-        """Return the API of pods, nodes, services, secrets and events."""
-        return client_library().client.CoreV1Api(self.api_client())
+        """Return the API of pods with a client of its own: one that streams cannot do anything else."""
+        library = client_library().client
+        return library.CoreV1Api(library.ApiClient(self.configuration))
 
-    def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Read an object or a list. Raise MachineError."""
-        return self.call("GET", path, query=query)
+    def read(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any]:
+        """Read one object; `AbsentError` where it is not there."""
+        return self._call("read", kind, name=name, **self._place(kind, namespace))
 
-    def items(self, path: str, **query: str) -> Iterator[dict[str, Any]]:
-        """Read a list of any length, page by page."""
+    def objects(
+        self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """List objects, page by page; `labels` and `fields` are selectors, which the cluster evaluates."""
+        chosen = {"label_selector": labels, "field_selector": fields}
+        arguments = {name: text for name, text in chosen.items() if text}
+        verb, place = ("list all", {}) if everywhere else ("list", self._place(kind))
         going_on = ""
         while True:
-            more = {"continue": going_on} if going_on else {}
-            page = self.get(path, limit=str(_PAGE), **query, **more)
+            more = {"_continue": going_on} if going_on else {}
+            page = self._call(verb, kind, limit=_PAGE, **place, **arguments, **more)
             yield from page.get("items", ())
             going_on = page.get("metadata", {}).get("continue", "")
             if not going_on:
                 return
 
-    def call(
-        self, method: str, path: str, *, body: object = None, query: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Call the API with plain JSON. Raise MachineError, `AbsentError` for what is not there."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        return self._request(method, path, kind, None if body is None else json.dumps(body), query)
+    def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object. A field that the cluster does not know is an error."""
+        return self._call("create", kind, body=body, field_validation="Strict", **self._place(kind))
 
-    def apply(self, path: str, document: str) -> dict[str, Any]:
-        """Make the object of a YAML document, of which every byte is handed over. Raise MachineError."""
-        return self._request("POST", path, "application/yaml", document, {"fieldValidation": "Strict"})
+    def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Change fields of an object."""
+        return self._call("patch", kind, name=name, body=body, **self._place(kind))
+
+    def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
+        """Delete an object; `AbsentError` where it is not there. `body` are the DeleteOptions."""
+        self._call("delete", kind, name=name, body=body, **self._place(kind, namespace))
+
+    def plurals(self, group: str, version: str) -> frozenset[str]:
+        """Name what the cluster knows of an API group: ``mpijobs``; nothing where it has no such group."""
+        library = client_library().client
+        method = library.CustomObjectsApi(_client(self.configuration)).get_api_resources
+        try:
+            found = self._answer("discover", f"{group}/{version}", method, group=group, version=version)
+        except AbsentError:
+            return frozenset()
+        return frozenset(each["name"] for each in found.get("resources", ()))
+
+    def allowed(self, attributes: Mapping[str, str]) -> bool:
+        """Ask whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
+        library = client_library().client
+        method = library.AuthorizationV1Api(_client(self.configuration)).create_self_subject_access_review
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": dict(attributes)},
+        }
+        found = self._answer("create", "SelfSubjectAccessReview", method, body=body)
+        return bool(found.get("status", {}).get("allowed"))
+
+    def watch(self, kind: str, labels: str) -> Generator[dict[str, Any], None, None]:
+        """Yield objects as they are, and then as they change, until the cluster ends it within a minute."""
+        place = self._place(kind)
+        listed = self._call("list", kind, label_selector=labels, **place)
+        yield from listed.get("items") or ()
+        with translated_errors(f"watch {kind}"):
+            # The plain type leaves objects as they come, in all releases of the library.
+            events = (
+                client_library()
+                .watch.Watch(return_type=object)
+                .stream(
+                    self._method("list", kind),
+                    label_selector=labels,
+                    resource_version=listed["metadata"]["resourceVersion"],
+                    timeout_seconds=_WATCH_S,
+                    _request_timeout=_TIMEOUT,
+                    **place,
+                )
+            )
+            action(f"api {self.context}", f"watch {kind} {labels}")
+            for event in events:
+                yield event["raw_object"]
 
     @contextmanager
-    def stream(self, path: str, query: Mapping[str, str]) -> Iterator[Iterator[bytes]]:
-        """Yield an answer piece by piece as it comes. Raise MachineError, also where it breaks off.
+    def log(self, pod: str, container: str, *, follow: bool) -> Iterator[Iterator[bytes]]:
+        """Yield a log piece by piece as it comes, each line with its time.
 
-        Where nothing comes for a minute it ends, as if that were all: who follows something asks again.
+        Where nothing comes for a minute it ends, as if that were all: who follows a log asks again.
         """
-        with translated_errors(f"GET {path}"):
-            answer = self._pool().request(
-                "GET",
-                f"{self.configuration.host}{path}{_query(query)}",
-                headers=self._authorization(),
-                timeout=_timeout(),
-                retries=False,
-                preload_content=False,
+        with translated_errors(f"log of {pod}"):
+            method = client_library().client.CoreV1Api(_client(self.configuration)).read_namespaced_pod_log
+            answer = method(
+                name=pod,
+                namespace=self.namespace,
+                container=container,
+                follow=follow,
+                timestamps=True,
+                _preload_content=False,
+                _request_timeout=_TIMEOUT,
             )
-            action(f"api {self.context}", f"GET {path}{_query(query)} {answer.status}, followed")
+            action(f"api {self.context}", f"log of {pod} {answer.status}, follow={follow}")
             try:
-                if answer.status >= _NO_SUCCESS:
-                    body = answer.read().decode("utf-8", "replace")
-                    raise _refusal(answer.status, body, f"GET {path}")
                 yield _pieces(answer)
             finally:
                 answer.close()
 
-    def _request(
-        self, method: str, path: str, kind: str, body: str | None, query: Mapping[str, str] | None
-    ) -> dict[str, Any]:
-        with translated_errors(f"{method} {path}"):
-            answer = self._pool().request(
-                method,
-                f"{self.configuration.host}{path}{_query(query or {})}",
-                headers={"Accept": "application/json", "Content-Type": kind, **self._authorization()},
-                body=body,
-                timeout=_timeout(),
-                retries=False,
-            )
-            action(f"api {self.context}", f"{method} {path}{_query(query or {})} {answer.status}")
-            if not 200 <= answer.status < _NO_SUCCESS:
-                raise _refusal(answer.status, answer.data.decode("utf-8", "replace"), f"{method} {path}")
-            found = json.loads(answer.data) if answer.data else {}
+    def _place(self, kind: str, namespace: str = "") -> dict[str, str]:
+        return {} if kind in _OF_CLUSTER else {"namespace": namespace or self.namespace}
+
+    def _call(self, verb: str, kind: str, **arguments: Any) -> dict[str, Any]:
+        return self._answer(verb, kind, self._method(verb, kind), **arguments)
+
+    def _method(self, verb: str, kind: str) -> Callable[..., Any]:
+        """Return the library's method for a kind."""
+        library, known = client_library().client, _KINDS[kind]
+        client = _client(self.configuration)
+        if isinstance(known, _Custom):
+            name = {
+                "read": "get_namespaced_custom_object",
+                "list all": "list_cluster_custom_object",
+            }.get(verb, f"{verb}_namespaced_custom_object")
+            method = getattr(library.CustomObjectsApi(client), name)
+            return functools.partial(method, **known._asdict())
+        if verb == "list all":
+            name = f"list_{known.noun}_for_all_namespaces"
+        else:
+            name = f"{verb}_{'' if kind in _OF_CLUSTER else 'namespaced_'}{known.noun}"
+        return getattr(getattr(library, known.api)(client), name)  # type: ignore[no-any-return]
+
+    def _answer(self, verb: str, kind: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+        what = f"{verb} {kind}"
+        shown = " ".join(str(value) for name, value in arguments.items() if name != "body")
+        with translated_errors(what):
+            try:
+                answer = method(**arguments, _preload_content=False, _request_timeout=_TIMEOUT)
+            except client_library().client.ApiException as error:
+                action(f"api {self.context}", f"{what} {shown}: {error.status}")
+                raise
+            data = answer.data
+            action(f"api {self.context}", f"{what} {shown}: {answer.status}")
+            found = json.loads(data) if data else {}
             return found if isinstance(found, dict) else {}
-
-    def _pool(self) -> Any:
-        """Return the client library's own pool of connections: it knows certificates and proxies."""
-        return _client(self.configuration).rest_client.pool_manager
-
-    def _authorization(self) -> dict[str, str]:
-        """Return the headers that say who asks; a token that ran out is renewed."""
-        settings = self.configuration.auth_settings().values()
-        return {each["key"]: each["value"] for each in settings if each["in"] == "header" and each["value"]}
 
 
 class AbsentError(MachineError):
@@ -131,6 +224,10 @@ class AbsentError(MachineError):
 
 class ForbiddenError(MachineError):
     """The user may not do it."""
+
+
+class InvalidError(MachineError):
+    """The request makes no sense to the cluster."""
 
 
 class UnansweredError(MachineError):
@@ -153,6 +250,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
         raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
     chosen = names[context] if context else current
     configuration = library.client.Configuration()
+    configuration.retries = False  # whoever asks decides that
     library.config.load_kube_config(
         file, context=chosen["name"], client_configuration=configuration, persist_config=False
     )
@@ -169,7 +267,9 @@ def translated_errors(what: str) -> Iterator[None]:
     try:
         yield
     except library.client.ApiException as error:
-        raise _refusal(error.status or 0, str(error.body or error.reason or ""), what) from error
+        body = error.body or error.reason or ""
+        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
+        raise _refusal(error.status or 0, text, what) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise UnansweredError(
             f"The cluster's API does not answer ({what}): {_short(str(error))}.",
@@ -194,6 +294,8 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         return MachineError(
             f"Authentication to the cluster failed ({what}): {message}.", hint="Log in again."
         )
+    if status == _INVALID:
+        return InvalidError(f"The cluster refuses {what}: {message}.")
     kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
     return kind(f"The cluster refuses {what}, status {status}: {message}.")
 
@@ -209,18 +311,6 @@ def _pieces(answer: Any) -> Iterator[bytes]:
 
 def _short(text: str) -> str:
     return " ".join(text.split())[:500].rstrip(".")
-
-
-def _query(parameters: Mapping[str, str]) -> str:
-    from urllib.parse import urlencode
-
-    return f"?{urlencode(parameters)}" if parameters else ""
-
-
-def _timeout() -> Any:
-    import urllib3
-
-    return urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
 
 
 @functools.cache

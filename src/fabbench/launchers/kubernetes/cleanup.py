@@ -22,13 +22,7 @@ _LATE_S = 2.0
 _STUCK_S = 2.0
 """For how long pods of lost nodes are looked at: the last one may just be going."""
 _POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
-_APIS = {
-    "Job": "/apis/batch/v1",
-    "Pod": "/api/v1",
-    "Service": "/api/v1",
-    "Secret": "/api/v1",
-    "MPIJob": "/apis/kubeflow.org/v2beta1",
-}
+_KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
 _LEFTOVER_STUCK_S = 3.0
 """After how long pods of lost nodes are waited for no more: the last one may just be going."""
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")
@@ -73,9 +67,9 @@ class Remaining:
 
 
 def delete_and_wait(
-    api: KubernetesApi, path: str, pods: Callable[[], Sequence[Mapping[str, Any]]], *, made: bool
+    api: KubernetesApi, kind: str, name: str, pods: Callable[[], Sequence[Mapping[str, Any]]], *, made: bool
 ) -> Remaining:
-    """Remove the object at `path`, which takes all it owns along, and wait until `pods` gives none.
+    """Remove an object, which takes all it owns along, and wait until `pods` gives none.
 
     `made` is whether it is known to have been there. Return early where the nodes of all that is left are
     lost. Raise MachineError for what the API refuses.
@@ -86,7 +80,7 @@ def delete_and_wait(
     while True:
         now = time.monotonic()
         try:
-            if _delete(api, path):
+            if _delete(api, kind, name):
                 there = pods()
                 lost = pods_on_lost_nodes(api, there)
                 left = Remaining(pods=tuple(str(pod["metadata"]["name"]) for pod in there), lost=lost)
@@ -117,17 +111,17 @@ def pods_on_lost_nodes(api: KubernetesApi, pods: Iterable[Mapping[str, Any]]) ->
 
 def _lost(api: KubernetesApi, node: str) -> bool:
     try:
-        return not is_ready(api.get(f"/api/v1/nodes/{node}"))
+        return not is_ready(api.read("Node", node))
     except AbsentError:
         return True
     except ForbiddenError:
         return False  # unknown
 
 
-def _delete(api: KubernetesApi, path: str) -> bool:
+def _delete(api: KubernetesApi, kind: str, name: str) -> bool:
     """Order the removal of an object. Return whether there is none any more."""
     try:
-        api.call("DELETE", path, body=_POLICY)
+        api.delete(kind, name, _POLICY)
     except AbsentError:
         return True
     return False
@@ -138,12 +132,11 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
 
     Raise MachineError where the user may see no pods, or neither Jobs nor MPIJobs.
     """
-    namespace = "" if everywhere else api.namespace
     objects: list[dict[str, Any]] = []
     unseen: dict[str, MachineError] = {}
-    for kind in _APIS:
+    for kind in _KINDS:
         try:
-            objects += _all(api, kind, namespace)
+            objects += _all(api, kind, everywhere=everywhere)
         except (AbsentError, ForbiddenError) as error:
             unseen[kind] = error
     refused = unseen.get("Pod") or (unseen["Job"] if unseen.keys() >= {*_JOBS} else None)
@@ -195,14 +188,14 @@ def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[Object
     found = {}
     for pod in pods:
         with suppress(AbsentError):
-            found[pod.name] = api.get(f"{_collection('Pod', pod.namespace)}/{pod.name}")
+            found[pod.name] = api.read("Pod", pod.name, namespace=pod.namespace)
     ending = [each for each in found.values() if each["metadata"].get("deletionTimestamp")]
     lost = pods_on_lost_nodes(api, ending)
     return [pod for pod in pods if pod.name in lost]
 
 
-def _all(api: KubernetesApi, kind: str, namespace: str) -> Iterator[dict[str, Any]]:
-    for found in api.items(_collection(kind, namespace), labelSelector=SELECTOR):
+def _all(api: KubernetesApi, kind: str, *, everywhere: bool) -> Iterator[dict[str, Any]]:
+    for found in api.objects(kind, labels=SELECTOR, everywhere=everywhere):
         yield {**found, "kind": kind}
 
 
@@ -211,17 +204,13 @@ def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False)
     if thing.kind != "Pod" or force:
         body["gracePeriodSeconds"] = 0  # of a pod it would mean to forget it, whatever runs there
     try:
-        api.call("DELETE", f"{_collection(thing.kind, thing.namespace)}/{thing.name}", body=body)
+        api.delete(thing.kind, thing.name, body, namespace=thing.namespace)
     except AbsentError:
         return  # it went by itself meanwhile
     except ForbiddenError:
         if thing.kind != "Pod" or force:
             raise
         # The Job is gone, and the cluster removes its pods: they are waited for.
-
-
-def _collection(kind: str, namespace: str) -> str:
-    return f"{_APIS[kind]}{f'/namespaces/{namespace}' if namespace else ''}/{kind.lower()}s"
 
 
 def group_leftovers(objects: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Leftover, ...]:

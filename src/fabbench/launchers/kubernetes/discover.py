@@ -8,14 +8,14 @@ from typing import TypeVar
 from fabbench.hosts.check import Check, HostRelations, Status
 from fabbench.hosts.probe_result import Probe
 from fabbench.launchers.kubernetes import ClusterPodOptions
-from fabbench.launchers.kubernetes.api import ForbiddenError, KubernetesApi, open_api
+from fabbench.launchers.kubernetes.api import ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, Right, nodes_table
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import CONTAINER, RunSpec
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.objects import JobRun
 from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, matching_nodes
-from fabbench.model.errors import MachineError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Needs, Target
 from fabbench.remote.check_hosts import ProbedHost
 from fabbench.remote.parallel import map_hosts
@@ -27,7 +27,9 @@ _AT_ONCE = 8
 _UNSEEN = (
     "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
 )
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects pods that hold something of a node."""
+_SYNTAX = "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 
 
 def api_of(target: Target) -> KubernetesApi:
@@ -43,9 +45,8 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
         count=target.nodes,
         instance_type=options.instance_type,
         names=target.hosts,
-        selector=options.selector,
+        labels=_labels(options),
         needs_gpu=needs.mpi and target.gpus is None,
-        node_labels=options.node_selector,
         tolerations=options.all_tolerations,
     )
 
@@ -53,20 +54,35 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
 def cluster_nodes(target: Target) -> Overview:
     """Return the nodes of a target's cluster that its options choose, as a table. Raise MachineError."""
     criteria = criteria_of(target, Needs(programs=(), install=""))
-    return nodes_table(matching_nodes(list_nodes(api_of(target)), replace(criteria, needs_gpu=False)))
+    seen = list_nodes(api_of(target), labels=criteria.labels)
+    return nodes_table(matching_nodes(seen, replace(criteria, needs_gpu=False)))
 
 
-def list_nodes(api: KubernetesApi, tell: Callable[[str], None] | None = None) -> tuple[Node, ...]:
-    """Return all nodes, with what pods have taken of them. Raise MachineError.
+def _labels(options: ClusterPodOptions) -> str:
+    """Return the selector of all labels that nodes must have."""
+    own = (f"{key}={value}" for key, value in options.node_selector.items())
+    return ",".join(filter(None, (options.selector.strip(), *own)))
 
-    Who may not see other namespaces' pods learns what nodes have, and of what is in use only the own part:
-    `tell` gets a sentence that says so.
+
+def list_nodes(
+    api: KubernetesApi, tell: Callable[[str], None] | None = None, *, labels: str = ""
+) -> tuple[Node, ...]:
+    """Return the nodes that `labels` select, with what pods have taken of them.
+
+    Raise MachineError, and RequestError for a selector that the cluster cannot read. Who may not see other
+    namespaces' pods learns what nodes have, and of what is in use only the own part: `tell` gets a sentence
+    that says so.
     """
-    lists = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods"}
-    found = map_hosts(lists, lambda path: list(api.items(path)))
+    lists = {
+        "nodes": lambda: api.objects("Node", labels=labels),
+        "pods": lambda: api.objects("Pod", fields=_HOLDING, everywhere=True),
+    }
+    found = map_hosts(lists, lambda objects: list(objects()))
+    if labels and isinstance(refused := found["nodes"], InvalidError):
+        raise RequestError(f"{labels!r} is not a valid label selector. {refused}", hint=_SYNTAX)
     all_pods = not isinstance(found["pods"], ForbiddenError)
     if not all_pods:
-        found["pods"] = list(api.items(f"/api/v1/namespaces/{api.namespace}/pods"))
+        found["pods"] = list(api.objects("Pod", fields=_HOLDING))
         if tell is not None:
             tell(_UNSEEN)
     read = _answered(found)
@@ -84,12 +100,7 @@ def missing_rights(api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGH
             "subresource": right.subresource,
             "namespace": api.namespace if right.namespaced else "",
         }
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
-        }
-        return not api.call("POST", _REVIEWS, body=body).get("status", {}).get("allowed")
+        return not api.allowed(attributes)
 
     by_number = {str(number): right for number, right in enumerate(rights)}
     answers = _answered(map_hosts(by_number, lacks, _AT_ONCE))

@@ -168,9 +168,8 @@ class PodConnection:
 
     def connect(self) -> None:
         """See that the pod is there and runs. Raise GoneError where not, MachineError for no answer."""
-        path = f"/api/v1/namespaces/{self._api.namespace}/pods/{self.name}"
         try:
-            pod = self._api.get(path)
+            pod = self._api.read("Pod", self.name)
         except AbsentError:
             raise GoneError(self._explain_gone(self.name)) from None
         phase = pod.get("status", {}).get("phase")

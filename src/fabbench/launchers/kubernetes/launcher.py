@@ -169,15 +169,17 @@ class KubernetesLauncher(Launcher):
         """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
         api = api_of(target)
         require_rights(api, _rights(target))
-        seen = list_nodes(api, notify)
-        chosen = choose(seen, criteria_of(target, needs))
+        criteria = criteria_of(target, needs)
+        seen = list_nodes(api, notify, labels=criteria.labels)
+        chosen = choose(seen, criteria)
         with by_kind(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
             yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         api, options = api_of(target), target.options_as(KubernetesOptions)
-        chosen = choose(list_nodes(api, notify), criteria_of(target, needs))
+        criteria = criteria_of(target, needs)
+        chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
         of_type = instance(chosen[0].instance_type)
         found = inventory_of(
             of_type.instance_type if of_type else "",
@@ -199,8 +201,8 @@ class KubernetesLauncher(Launcher):
         """Check the cluster's nodes; with `deep`, also probe a pod on each that is free."""
         api = api_of(target)
         progress("reading the nodes", 0, 1)
-        seen = list_nodes(api)
         criteria = criteria_of(target, needs)
+        seen = list_nodes(api, labels=criteria.labels)
         shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
         checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
         if not deep:

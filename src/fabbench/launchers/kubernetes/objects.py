@@ -36,10 +36,10 @@ class Heartbeat:
     """
 
     def __init__(
-        self, api: KubernetesApi, spec: RunSpec, job: str, pods: Callable[[], Sequence[dict[str, Any]]]
+        self, api: KubernetesApi, spec: RunSpec, pods: Callable[[], Sequence[dict[str, Any]]]
     ) -> None:
-        """`job` is the Job's path, and `pods` gives its pods."""
-        self._api, self._spec, self._job, self._pods = api, spec, job, pods
+        """`pods` gives the Job's pods."""
+        self._api, self._spec, self._pods = api, spec, pods
         self._beats: dict[str, PodPipe] = {}
         self._beating: set[str] = set()
         """Pods that have not answered the last beat yet."""
@@ -80,7 +80,7 @@ class Heartbeat:
         now = time.monotonic()
         if now - self._moved >= self._spec.lease_s / 5:
             patch = deadline(round(now - self._begun) + self._spec.lease_s)
-            self._api.call("PATCH", self._job, body=patch)
+            self._api.patch("Job", self._spec.name, patch)
             self._moved = now
 
     def _beat(self, name: str) -> None:
@@ -120,7 +120,7 @@ class JobRun:
         self._places: Mapping[str, str] = {}
         """Pod → node."""
         self._watch = PodWatch(api, self._selector)
-        self._heartbeat = Heartbeat(api, spec, f"{self._jobs}/{spec.name}", self.pods)
+        self._heartbeat = Heartbeat(api, spec, self.pods)
 
     def __enter__(self) -> Self:
         first, *others = workload(self._spec)
@@ -199,7 +199,7 @@ class JobRun:
     def _node(self, pod: Object) -> tuple[Node, ...]:
         """Return the node of a pod; none where it has none."""
         name = pod.get("spec", {}).get("nodeName")
-        return read_nodes([self._api.get(f"/api/v1/nodes/{name}")], ()) if name else ()
+        return read_nodes([self._api.read("Node", name)], ()) if name else ()
 
     def _explained(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
         waiting = [pod for pod in pods if not is_ready(pod)]
@@ -209,8 +209,7 @@ class JobRun:
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the run's pods as they are now."""
-        path = f"/api/v1/namespaces/{self._api.namespace}/pods"
-        return list(self._api.items(path, labelSelector=self._selector))
+        return list(self._api.objects("Pod", labels=self._selector))
 
     @property
     def _selector(self) -> str:
@@ -218,26 +217,19 @@ class JobRun:
 
     def job(self) -> dict[str, Any]:
         """Return the Job as it is now."""
-        return self._api.get(f"{self._jobs}/{self._spec.name}")
+        return self._api.read("Job", self._spec.name)
 
     def events(self) -> list[dict[str, Any]]:
         """Return the namespace's events of this run's objects."""
-        path = f"/api/v1/namespaces/{self._api.namespace}/events"
+        # No selector of the API's chooses by the beginning of a name.
         return [
             event
-            for event in self._api.items(path)
+            for event in self._api.objects("Event")
             if str(event.get("involvedObject", {}).get("name", "")).startswith(self._spec.name)
         ]
 
-    @property
-    def _jobs(self) -> str:
-        return f"/apis/batch/v1/namespaces/{self._api.namespace}/jobs"
-
     def _make(self, thing: Object) -> Object:
-        plural = {"Job": self._jobs}.get(
-            thing["kind"], f"/api/v1/namespaces/{self._api.namespace}/{thing['kind'].lower()}s"
-        )
-        return self._api.call("POST", plural, body=thing)
+        return self._api.create(thing["kind"], thing)
 
     def _remove(self, error: BaseException | None) -> None:
         """Remove everything, interrupted or not. Raise MachineError where something stays, or notes it."""
@@ -257,7 +249,7 @@ class JobRun:
     def _removed(self) -> None:
         """Remove the Job, which takes all it owns along."""
         name, seconds = self._spec.name, self._spec.lease_s + self._spec.ttl_s
-        left = delete_and_wait(self._api, f"{self._jobs}/{name}", self.pods, made=bool(self._job))
+        left = delete_and_wait(self._api, "Job", name, self.pods, made=bool(self._job))
         late = f"It exits on its own, and is removed {seconds} s after losing contact with fabbench."
         if error := left.error(f"Job {name}", unanswered=late):
             raise error

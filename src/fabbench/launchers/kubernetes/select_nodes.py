@@ -1,8 +1,7 @@
 """Which nodes a run takes: alike, all free, close together; and what pods request of them. Pure."""
 
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -15,81 +14,6 @@ from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
-
-_PREFIX = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?"
-_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(rf"{_PREFIX}{_WORD}")
-_VALUE = re.compile(rf"(?:{_WORD})?")
-_EQUALS = re.compile(r"(?P<key>[^=!()\s]+)\s*(?P<sign>==|=|!=)\s*(?P<value>[^=!()\s]*)")
-_SET = re.compile(r"(?P<key>[^=!()\s]+)\s+(?P<sign>in|notin)\s*\((?P<values>[^()]*)\)")
-_THERE = re.compile(r"(?P<sign>!?)\s*(?P<key>[^=!()\s]+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """One condition. `values` None: whether there is such a label; else whether its value is one of them."""
-
-    key: str
-    values: frozenset[str] | None
-    negated: bool = False
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels fulfil it. A label that is not there is not one of any values."""
-        fulfilled = self.key in labels if self.values is None else labels.get(self.key) in self.values
-        return fulfilled is not self.negated
-
-
-def parse_selector(text: str) -> tuple[Requirement, ...]:
-    """Read a selector; all of its conditions must hold.
-
-    Raise RequestError that names the part it cannot read.
-    """
-    return tuple(_requirement(part, text) for part in _parts(text)) if text.strip() else ()
-
-
-def selects(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
-    """Return whether labels fulfil every condition."""
-    return all(each.matches(labels) for each in requirements)
-
-
-def _parts(text: str) -> Iterator[str]:
-    """Split at the commas outside brackets."""
-    depth = start = 0
-    for index, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if character == "," and not depth:
-            yield text[start:index].strip()
-            start = index + 1
-    yield text[start:].strip()
-
-
-def _requirement(part: str, text: str) -> Requirement:
-    if match := _SET.fullmatch(part):
-        values = frozenset(value.strip() for value in match["values"].split(","))
-        return _checked(Requirement(key=match["key"], values=values, negated=match["sign"] == "notin"), text)
-    if match := _EQUALS.fullmatch(part):
-        values = frozenset({match["value"]})
-        return _checked(Requirement(key=match["key"], values=values, negated=match["sign"] == "!="), text)
-    if match := _THERE.fullmatch(part):
-        return _checked(Requirement(key=match["key"], values=None, negated=bool(match["sign"])), text)
-    raise _unreadable(part, text)
-
-
-def _checked(requirement: Requirement, text: str) -> Requirement:
-    wrong = [value for value in requirement.values or () if not _VALUE.fullmatch(value)]
-    if wrong:
-        raise _unreadable(min(wrong), text)
-    if not _KEY.fullmatch(requirement.key):
-        raise _unreadable(requirement.key, text)
-    return requirement
-
-
-def _unreadable(part: str, text: str) -> RequestError:
-    return RequestError(
-        f"{text!r} is not a valid label selector: unexpected {part!r}.",
-        hint="Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas.",
-    )
-
 
 _NAMED = 4
 """Nodes named in a line."""
@@ -105,11 +29,9 @@ class NodeCriteria:
     """With or without HyperPod's ``ml.``; empty: any one."""
     names: tuple[str, ...] = ()
     """Only these; empty: any."""
-    selector: str = ""
-    """Labels, as kubectl writes them."""
+    labels: str = ""
+    """The selector that the cluster chose the nodes by, for people."""
     needs_gpu: bool = False
-    node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that pods ask nodes to have."""
     tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
     """Taints that do not matter."""
 
@@ -118,14 +40,13 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     """Choose nodes that are alike and whose devices are all free, in one zone, as close as the labels tell.
 
     Raise MachineError, with what there is and why each was left out, if there are too few; RequestError for
-    a selector or numbers that make no sense.
+    numbers that make no sense.
     """
-    requirements = parse_selector(criteria.selector)
     needed = _count_needed(criteria, nodes)
     left_out: dict[str, list[Node]] = defaultdict(list)
     usable = []
     for node in sorted(nodes, key=lambda each: natural_order(each.name)):
-        why = next(chain(_mismatches(node, criteria, requirements), _obstacles(node, criteria)), "")
+        why = next(chain(_mismatches(node, criteria), _obstacles(node, criteria)), "")
         if why:
             left_out[why].append(node)
         else:
@@ -133,18 +54,17 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     groups = _groups(usable, named=bool(criteria.names))
     large = [group for group in groups if len(group) >= needed]
     if not large:
-        raise _too_few(needed, groups, left_out)
+        raise _too_few(needed, groups, left_out, criteria.labels)
     return min((_closest(group, needed) for group in large), key=_rank)
 
 
 def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
-    """Return those nodes that match by name, type and label, whether they can be taken or not.
+    """Return those nodes that match by name and type, whether they can be taken or not.
 
-    Raises as `choose` does for a name that there is not, and for a selector that cannot be read.
+    Raises as `choose` does for a name that there is not.
     """
     _count_needed(criteria, nodes)
-    requirements = parse_selector(criteria.selector)
-    return tuple(node for node in nodes if not any(_mismatches(node, criteria, requirements)))
+    return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 
 
 def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
@@ -217,21 +137,19 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
     if unknown:
         shown = ", ".join(sorted(there, key=natural_order)[:_NAMED]) or "none at all"
         more = " and others" if len(there) > _NAMED else ""
-        raise MachineError(f"The cluster has no node {unknown[0]}.", hint=f"It has {shown}{more}.")
+        raise MachineError(
+            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.",
+            hint=f"It has {shown}{more}.",
+        )
     return needed
 
 
-def _mismatches(node: Node, criteria: NodeCriteria, requirements: Sequence[Requirement]) -> Iterator[str]:
+def _mismatches(node: Node, criteria: NodeCriteria) -> Iterator[str]:
     """Yield why a node does not match."""
     if criteria.names and node.name not in criteria.names:
         yield "not chosen"
     if criteria.instance_type and node.instance_type != plain(criteria.instance_type):
         yield f"{node.label_type or 'of unknown type'}, not {plain(criteria.instance_type)}"
-    if not selects(requirements, node.labels):
-        yield "does not match the selector"
-    for key, value in criteria.node_labels.items():
-        if node.labels.get(key) != value:
-            yield f"no label {key}={value}"
     if criteria.needs_gpu and not node.gpus.allocatable:
         yield "no GPU"
 
@@ -301,7 +219,9 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     )
 
 
-def _too_few(needed: int, groups: Sequence[Sequence[Node]], left_out: dict[str, list[Node]]) -> MachineError:
+def _too_few(
+    needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
+) -> MachineError:
     fit = sum(map(len, groups))
     lines = [
         f"{_count(needed)} needed, {fit or 'none'} available"
@@ -310,11 +230,17 @@ def _too_few(needed: int, groups: Sequence[Sequence[Node]], left_out: dict[str, 
     lines += [f"  {_names(group)}: {_described(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     if not groups and not left_out:
-        lines = ["The cluster has no nodes."]
+        lines = [f"The cluster has no nodes{_with_labels(labels)}."]
+        hint = "List their labels: kubectl get nodes --show-labels." if labels else "Add nodes."
+        return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     if fit >= needed:
         hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
     return MachineError("\n".join(lines), hint=hint)
+
+
+def _with_labels(labels: str) -> str:
+    return f" with the labels {labels}" if labels else ""
 
 
 def _described(node: Node) -> str:

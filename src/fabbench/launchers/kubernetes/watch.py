@@ -1,12 +1,11 @@
 """Watching the pods of a run and their logs, over connections that may break; patient with what may pass."""
 
 import contextlib
-import json
 import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fabbench.execution.process import LineDecoder
@@ -28,7 +27,6 @@ class PodWatch:
         """A pod's uid → what was said of it last."""
         self._api = api
         self._selector = selector
-        self._path = f"/api/v1/namespaces/{api.namespace}/pods"
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -46,28 +44,14 @@ class PodWatch:
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
-                listed = self._api.get(self._path, labelSelector=self._selector)
-                self._take(listed.get("items") or ())
-                self._take(self._changes(listed["metadata"]["resourceVersion"]))
+                with contextlib.closing(self._api.watch("Pod", self._selector)) as pods:
+                    for pod in pods:
+                        if self._closing.is_set():
+                            return
+                        self.last[pod["metadata"]["uid"]] = pod
             except MachineError:
                 pass  # the next round tries again
             self._closing.wait(_AGAIN_S)
-
-    def _take(self, pods: Iterable[Mapping[str, Any]]) -> None:
-        for pod in pods:
-            self.last[pod["metadata"]["uid"]] = pod
-
-    def _changes(self, version: str) -> Iterator[Mapping[str, Any]]:
-        """Yield pods as they change, until the connection ends."""
-        query = {"labelSelector": self._selector, "watch": "true", "resourceVersion": version}
-        lines = LineDecoder()
-        with self._api.stream(self._path, query) as pieces:
-            for piece in pieces:
-                for line in lines.feed(piece):
-                    event = json.loads(line)
-                    if self._closing.is_set() or event.get("type") == "ERROR":
-                        return
-                    yield event["object"]
 
 
 _LASTS_S = 3.0
@@ -128,7 +112,8 @@ Queue = queue.Queue[str | MachineError | None]
 class PodLog:
     """A thread that follows a log until its container has ended, and puts its lines into a queue.
 
-    Each line comes with the time at which it was written: after a break it goes on where it was.
+    Each line comes with the time at which it was written. After a break the log is read again from its
+    beginning, and goes on where it was: the client library cannot ask for what is later than a time.
     """
 
     def __init__(self, api: KubernetesApi, pod: str, container: str, ended: Callable[[], bool]) -> None:
@@ -137,8 +122,7 @@ class PodLog:
         self.failing: tuple[float, MachineError] | None = None
         """Since when the log cannot be read, and why."""
         self._api, self._ended = api, ended
-        self._path = f"/api/v1/namespaces/{api.namespace}/pods/{pod}/log"
-        self._container = container
+        self._pod, self._container = pod, container
         self._last, self._times = "", 0
         """The time of the last line, and how many lines had it."""
         self._closing = threading.Event()
@@ -198,10 +182,7 @@ class PodLog:
 
     def _read(self, *, follow: bool) -> Iterator[str]:
         """Yield the lines that are new, until the connection ends or breaks."""
-        query = {"container": self._container, "timestamps": "true", "follow": str(follow).lower()}
-        if self._last:
-            query["sinceTime"] = self._last
-        with self._api.stream(self._path, query) as pieces:
+        with self._api.log(self._pod, self._container, follow=follow) as pieces:
             if not self._last:
                 self.failing = None
             yield from self._new(_lines(pieces, whole=follow))

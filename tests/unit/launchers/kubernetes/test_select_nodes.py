@@ -1,7 +1,6 @@
 """Which nodes a run takes, and what it says when there are too few."""
 
 import random
-import re
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import (
     NodeCriteria,
     choose,
-    parse_selector,
-    selects,
     shared_layer,
 )
 from fabbench.launchers.pod_options import Toleration, default_tolerations
@@ -82,12 +79,6 @@ def test_taints_can_be_tolerated() -> None:
             assert chosen(tainted, tolerations=tolerations) == ["p5-1", "p5-2"]
         else:
             assert "taint team=a:NoSchedule" in refused(tainted, tolerations=tolerations)
-
-
-def test_nodes_have_the_labels_that_pods_ask_for() -> None:
-    mixed = nodes("p5", 2, "a") + nodes("p5", 2, "b", labels={"pool": "bench"})
-    assert chosen(mixed, node_labels={"pool": "bench"}) == ["b-1", "b-2"]
-    assert "a-1, a-2: no label pool=bench" in refused(mixed, node_labels={"pool": "bench"}, count=3)
 
 
 def test_one_type_is_chosen_the_fastest_first() -> None:
@@ -166,44 +157,17 @@ def test_too_few_is_told_with_everything_there_is() -> None:
     assert refused([]) == "The cluster has no nodes."
 
 
-@pytest.mark.parametrize("criteria", [{"count": 0}, {"count": 3, "names": ("p5-1",)}, {"selector": "a in b"}])
+@pytest.mark.parametrize("criteria", [{"count": 0}, {"count": 3, "names": ("p5-1",)}])
 def test_wishes_without_sense_are_refused(criteria: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
         chosen(nodes("p5", 4), **criteria)
     assert caught.value.hint
 
 
-LABELS = {"a": "b", "c": "d", "x.io/role": "gpu", "empty": ""}
-
-
-@pytest.mark.parametrize(
-    ("text", "fits"),
-    [
-        ("", True), ("a=b", True), ("a==b", True), ("a = b", True), ("a=c", False), ("a!=b", False),
-        ("z!=b", True), ("c in (d,e)", True), ("c in ( e , f )", False), ("c notin (e)", True),
-        ("z notin (e)", True), ("z in (e)", False), ("a", True), ("z", False), ("!a", False), ("!z", True),
-        ("a=b,c in (d,e),!f", True), ("a=b, c in (d,e), a!=b", False), ("x.io/role=gpu", True),
-        ("empty=", True), ("empty in ()", True), ("a in (,b)", True),
-    ],
-)  # fmt: skip
-def test_selectors_mean_what_they_mean_to_kubectl(text: str, *, fits: bool) -> None:
-    assert selects(parse_selector(text), LABELS) is fits
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["a in b", "a in (b", "=b", "a=b=c", "a=b,", ",a", "a b", "a in (b c)", "-a=b", "a=b/c", "X/a=b", "!a=b"],
-)
-def test_what_is_no_selector_is_refused(text: str) -> None:
-    with pytest.raises(RequestError, match=re.escape(repr(text))):
-        parse_selector(text)
-
-
-def test_nodes_are_selected_by_labels() -> None:
-    assert chosen(nodes("p5", 2) + nodes("c7gn", 2), selector="kubernetes.io/arch in (arm64)") == [
-        "c7gn-1",
-        "c7gn-2",
-    ]
+def test_labels_that_no_node_has_are_named() -> None:
+    assert refused([], labels="pool in (a)") == "The cluster has no nodes with the labels pool in (a)."
+    with pytest.raises(MachineError, match="has no node p5-9 with the labels a=b"):
+        chosen(nodes("p5", 4), names=("p5-9", "p5-1"), labels="a=b")
 
 
 SOME = st.builds(

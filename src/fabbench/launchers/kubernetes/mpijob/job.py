@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fabbench.launchers import Explanation, shorten
-from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
+from fabbench.launchers.kubernetes.api import MPIJOB, AbsentError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait
 from fabbench.launchers.kubernetes.manifests import RUN
 from fabbench.launchers.kubernetes.mpijob.render import LAUNCHER_ROLE
@@ -129,7 +129,6 @@ def explain_lost(
 
 Object = Mapping[str, Any]
 
-GROUP = "/apis/kubeflow.org/v2beta1"
 _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deploy/v2beta1/mpi-operator.yaml"
 _LOOK_S = 0.5
 _OFTEN_S = 2.0
@@ -139,11 +138,7 @@ _LAST_WORDS_S = 10.0
 
 def require_operator(api: KubernetesApi) -> None:
     """Raise MachineError where the cluster knows no MPIJob of Kubeflow's."""
-    try:
-        known = {each["name"] for each in api.get(GROUP).get("resources", ())}
-    except AbsentError:
-        known = set()
-    if "mpijobs" not in known:
+    if MPIJOB.plural not in api.plurals(MPIJOB.group, MPIJOB.version):
         raise MachineError(
             f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
             hint="Install the Kubeflow MPI Operator, 0.5 or later: kubectl apply --server-side -f "
@@ -170,7 +165,6 @@ class MpiJobRun:
         """`run` is the run's id, and `name` that of the MPIJob; `tell` gets what is waited for."""
         self._api, self._run, self._name = api, run, name
         self._timeouts, self._tell = timeouts, tell
-        self._jobs = f"{GROUP}/namespaces/{api.namespace}/mpijobs"
         self._ordered = self._made = False
         self._launcher: Object = {}
         self._workers: Sequence[Object] = ()
@@ -206,8 +200,10 @@ class MpiJobRun:
         Raise MachineError where its pods do not start, where one of them is lost, and where the launcher
         fails for a reason that is not in its log.
         """
+        import yaml
+
         self._ordered = True
-        self._api.apply(self._jobs, document)
+        self._api.create("MPIJob", yaml.safe_load(document))
         self._made = True
         self._watch.start()
         self._start()
@@ -246,7 +242,7 @@ class MpiJobRun:
         nodes = self._nodes(pods)
         found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
         return next((each for each in found if each is not None), None) or explain_mpijob(
-            self._api.get(f"{self._jobs}/{self._name}"), events, waited_s=waited_s
+            self._api.read("MPIJob", self._name), events, waited_s=waited_s
         )
 
     def _lines(self, log: PodLog) -> Generator[str, None, None]:
@@ -314,22 +310,19 @@ class MpiJobRun:
 
     def _pod(self) -> Object:
         """Return the launcher's pod as it is now."""
-        name = self._launcher["metadata"]["name"]
-        return self._api.get(f"/api/v1/namespaces/{self._api.namespace}/pods/{name}")
+        return self._api.read("Pod", self._launcher["metadata"]["name"])
 
     def _pods(self) -> list[dict[str, Any]]:
-        path = f"/api/v1/namespaces/{self._api.namespace}/pods"
-        return list(self._api.items(path, labelSelector=self._selector))
+        return list(self._api.objects("Pod", labels=self._selector))
 
     @property
     def _selector(self) -> str:
         return f"{RUN}={self._run}"
 
     def _events(self) -> list[dict[str, Any]]:
-        path = f"/api/v1/namespaces/{self._api.namespace}/events"
         return [
             event
-            for event in self._api.items(path)
+            for event in self._api.objects("Event")
             if str(event.get("involvedObject", {}).get("name", "")).startswith(self._name)
         ]
 
@@ -338,11 +331,11 @@ class MpiJobRun:
         found = []
         for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods} - {""}):
             with suppress(AbsentError):
-                found.append(self._api.get(f"/api/v1/nodes/{name}"))
+                found.append(self._api.read("Node", name))
         return tuple(read_nodes(found, ()))
 
     def _remove(self) -> None:
-        left = delete_and_wait(self._api, f"{self._jobs}/{self._name}", self._pods, made=self._made)
+        left = delete_and_wait(self._api, "MPIJob", self._name, self._pods, made=self._made)
         late = "It runs to completion, and then its workers are removed. fabbench clean --all removes it now."
         if error := left.error(f"MPIJob {self._name}", unanswered=late):
             raise error

@@ -44,7 +44,8 @@ class MpiJobLauncher(Launcher):
         api = api_of(target)
         require_operator(api)
         require_rights(api, MPIJOB_RIGHTS, "examples/rbac-mpijob.yaml")
-        chosen = choose(list_nodes(api, notify), criteria_of(target, needs))
+        criteria = criteria_of(target, needs)
+        chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
         resources = override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests)
         run = secrets.token_hex(4)
         resolved = replace(
@@ -85,8 +86,8 @@ class MpiJobLauncher(Launcher):
         del full, deep
         api = api_of(target)
         progress("reading the nodes", 0, 1)
-        seen = list_nodes(api)
         criteria = criteria_of(target, needs)
+        seen = list_nodes(api, labels=criteria.labels)
         shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
         checks = (
             *check_nodes(shown, criteria.tolerations),

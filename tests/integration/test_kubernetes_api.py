@@ -1,0 +1,232 @@
+"""What fabbench asks a cluster's API, and what it makes of the answers: a server that plays them."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from fabbench.launchers.kubernetes import watch
+from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, open_api
+from fabbench.launchers.kubernetes.discover import list_nodes
+from fabbench.launchers.kubernetes.mpijob.job import require_operator
+from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
+from fabbench.model.errors import MachineError, RequestError
+from tests.support.hosts import processes
+from tests.support.pod_objects import node_object
+
+Answer = tuple[int, str]
+
+
+@dataclass
+class Server:
+    """An API server: its answers by method and path, one after another; the last one stays."""
+
+    api: KubernetesApi
+    answers: dict[str, list[Answer]]
+    asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+    """Method and path, query, body."""
+
+    def answer(self, method: str, url: str, body: bytes) -> Answer:
+        parts = urlsplit(url)
+        asked = f"{method} {parts.path}"
+        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        self.asked.append((asked, query, json.loads(body) if body else None))
+        left = self.answers.get(asked, [status(404, f"{parts.path} not found")])
+        return left.pop(0) if len(left) > 1 else left[0]
+
+
+def status(code: int, message: str) -> Answer:
+    return code, json.dumps({"kind": "Status", "status": "Failure", "message": message, "code": code})
+
+
+def listed(*items: Any, going_on: str = "") -> Answer:
+    about = {"resourceVersion": "7", "continue": going_on}
+    return 200, json.dumps({"kind": "List", "metadata": about, "items": items})
+
+
+@contextmanager
+def serving(folder: Path, answers: dict[str, list[Answer]]) -> Iterator[Server]:
+    class Handler(BaseHTTPRequestHandler):
+        def reply(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            code, text = found.answer(self.command, self.path, self.rfile.read(length))
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_GET = do_POST = do_PATCH = do_DELETE = reply  # noqa: N815 - as the library has it
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as the library has it
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "bench"}}],
+            "current-context": "one",
+        }
+        (folder / "kubeconfig").write_text(json.dumps(config))
+        found = Server(open_api(folder / "kubeconfig", None, None), answers)
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        try:
+            yield found
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path) -> None:
+    pages = [listed(node_object("p5", "a"), going_on="more"), listed(node_object("p5", "b"))]
+    answers = {"GET /api/v1/nodes": pages, "GET /api/v1/pods": [listed()]}
+    with serving(tmp_path, answers) as server:
+        assert [node.name for node in list_nodes(server.api, labels="a in (b),!c")] == ["a", "b"]
+    nodes = [query for path, query, _ in server.asked if path == "GET /api/v1/nodes"]
+    assert [query["labelSelector"] for query in nodes] == ["a in (b),!c"] * 2
+    assert [query.get("continue") for query in nodes] == [None, "more"]
+    (pods,) = (query for path, query, _ in server.asked if path == "GET /api/v1/pods")
+    assert pods["fieldSelector"] == "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+
+def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path) -> None:
+    refusal = status(400, "unable to parse requirement: found 'b', expected: '('")
+    answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
+    with (
+        serving(tmp_path, answers) as server,
+        pytest.raises(RequestError, match=r"'a in b' is not a valid") as told,
+    ):
+        list_nodes(server.api, labels="a in b")
+    assert "expected: '('" in str(told.value)
+
+
+def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) -> None:
+    answers = {
+        "GET /api/v1/nodes": [listed(node_object("p5", "a"))],
+        "GET /api/v1/pods": [status(403, "pods is forbidden")],
+        "GET /api/v1/namespaces/bench/pods": [listed()],
+    }
+    told: list[str] = []
+    with serving(tmp_path, answers) as server:
+        (node,) = list_nodes(server.api, told.append)
+    assert not node.gpus.known
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [
+        (404, AbsentError, r"no such object \(read Pod\): gone"),
+        (403, ForbiddenError, r"refuses read Pod: gone"),
+        (401, MachineError, r"Authentication to the cluster failed \(read Pod\)"),
+        (409, MachineError, r"refuses read Pod, status 409: gone"),
+    ],
+)
+def test_errors_say_what_was_asked(tmp_path: Path, code: int, kind: type[MachineError], told: str) -> None:
+    answers = {"GET /api/v1/namespaces/bench/pods/x": [status(code, "gone")]}
+    with serving(tmp_path, answers) as server, pytest.raises(kind, match=told):
+        server.api.read("Pod", "x")
+
+
+def test_objects_arrive_as_they_were_written(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c", "command": ["true"]}], "nodeSelector": {"a.b/c": ""}}}
+    spec = {"parallelism": 2, "template": template}
+    made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
+    custom = {"kind": "MPIJob", "spec": {"slotsPerWorker": 8, "none": None}}
+    jobs, mpijobs = (
+        "/apis/batch/v1/namespaces/bench/jobs",
+        "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs",
+    )
+    options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+    fine = [(200, "{}")]
+    answers = {
+        f"POST {jobs}": fine,
+        f"POST {mpijobs}": fine,
+        f"PATCH {jobs}/x": fine,
+        f"DELETE {jobs}/x": fine,
+    }
+    with serving(tmp_path, answers) as server:
+        server.api.create("Job", made)
+        server.api.create("MPIJob", custom)
+        server.api.patch("Job", "x", {"spec": {"activeDeadlineSeconds": 9}})
+        server.api.delete("Job", "x", options)
+    assert server.asked == [
+        (f"POST {jobs}", {"fieldValidation": "Strict"}, made),
+        (f"POST {mpijobs}", {"fieldValidation": "Strict"}, custom),
+        (f"PATCH {jobs}/x", {}, {"spec": {"activeDeadlineSeconds": 9}}),
+        (f"DELETE {jobs}/x", {}, options),
+    ]
+
+
+def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> None:
+    served = [(200, json.dumps({"resources": [{"name": "mpijobs"}, {"name": "mpijobs/status"}]}))]
+    with serving(tmp_path, {"GET /apis/kubeflow.org/v2beta1": served}) as server:
+        require_operator(server.api)
+        server.answers.clear()
+        with pytest.raises(MachineError, match="has no MPIJobs"):
+            require_operator(server.api)
+
+
+def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_AGAIN_S", 0.05)
+
+    def pod(name: str, phase: str) -> dict[str, Any]:
+        return {
+            "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"},
+            "status": {"phase": phase},
+        }
+
+    events = [
+        {"type": "MODIFIED", "object": pod("a", "Failed")},
+        {"type": "ADDED", "object": pod("b", "Pending")},
+    ]
+    stream = (200, "".join(f"{json.dumps(event)}\n" for event in events))
+    expired = (
+        200,
+        json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}) + "\n",
+    )
+    # A list and a watch, one after another: the watch that has expired begins again with a list.
+    answers = {
+        "GET /api/v1/namespaces/bench/pods": [
+            listed(pod("a", "Running")),
+            expired,
+            listed(),
+            stream,
+            listed(),
+        ]
+    }
+    with serving(tmp_path, answers) as server:
+        seen = PodWatch(server.api, "fabbench/run=x")
+        seen.start()
+        assert processes.eventually(lambda: "uid-b" in seen.last, 60)
+        seen.stop()
+    assert (seen.named("a") or {})["status"]["phase"] == "Failed"
+    queries = [query for _, query, _ in server.asked]
+    assert {query["labelSelector"] for query in queries} == {"fabbench/run=x"}
+    assert [query.get("watch") for query in queries[:4]] == [None, "true", None, "true"]
+    assert queries[1]["resourceVersion"] == "7"
+
+
+def test_a_log_that_broke_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_AGAIN_S", 0.05)
+    lines = [f"2026-01-02T03:04:0{number // 2}.5Z line {number}\n" for number in range(6)]
+    path = "/api/v1/namespaces/bench/pods/p/log"
+    # Two lines have each time. The first answer ends within such a pair, the second within a line.
+    parts = ["".join(lines[:3]), "".join(lines[:5]) + lines[5][:-4], "".join(lines)]
+    ends = iter([False, False, True])
+    with serving(tmp_path, {f"GET {path}": [(200, part) for part in parts]}) as server:
+        log = PodLog(server.api, "p", "launcher", lambda: next(ends))
+        log.start()
+        found = list(iter(lambda: log.queue.get(timeout=60), None))
+    assert found == [f"line {number}" for number in range(6)]
+    assert [query["follow"].lower() for _, query, _ in server.asked] == ["true", "true", "false"]
