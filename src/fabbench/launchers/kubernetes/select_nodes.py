@@ -231,7 +231,7 @@ def _too_few(
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     if not groups and not left_out:
         lines = [f"The cluster has no nodes{_with_labels(labels)}."]
-        hint = "List their labels: kubectl get nodes --show-labels." if labels else "Add nodes."
+        hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
         return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     if fit >= needed:
