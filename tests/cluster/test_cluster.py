@@ -288,7 +288,7 @@ def machine() -> list[str]:
 
 
 def running(folder: Path) -> list[str]:
-    """All on this machine whose command line names a folder."""
+    """All on this machine whose command line names a directory."""
     pids = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
     lines = (" ".join(processes.command(pid)) for pid in pids if processes.alive(pid))
     return [line for line in lines if str(folder) in line]

@@ -115,7 +115,7 @@ class Served:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder of requests. What a test starts there ends with it."""
+    """A directory of requests. What a test starts there ends with it."""
     yield tmp_path
     while SERVED:
         SERVED.pop().end()

@@ -185,7 +185,7 @@ def test_a_bad_image_is_told(run: Run) -> None:
 
 def test_an_image_without_sshd_is_told(run: Run) -> None:
     run.make(image=NO_SSHD)
-    assert "There is no sshd in this image" in run.explained("no-program").text
+    assert "sshd not found in this image" in run.explained("no-program").text
 
 
 def test_a_missing_secret_is_told(run: Run) -> None:

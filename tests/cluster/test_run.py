@@ -128,7 +128,7 @@ def test_a_node_that_somebody_uses(client: Client) -> None:
     ("image", "said"),
     [
         ("localhost/none:1", "The image localhost/none:1 cannot be pulled: "),
-        (NO_SSHD, "There is no sshd in this image."),
+        (NO_SSHD, "sshd not found in this image."),
         (NO_MPI, "mpirun not found on ip-"),
         (CPU, "all_reduce_perf not found on ip-"),
     ],

@@ -1,4 +1,4 @@
-"""Variants in pods: folders of the image, other images on the same nodes, and what an image lacks."""
+"""Variants in pods: directories of the image, other images on the same nodes, and what an image lacks."""
 
 import signal
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_a_folder_of_the_image_is_found_by_every_rank(client: Client, agent: str
 
 
 def test_variants_of_several_images_run_in_pods_of_their_own(client: Client) -> None:
-    """The folder is in one of the images only, and the pods are on the same nodes."""
+    """The directory is in one of the images only, and the pods are on the same nodes."""
     variants = ("--variant", f"old=image={OLDER},path=/opt/nccl-2.21.5", "--variant", f"new=image={NCCL}")
     with client.nothing_left():
         done = client.call(client.nccl("--repeat", "2", *variants), timeout=400)
@@ -86,7 +86,7 @@ def test_what_an_image_lacks_is_said_before_anything_starts(client: Client) -> N
 
 
 def test_variants_of_an_mpijob(mpijobs: Cluster, namespace: str, tmp_path: Path) -> None:
-    """In the launcher's script; the folder is looked for in the workers."""
+    """In the launcher's script; the directory is looked for in the workers."""
     client = Client(mpijobs, namespace, tmp_path)
     client.launcher = "mpijob"
     variants = ("--variant", "old=/opt/nccl-2.21.5", "--variant", "plain=")

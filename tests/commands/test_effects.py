@@ -177,4 +177,4 @@ def test_nor_in_a_variant_or_the_file(key: str, word: str, tmp_path: Path) -> No
         file.write_text(f"targets: {{t: {{launcher: slurm, {key}: '{quoted}'}}}}\n")
         done = runner().invoke(cli, ["config", "--config", str(file)])
         assert done.exit_code == 2
-        assert f"{file}:1:{34 + len(key)}: targets.t.{key} is the text " in done.stderr
+        assert f"{file}:1:{34 + len(key)}: targets.t.{key} is the string " in done.stderr

@@ -183,14 +183,14 @@ def test_a_file_that_cannot_be_read_ends_with_3_and_the_others_are_printed(form:
 def test_a_file_in_which_nothing_is_recognised_ends_with_3() -> None:
     result = parse(UNKNOWN)
     assert result.exit_code == 3
-    assert "Nothing in it is the output of a benchmark or launcher known here." in result.stderr
+    assert "It has no output of a benchmark or launcher that fabbench knows." in result.stderr
     assert document(UNKNOWN) == {
         "format": 1,
         "logs": [],
         "errors": [
             {
                 "source": UNKNOWN,
-                "reason": "Nothing in it is the output of a benchmark or launcher known here.",
+                "reason": "It has no output of a benchmark or launcher that fabbench knows.",
             }
         ],
     }
@@ -238,7 +238,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
         }
         for name, tool in (("imb", "Intel MPI Benchmarks"), ("iperf", "iperf3"))
     ]
-    assert f"Note: {tmp_path}/job.out: It names all_reduce_perf, and has no result of it." in result.stderr
+    assert f"Note: {tmp_path}/job.out: It names all_reduce_perf, but has no result of it." in result.stderr
     assert "sbatch" not in result.stderr
     assert "notes" not in result.stderr
 
@@ -249,7 +249,7 @@ def test_a_benchmarks_line_without_a_result_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text(f"One\n{entry}\n")
     result = parse(str(tmp_path))
     assert result.exit_code == 3
-    assert f"page.md: Line 2 is a benchmark's, and no result could be read: {entry}" in result.stderr
+    assert f"page.md: Line 2 is from a benchmark, but no result could be read: {entry}" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["parse", "explain"])

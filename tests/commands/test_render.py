@@ -121,8 +121,8 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
             "needs the name of each",
         ),
         (("nccl", "--efa"), 3, "Without --instance-type"),
-        (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on belongs to fabbench run"),
-        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "--gate belongs to"),
+        (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on works with fabbench run only"),
+        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "--gate works with fabbench run"),
         (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
     ],
 )

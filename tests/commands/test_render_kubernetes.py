@@ -177,7 +177,7 @@ def test_what_is_no_request_is_refused(amount: str) -> None:
     [
         ((), 3, "--instance-type"),
         (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
-        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "belongs to fabbench run"),
+        (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "works with fabbench run only"),
     ],
 )
 def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, told: str) -> None:

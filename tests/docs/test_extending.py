@@ -71,7 +71,7 @@ def as_modules(folder: Path) -> None:
     ],
 )
 def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH with fabbench, the benchmark and the launcher."""
+    """A directory for PYTHONPATH with fabbench, the benchmark and the launcher."""
     folder = tmp_path_factory.mktemp("added")
     request.param(folder)
     return folder
@@ -165,7 +165,7 @@ def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) 
     file.write_text("targets: {farm: {launcher: lsf, queue: a b, qeue: x}}\n")
     wrong = fabbench("config", "--config", str(file))
     assert wrong.returncode == 2
-    assert f"{file}:1:40: targets.farm.queue is the text 'a b'; a queue is wanted." in wrong.stderr
+    assert f"{file}:1:40: targets.farm.queue is the string 'a b'; expected a queue." in wrong.stderr
     assert "1:45: targets.farm: unknown key 'qeue'; did you mean queue?" in wrong.stderr
     assert '"queue"' in fabbench("config", "--schema").stdout
 

@@ -243,7 +243,7 @@ def test_words_and_environment_arrive_whole(executor: Executor, monkeypatch: pyt
 
 
 def test_files_of_a_step_and_debug_files(executor: Executor) -> None:
-    """Files lie in the step's folder; what ranks write into files named debug.… is printed."""
+    """Files lie in the step's directory; what ranks write into files named debug.… is printed."""
     step = ranks(*shell('cat "$0"; echo from a file >"${0%/*}/debug.x"'), "{folder}/note")
     step = replace(step, files={"note": "it's\nhere\n"})
     done = only(executor.execute(plan_of(step)))

@@ -389,7 +389,7 @@ def test_sshd_takes_its_settings(tmp_path: Path) -> None:
         str(key),
     ]
     if os.geteuid() == 0:
-        # Root's sshd wants a folder that the machine's own makes where it is started: here of the test's own.
+        # Root's sshd wants a directory that the machine's own makes at its start: here of the test's own.
         own = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"'
         check = ["unshare", "--mount", "sh", "-c", own, "sh", *check]
     done = subprocess.run(

@@ -63,7 +63,7 @@ def test_a_run_off_its_fabric_is_ended_in_its_first_seconds(tmp_path: Path) -> N
     assert done.returncode == 4, done.stderr
     (log,) = the_run(tmp_path).logs("ofi-tcp")
     assert log.outcome is Outcome.OFF_FABRIC
-    assert "fabbench ended it then" in (log.reason or "")
+    assert "fabbench then aborted it" in (log.reason or "")
     assert nothing_left(tmp_path)
 
 

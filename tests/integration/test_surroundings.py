@@ -186,7 +186,7 @@ def test_a_script_that_is_killed_leaves_nothing(tmp_path: Path, *, whole_group: 
 
 
 def unheld(folder: Path) -> bool:
-    """Return whether nobody has locked a folder."""
+    """Return whether nobody has locked a directory."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,7 +211,7 @@ def test_folders_of_a_killed_run_go_at_the_next_start(
         process.communicate()
     (left,) = folder.iterdir()
 
-    # What the killed run had started ends in its own time, and may hold its folder until then.
+    # What the killed run had started ends in its own time, and may hold its directory until then.
     assert eventually(lambda: unheld(left))
     with TemporaryFolder() as held:
         assert not left.exists()

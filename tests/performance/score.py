@@ -1,4 +1,4 @@
-"""What fabbench reads in folders of logs: a line per log or file, and totals. It stops at no file.
+"""What fabbench reads in directories of logs: a line per log or file, and totals. It stops at no file.
 
 `make score FOLDER=…` runs it. Each line has the outcome, the rows read and damaged, what was run, and the
 reason. A file that fabbench fails on is `fault`, one that gave no result `unread`.

@@ -39,7 +39,7 @@ def loaded(folder: Path, texts: dict[str, str]) -> Any:
         files[name] = folder / f"{name.replace(' ', '-').replace('/', '-')}.yaml"
         files[name].write_text(text)
     env = {**os.environ, "HOME": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
-    # -P: tests/support has a folder kubernetes, which is not the package.
+    # -P: tests/support has a directory kubernetes, which is not the package.
     argv: list[str | Path] = [python(), "-P", ROOT / "tests/support/skypilot_load.py", *files.values()]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     failing = skypilot.run(*ONE, "--bin-dir", "/nowhere", "--keep", name="kept")
     assert failing.returncode == 3, failing.stderr[-500:]
     assert "SkyPilot ended job 1 as FAILED: " in failing.stderr
-    assert "There is no /nowhere/fi_pingpong on node" in failing.stderr
+    assert "Not found: /nowhere/fi_pingpong on node" in failing.stderr
     assert "The cluster kept is still up. sky down kept tears it down." in failing.stderr
     assert skypilot.left() == {**NOTHING, "clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
     again = skypilot.run(*ONE, name="kept")

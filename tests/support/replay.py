@@ -1,4 +1,4 @@
-"""Hosts for tests whose programs print a recorded log, and whose counters are folders like /sys."""
+"""Hosts for tests whose programs print a recorded log, and whose counters are directories like /sys."""
 
 import gzip
 import threading

@@ -28,7 +28,7 @@ class Seen:
 
 @contextmanager
 def watched(name: str, *folders: Path) -> Iterator[Seen]:
-    """Look all the time at the new processes of this machine, and at files in folders."""
+    """Look all the time at the new processes of this machine, and at files in directories."""
     seen, over = Seen(), threading.Event()
     looks = dict.fromkeys(Path("/proc").glob("[0-9]*"), _LOOKS)
 

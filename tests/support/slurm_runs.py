@@ -66,7 +66,7 @@ def queued(host: Host) -> list[str]:
 
 
 def files(host: Host) -> list[str]:
-    """What jobs leave in the folder from where they were submitted."""
+    """What jobs leave in the directory from where they were submitted."""
     return sorted(path.name for path in host.home.glob("fabbench-*"))
 
 

@@ -234,14 +234,14 @@ def _check_request(
         raise RequestError("Nothing to compare.", hint="Pass a run, or two log files.")
     for column in columns:
         if not column.logs:
-            raise RequestError(f"{column.label} ({column.source}) has no benchmark in it.")
+            raise RequestError(f"{column.label} ({column.source}) contains no benchmark output.")
     if metric is not None and metric not in METRICS:
         raise RequestError(f"Unknown metric {metric}.", hint=f"One of {', '.join(METRICS)}.")
     if placement not in PLACEMENTS:
         raise RequestError(f"Unknown placement {placement}.", hint=f"One of {', '.join(PLACEMENTS)}.")
     allowed = frozenset(name.replace("-", "_") for name in allow)
     for name in sorted(allowed - set(FIELDS)):
-        raise RequestError(f"There is no field {name} to allow.", hint=f"One of {', '.join(FIELDS)}.")
+        raise RequestError(f"Unknown field: {name}.", hint=f"One of {', '.join(FIELDS)}.")
     return allowed
 
 

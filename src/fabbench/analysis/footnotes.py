@@ -65,8 +65,8 @@ def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             if versions and same and variant.paths != other_variant.paths:
                 stated = ", ".join(f"{name} {_or(column.facts[name])}" for name in versions)
                 yield (
-                    f"{column.label} and {other.label} have different directories, but their logs state the "
-                    f"same versions ({stated}): that does not show that different libraries were loaded."
+                    f"{column.label} and {other.label} use different directories, but their logs state the "
+                    f"same versions ({stated}), which does not show that different libraries were loaded."
                 )
 
 
@@ -75,10 +75,10 @@ def _outcomes(comparison: Comparison) -> Iterator[str]:
         if column.outcome is Outcome.OK:
             continue
         cut = any(section.partial[index] for section in comparison.sections)
-        effect = "It shows the rows it has, without a ratio" if cut else "Its figures are shown as measured"
+        effect = "The rows it has are shown without a ratio" if cut else "Its figures are shown as measured"
         if column.hidden:
             partly = any(section.shown[index] for section in comparison.sections)
-            effect = "What is not ok has no figures here" if partly else "It has no figures here"
+            effect = "Executions that are not ok are left out" if partly else "Its figures are left out"
         many = f" ({len(column.reasons)} of {column.executions} executions)" if column.executions > 1 else ""
         yield f"{column.label} is not ok{many}. {effect}. {' '.join(column.reasons)}"
 
@@ -186,7 +186,7 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         if len({frozenset(column.fields[name]) for column in known}) > 1:
             told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
             refused = name in REFUSED
-            yield f"{name} differs{', as allowed' if refused else '; such rows do not meet'}: {told}."
+            yield f"{name} differs{', as allowed' if refused else '; such rows are not paired'}: {told}."
     names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
     for name in names:
         known = [column for column in comparison.columns if column.facts.get(name)]
@@ -206,20 +206,20 @@ def _repeats(comparison: Comparison) -> str:
         }
     )
     if not counts:
-        return "No figure was measured that can be shown."
+        return "No figures to show."
     plain = any(
         ratio is not None and test is None
         for section in comparison.sections
         for row in section.rows
         for ratio, test in zip(row.ratios, row.tests, strict=True)
     )
-    doubt = ": there is no estimate of noise, and plain ratios are compared" if plain else ""
+    doubt = ", so the noise is unknown: plain ratios are compared" if plain else ""
     if counts == [1]:
         return f"Each figure was measured once (n = 1){doubt}."
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     what = f"{many} repeats" if len(counts) == 1 else "its repeats"
     if doubt:
-        doubt = "; a side that was measured once has no estimate of noise, and plain ratios are compared"
+        doubt = "; where a side was measured once, the noise is unknown and plain ratios are compared"
     return f"Each figure is the median of {what} (n = {many}){doubt}."
 
 
@@ -238,8 +238,8 @@ def _spread(comparison: Comparison) -> Iterator[str]:
                 wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
             )
             yield (
-                f"The repeats of {column.label} lie more than {SPREAD:.0%} of their median apart at "
-                f"{format_sizes([each for each, *_ in wide])}; furthest at {format_size(size)}: "
+                f"The repeats of {column.label} differ by more than {SPREAD:.0%} of their median at "
+                f"{format_sizes([each for each, *_ in wide])}; most at {format_size(size)}: "
                 f"{written.text(cell.low)} to {written.quantity(cell.high)}."
             )
 

@@ -326,8 +326,7 @@ class _Check:
             if new is None:
                 had = "" if base is None else section.scale.quantity(base.value)
                 told = (
-                    f"{self._at(section, row.size)} has vanished: {self._names[0]} has none, "
-                    f"and {had} is in the baseline."
+                    f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {had}."
                 )
                 if base is not None:
                     yield _Said(breach=True, compared=False, text=told)
@@ -436,7 +435,7 @@ class _Check:
         told = self._told(section, each)
         if within_step(new, base) and self._gate.metric is not RATIO:
             step = section.scale.quantity(max(new.step, base.step))
-            told = f"{told.rpartition('; ')[0]}, but within the printed step of {step}: no breach."
+            told = f"{told.rpartition('; ')[0]}, but within the printed step of {step}: the gate holds."
             return _Said(breach=False, compared=True, text=told)
         return _Said(breach=True, compared=True, text=f"{told}.")
 
@@ -447,7 +446,7 @@ class _Check:
         is_, at = f"is {figures[0]} in {self._names[0]}", self._at(section, row.size)
         if self._gate.metric is RATIO:
             times = f"{format_decimal(row.ratios[0] or 0.0, 2)} times as good as {figures[1]}"
-            return f"{at} {is_}, {times} in {self._names[1]}; at least {self._allowed(section)} is wanted"
+            return f"{at} {is_}, {times} in {self._names[1]}; expected at least {self._allowed(section)}"
         loss = new.value - base.value if section.metric.lower_is_better else base.value - new.value
         by = f"{format_decimal(100 * loss / base.value, 1)} %"
         if not self._gate.relative:
@@ -482,7 +481,7 @@ class _Check:
             breach=True,
             compared=True,
             text=f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; "
-            f"at {'least' if least else 'most'} {section.scale.quantity(bound)} is wanted{share}.",
+            f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}.",
         )
 
 

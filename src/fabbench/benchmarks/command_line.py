@@ -16,7 +16,7 @@ class ProgramWords(NamedTuple):
     """A program that a line starts, and the words behind it."""
 
     program: str
-    """Without its folder."""
+    """Without its directory."""
     words: list[str]
 
 
@@ -45,7 +45,7 @@ class CommandLine(NamedTuple):
     """What a command line of libfabric's programs says. None or empty: it does not say."""
 
     program: str
-    """Without its folder."""
+    """Without its directory."""
     side: str
     endpoint: str = ""
     size: int | None = None

@@ -68,7 +68,7 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
     """Read a printed number; its base unit is 10^exponent of the printed one.
 
     `decimals`: those that the program rounds to, where zeros at the end may have been left out. Raise
-    ValueError for what is no number.
+    ValueError for what is not a number.
     """
     if (match := _DECIMAL.fullmatch(token)) is not None and decimals is None:
         value = float(f"{token}e{exponent}")
@@ -85,7 +85,7 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
         return _HUGE
     if token.endswith("nan"):
         return ANYTHING
-    raise ValueError(f"{token!r} is no number")
+    raise ValueError(f"{token!r} is not a number")
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:

@@ -21,7 +21,7 @@ PROGRAM_FOLDERS = (
     "/opt/perftest/bin",
     "/opt/amazon/efa/libexec/fabtests",
     "/usr/local/libexec/fabtests",
-    # NVSHMEM: the folder is coll in one release and collective in another.
+    # NVSHMEM: the directory is coll in one release and collective in another.
     "/opt/nvshmem/bin/perftest/host/pt-to-pt",
     "/opt/nvshmem/bin/perftest/host/coll*",
     "/opt/nvshmem/bin/perftest/device/pt-to-pt",
@@ -54,7 +54,7 @@ BELOW_PREFIX = (
     ),
     "libexec/fabtests",
 )
-"""Where programs are below the folder that something was installed into, in this order."""
+"""Where programs are below the directory that something was installed into, in this order."""
 
 LIBRARIES_BELOW_PREFIX = ("lib", "lib64", "")
 """Where its libraries are, in this order."""
@@ -75,15 +75,15 @@ LIBRARY_FOLDERS = (
 
 
 def program_folders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders of programs below folders that something was installed into."""
+    """Return the directories of programs below directories that something was installed into."""
     return tuple(below(path, name) for path in paths for name in BELOW_PREFIX)
 
 
 def library_folders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the folders of libraries below folders that something was installed into."""
+    """Return the directories of libraries below directories that something was installed into."""
     return tuple(below(path, name) for path in paths for name in LIBRARIES_BELOW_PREFIX)
 
 
 def below(path: str, name: str) -> str:
-    """Return the folder of a name below another; the folder itself for no name."""
+    """Return the directory of a name below another; the directory itself for no name."""
     return f"{path.rstrip('/')}/{name}".rstrip("/") or "/"

@@ -259,7 +259,7 @@ def override_resources(resources: PodResources, texts: Iterable[str]) -> PodReso
         elif profile_for(name) is not None:
             resources = replace(resources, resource=name if count else "", devices=count)
         else:
-            raise RequestError(f"{name!r} is nothing that fabbench's pods request.", hint=_REQUESTS)
+            raise RequestError(f"{name!r} is not a resource that fabbench's pods request.", hint=_REQUESTS)
     return resources
 
 

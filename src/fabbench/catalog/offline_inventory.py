@@ -46,8 +46,8 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
 ) -> Inventory:
     """Return the inventory of so many hosts of one type. Raise RequestError for a type that is not known.
 
-    `target` says what is otherwise than usual: GPUs, the interface, mpirun, folders of programs, names of the
-    hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing.
+    `target` says what is otherwise than usual: GPUs, the interface, mpirun, directories of programs, names of
+    the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing.
     """
     found = looked_up(instance_type) if instance_type else None
     resources = PodResources(
@@ -94,7 +94,7 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
 
 
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
-    """Return the folders of a variant in which a program may be, then its usual one."""
+    """Return the directories of a variant in which a program may be, then its usual one."""
     usual = _path(program, target, needs).rpartition("/")[0]
     there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
     there += needs.subfolders
@@ -118,7 +118,7 @@ def require_names(plan: Plan) -> None:
 
 
 def _path(program: str, target: Target, needs: Needs) -> str:
-    """Return where a program is: in the folder that was named, else where AWS's images have it."""
+    """Return where a program is: in the directory that was named, else where AWS's images have it."""
     folder = target.bin_dirs[0].rstrip("/") if target.bin_dirs else needs.folders.get(program, "")
     return f"{folder}/{program}" if folder else program
 

@@ -87,8 +87,8 @@ class _CheckCommand(HostsCommand):
 @click.option(
     "--deep",
     is_flag=True,
-    help="On kubernetes: start a pod on each node that is free, ask in it what is asked over ssh, and remove "
-    "it. With --nodes N on N nodes that a run would take. On slurm: ask the idle nodes by a short job.",
+    help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; with "
+    "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
 )
 @options.form(FORMATS, "Output format.")
 @click.option(
@@ -171,7 +171,7 @@ def _require_deep(target: "Target") -> None:
     if not launcher_named(target.launcher).has_deep_check:
         raise RequestError(
             f"--deep starts pods or a job, and {target.name} has none.",
-            hint="Leave it out: machines are asked all there is to know anyway.",
+            hint="Leave it out: hosts are always checked in full.",
         )
 
 

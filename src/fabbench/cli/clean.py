@@ -119,7 +119,7 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     ]
     _list(found, chosen, leftovers.column)
     if not chosen:
-        click.echo("All of it runs, and is kept.", err=True)
+        click.echo("All of it is in use, and was kept.", err=True)
         return
     asking = sys.stdin is not None and sys.stdin.isatty() and not yes
     if not yes and not (asking and click.confirm(f"Remove {_count(chosen)}?", err=True)):

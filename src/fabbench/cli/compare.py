@@ -16,7 +16,7 @@ from fabbench.model.errors import Exit, worst
 @click.argument(
     "inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run
 )
-@click.option("--label", "labels", multiple=True, help="Name of a column; once for each column, in order.")
+@click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
 @click.option(
     "--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency)."
 )

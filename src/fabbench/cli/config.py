@@ -37,7 +37,7 @@ config_file = click.option(
 def command(file: Path | None, form: str, *, schema: bool) -> None:
     """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.
 
-    It is looked for in this folder and those above it, up to the first that has a .git, then in
+    It is looked for in this directory and those above it, up to the first that has a .git, then in
     ~/.config/fabbench (XDG_CONFIG_HOME).
     """
     if schema:
@@ -51,7 +51,7 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
         click.echo(to_json(_document(config)), nl=False)
         return
     if config is None:
-        click.echo("There is no fabbench.yaml, neither here or above nor in ~/.config/fabbench.", err=True)
+        click.echo("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.", err=True)
         return
     for line in _lines(config):
         click.echo(line)

@@ -36,18 +36,18 @@ class RunOptions:
 
     on: str | None = option(
         Text("a target", "TARGET"),
-        "Where to run: a target of fabbench.yaml, or a launcher. Else FABBENCH_TARGET says it.",
+        "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET.",
     )
     fabrics: tuple[str, ...] = option(
         FABRIC,
         "Add a configuration on this fabric: efa, ib, roce, tcp, p2p, shm, or any libfabric provider. "
-        "Default: the best one that is there.",
+        "Default: the best one available.",
         "--fabric",
         many=tuple,
     )
     variants: tuple[str, ...] = option(
         Text("a variant", "NAME=…"),
-        "Add a configuration, on each fabric, in which something else is used: NAME=/FOLDER[:/FOLDER…] "
+        "Add a configuration, on each fabric, that differs in something else: NAME=/DIRECTORY[:/DIRECTORY…] "
         "for programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, "
         "interface, mpirun or a variable, NAME=host-network for pods in their nodes' network, NAME for "
         "one of fabbench.yaml, NAME= for no changes.",
@@ -64,13 +64,13 @@ class RunOptions:
         Whole(3, 999), "Most repeats of --repeat auto. Default: 20.", "--max-repeats"
     )
     max_time: float | None = option(
-        Seconds(), "Begin no repeat of --repeat auto after this time.", "--max-time"
+        Seconds(), "Start no repeat of --repeat auto after this time.", "--max-time"
     )
     env: Mapping[str, str | None] = option(
         PassedEnvironment(),
         "Environment variable of the benchmark, in every configuration. NAME alone takes its value "
-        "from here, and keeps it out of command lines and all that is stored. Can be given several "
-        "times.",
+        "from the current environment, and keeps it out of command lines and stored files. Can be given "
+        "several times.",
         many=merged,
     )
     dry_run: bool = option(

@@ -99,7 +99,7 @@ def _execution(
     """Write the environment and commands of the first step of an execution, and how many steps follow."""
     hosts = inventory.seen_by(execution.configuration.variant)
     step, *others = execution.steps
-    yield f"Environment: {_environment(step) or 'as it is'}"
+    yield f"Environment: {_environment(step) or 'unchanged'}"
     if step.shape is Shape.MPI:
         shown = replace(step, commands=tuple(replace(each, unset=()) for each in step.commands))
         yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"

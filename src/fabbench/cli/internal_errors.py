@@ -72,8 +72,8 @@ def _report(error: BaseException) -> None:
     system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
     lines = (
         f"Internal error: {message}",
-        f"This is a fault of {where} {__version__} ({system}). Do not rely on what was printed.",
-        f"Hint: Report it to {whom}: the command line, these lines and all that follow.",
+        f"This is a bug in {where} {__version__} ({system}). Do not rely on what was printed.",
+        f"Hint: Report it to {whom}: the command line, and everything from here on.",
         without_secrets(text).rstrip(),
     )
     with contextlib.suppress(OSError, ValueError):  # standard error is gone, or full

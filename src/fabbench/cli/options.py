@@ -58,7 +58,7 @@ def form(formats: Sequence[str], about: str) -> Callable[[Function], Function]:
         is_eager=True,
         expose_value=False,
         callback=lambda ctx, parameter, given: ctx.meta.__setitem__(RAW_CSV, given),  # noqa: ARG005
-        help="With --format csv: write cells as they are. Else a text that a spreadsheet would run as a "
+        help="With --format csv: write cells verbatim. Default: a string that a spreadsheet would run as a "
         "formula (= + - @) gets an apostrophe in front.",
     )
     return (lambda command: choice(raw(command))) if "csv" in formats else choice
@@ -90,7 +90,7 @@ fabric_of_logs = click.option(
     "--fabric",
     metavar="NAME",
     help="Judge the logs as measured on this fabric (efa, tcp, ib, roce, shm, p2p, ofi-tcp, or a libfabric "
-    "provider): a log that shows another carrier is off-fabric, one that shows none is unproven.",
+    "provider): a log that shows another transport is off-fabric, one that shows none is unproven.",
 )
 
 

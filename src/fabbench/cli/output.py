@@ -63,7 +63,7 @@ def require_writable(path: Path, option: str) -> None:
     if path.is_dir():
         problem = "it is a directory"
     elif not folder.is_dir():
-        problem = f"there is no directory {folder}"
+        problem = f"the directory {folder} does not exist"
     elif not os.access(path if path.exists() else folder, os.W_OK):
         problem = "permission denied"
     if problem:

@@ -78,7 +78,7 @@ def _print(files: tuple[str, ...], job: parse_file.ParseJob, *, lenient: bool) -
             untrusted = untrusted or piece.untrusted
     errors = [(entry.source, entry.reason) for entry in unread if not entry.remark]
     if not logs and not errors:
-        errors.append((", ".join(files), "There is no log in it."))
+        errors.append((", ".join(files), "No log found in it."))
     sys.stdout.write(frame.closing(errors))
     sys.stdout.flush()
     for entry in unread:

@@ -126,8 +126,8 @@ def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
     text = rendering.render(source) if supervised else rendering.readable(source)
     if printable(text) != text:
         raise RequestError(
-            "The document would have characters that are no text, such as control characters.",
-            hint="Take them out of what the options and the targets of fabbench.yaml say.",
+            "The document would have characters that are not text, such as control characters.",
+            hint="Remove them from the options, or from the targets in fabbench.yaml.",
         )
     click.echo(text, nl=False)
 
@@ -146,8 +146,8 @@ def _refuse_options_of_runs(ctx: click.Context) -> None:
         if isinstance(each, click.Option) and each.hidden and given:
             long = next(flag for flag in each.opts if flag.startswith("--"))
             raise RequestError(
-                f"{long} belongs to fabbench run: rendering asks no machine.",
-                hint="--instance-type and --nodes say what the machines are.",
+                f"{long} works with fabbench run only: render contacts no machine.",
+                hint="Describe the machines with --instance-type and --nodes.",
             )
 
 

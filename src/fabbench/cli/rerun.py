@@ -37,8 +37,8 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
     stored = open_run(run, store)
     if not stored.command:
         raise RequestError(
-            f"Run {stored.id} does not say how it was started: an older fabbench made it.",
-            hint=f"Write the command anew; fabbench show {stored.id} prints its options.",
+            f"Run {stored.id} does not record how it was started: it is from an older fabbench.",
+            hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
     words = repeated(stored.command[2:], more, target=stored.target, store=store)
     click.echo(f"Repeating run {stored.id}: {stored.command_line}", err=True)
@@ -59,7 +59,7 @@ def repeated(words: Sequence[str], more: Sequence[str], *, target: str, store: P
         if REDACTED in word and name not in names and f"--env={name}" not in names:
             raise RequestError(
                 f"The value of {name} is a secret, and is not stored.",
-                hint=f"Give it again: fabbench rerun … --env {name}=VALUE.",
+                hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
             )
     if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
         first += ["--on", target]

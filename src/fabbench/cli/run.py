@@ -9,6 +9,6 @@ from fabbench.cli.run_command import RunGroup
 def command() -> None:
     """Measure on real machines: every configuration, interleaved and repeated, then a comparison.
 
-    The first configuration is the one in question, the last one the base. Everything is kept in a run
+    The first configuration is the one in question, the last one the baseline. Everything is kept in a run
     directory, also when the run is interrupted. `fabbench runs` lists them.
     """

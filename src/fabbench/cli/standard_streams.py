@@ -35,7 +35,7 @@ def prepare_streams() -> None:
             write_through=True,
         )
     if 1 in closed:
-        _end("Standard output is closed. Give it a place: >/dev/null if it does not matter.")
+        _end("Standard output is closed. Redirect it, for example >/dev/null.")
     files = _allowed_files()
     if files < _LEAST_FILES:
         _end(f"Only {files} files may be open at a time (ulimit -n), and fabbench needs {_LEAST_FILES}.")

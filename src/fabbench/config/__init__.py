@@ -18,7 +18,7 @@ _LARGEST = 1 << 20
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
     """Find the file: where FABBENCH_CONFIG says, else in `start` or above it, else the user's own.
 
-    The search upwards ends with the first folder that has a `.git`. A file that FABBENCH_CONFIG names is
+    The search upwards ends with the first directory that has a `.git`. A file that FABBENCH_CONFIG names is
     given whether it is there or not.
     """
     if named := environment.get(VARIABLE):
@@ -96,7 +96,7 @@ def read(
 
 
 def _is(path: Path, what: Callable[[Path], bool]) -> bool:
-    """Return whether `what` holds; nothing is in a folder that may not be looked into."""
+    """Return whether `what` holds; nothing is in a directory that may not be looked into."""
     with contextlib.suppress(OSError):
         return what(path)
     return False

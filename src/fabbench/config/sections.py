@@ -48,7 +48,7 @@ class Config:
 
     path: Path
     default: str | None = option(
-        Text("the name of a target"), "Where to run when neither --on nor FABBENCH_TARGET says it."
+        Text("the name of a target"), "Where to run without --on and FABBENCH_TARGET."
     )
     store: Path | None = option(File("a directory"), "Directory where runs are kept, relative to the file.")
     defaults: Defaults = field(default_factory=Defaults)
@@ -64,7 +64,7 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
     ),
     "variants": (
         "a mapping of names to variants",
-        "What else configurations can differ in, by the names of --variant.",
+        "Variants, by the names that --variant takes.",
     ),
     "targets": ("a mapping of names to targets", "Places to run, by the names that --on takes."),
     LAUNCHER: ("the name of a launcher", "How its machines are reached and programs are started there."),

@@ -28,7 +28,7 @@ class Reading:
 
     def wrong(self, node: Node, place: str, wanted: str) -> None:
         """Note that something else is wanted."""
-        self.mistakes.add(node, f"{place} is {describe(node)}; {wanted} is wanted.")
+        self.mistakes.add(node, f"{place} is {describe(node)}; expected {wanted}.")
 
 
 def read_section(
@@ -83,7 +83,7 @@ def _value(option: Option, reading: Reading, key: Scalar, node: Node, place: str
     if not option.many:
         return _scalar(option.type, reading, node, place)
     if not isinstance(node, Items) or not node.items:
-        reading.wrong(node, place, f"{option.wanted},")
+        reading.wrong(node, place, option.wanted)
         return None
     read = (_scalar(option.type, reading, each, f"{place}[{index}]") for index, each in enumerate(node.items))
     return option.many(value for value in read if value is not None)
@@ -127,7 +127,7 @@ def _typed(option: Option, reading: Reading, key: Scalar, node: Node, place: str
 def _hosts(type_: Hosts, reading: Reading, node: Node, place: str) -> tuple[str, ...] | None:
     items = node.items if isinstance(node, Items) else (node,)
     if not items:
-        reading.mistakes.add(node, f"{place} is an empty list; {type_.wanted} is wanted.")
+        reading.mistakes.add(node, f"{place} is an empty list; expected {type_.wanted}.")
         return None
     names: dict[str, None] = {}
     for index, item in enumerate(items):
@@ -147,7 +147,9 @@ def _environment(type_: Environment, reading: Reading, node: Node, place: str) -
     for name, (key, value) in node.entries.items():
         if not isinstance(value, Scalar) or value.type not in _TYPED:
             quoted = isinstance(value, Scalar)
-            reading.wrong(value, f"{place}.{name}", "a number or a text (in quotes)" if quoted else "a text")
+            reading.wrong(
+                value, f"{place}.{name}", "a number or a string (in quotes)" if quoted else "a string"
+            )
             continue
         try:
             values |= type_.parse(f"{name}={value.text}")

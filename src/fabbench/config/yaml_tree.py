@@ -61,7 +61,7 @@ def describe(node: Node) -> str:
         case Scalar(type="null"):
             return "empty"
         case Scalar(type="str"):
-            return f"the text {node.text!r}"
+            return f"the string {node.text!r}"
     return f"the number {node.text}" if node.type in {"int", "float"} else node.text
 
 
@@ -174,7 +174,7 @@ class Converter:
             name = self.node(key)
             if not isinstance(name, Scalar):
                 self._mistakes.add(
-                    name, f"A key is {describe(name)}; a word is wanted. Quote what begins with {{."
+                    name, f"A key is {describe(name)}; expected a word. Quote what begins with {{."
                 )
             elif name.text in own:
                 first = own[name.text][0].line

@@ -129,7 +129,7 @@ def _damaged(error: Exception) -> MachineError:
 
 _WITHOUT_ROWS = frozenset({"nic-errors"})
 """Findings that hold where no row was measured; the others are about what was."""
-_ALONE = "All data stayed inside one host, where they need not pass its NICs: what these moved is not judged."
+_ALONE = "All data stayed inside one host, where it need not pass the NICs: their counters are not judged."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +319,7 @@ def from_document(stored: Any) -> ExecutionCounters:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise MachineError(
             f"The stored counters are damaged: {type(error).__name__}: {error}.",
-            hint="The rest of the run can be read; remove the file to have no note of it.",
+            hint="The rest of the run can be read; remove the file to silence this note.",
         ) from error
 
 
@@ -391,9 +391,9 @@ def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
         packed = b64decode(text, validate=True)
         plain = unpacking.decompress(packed, min(_LARGEST, _EXPANDS * len(packed) + _EXPANDS))
     except (ValueError, zlib.error):
-        return None, f"What was printed of the counters of {host} is damaged."
+        return None, f"The printed counters of {host} are damaged."
     if text and not unpacking.eof:
-        return None, f"What was printed of the counters of {host} is not whole."
+        return None, f"The printed counters of {host} are incomplete."
     lines = plain.decode("utf-8", "replace").splitlines()
     return (read_snapshot(lines), "") if lines else (None, "")
 

@@ -117,7 +117,7 @@ fabbench_counters() (
 It starts one process. What is not there or gives an error when it is read (EOPNOTSUPP, EINVAL) is left out.
 Ports are read one after another: EFA's driver asks the device for all counters of a port at once and keeps
 them for 10 ms. Interfaces are read from /proc/net/dev, which is that of the reader's own network namespace
-where /sys may be another's. ROOT is the folder that holds `sys` and `proc`.
+where /sys may be another's. ROOT is the directory that holds `sys` and `proc`.
 """
 
 
@@ -271,8 +271,8 @@ _FAMILIES: Mapping[str, tuple[str, str]] = {
     "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
     "rdma-read": ("rdma_read_bytes", "rdma_read_resp_bytes"),
 }
-_GONE = "It was there before, and not after."
-_NEW = "It was not there before."
+_GONE = "It was present before, and missing after."
+_NEW = "It was missing before."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -362,7 +362,7 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
         was, now = before.counters[backwards], after.counters[backwards]
         return _unreadable(after, f"{backwards} went backwards, from {was} to {now}.")
     if TX not in moved and RX not in moved:
-        return _unreadable(after, "It has no counters of bytes.")
+        return _unreadable(after, "It has no byte counters.")
     return replace(_unreadable(after, ""), moved=moved)
 
 

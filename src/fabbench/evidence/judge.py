@@ -85,18 +85,18 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         yield f"{rows} could not be read or trusted (line {lines}{more})."
     if not record.points:
         where = (
-            "the output ends before the first result" if record.benchmark else "no benchmark's output is here"
+            "the output ends before the first result" if record.benchmark else "no benchmark output was found"
         )
         yield f"No row was read: {where}."
     elif not any(point.metrics for point in record.points):
-        yield "No row has a figure that says what was measured."
+        yield "No row has a usable value."
     if record.finished is False:
         yield "The output ends before the benchmark's own closing lines."
     if record.incomplete:
         yield record.incomplete
     missing = set(ending.planned_sizes) - {point.size for point in record.points} if ending else set()
     if missing:
-        yield f"Planned and not measured: {', '.join(map(format_size, sorted(missing)))}."
+        yield f"Planned but not measured: {', '.join(map(format_size, sorted(missing)))}."
 
 
 def _network_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
@@ -145,7 +145,7 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome
     used = f"but {nics} {'was' if nics == 1 else 'were'} used."
     if proof and proof.nics is not None:
         if nics < proof.nics and (fabric or _uses_efa(record)):
-            asked = f"{fabric} was requested with" if fabric else "The log is to show"
+            asked = f"{fabric} was requested with" if fabric else "The log must show"
             yield Outcome.OFF_FABRIC, f"{asked} {proof.nics} NICs per rank, {used}"
     elif _uses_efa(record) and (kind := _system(record, proof)) and nics < min(kind.nics):
         yield Outcome.OFF_FABRIC, f"{kind.name} has {min(kind.nics)} EFA interfaces, {used}"

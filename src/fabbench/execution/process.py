@@ -1,4 +1,4 @@
-"""Starting programs on this machine, and folders for their files. No other module starts one.
+"""Starting programs on this machine, and directories for their files. No other module starts one.
 
 Each program gets a session of its own, no standard input, and two pipes that are both read all the time.
 Leaving the `Processes` block ends them and what they started, whatever happened: a failure, Ctrl-C, a
@@ -97,7 +97,7 @@ class Pipe:
 
 
 class Tail:
-    """The lines of the files in a folder whose names begin with `prefix`, as they come; of new ones too."""
+    """The lines of files in a directory whose names begin with `prefix`, as they come; of new ones too."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder
@@ -407,11 +407,11 @@ def _has_mark(pid: int, mark: bytes) -> bool:
 
 
 _PREFIX = "fabbench-tmp-"
-"""Of these folders alone: what `fabbench.remote.host` and scripts make is named by a token."""
+"""Of these directories alone: what `fabbench.remote.host` and scripts make is named by a token."""
 
 
 class TemporaryFolder:
-    """A context: leaving it removes the folder. As long as it is there, it is locked.
+    """A context: leaving it removes the directory. As long as it is there, it is locked.
 
     The lock goes away with the process, however that ends. The next fabbench of the same user removes what
     nobody holds.
@@ -422,7 +422,7 @@ class TemporaryFolder:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Make the folder. Raise MachineError where that is impossible."""
+        """Make the directory. Raise MachineError where that is impossible."""
         try:
             remove_abandoned_folders()
             while not self._make():
@@ -438,7 +438,7 @@ class TemporaryFolder:
         os.close(self._lock)
 
     def _make(self) -> bool:
-        """Make and lock a folder; False where another fabbench took it for one that nobody holds."""
+        """Make and lock a directory; False where another fabbench took it for one that nobody holds."""
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(FileNotFoundError):
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -451,7 +451,7 @@ class TemporaryFolder:
 
 
 def unwritable_folder(error: OSError) -> MachineError:
-    """Return the error of a folder for temporary files that cannot be written."""
+    """Return the error of a directory for temporary files that cannot be written."""
     return MachineError(
         f"Cannot write to {tempfile.gettempdir()}: {error.strerror}.",
         hint="Free some space, or set TMPDIR to another directory.",
@@ -459,7 +459,7 @@ def unwritable_folder(error: OSError) -> MachineError:
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the user's folders that nobody holds any more, once: a killed process left them."""
+    """Remove the user's directories that nobody holds any more, once: a killed process left them."""
     with contextlib.suppress(OSError):
         _remove_abandoned(tempfile.gettempdir())
 

@@ -105,7 +105,7 @@ class Session(Protocol):
     """
 
     folder: str
-    """The path of a folder on every host, there for this session alone."""
+    """The path of a directory on every host, there for this session alone."""
 
     def mpi_hosts(self) -> MpiHosts:
         """Return the hosts, and how mpirun reaches them. Raise MachineError where there is none."""

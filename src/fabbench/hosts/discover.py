@@ -51,7 +51,7 @@ def inventories(target: Target, needs: Needs, ask: Ask) -> Inventory:
 
 
 def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield a sentence per variant with folders: which programs and libraries come from there."""
+    """Yield a sentence per variant with directories: which programs and libraries come from there."""
     for variant in variants:
         if not variant.paths:
             continue
@@ -90,7 +90,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
 
 
 def folders(target: Target) -> tuple[str, ...]:
-    """Return the names of the folders in which hosts look for programs first. Raise RequestError."""
+    """Return the names of the directories in which hosts look for programs first. Raise RequestError."""
     if target.mpirun is None:
         return target.bin_dirs
     folder, _, name = target.mpirun.rpartition("/")

@@ -243,7 +243,7 @@ def probe_arguments(
 ) -> tuple[str, ...]:
     """Return the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
 
-    `wanted` are folders that must be there; what the programs load from them is told.
+    `wanted` are directories that must be there; what the programs load from them is told.
     """
     options = (
         ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", wanted),

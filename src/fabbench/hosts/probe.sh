@@ -2,10 +2,10 @@
 # Tells what this host is and has: one line for each thing, SECTION<TAB>TEXT. Writes nothing, needs no root.
 #
 # -p NAME    a program to look for
-# -d FOLDER  where to look first; a pattern may be given, and ~/ stands for the home folder
-# -u FOLDER  where to look after PATH
-# -l FOLDER  where to look for libraries, besides those that the linker knows
-# -e FOLDER  a folder that has to be there, and of which is told what the programs load from it
+# -d DIRECTORY  where to look first; a pattern may be given, and ~/ stands for the home directory
+# -u DIRECTORY  where to look after PATH
+# -l DIRECTORY  where to look for libraries, besides those that the linker knows
+# -e DIRECTORY  a directory that has to be there, and of which is told what the programs load from it
 #
 # Read by probe.py. SECTION.status is the exit status of what printed SECTION; "end ok" is the last line.
 
@@ -152,7 +152,7 @@ network() {
     done
 }
 
-# driver_of FOLDER: what its uevent says becomes $driver and $bus.
+# driver_of DIRECTORY: what its uevent says becomes $driver and $bus.
 driver_of() {
     driver='' bus=''
     [ -r "$1/uevent" ] || return 1
@@ -254,7 +254,7 @@ software() {
     done
 }
 
-# loaded_from FOLDER/: the program $found, and the libraries that the linker finds for it, if they lie there.
+# loaded_from DIRECTORY/: the program $found, and the libraries that the linker finds for it, if they lie there.
 loaded_from() {
     case $found in "$1"*) printf 'own\t%s\n' "$found" ;; esac
     limited ldd "$found" 2>/dev/null </dev/null | while IFS='' read -r line; do

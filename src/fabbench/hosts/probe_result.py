@@ -141,7 +141,7 @@ class Probe:
     load: float | None = None
     """Load average over a minute."""
     temporary: str = ""
-    """The folder for temporary files."""
+    """The directory for temporary files."""
     temporary_free: int | None = None
     """Bytes free in it."""
     ssh_address: str = ""
@@ -151,7 +151,7 @@ class Probe:
     """Where the default route leaves."""
     devices: tuple[Device, ...] = ()
     verbs: int | None = None
-    """Files ``/dev/infiniband/uverbs*`` that can be opened; None: no such folder, or it was not told."""
+    """Files ``/dev/infiniband/uverbs*`` that can be opened; None: no such directory, or it was not told."""
     verbs_there: int | None = None
     """Files ``/dev/infiniband/uverbs*``, whether or not they can be opened."""
     domains: tuple[Domain, ...] = ()
@@ -176,7 +176,7 @@ class Probe:
     absent: tuple[str, ...] = ()
     """Folders that were wanted and are not there."""
     own: tuple[str, ...] = ()
-    """Programs asked for that lie in a wanted folder, and libraries there that the linker finds for them."""
+    """Programs asked for in a wanted directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpi_said: Ran = field(default_factory=Ran)
     python: str = ""
@@ -226,7 +226,7 @@ def _device(domain: str) -> str:
 
 
 def _is_plugin(path: str) -> bool:
-    """Return whether a file is aws-ofi-nccl: libnccl-net-ofi.so since 1.15, by its folder before."""
+    """Return whether a file is aws-ofi-nccl: libnccl-net-ofi.so since 1.15, by its directory before."""
     folder, _, name = path.rpartition("/")
     return name.startswith("libnccl-net") and ("ofi" in name or "ofi" in folder)
 

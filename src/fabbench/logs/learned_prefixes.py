@@ -292,7 +292,7 @@ def _paths(found: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
         yield keys
 
 
-NOTHING = "Nothing in it is the output of a benchmark or launcher known here."
+NOTHING = "It has no output of a benchmark or launcher that fabbench knows."
 
 # What others print, from their sources and from public logs.
 _FOREIGN: tuple[tuple[str, str], ...] = (
@@ -329,7 +329,7 @@ class Unread(NamedTuple):
 
 
 class UnreadWarning(UserWarning):
-    """A file of a folder or an archive has a benchmark's output, and no result could be read."""
+    """A file of a directory or an archive has a benchmark's output, and no result could be read."""
 
 
 def why(text: str) -> tuple[str, bool]:
@@ -348,11 +348,14 @@ def why(text: str) -> tuple[str, bool]:
     for number, line in enumerate(text.split("\n") if among else (), start=1):
         for word, sign, _ in among:
             if word in line and sign.search(line):
-                return f"Line {number} is a benchmark's, and no result could be read: {_short(line)}", False
+                return (
+                    f"Line {number} is from a benchmark, but no result could be read: {_short(line)}",
+                    False,
+                )
     for benchmark in benchmarks().values():
         named = re.search(benchmark.program_names, text) if benchmark.program_names else None
         if named is not None:
-            return f"It names {named[0]}, and has no result of it.", True
+            return f"It names {named[0]}, but has no result of it.", True
     return "", False
 
 

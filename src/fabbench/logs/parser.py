@@ -365,7 +365,7 @@ class LogParser:
             if status:
                 group.fail(f"The exit status was {status}.")
             if status == TIMEOUT_STATUS:
-                group.timed_out = group.timed_out or f"The exit status was {status}: its time was up."
+                group.timed_out = group.timed_out or f"The exit status was {status}: it timed out."
             return self._close_group(group, None)
         else:
             group.evidence.other(text)

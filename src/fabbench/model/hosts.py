@@ -50,9 +50,9 @@ class Needs:
     gpus: bool = False
     """Whether it measures GPUs, and nothing else."""
     folders: Mapping[str, str] = field(default_factory=dict)
-    """Program → the folder in which AWS's images have it."""
+    """Program → the directory in which AWS's images have it."""
     subfolders: tuple[str, ...] = ("bin", "")
-    """Where the programs are below the folder that they were installed into."""
+    """Where the programs are below the directory that they were installed into."""
     devices: tuple[str, ...] = ()
     """RDMA devices that the user names: those of hosts which nobody asks."""
     fabrics: tuple[str, ...] = ()
@@ -83,10 +83,10 @@ class Host:
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path."""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Program whose path is not known → folders in which it is to be looked for when it is started."""
+    """Program whose path is not known → directories in which it is to be looked for when it is started."""
     own: tuple[str, ...] | None = None
-    """What is loaded from a variant's folders: programs, and libraries that the linker finds for them. None:
-    nobody has looked."""
+    """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
+    None: nobody has looked."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     looked: tuple[str, ...] = ()

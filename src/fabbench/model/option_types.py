@@ -63,7 +63,7 @@ def _one_line(text: str) -> str:
 class Text(Type):
     """One line of text, not empty."""
 
-    wanted: str = "a text"
+    wanted: str = "a string"
     metavar: str = "TEXT"
     pattern: str = r"\S"
     """What is in it, as a regular expression that Python and JSON Schema have in common."""

@@ -54,8 +54,8 @@ class Command:
 class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
-    In argv and env, ``{folder}`` stands for a folder on each host that is there for this step alone. In the
-    argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
+    In argv and env, ``{folder}`` stands for a directory on each host that is there for this step alone. In
+    the argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
     """
 
     id: str
@@ -144,7 +144,7 @@ class Variant:
     )
 
     def __str__(self) -> str:
-        """Return what it is in words: folders, then whatever else it sets. No secrets are shown."""
+        """Return what it is in words: directories, then whatever else it sets. No secrets are shown."""
         others = {key: getattr(self, key) for key in ("image", "interface", "mpirun")}
         set_ = [f"{key} {value}" for key, value in others.items() if value]
         if self.host_network is not None:

@@ -93,7 +93,7 @@ def load(entry: "EntryPoint", wanted: type) -> Any:
 def distributions() -> Iterator[tuple[str, str]]:
     """Yield each distribution that offers something to fabbench, with its version, and the path of its code.
 
-    The path is that of a module, or the folder of a package. Nothing of it is loaded.
+    The path is that of a module, or the directory of a package. Nothing of it is loaded.
     """
     for entry in (entry for group in GROUPS for entry in entry_points(group).values()):
         with contextlib.suppress(ImportError, ValueError, AttributeError):

@@ -42,7 +42,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 
 
 def _require_seen(request: RunRequest, inventory: Inventory) -> None:
-    """Raise RequestError for variants whose folders and the like the launcher did not look for."""
+    """Raise RequestError for variants whose directories and the like the launcher did not look for."""
     for variant in request.variants:
         if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
             raise RequestError(

@@ -1,7 +1,7 @@
 """What was asked for: what to measure, where, how often, and what must hold; and the variants of it. Frozen.
 
 A variant is the same plan with other libraries, programs, variables, interface, image or network of pods. It
-is compared like a fabric is. Its programs are looked for in its folders first. Its libraries are put before
+is compared like a fabric is. Its programs are looked for in its directories first. Its libraries are put before
 those that a process inherits, by a shell that stands before the program: so they come first on every host,
 whatever mpirun, ssh or an image has set there.
 """
@@ -115,7 +115,7 @@ _HINT = (
     "Use NAME=/DIRECTORY, NAME=host-network or NAME=KEY=VALUE, where KEY is path, image, interface, mpirun "
     "or a variable in capitals."
 )
-# "$1" and "$2": folders of programs and of libraries.
+# "$1" and "$2": directories of programs and of libraries.
 _BEFORE = (
     "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
     'export PATH LD_LIBRARY_PATH; shift 2; exec "$@"'
@@ -131,7 +131,7 @@ class Seen(Protocol):
 
     @property
     def searched(self) -> Mapping[str, tuple[str, ...]]:
-        """Program → folders in which it is to be looked for when it is started."""
+        """Program → directories in which it is to be looked for when it is started."""
 
 
 def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[Seen]) -> Step:
@@ -185,7 +185,7 @@ def _command(command: Command, env: Mapping[str, str], variant: Variant, hosts: 
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the words that start a program with the libraries of a variant's folders (`paths`).
+    """Return the words that start a program with the libraries of a variant's directories (`paths`).
 
     `folders` come before `bin` in the PATH with which it is looked for, and which it gets.
     """

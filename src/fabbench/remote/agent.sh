@@ -1,9 +1,9 @@
 # What fabbench keeps on a host for the time of a run, and how it ends there. POSIX sh, with coreutils,
 # grep and util-linux's setsid.
 #
-#   sh agent MODE FOLDER TOKEN …
+#   sh agent MODE DIRECTORY TOKEN …
 #
-# Everything of a run lies in FOLDER, and every program of it has FABBENCH_JOB=TOKEN in its environment. `keep`
+# Everything of a run lies in DIRECTORY, and every program of it has FABBENCH_JOB=TOKEN in its environment. `keep`
 # ends it all by itself when nobody has beaten for long: a laptop that dies leaves nothing on the cluster.
 set -u
 umask 077
@@ -180,7 +180,7 @@ $line+
 run) # KIB NAME COMMAND…: start a program that lives on without us, and print what it prints, up to so much
     kept=$1 name=$2
     shift 2
-    # In a folder that every host has: hydra's ranks start in the one of mpirun.
+    # In a directory that every host has: hydra's ranks start in the one of mpirun.
     { cd "$folder" && mkdir -p steps && : >"steps/out.$name" && mkfifo "steps/pipe.$name"; } || say no-room
     trap '' HUP
     # The program does not wait for what is not kept. POSIX has ulimit count in units of 512 bytes.
@@ -230,7 +230,7 @@ listens) # NAME PORT (in hexadecimal digits): wait until the program listens the
     exit 1
     ;;
 
-watch) # IN PREFIX KIB: print the lines of files in a new folder; each line of input looks for new ones, and for
+watch) # IN PREFIX KIB: print the lines of files in a new directory; each line of input looks for new ones, and for
     # such as are too large; `end` ends
     { mkdir -p "$1" && cd "$1"; } || say no-room
     sleep 100000 &

@@ -1,8 +1,8 @@
 """A host with fabbench's agent on it (agent.sh), for the time of a run.
 
-The agent's folder holds everything of the run. A thread keeps up a conversation with it: a host that does not
-answer is connected to anew, and given up after a while. Programs on it run on meanwhile; should nobody come
-back, the agent ends them by itself.
+The agent's directory holds everything of the run. A thread keeps up a conversation with it: a host that does
+not answer is connected to anew, and given up after a while. Programs on it run on meanwhile; should nobody
+come back, the agent ends them by itself.
 """
 
 import math
@@ -32,7 +32,7 @@ FLOODED = f"{_SAID}flooded"
 """What `watch` prints of a file that is too large."""
 _HERE = f"{_SAID}here"
 """The agent's first line; what stands before it a login shell said of itself."""
-# An agent that did not come whole, or cannot start, leaves no folder: nobody would ever remove it.
+# An agent that did not come whole, or cannot start, leaves no directory: nobody would ever remove it.
 _PUT = (
     'umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'

@@ -114,7 +114,7 @@ class RemoteProcess:
 
 
 class Watched:
-    """The files of a folder on one host whose names begin with a prefix: their lines, while they grow."""
+    """The files of a directory on one host whose names begin with a prefix: their lines, while they grow."""
 
     def __init__(self, host: RemoteHost, folder: str, prefix: str, told: OutputQueue) -> None:
         self._host = host
@@ -126,7 +126,7 @@ class Watched:
         """Set when all lines have been passed on."""
 
     def start(self) -> None:
-        """Make the folder, and follow its files in a thread. Raise MachineError."""
+        """Make the directory, and follow its files in a thread. Raise MachineError."""
         batches = self._open()
 
         def pass_on() -> None:

@@ -1,7 +1,7 @@
 """An ssh key for one run, by which the first host's mpirun reaches the others.
 
-It lies in the run's folder on the first host. The others take it for as long as the run lasts, for commands
-alone, and everything that is started with it carries the run's mark.
+It lies in the run's directory on the first host. The others take it for as long as the run lasts, for
+commands alone, and everything that is started with it carries the run's mark.
 """
 
 from collections.abc import Sequence

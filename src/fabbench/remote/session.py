@@ -34,7 +34,7 @@ from fabbench.remote.parallel import map_hosts
 from fabbench.remote.process import Batch, OutputQueue, ProcessEnded, RemoteProcess, Watched, follow
 
 _ENV = "environment"
-"""The file in the folder of a run, which is nobody else's, with what programs inherit from fabbench."""
+"""The file in the directory of a run, which is nobody else's, with what programs inherit from fabbench."""
 MARK = "FABBENCH_JOB"
 """The variable that every program of a run has in its environment."""
 _WAKE_S = 0.25
@@ -136,7 +136,7 @@ class RemoteSession(Session):
         words = ["env"]
         for name in command.unset:
             words += ["-u", name]
-        # What mpirun keeps in files goes away with the folder, also when it is killed.
+        # What mpirun keeps in files goes away with the directory, also when it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
         words += [f"{name}={value}" for name, value in env.items()]
         words += [host.programs.get(command.argv[0], command.argv[0]), *command.argv[1:]]
@@ -250,7 +250,7 @@ class RemoteSession(Session):
                 return
 
     def _prepare(self, index: int) -> None:
-        """Make the folder of the step on one host, with its files."""
+        """Make the directory of the step on one host, with its files."""
         remote = self._held.remotes[index]
         remote.again(self._watched[index].start)
         for name, text in self._step.files.items():

@@ -228,10 +228,10 @@ def _row(spread: RailFigures, written: Scale) -> list[str]:
 def _rail_notes(found: Sequence[RailFigures], written: Scale, *, at_once: bool) -> Iterator[str]:
     if found[0].total is not None:
         yield (
-            "The rails were measured concurrently: the sum is what they moved together, as far as "
+            "The NICs were measured concurrently: the sum is what they moved together, as far as "
             "their programs overlapped."
             if at_once
-            else "The rails were measured one after another: the sum is what they would move together if "
+            else "The NICs were measured one after another: the sum is what they would move together if "
             "they shared nothing."
         )
     for spread in found:

@@ -19,7 +19,13 @@ ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 _LONGEST = 40
 """Characters of a wrong value that are shown."""
 _LARGEST = 1 << 28
-_PLAIN = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
+_PLAIN = {
+    str: "a string",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 T = TypeVar("T")
 
@@ -126,7 +132,7 @@ def _float(value: float, place: str) -> float:
 def _wrong(value: Any, wanted: str, place: str) -> NoReturn:
     text = one_line(repr(value))
     cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    raise MachineError(f"{place} is {cut}, where {wanted} is wanted.")
+    raise MachineError(f"{place} is {cut}; expected {wanted}.")
 
 
 def _refuse(word: str) -> NoReturn:

@@ -353,7 +353,7 @@ class _Running:
         if not any(word in line for word in _SETTLING):
             return ""
         why = refusal(self._parser.stated(), self._execution.proof, benchmark)
-        return f"{why} fabbench ended it then." if why else ""
+        return f"{why} fabbench then aborted it." if why else ""
 
     def _take(self, read: list[Result]) -> None:
         for result in read:

@@ -45,7 +45,7 @@ def load(
     if known != NOTHING_KNOWN and not any(each == "-" or is_log_file(str(each)) for each in inputs):
         raise RequestError(
             "--instance-type, --nodes and --nics have no effect on runs.",
-            hint="A run has them from its nodes. Leave them out.",
+            hint="A run knows its nodes: leave them out.",
         )
     if fabrics and len(fabrics) != len(inputs):
         raise RequestError(
@@ -135,7 +135,7 @@ def _skipped(run: "StoredRun") -> Log:
         benchmark=run.benchmark,
         case=None,
         outcome=Outcome.SKIPPED,
-        reason="No execution of this configuration began.",
+        reason="No execution of this configuration started.",
         facts={},
     )
 

@@ -191,7 +191,7 @@ def open_logs(name: str) -> Iterator[LogStream]:
     except _damage() as error:
         raise _unreadable(str(path), error) from error
     if member and not found:
-        raise MachineError(f"There is no {member} in {path}.")
+        raise MachineError(f"{member} not found in {path}.")
 
 
 def open_all(names: Sequence[str]) -> Iterator[LogStream]:
@@ -218,7 +218,7 @@ def is_log_file(name: str) -> bool:
 
 
 def stem(name: str) -> str:
-    """Return a file's name without its folder, its archive, and the endings of logs and compression."""
+    """Return a file's name without its directory, its archive, and the endings of logs and compression."""
     if name == "-":
         return "stdin"
     path = PurePosixPath(name.rpartition(MEMBER_SIGN)[2] or name)
@@ -319,7 +319,7 @@ def _opened(
     decompressor = next((each for sign, each in _DECOMPRESSORS if head.startswith(sign)), None)
     archive = head.startswith(b"PK\x03\x04") or head[_TAR_SIGN] == b"ustar"
     if (decompressor is not None or archive) and depth == _MOST_LAYERS:
-        yield LogStream(name, _Refusal("it is compressed too often"))
+        yield LogStream(name, _Refusal("it is compressed too many times"))
     elif decompressor is not None:
         try:
             inner = _Layer(decompressor(whole), source)

@@ -118,7 +118,7 @@ def parse_file(
 def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log | Unread]:
     """Read a file as a user named it: its logs, and for each log file without a result why it has none.
 
-    A file in a folder or an archive that has nothing to do with a benchmark is left out.
+    A file in a directory or an archive that has nothing to do with a benchmark is left out.
     """
     found = False
     try:

@@ -156,7 +156,7 @@ class RunWriter:
             raise unwritable(self.path, error) from error
 
     def rendered(self, documents: Mapping[str, str]) -> None:
-        """Write what was rendered for this run: name → text. No folder for nothing."""
+        """Write what was rendered for this run: name → text. No directory for nothing."""
         folder = self.path / "rendered"
         try:
             for name, text in documents.items():
@@ -409,7 +409,7 @@ class StoredRun:
                 ending = decode(_StoredEnding, read(path / "run.json"), place).ending
         except MachineError as error:
             damage = str(error)
-            ending = Ending(stopped=f"What the run keeps of it is damaged: {damage}", planned_sizes=planned)
+            ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=planned)
         output = path / "output.log"
         try:
             found = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
@@ -457,7 +457,7 @@ def open_run(ref: str, store: Path = STORE) -> StoredRun:
         return StoredRun((exact or found)[0])
     if found:
         names = ", ".join(path.name for path in found[:5])
-        raise RequestError(f"{ref} matches {len(found)} runs: {names}.", hint="Type more of it.")
+        raise RequestError(f"{ref} matches {len(found)} runs: {names}.", hint="Type more characters of it.")
     raise RequestError(
         f"Run {ref} not found in {store}.",
         hint="fabbench runs lists them." if known else f"No runs in {store}; see --store.",

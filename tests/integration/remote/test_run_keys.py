@@ -14,7 +14,7 @@ RUNS, TIMES = 8, 4
 
 
 class Agent:
-    """An agent in a folder of its own, for one user."""
+    """An agent in a directory of its own, for one user."""
 
     def __init__(self, home: Path, token: str) -> None:
         self.home, self.token = home, token

@@ -58,7 +58,7 @@ def parsed(site: Lab, text: str) -> list[dict[str, Any]]:
 
 
 def elsewhere(site: Lab) -> str:
-    """Bring a program that uses fab1 whatever it is told; gives its folder."""
+    """Bring a program that uses fab1 whatever it is told; gives its directory."""
     for host in site.hosts:
         program = host.path("/tmp/elsewhere/fi_pingpong")
         program.parent.mkdir(exist_ok=True)

@@ -164,7 +164,7 @@ def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> 
             run.until(lambda: list(hosts.path(STORE).glob("*/exec/000-*/run.json")))
         assert run.ends(60) == 4, run.err
     efa, tcp = the_log(hosts, "efa"), the_log(hosts, "tcp")
-    assert (efa.outcome, "fabbench ended it then" in (efa.reason or "")) == (Outcome.OFF_FABRIC, True)
+    assert (efa.outcome, "fabbench then aborted it" in (efa.reason or "")) == (Outcome.OFF_FABRIC, True)
     assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
 
 

@@ -196,7 +196,7 @@ def test_a_program_that_is_not_there_is_named(lab: Labs) -> None:
     with nothing_left(hosts):
         done = run(hosts, words)
     assert (done.returncode, done.stdout) == (3, "")
-    assert "There is no /nowhere/all_reduce_perf on node0" in done.stderr
+    assert "Not found: /nowhere/all_reduce_perf on node0" in done.stderr
 
 
 def test_an_output_that_only_the_nodes_see_is_told(lab: Labs) -> None:

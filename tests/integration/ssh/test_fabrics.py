@@ -102,7 +102,7 @@ def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
     log = the_log(efa, "efa")
     assert log.outcome is Outcome.OFF_FABRIC
     assert "4 NICs" in (log.reason or "")
-    assert "fabbench ended it then" in (log.reason or "")
+    assert "fabbench then aborted it" in (log.reason or "")
     # The first row would come after 30 s.
     assert log.points == []
 

@@ -53,7 +53,7 @@ def test_a_file_of_any_kind(lab: Labs, made: Callable[[Path], None]) -> None:
 
 
 def look(home: Path) -> tuple[bool, bool, bytes]:
-    """What there is: folder, link, content."""
+    """What there is: directory, link, content."""
     keys = home / KEYS
     content = (home / "keys") if keys.is_symlink() else keys
     return keys.parent.exists(), keys.is_symlink(), content.read_bytes() if content.exists() else b"none"
@@ -73,7 +73,7 @@ def test_somebody_adds_a_key_meanwhile(lab: Labs) -> None:
 
 
 def test_runs_at_the_same_time_in_one_home(lab: Labs) -> None:
-    """Each has its own folder, key and mark; ending one leaves the others alone."""
+    """Each has its own directory, key and mark; ending one leaves the others alone."""
     site = lab(3)
     with nothing_left(site), standin(*site.hosts, ROW_S=0.5):
         words = nccl(site, *SLOW)

@@ -32,7 +32,7 @@ def words(*variants: str) -> list[str]:
 
 
 def nccl_of(site: Lab, numbers: Sequence[int], version: str, folder: str = "") -> str:
-    """Put a NCCL of some version on hosts; gives its folder."""
+    """Put a NCCL of some version on hosts; gives its directory."""
     prefix = f"/tmp/{folder or f'nccl-{version}'}"
     for number in numbers:
         lib = site[number].path(f"{prefix}/lib")
@@ -85,7 +85,7 @@ def test_a_folder_may_have_any_name(site: Lab, mpi: Mpi) -> None:
 
 
 def test_what_the_host_has_comes_after_it(site: Lab) -> None:
-    """A LD_LIBRARY_PATH that ranks get otherwise stays, behind the variant's folders."""
+    """A LD_LIBRARY_PATH that ranks get otherwise stays, behind the variant's directories."""
     env = ("--env", "LD_LIBRARY_PATH=/tmp/nccl-2.21.5/lib")
     done = run(site, nccl(site, *FAST, *env, *words(NEW, "plain=")))
     assert done.returncode == 0, done.stderr
@@ -95,7 +95,7 @@ def test_what_the_host_has_comes_after_it(site: Lab) -> None:
 
 
 def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
-    """The folder is there on every host, and has something else in it."""
+    """The directory is there on every host, and has something else in it."""
     nccl_of(site, (0,), "2.21.5", "nccl-mixed")
     nccl_of(site, (1,), "2.30.4", "nccl-mixed")
     done = run(site, nccl(site, *FAST, *words("mixed=/tmp/nccl-mixed", "plain=")))

@@ -136,7 +136,7 @@ class Host:
                 one.sh(["ip", "neigh", "del", place, "dev", link], check=False)
 
     def fill_disk(self, folder: str = "/tmp", *, leave: int = 0) -> None:
-        """Fill the file system of a folder; `leave` so many KiB free."""
+        """Fill the file system of a directory; `leave` so many KiB free."""
         self.lab.touched = True
         self.sh(["dd", "if=/dev/zero", f"of={folder}/.filling", "bs=64k"], check=False)
         if leave:
@@ -159,7 +159,7 @@ class Host:
         return {pid: line for pid, line in found.items() if line and line not in ours}
 
     def files(self, folder: str) -> dict[str, str]:
-        """All that is below a folder of the host: path → a sign of its content."""
+        """All that is below a directory of the host: path → a sign of its content."""
         return traces.files(self.root, folder)
 
     @property
@@ -168,11 +168,11 @@ class Host:
         return self.path(HOME)
 
     def traces(self) -> list[str]:
-        """A line for every process, and every file in the temporary folders and in ~/.ssh."""
+        """A line for every process, and every file in the temporary directories and in ~/.ssh."""
         found: dict[str, str] = {}
         for folder in (*traces.WHERE, f"{HOME}/.ssh", f"{HOME}/.cache/fabbench", f"{HOME}/.fabbench"):
             found |= self.files(folder)
-        # A checkout that lies in such a folder is seen there too, and changes by itself.
+        # A checkout that lies in such a directory is seen there too, and changes by itself.
         found = {path: sign for path, sign in found.items() if not path.startswith(f"{ROOT}/")}
         lines = [f"{self.name} file {path} {sign[:12]}" for path, sign in found.items()]
         lines = [line for line in lines if not any(name in line for name in _OURS)]

@@ -165,7 +165,7 @@ class Lab:
         return self.run(["ssh", host.name, command], **options)
 
     def small_folder(self, size: str = "64k", name: str = "small") -> Path:
-        """Make a folder that only the client sees, on a file system of this size."""
+        """Make a directory that only the client sees, on a file system of this size."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         self.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)

@@ -9,7 +9,7 @@ WHERE = ("/tmp", "/dev/shm", "/var/tmp", "/run")
 
 
 def files(root: Path, folder: str) -> dict[str, str]:
-    """Everything below a folder of a host whose file system is seen at `root`: path → what it is."""
+    """Everything below a directory of a host whose file system is seen at `root`: path → what it is."""
     found: dict[str, str] = {}
     top = f"{root}{folder}"
     for path, folders, names in os.walk(top):

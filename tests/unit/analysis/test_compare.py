@@ -126,7 +126,7 @@ def test_repeats_pool_to_the_median_and_say_how_many() -> None:
     assert figure is not None
     assert (figure.value, figure.n, figure.low, figure.high) == (2e9, 3, 1e9, 5e9)
     assert "n = 3" in told(comparison)
-    assert "The repeats of a lie more than 10% of their median apart at 8 B" in told(comparison)
+    assert "The repeats of a differ by more than 10% of their median at 8 B" in told(comparison)
 
 
 def test_placement() -> None:
@@ -333,12 +333,12 @@ def test_roots_that_differ_do_not_meet() -> None:
     other = log([(8, 2e9)], labels={**ALL_REDUCE, "root": "0"})
     comparison = compare([column("a", log([(8, 1e9)])), column("b", other)])
     assert len(comparison.sections) == 2
-    assert "root differs; such rows do not meet" in told(comparison)
+    assert "root differs; such rows are not paired" in told(comparison)
 
 
 @pytest.mark.parametrize("allow", ["speed", "placement"])
 def test_fields_that_cannot_be_allowed(allow: str) -> None:
-    with pytest.raises(RequestError, match=f"no field {allow}"):
+    with pytest.raises(RequestError, match=f"Unknown field: {allow}"):
         compare([rates("a", [(8, 1)])], allow=[allow])
 
 
@@ -380,7 +380,7 @@ def test_what_was_cut_shows_the_rows_it_has_marked_and_without_a_ratio() -> None
     first, *_ = tables_of_comparison(comparison)
     assert first.header[1:] == ["busbw a (GB/s), truncated", "busbw b (GB/s)", "Speed-up"]
     assert first.headline == "all_reduce, 2 × 8 GPUs: a 2 GB/s (truncated) vs b 4 GB/s at 8 B"
-    assert "a is not ok. It shows the rows it has, without a ratio. truncated: It was" in told(comparison)
+    assert "a is not ok. The rows it has are shown without a ratio. truncated: It was" in told(comparison)
 
 
 @pytest.mark.parametrize("other", [Outcome.OFF_FABRIC, Outcome.UNPROVEN])
@@ -410,7 +410,7 @@ def test_one_bad_case_of_several_hides_that_case_alone() -> None:
     shown = {section.key["case"]: section.shown for section in comparison.sections}
     assert shown == {"all_reduce": (True, True), "all_gather": (False, True)}
     assert comparison.status is Exit.UNTRUSTED
-    assert "What is not ok has no figures here. corrupt: Wrong." in told(comparison)
+    assert "Executions that are not ok are left out. corrupt: Wrong." in told(comparison)
 
 
 def test_a_bad_case_without_a_table_still_counts() -> None:

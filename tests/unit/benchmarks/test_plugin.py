@@ -61,7 +61,7 @@ IT = Wire()
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the plug-in, and two logs that it reads."""
+    """A directory with the plug-in, and two logs that it reads."""
     made = tmp_path_factory.mktemp("site")
     install(made, "wire", {"fabbench.benchmarks": {"wire": "wire_benchmark:IT"}}, wire_benchmark=PLUGIN)
     (made / "new.log").write_text("WIRE copper 7.1\n8 1.5 4000\n16 1.6 90000\n")

@@ -1,4 +1,4 @@
-"""NIC counters: the real script on folders that look like /sys, what is read, and what is found."""
+"""NIC counters: the real script on directories that look like /sys, what is read, and what is found."""
 
 import json
 import math
@@ -244,8 +244,8 @@ def test_a_nic_that_was_not_there_is_listed_and_not_counted() -> None:
     first = snapshot({TX: 1, RX: 1}, name="x")
     second = snapshot({TX: 5 * GB, RX: 1}, name="y")
     y, x = difference(first, second).nics
-    assert (y.tx, y.unreadable) == (None, "It was not there before.")
-    assert (x.tx, x.unreadable) == (None, "It was there before, and not after.")
+    assert (y.tx, y.unreadable) == (None, "It was missing before.")
+    assert (x.tx, x.unreadable) == (None, "It was present before, and missing after.")
 
 
 def test_a_host_that_was_restarted_moved_nothing_that_is_known() -> None:

@@ -100,10 +100,10 @@ def of_lines(lines: list[str]) -> ExecutionCounters:
 @pytest.mark.parametrize(
     ("spoilt", "said"),
     [
-        (lambda text: text[:-12], "What was printed of the counters of a is not whole."),
-        (lambda text: text[:-5] + "Z" * 5, "What was printed of the counters of a is damaged."),
-        (lambda text: "H4sI" + text[9:], "What was printed of the counters of a is damaged."),
-        (lambda text: "\u00fc" + text, "What was printed of the counters of a is damaged."),
+        (lambda text: text[:-12], "The printed counters of a are incomplete."),
+        (lambda text: text[:-5] + "Z" * 5, "The printed counters of a are damaged."),
+        (lambda text: "H4sI" + text[9:], "The printed counters of a are damaged."),
+        (lambda text: "\u00fc" + text, "The printed counters of a are damaged."),
         (lambda _: "", ""),
     ],
 )

@@ -393,7 +393,7 @@ ON_P4D = "NET/OFI Running on p4d.24xlarge platform, topology file p4d-24xl-topo.
     [
         ([*ONE_NIC, ON_P4D], None, "p4d.24xlarge has 4 EFA interfaces, but 1 was used."),
         (ONE_NIC, Proof(instance_type="p4d.24xlarge"), "p4d.24xlarge has 4 EFA interfaces, but 1 was used."),
-        (ONE_NIC, Proof(nics=4), "The log is to show 4 NICs per rank, but 1 was used."),
+        (ONE_NIC, Proof(nics=4), "The log must show 4 NICs per rank, but 1 was used."),
         (
             ONE_NIC,
             Proof(fabric="efa", instance_type="p5.48xlarge"),

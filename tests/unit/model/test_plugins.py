@@ -30,7 +30,7 @@ IT = It()
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a distribution that offers broken things of every kind, also by names of fabbench's."""
+    """A directory with a distribution that offers broken things of all kinds, also by names of fabbench's."""
     folder = tmp_path_factory.mktemp("site")
     offers = {f"fabbench.{group}": {**MODULES, name: "gone:IT"} for group, name in GROUPS.items()}
     modules = {"odd_raises": "IT = 1 / 0\n", "odd_bare": "IT = object()\n", "odd_liar": LIAR}
@@ -109,7 +109,7 @@ LAUNCHER = BadLauncher()
 
 @pytest.fixture(scope="module")
 def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a distribution whose objects load, and fail when they are used."""
+    """A directory with a distribution whose objects load, and fail when they are used."""
     folder = tmp_path_factory.mktemp("site")
     offers = {
         "fabbench.benchmarks": {"bad": "bad_plugin:BENCHMARK"},
@@ -137,6 +137,6 @@ def test_a_plugin_that_fails_is_an_internal_error_of_its_own(
     assert done.returncode == 70
     first, second, third, *trace = done.stderr[done.stderr.index("Internal error") :].splitlines()
     assert first == f"Internal error: {told}"
-    assert second.startswith("This is a fault of the plug-in bad-things 1.0, with fabbench 0.1.0 (Python 3.")
+    assert second.startswith("This is a bug in the plug-in bad-things 1.0, with fabbench 0.1.0 (Python 3.")
     assert "Report it to the authors of bad-things 1.0" in third
     assert any("bad_plugin.py" in line for line in trace)

@@ -261,7 +261,7 @@ NEW_LIBFABRIC = ROOT / ".lab/openmpi5/lib/openmpi/libfabric.so.1"
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """A folder that another libfabric was installed into."""
+    """A directory that another libfabric was installed into."""
     need(str(NEW_LIBFABRIC))
     (tmp_path / "newer/lib").mkdir(parents=True)
     (tmp_path / "newer/lib/libfabric.so.1").symlink_to(NEW_LIBFABRIC)
@@ -369,7 +369,7 @@ def test_a_script_looks_for_programs_when_it_runs() -> None:
     assert "/opt/nvshmem-patched/bin/perftest/device/coll:" in script
     assert ":/opt/nvshmem/bin/perftest/device/coll " in script
     assert "execution 001-patched-r1 patched steps_2 " in script
-    # Where a variant has no folders the program is known.
+    # Where a variant has no directories the program is known.
     program = "/opt/nvshmem/bin/perftest/device/coll/alltoall_latency"
     mixed = rendered(*NVSHMEM[:6], "--variant", "a=/opt/a", "--variant", "plain=", "--as", "script")
     assert f"\nrequire /opt/a/ {program}\n" in mixed

@@ -44,7 +44,7 @@ def test_gates_and_configurations_are_test_cases() -> None:
     }
     failure = root.find(".//failure")
     assert failure is not None
-    assert "80 GB/s in EFA; at least 90 GB/s is wanted" in failure.attrib["message"]
+    assert "80 GB/s in EFA; expected at least 90 GB/s" in failure.attrib["message"]
 
 
 @pytest.mark.parametrize(

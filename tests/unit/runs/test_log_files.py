@@ -123,7 +123,7 @@ def test_one_file_of_an_archive_can_be_named(pack: Callable[[], bytes], tmp_path
     assert [log.source for log in parse(member)] == [member]
     (column,) = load(member)
     assert (column.label, len(column.logs)) == ("b", 1)
-    with pytest.raises(MachineError, match=r"There is no results/d.log in .*r!1"):
+    with pytest.raises(MachineError, match=r"results/d.log not found in .*r!1"):
         parse(f"{name}!results/d.log")
 
 
@@ -190,7 +190,7 @@ def test_layers_end(tmp_path: Path) -> None:
     data = TEXT
     for _ in range(6):
         data = gzip.compress(data)
-    assert "compressed too often" in reasons(write(tmp_path, "x.gz", data))[0][1]
+    assert "compressed too many times" in reasons(write(tmp_path, "x.gz", data))[0][1]
 
 
 def test_what_an_archive_has_and_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -172,9 +172,9 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
         ("[" * 100_000, "damaged"),
         ('{"format": 1, "id": NaN}', "NaN is not a JSON number"),
         ('{"format": 1, "arms": [{"label": "a"}]}', r"arms\[0\] has no fabric"),
-        ('{"format": 1, "arms": [null]}', r"arms\[0\] is None, where an object is wanted"),
+        ('{"format": 1, "arms": [null]}', r"arms\[0\] is None; expected an object"),
         ('{"format": 1, "schedule": ["../../000-a-r1"]}', "is not an execution"),
-        ('{"format": 1, "hosts": 7}', "hosts is 7, where a list is wanted"),
+        ('{"format": 1, "hosts": 7}', "hosts is 7; expected a list"),
     ],
 )
 def test_a_request_that_cannot_be_read_is_damage(tmp_path: Path, text: str, told: str) -> None:
@@ -212,10 +212,10 @@ def added(document: Any) -> Any:
     ("name", "text", "told"),
     [
         ("plan.json", "{", "damaged"),
-        ("plan.json", '{"proof": {"fabric": 1}}', "plan.json.proof.fabric is 1, where a text is wanted"),
+        ("plan.json", '{"proof": {"fabric": 1}}', "plan.json.proof.fabric is 1; expected a string"),
         ("run.json", "{}", "run.json has no ending"),
-        ("run.json", '{"ending": {"status": "x"}}', "ending.status is 'x', where a whole number is wanted"),
-        ("run.json", '{"ending": {"planned_sizes": [[1]]}}', "where a whole number is wanted"),
+        ("run.json", '{"ending": {"status": "x"}}', "ending.status is 'x'; expected a whole number"),
+        ("run.json", '{"ending": {"planned_sizes": [[1]]}}', "expected a whole number"),
     ],
 )
 def test_an_execution_whose_documents_are_damaged_is_no_result(

@@ -71,7 +71,7 @@ class FabtestsWork:
             raise RequestError(f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
             raise RequestError(
-                "Domains are measured concurrently at one size: their programs would not keep step.",
+                "Domains are measured concurrently at one size: their programs would not stay in step.",
                 hint="Specify one --size, or add --one-by-one.",
             )
 

@@ -30,7 +30,7 @@ _SYNTAX = Syntax(
 )
 _ARGUMENTS = lazy(rf"(?:--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<rest> .*)")
 _ENDPOINT = lazy(r"fi_(msg|rdm|dgram)_")
-# FT_ERR and FT_PRINTERR, by the folders of the sources; the program's own words where it cannot start.
+# FT_ERR and FT_PRINTERR, by the directories of the sources; the program's own words where it cannot start.
 _ERROR = lazy(
     r"\[error\] (?:\d+:)?fabtests:\S+:\d+: .*"
     r"|(?:fi|ft|eq|cq)_\w+(?:\([^()]*\))?\(\): (?:\S*/)?"

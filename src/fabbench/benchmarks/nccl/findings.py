@@ -107,7 +107,7 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
             code=MISMATCH,
             severity=Severity.WARNING,
             meaning=f"The printed average is {stated:g} GB/s, but that of the rows is {mean:.6g} GB/s: "
-            "rows are missing, or are not as they were printed.",
+            "rows are missing or were altered.",
             line=sweep.average_line,
         )
 

@@ -241,7 +241,7 @@ def _check(fabric: str, hosts: Sequence[Host]) -> None:
 
 
 def _folder(program: str) -> str:
-    """Return a program's folder in AWS's images."""
+    """Return a program's directory in AWS's images."""
     if program in PAIRS:
         return f"{_PERFTEST}/{'host' if program in _ON_HOST else 'device'}/pt-to-pt"
     return f"{_PERFTEST}/{'host' if program.endswith('_on_stream') else 'device'}/coll"

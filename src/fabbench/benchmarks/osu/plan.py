@@ -39,7 +39,7 @@ SUBFOLDERS = (
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
 )
-"""Where the programs are below the folder that they were installed into, or built in, by version."""
+"""Where the programs are below the directory that they were installed into, or built in, by version."""
 # They print each power of two from the first size to the last, whichever their release.
 _PLAIN = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})

@@ -77,7 +77,7 @@ class PerftestWork:
             )
         if self.together and (self.all_sizes or len(self.sizes) > 1):
             raise RequestError(
-                "Rails are measured concurrently at one size: their programs would not keep step.",
+                "With --together, devices are measured at one size: their programs would not stay in step.",
                 hint="Specify one --size, or leave --together out.",
             )
         if self.dmabuf and not self.gpu_memory:

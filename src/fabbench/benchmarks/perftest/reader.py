@@ -120,13 +120,13 @@ _TOTAL = lazy(r"\s*Total BW: (\d+(?:\.\d+)?) ?GB/s\s*", re.ASCII)
 _GIGABIT, _GIGABYTE = Decimal(125_000_000), Decimal(1_000_000_000)
 
 
-class ModalSummary:
-    """Summary lines of Modal's health checks, which run a benchmark on every device and print one figure.
+class ScriptSummary:
+    """Summary lines of scripts that run a benchmark on every device and print one figure.
 
     `Mean BW peak: 734.26 Gb/s, Mean BW avg: 733.92 Gb/s` is the mean of `ib_write_bw` over all devices, in
     bits; `Total BW: 278GB/s` is the sum of `fi_rma_bw` over all EFA domains, in bytes, both directions added
-    (modal-labs/multinode-training-guide, health-checks/modal_bw_ib.py and modal_bw_efa.py). The size is not
-    stated, and is given as 0.
+    (both from modal-labs/multinode-training-guide: health-checks/modal_bw_ib.py and modal_bw_efa.py). The
+    size is not stated, and is given as 0.
     """
 
     def __init__(self, benchmark: str) -> None:
@@ -174,7 +174,7 @@ class PerftestReader(Reader):
         self._processes: dict[Stream, ProcessOutput] = {}
         self._execution_of: dict[Stream, PerftestExecution] = {}
         self._step: PerftestExecution | None = None
-        self._summary: ModalSummary | None = None
+        self._summary: ScriptSummary | None = None
         self._side_title = ""
         self._command: Line | None = None
         self._version = ""
@@ -284,7 +284,7 @@ class PerftestReader(Reader):
     def _summarize(self, benchmark: str, line: Line) -> None:
         if self._summary is not None and self._summary.record.benchmark != benchmark:
             self._finish()
-        self._summary = self._summary or ModalSummary(benchmark)
+        self._summary = self._summary or ScriptSummary(benchmark)
         self._readings += self._summary.add(line)
 
     def _note_outside(self, line: Line) -> None:

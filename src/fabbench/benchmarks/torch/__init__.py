@@ -27,8 +27,9 @@ class Torch(Benchmark):
     help = """\
     Run fabbench's own all_reduce program with mpirun: one rank per GPU.
 
-    The program is copied to the hosts; they need torch. Its defaults are those of Modal's multi-node
-    benchmark: 500000 x 2000 float32 (4 GB), 50 trials. Fabrics are NCCL's, and are proven as for nccl.
+    The program is copied to the hosts; they need torch. Its defaults, 500000 x 2000 float32 (4 GB)
+    and 50 trials, are those of a public example, the benchmark of modal-labs/multinode-training-guide.
+    Fabrics are NCCL's, and are proven as for nccl.
 
     Example: fabbench run torch --ab --host node-1 --host node-2
 

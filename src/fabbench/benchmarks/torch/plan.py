@@ -13,7 +13,7 @@ from fabbench.model.options import option
 from fabbench.model.plan import Proof, Shape, Step
 
 FILE = "torch_all_reduce.py"
-"""The program, as it lies in each host's folder of the step."""
+"""The program, as it lies in each host's directory of the step."""
 WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
 """Bytes of one element of each type."""
 PYTHON = "python3"
@@ -28,7 +28,7 @@ def _program() -> str:
 class TorchWork:
     """All_reduce of one matrix, or of some sizes. See `fabbench.plan.request.Work`.
 
-    Its defaults are those of Modal's multi-node benchmark: 4 GB in float32.
+    Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
     """
 
     program: str = field(default_factory=_program)

@@ -1,8 +1,9 @@
 """Times torch.distributed's all_reduce: one process for each GPU, started by mpirun, torchrun or srun.
 
-It measures what Modal's multi-node benchmark does, and all_reduce_bench.py of ml-engineering before it: some
-warm-ups, then all trials back to back between two events; the payload over the mean time of one of them is
-algbw, averaged over the ranks, and busbw is 2(n-1)/n of it. It also prints what they do.
+It measures as all_reduce_bench.py of stas00/ml-engineering does, and its copy in
+modal-labs/multinode-training-guide: some warm-ups, then all trials back to back between two events; the
+payload over the mean time of one of them is algbw, averaged over the ranks, and busbw is 2(n-1)/n of it. It
+also prints what they do.
 
     mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
     mpirun -np 2 python3 torch_all_reduce.py --backend gloo --rows 1000

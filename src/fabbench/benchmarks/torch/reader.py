@@ -1,4 +1,4 @@
-"""All_reduce benchmarks of torch.distributed: Modal's and ml-engineering's reports, and their many copies.
+"""All_reduce benchmarks of torch.distributed: all_reduce_bench.py's reports, and those of its copies.
 
 There is no closing line. NCCL's debug text around a report is read elsewhere. Two families, both from
 stas00/ml-engineering's `all_reduce_bench.py`:

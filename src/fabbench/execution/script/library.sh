@@ -34,7 +34,7 @@ share() { # NAME…
     for number in "${!hosts[@]}"; do
         # shellcheck disable=SC2016 # text for another shell
         reach "$number" sh -c 'umask 077; mkdir -p "$1" && cat >"$1/environment"' sh "$base" <<<"$text" ||
-            stop 3 "The folder $base cannot be made on ${hosts[number]}."
+            stop 3 "Cannot create the directory $base on ${hosts[number]}."
     done
 }
 
@@ -79,7 +79,7 @@ everywhere() {
     return "$failed"
 }
 
-# Stops where a host lacks one of these: folders, which end in a slash, and programs.
+# Stops where a host lacks one of these: directories, which end in a slash, and programs.
 require() {
     local answers
     # shellcheck disable=SC2016 # text for another shell
@@ -87,18 +87,18 @@ require() {
         for path; do
             case $path in
             */) [ -d "$path" ] || lacks="Directory not found: ${path%/} on $(uname -n)." ;;
-            *) [ -x "$path" ] || lacks="There is no $path on $(uname -n); --bin-dir specifies another directory." ;;
+            *) [ -x "$path" ] || lacks="Not found: $path on $(uname -n). Pass its directory with --bin-dir." ;;
             esac
             [ -z "$lacks" ] || { echo "$lacks"; exit 1; }
         done' sh "$@" >"$base/required" || {
         # srun says more, and it is not what matters; without ssh there is nothing else.
-        answers=$(grep -E '^(There is no|Directory not found:) ' "$base/required" || cat "$base/required")
+        answers=$(grep -E '^(Not found|Directory not found): ' "$base/required" || cat "$base/required")
         stop 3 "${answers//$'\n'/ } Nothing was started."
     }
     rm -f "$base/required"
 }
 
-# Makes the step's folder, with these files: prepare NAME TEXT NAME TEXT…
+# Makes the step's directory, with these files: prepare NAME TEXT NAME TEXT…
 prepare() {
     touched=yes
     everywhere sh -c 'umask 077; mkdir -p "$1" && cd "$1" || exit
@@ -138,7 +138,7 @@ news() {
     done < <(cd "$folder" 2>/dev/null && wc -l debug.* 2>/dev/null)
 }
 
-# Prints what the ranks wrote into files of their own, and removes the step's folder.
+# Prints what the ranks wrote into files of their own, and removes the step's directory.
 collect() {
     local file
     for file in "${!shown[@]}"; do
@@ -207,7 +207,7 @@ watch_over() {
 guard=
 
 make_base() {
-    if ! { mkdir "$base" && mkfifo "$base/out" "$base/guard"; }; then stop 3 "The folder $base cannot be made."; fi
+    if ! { mkdir "$base" && mkfifo "$base/out" "$base/guard"; }; then stop 3 "Cannot create the directory $base."; fi
     start_guard
 }
 
@@ -341,7 +341,7 @@ ranks() {
     shift
     begin
     if ! prepare "${files[@]+"${files[@]}"}"; then
-        say "The folder $folder cannot be made on every host."
+        say "Cannot create the directory $folder on every host."
         end 1
         over
         return

@@ -185,7 +185,7 @@ class Steps:
         return text + (line(("share", *self.inherited), indent="") + "\n" if self._shared else "")
 
     def required(self) -> str:
-        """Return the lines that stop the script where a host lacks a program, or a folder of a variant."""
+        """Return the lines that stop the script where a host lacks a program, or a directory of a variant."""
         text = ""
         several = len(self._usual.insides) > 1
         wanted = {name: own.folders for name, own in self._usual.variants.items() if own.folders or several}

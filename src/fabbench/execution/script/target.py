@@ -89,7 +89,7 @@ class ScriptTarget:
     header: str = ""
     """Comments that stand before everything else."""
     opening: str = ""
-    """Text of the script that runs before the first execution: the folder and the traps are there."""
+    """Text of the script that runs before the first execution: the directory and the traps are there."""
     closing: str = ""
     """Text of the script that runs after the last execution."""
     variants: Mapping[str, VariantOverrides] = field(default_factory=dict)

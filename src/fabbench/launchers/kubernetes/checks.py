@@ -310,7 +310,7 @@ KUBERNETES_RIGHTS: tuple[Right, ...] = (
     *_each(
         "get list",
         "jobs",
-        "to follow a run, and to find what an earlier one left behind behind behind",
+        "to follow a run, and to find what an earlier one left behind",
         group=_BATCH,
     ),
     *_each("patch", "jobs", "to extend a run while fabbench is connected", group=_BATCH),

@@ -23,7 +23,7 @@ find_sshd() {
     for program in /usr/sbin/sshd /usr/local/sbin/sshd /usr/bin/sshd /usr/local/bin/sshd; do
         if [ -x "$program" ]; then return; fi
     done
-    end 127 "There is no sshd in this image."
+    end 127 "sshd not found in this image."
 }
 
 # Programs that come in by ssh get what the image and the pod set, as those by exec do.
@@ -66,11 +66,11 @@ END
 
 start_sshd() {
     find_sshd
-    command -v ssh-keygen >/dev/null || end 127 "There is no ssh-keygen in this image."
+    command -v ssh-keygen >/dev/null || end 127 "ssh-keygen not found in this image."
     [ -r "$keys/authorized_keys" ] || end 126 "The image's user cannot read $keys: ssh needs root."
     rm -f "$folder/host_key"
-    ssh-keygen -q -t ed25519 -N '' -f "$folder/host_key" || end 126 "No host key could be made."
-    write_files || end 126 "$folder cannot be written to."
+    ssh-keygen -q -t ed25519 -N '' -f "$folder/host_key" || end 126 "Cannot generate a host key."
+    write_files || end 126 "Cannot write to $folder."
     mkdir -p /run/sshd 2>/dev/null
     # sshd lets nobody into a locked account, not even with a key. Only where this is a container.
     if [ "$$" = 1 ] && grep -q '^root:!' /etc/shadow 2>/dev/null; then

@@ -53,9 +53,9 @@ export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 #
 trap 'for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done' EXIT # so that the Job completes
 """
 _ABOUT = """\
-What `fabbench run --on kubernetes` makes, less the private key of the run, and with the type of nodes in
-place of the nodes that it chooses. The pods wait for programs that fabbench starts in them by exec, and end
-soon after they last heard of it. For a job that runs by itself: --as mpijob."""
+What `fabbench run --on kubernetes` creates, without the run's private key, and with the type of nodes
+instead of the nodes that it chooses. The pods wait for programs that fabbench starts with exec, and exit
+soon after losing contact with it. For a self-contained job, use --as mpijob."""
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
@@ -132,7 +132,7 @@ class KubernetesManifests(Rendering):
         own = source.options_as(KubernetesOptions)
         if own.mpi_agent == "exec":
             raise RequestError(
-                "--mpi-agent exec has no effect in a Job that runs by itself.",
+                "--mpi-agent exec has no effect in a self-contained Job.",
                 hint="Add --supervised, or drop it.",
             )
         spec = rendered_spec(source)

@@ -90,7 +90,7 @@ class LocalSession(Session):
         word = command.argv[0]
         argv = (self._host.programs.get(word, word), *command.argv[1:])
         name = command.role or word
-        # What mpirun keeps in files goes away with the folder, also when it is killed.
+        # What mpirun keeps in files goes away with the directory, also when it is killed.
         env = {"TMPDIR": self.folder, **command.env}
         process = self._processes.start(argv, name=name, env=env, unset=command.unset)
         self._started.append(process)

@@ -3,8 +3,8 @@
 The format ``skypilot`` is this task as text.
 
 It means what SkyPilot's own example does (examples/aws_efa/nccl_efa.yaml), but for this: the baseline is a
-transport that is chosen and proven, and not what an empty FI_PROVIDER happens to give; no folder of one CUDA
-or plugin release is named; NCCL tunes itself; every step has a time limit.
+transport that is chosen and proven, and not what an empty FI_PROVIDER happens to give; no directory of one
+CUDA or plugin release is named; NCCL tunes itself; every step has a time limit.
 """
 
 from collections.abc import Collection

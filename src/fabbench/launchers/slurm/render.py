@@ -145,7 +145,7 @@ def _target(source: RenderInput, *, supervised: bool = True, **more: Any) -> Scr
 
 
 def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[str, ...]:
-    """Return the options of Pyxis for an image. The step's folder, if there is one, is seen inside."""
+    """Return the options of Pyxis for an image. The step's directory, if there is one, is seen inside."""
     if not name:
         if options.container_mounts:
             raise RequestError("--container-mounts needs a container.", hint="Pass one with --image NAME.")

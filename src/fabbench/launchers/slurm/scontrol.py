@@ -400,6 +400,6 @@ def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:
                 "reason": node.reason,
             }
         )
-    notes = ["EFA: as the catalog has it for the instance type."]
+    notes = ["EFA: from the catalog, by instance type."]
     table = Table(header=header, rows=rows, align="llrrrll", notes=notes)
     return Overview(name="nodes", table=table, records=records)

@@ -122,7 +122,7 @@ def test_every_printed_figure_is_read_exactly(name: str, side: str) -> None:
 
 def test_what_timeout_ended_has_timed_out() -> None:
     log = log_of("shm-rdm-crosshost.server")
-    assert (log.outcome, log.reason) == (Outcome.TIMEOUT, "The exit status was 124: its time was up.")
+    assert (log.outcome, log.reason) == (Outcome.TIMEOUT, "The exit status was 124: it timed out.")
 
 
 def test_the_sizes_of_all() -> None:
@@ -247,7 +247,7 @@ def test_infinite_rates_are_absent() -> None:
     assert log.points == [Point(64, {}, (), ())]
     assert (log.outcome, log.reason) == (
         Outcome.TRUNCATED,
-        "No row has a figure that says what was measured.",
+        "No row has a usable value.",
     )
 
 
@@ -445,7 +445,7 @@ def test_a_step_without_its_end_is_truncated() -> None:
 
 def test_a_size_that_was_planned_and_is_missing() -> None:
     log = read_one(step(0, 64, 10), None, PLANNED)
-    assert (log.outcome, log.reason) == (Outcome.TRUNCATED, "Planned and not measured: 1500 B.")
+    assert (log.outcome, log.reason) == (Outcome.TRUNCATED, "Planned but not measured: 1500 B.")
 
 
 def test_sides_that_disagree() -> None:

@@ -243,7 +243,7 @@ def test_slurm_starts_ranks_with_srun() -> None:
         (("--efa", "--instance-type", "p5.48xlarge", "--infra", "gcp"), "does not support SkyPilot on gcp"),
         (("--no-efa", "--gpus", "8"), "instance type for SkyPilot is unknown"),
         (("--efa", "--instance-type", "p5.48xlarge", "--infra", "slurm", "--image", "x"), "no srun"),
-        (("--efa", "--instance-type", "p5.48xlarge", "--keep"), "--keep belongs to fabbench run"),
+        (("--efa", "--instance-type", "p5.48xlarge", "--keep"), "--keep works with fabbench run only"),
     ],
 )
 def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], told: str) -> None:

@@ -198,7 +198,7 @@ def test_what_is_no_time_limit_is_refused(limit: str) -> None:
         (("--container-mounts", "/a:/b"), "--container-mounts needs a container"),
         (("--image", "a/b", "--mpi", "mpirun"), "mpirun does not start containers"),
         (("--time", "soon"), "'soon' is not a valid Slurm time limit"),
-        (("--login", "head"), "--login belongs to fabbench run"),
+        (("--login", "head"), "--login works with fabbench run only"),
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[str, ...], said: str) -> None:

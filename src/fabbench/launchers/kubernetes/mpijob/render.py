@@ -2,8 +2,8 @@
 
 It is what the EKS user guide (node-efa) applies, but for this: the launcher starts once every worker's sshd
 answers, instead of being restarted until it works; requests come from the nodes or the catalog; /dev/shm is
-memory of the pod and no folder of the host; no variable has ``$PATH`` in it, which nobody would expand; and
-nothing is tried again. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and later).
+memory of the pod and no directory of the host; no variable has ``$PATH`` in it, which nobody would expand;
+and nothing is tried again. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and later).
 """
 
 from collections.abc import Callable
@@ -45,8 +45,8 @@ _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
 )
-"""The operator would start sshd alone; images leave out its folder and its host keys. The folder of keys is a
-volume that everybody could write to, which sshd's strict modes refuse."""
+"""The operator would start sshd alone; images leave out its directory and its host keys. The directory of
+keys is a volume that everybody could write to, which sshd's strict modes refuse."""
 _LONGEST = 120 * 1024
 """Bytes of one argument of a program, which Linux limits to 128 KiB."""
 
