@@ -122,7 +122,11 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
         ),
         (("nccl", "--efa"), 3, "Without --instance-type"),
         (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on works with fabbench run only"),
-        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "--gate works with fabbench run"),
+        (
+            ("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"),
+            2,
+            "--gate works with fabbench run",
+        ),
         (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
     ],
 )

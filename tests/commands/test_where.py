@@ -72,6 +72,9 @@ def test_a_file_is_touched_only_if_there_is_output(tmp_path: Path) -> None:
     file.write_text("old")
     assert fabbench("compare", "nosuch", "--output", str(file)).exit_code == 2
     assert file.read_text("utf-8") == "old"
-    for wrong, why in ((tmp_path, "it is a directory"), (tmp_path / "no/file", f"the directory {tmp_path}/no does not exist")):
+    for wrong, why in (
+        (tmp_path, "it is a directory"),
+        (tmp_path / "no/file", f"the directory {tmp_path}/no does not exist"),
+    ):
         done = fabbench("compare", *LOGS, "-o", str(wrong))
         assert (done.exit_code, f"{wrong} cannot be written: {why}" in done.stderr) == (3, True)

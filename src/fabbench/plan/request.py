@@ -1,9 +1,9 @@
 """What was asked for: what to measure, where, how often, and what must hold; and the variants of it. Frozen.
 
-A variant is the same plan with other libraries, programs, variables, interface, image or network of pods. It
-is compared like a fabric is. Its programs are looked for in its directories first. Its libraries are put before
-those that a process inherits, by a shell that stands before the program: so they come first on every host,
-whatever mpirun, ssh or an image has set there.
+A variant is the same plan with other libraries, programs, variables, interface, image or network of pods.
+It is compared like a fabric is. Its programs are looked for in its directories first. Its libraries are put
+before those that a process inherits, by a shell that stands before the program: so they come first on every
+host, whatever mpirun, ssh or an image has set there.
 """
 
 import re

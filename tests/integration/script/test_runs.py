@@ -88,8 +88,7 @@ def test_a_host_that_lacks_a_program_stops_it_before_anything_starts(lab: Labs) 
     done = run(site, pingpong("tcp"), ScriptTarget(hosts=WAY.hosts, programs={"fi_pingpong": program}))
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
-        f"fabbench: Not found: {program} on node1. Pass its directory with --bin-dir. "
-        "Nothing was started.\n"
+        f"fabbench: Not found: {program} on node1. Pass its directory with --bin-dir. Nothing was started.\n"
     )
 
 

@@ -189,7 +189,9 @@ def test_a_change_within_the_printed_step_is_listed() -> None:
     found = verdict("busbw@1K:5%", rates("new", [(KB, 0.04), (MB, 10), (GB, 80)]), OLD)
     assert found.breaches == ()
     (note,) = found.notes
-    assert "20 % worse than 0.05 GB/s in old, but within the printed step of 0.01 GB/s: the gate holds." in note
+    assert (
+        "20 % worse than 0.05 GB/s in old, but within the printed step of 0.01 GB/s: the gate holds." in note
+    )
     assert found.status is Exit.FINE
 
 

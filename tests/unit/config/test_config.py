@@ -264,7 +264,7 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
         ("store: a\nstore: b", "2:1: The key store is a duplicate of that in line 1."),
         (
             "- a",
-            "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, targets",
+            "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, ",
         ),
         ("store: [a]", "1:8: store is a list; expected a directory."),
         ("store:", "1:7: store is empty; expected a directory."),
@@ -273,20 +273,35 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "5:11: targets.prod.user is the number 7; expected the name of a user in quotes.",
         ),
         (target("user: -oX"), "5:11: targets.prod.user is the string '-oX'; expected the name of a user."),
-        (target('user: "a\\n"'), "5:11: targets.prod.user is the string 'a\\n'; expected the name of a user."),
-        (target("port: ssh"), "5:11: targets.prod.port is the string 'ssh'; expected a whole number from 1 to 65535"),
-        (target("port: 022"), "5:11: targets.prod.port is the number 022; expected a whole number from 1 to 65535"),
+        (
+            target('user: "a\\n"'),
+            "5:11: targets.prod.user is the string 'a\\n'; expected the name of a user.",
+        ),
+        (
+            target("port: ssh"),
+            "5:11: targets.prod.port is the string 'ssh'; expected a whole number from 1 to 65535",
+        ),
+        (
+            target("port: 022"),
+            "5:11: targets.prod.port is the number 022; expected a whole number from 1 to 65535",
+        ),
         (
             target("port: 65536"),
             "5:11: targets.prod.port is the number 65536; expected a whole number from 1 to 65535",
         ),
-        (target("port: 1.0"), "5:11: targets.prod.port is the number 1.0; expected a whole number from 1 to 65535"),
+        (
+            target("port: 1.0"),
+            "5:11: targets.prod.port is the number 1.0; expected a whole number from 1 to 65535",
+        ),
         (target(f"port: {'9' * 5000}"), "5:11: targets.prod.port is the number 999"),
         (
             target("accept-new-host-keys: yes"),
             "5:27: targets.prod.accept-new-host-keys is yes; expected true or false",
         ),
-        (target("mpi-ssh: own"), "5:14: targets.prod.mpi-ssh is the string 'own'; expected one of ephemeral, existing"),
+        (
+            target("mpi-ssh: own"),
+            "5:14: targets.prod.mpi-ssh is the string 'own'; expected one of ephemeral, existing",
+        ),
         (
             target("bin-dirs: /opt"),
             "5:15: targets.prod.bin-dirs is the string '/opt'; expected a list, each a directory.",
@@ -295,8 +310,14 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             target("bin-dirs: [/opt, {}]"),
             "5:22: targets.prod.bin-dirs[1] is a mapping; expected a directory.",
         ),
-        (target("env: [a]"), "5:10: targets.prod.env is a list; expected a mapping of names to strings or numbers"),
-        (target("env: {A: true}"), "5:14: targets.prod.env.A is true; expected a number or a string (in quotes)"),
+        (
+            target("env: [a]"),
+            "5:10: targets.prod.env is a list; expected a mapping of names to strings or numbers",
+        ),
+        (
+            target("env: {A: true}"),
+            "5:14: targets.prod.env.A is true; expected a number or a string (in quotes)",
+        ),
         (
             target("env: {A: }"),
             "5:13: targets.prod.env.A is empty; expected a number or a string (in quotes).",
@@ -339,7 +360,10 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "1:11: targets.a has no launcher. Add launcher: and one of local, own, slurm, ssh.",
         ),
         ("targets: {a: }", "1:11: targets.a has no launcher."),
-        ("targets: {a: 1}", "1:14: targets.a is the number 1; expected a mapping with some of launcher, hosts, "),
+        (
+            "targets: {a: 1}",
+            "1:14: targets.a is the number 1; expected a mapping with some of launcher, hosts, ",
+        ),
         ("targets: [a]", "1:10: targets is a list; expected a mapping of names to targets."),
         (
             "targets: {local: {launcher: local}}",
@@ -355,7 +379,10 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "default: bx\ntargets: {box: {launcher: local}}",
             "1:10: default: unknown target 'bx'; did you m",
         ),
-        ("defaults: {repeat: 0}", "1:20: defaults.repeat is the number 0; expected a whole number from 1 to 999"),
+        (
+            "defaults: {repeat: 0}",
+            "1:20: defaults.repeat is the number 0; expected a whole number from 1 to 999",
+        ),
         (
             "defaults: {fabrics: tcp}",
             "1:21: defaults.fabrics is the string 'tcp'; expected a list, each the name of a fabric.",
@@ -364,7 +391,10 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "defaults: {run: {nccl: {min: 8}}}",
             "1:25: defaults.run.nccl: unknown option 'min'; did you me",
         ),
-        ("defaults: {run: {nccl: {check: yes}}}", "1:32: defaults.run.nccl.check is yes; expected a whole number"),
+        (
+            "defaults: {run: {nccl: {check: yes}}}",
+            "1:32: defaults.run.nccl.check is yes; expected a whole number",
+        ),
         (
             "defaults: {run: {pingpong: {check: yes}}}",
             "1:36: defaults.run.pingpong.check is yes; expected true or false",
@@ -377,8 +407,14 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "defaults: {run: {pingpong: {size: [[1]]}}}",
             "1:36: defaults.run.pingpong.size is a list; expected a size such",
         ),
-        ("defaults: {run: {nccl: 1}}", "1:24: defaults.run.nccl is the number 1; expected a mapping of options"),
-        ("defaults: {run: [nccl]}", "1:17: defaults.run is a list; expected a mapping of benchmarks to their options"),
+        (
+            "defaults: {run: {nccl: 1}}",
+            "1:24: defaults.run.nccl is the number 1; expected a mapping of options",
+        ),
+        (
+            "defaults: {run: [nccl]}",
+            "1:17: defaults.run is a list; expected a mapping of benchmarks to their options",
+        ),
         ("store: !path x", "1:8: The tag !path cannot be used here. Leave it out."),
         ("store: !!python/object:os.system x", "1:8: The tag !!python/object:os.system cannot be used here"),
         ("defaults: !!set {}", "1:11: The tag !!set cannot be used here."),
