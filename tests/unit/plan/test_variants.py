@@ -313,8 +313,7 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
     nothing = "no program, and no library that one links to"
     assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
     assert (
-        "a and b have different directories, but their logs state the same versions (libfabric "
-        in done.stdout
+        "a and b use different directories, but their logs state the same versions (libfabric " in done.stdout
     )
 
 
@@ -488,7 +487,7 @@ def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch
     assert by_size["1 MB"] == ["5.09", "4.17", "4.09", "1.2 x", "1 x"]
     assert len([size for size in by_size if size[0].isdigit()]) >= 24
     assert (
-        "3.6.5 and patched have different directories, but their logs state the same versions (nvshmem 3.6.5)"
+        "3.6.5 and patched use different directories, but their logs state the same versions (nvshmem 3.6.5)"
         in done.stdout
     )
     assert "nvshmem differs: 3.5.21 in 3.5.21, 3.6.5 in 3.6.5, 3.6.5 in patched." in done.stdout
