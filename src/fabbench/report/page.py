@@ -16,6 +16,7 @@ from fabbench.model.log import Finding
 from fabbench.model.messages import counted, printable
 from fabbench.report import svg
 from fabbench.report.comparison_tables import tables_of_comparison
+from fabbench.report.plot import Plot
 from fabbench.report.plots import left_out, section_plots
 from fabbench.report.table import Table
 
@@ -79,7 +80,8 @@ def to_page(runs: Sequence[RunPage], version: str) -> Iterator[str]:
     if len(runs) > 1:
         yield _overview(runs)
     for number, run in enumerate(runs, 1):
-        yield f'<section class="run" id="run-{number}" aria-labelledby="run-{number}-name">\n'
+        # Not labelled by its heading: browsers do not lay that out before it comes near.
+        yield f'<section class="run" id="run-{number}" aria-label="Run {_text(run.id)}">\n'
         yield from _run(run, f"run-{number}")
         yield "</section>\n"
     yield f'<p class="faint">Written by fabbench {_text(version)}.</p>\n</main>\n</body>\n</html>\n'
@@ -116,7 +118,7 @@ def _headlines(run: RunPage) -> list[str]:
 
 def _run(run: RunPage, anchor: str) -> Iterator[str]:
     named = f" “{run.name}”" if run.name else ""
-    yield f'<h2 id="{anchor}-name">Run {_text(run.id + named)}</h2>\n'
+    yield f"<h2>Run {_text(run.id + named)}</h2>\n"
     yield f'<p class="faint">{_text(f"{run.about}, {run.created}. Executions: {run.outcomes}.")}</p>\n'
     yield from (f'<p class="lead">{_text(line)}</p>\n' for line in _headlines(run) or ["No result."])
     yield from (f'<p class="bad">Damaged: {_text(sentence)}</p>\n' for sentence in run.damage)
@@ -156,8 +158,8 @@ def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator
     yield inner if first else f"<details>\n<summary>Values as a table</summary>\n{inner}</details>\n"
 
 
-def _figure(plot: svg.Plot, name: str) -> str:
-    legend = "".join(f"<li>{svg.sample(line.kind)}{_text(line.label)}</li>" for line in plot.lines)
+def _figure(plot: Plot, name: str) -> str:
+    legend = "".join(f"<li>{svg.sample(each)}{_text(each.label)}</li>" for each in plot.legend)
     return (
         f"<figure>\n<figcaption>{_text(plot.title)}</figcaption>\n"
         f'<ul class="legend">{legend}</ul>\n{svg.to_svg(plot, name=name)}\n</figure>\n'
@@ -193,9 +195,11 @@ def _findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[str]:
 
 
 def _table(table: Table) -> str:
+    if not table.header:
+        name = f"<h4>{_text(table.title)}</h4>\n" if table.title and table.notes else ""
+        return name + _list(table.notes)
     rows = [list(map(_text, row)) for row in table.rows]
-    grid = _grid(table.title, table.header, rows, table.aligns()) if table.header else ""
-    return grid + _list(table.notes)
+    return _grid(table.title, table.header, rows, table.aligns()) + _list(table.notes)
 
 
 def _grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], aligns: str = "") -> str:

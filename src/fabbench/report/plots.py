@@ -1,12 +1,24 @@
-"""A comparison → plots: values of each configuration, and ratios to the baseline with intervals. Pure."""
+"""A comparison → plots: values of each configuration, and ratios to the baseline with intervals. Pure.
+
+Where the instance type is known, values stand beside the ceiling of the NICs and published figures.
+"""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from fabbench.analysis.compare import Comparison, ComparisonSection
 from fabbench.analysis.headline import headline
 from fabbench.analysis.highlights import confidence
 from fabbench.model.messages import counted
-from fabbench.report.svg import Plot, PlotLine
+from fabbench.model.units import format_size
+from fabbench.report.expectations import expectations_of
+from fabbench.report.plot import Ceiling, Plot, PlotLine, PublishedRange
+
+if TYPE_CHECKING:
+    from fabbench.analysis.expectations import Expectation
+
+_BEYOND = 4
+"""A figure for a size that is larger than the largest measured one by more than this is not drawn."""
 
 
 def plots(comparison: Comparison) -> Iterator[Plot]:
@@ -23,12 +35,15 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
     values = list(_values(comparison, section))
     if values:
         axis = f"{section.metric.name} ({section.scale.unit})"
+        own = [each for each in expectations_of(comparison) if each.key == section.key]
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
         yield Plot(
             title=_titled(f"{section.metric.name} by message size", title),
             axis=f"{axis}{more}",
             lines=values,
-            about=about,
+            ceilings=list(_ceilings(own, section, values)),
+            published=list(_published(own, section, values)),
+            about=" ".join([f"{about}.", *(f"{each.column}: {each.sentence()}" for each in own)]),
         )
     tested = list(_ratios(comparison, section)) if ratios else []
     if tested:
@@ -73,6 +88,48 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
                 band=tuple((size, test.low, test.high) for size, _, test in known),
                 kind=index,
             )
+
+
+def _ceilings(
+    expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
+) -> Iterator[Ceiling]:
+    """Yield each ceiling once: that of all lines, or those of some."""
+    kinds = {line.label: line.kind for line in lines}
+    labels: dict[float, list[str]] = {}
+    for each in expected:
+        if each.ceiling and each.column in kinds:
+            labels.setdefault(each.ceiling, []).append(each.column)
+    for value, of in labels.items():
+        whose = "" if len(of) == len(lines) else f"{', '.join(of)}: "
+        yield Ceiling(
+            label=f"{whose}ceiling of the NICs, {section.scale.quantity(value)}",
+            value=value / section.scale.factor,
+            kind=kinds[of[0]] if len(of) == 1 < len(lines) else None,
+        )
+
+
+def _published(
+    expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
+) -> Iterator[PublishedRange]:
+    """Yield the least and the largest published figure of each size, for each line that has any."""
+    kinds = {line.label: line.kind for line in lines}
+    largest = max(size for line in lines for size, _ in line.points)
+    for each in expected:
+        sizes: dict[int, list[float]] = {}
+        for figure in each.figures:
+            sizes.setdefault(figure.size or each.size, []).append(figure.value)
+        for size, values in sizes.items():
+            if each.column in kinds and size <= largest * _BEYOND:
+                low, high = min(values), max(values)
+                told = section.scale.quantity(high)
+                told = told if low == high else f"{section.scale.text(low)} to {told}"
+                yield PublishedRange(
+                    label=f"{each.column}: published, {told} at {format_size(size)}",
+                    size=size,
+                    low=low / section.scale.factor,
+                    high=high / section.scale.factor,
+                    kind=kinds[each.column],
+                )
 
 
 def left_out(comparison: Comparison, index: int) -> Sequence[str]:

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files
-from math import ceil, floor, log2, log10
 
 from fabbench.model.messages import one_line
-from fabbench.model.units import format_decimal, format_size
+from fabbench.report.plot import Axes, Ceiling, Plot, PlotLine, PublishedRange, axes
 
 WIDTH, HEIGHT = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 30, 34
 _TITLE = 34
 """Room for a title, and for each line of the legend, in a file of its own."""
 _LEGEND = 22
-_MOST_TICKS = 6
 
 _SHAPES = (
     '<circle cx="5" cy="5" r="3.2"/>',
@@ -40,50 +38,18 @@ MARKERS = "".join(
 """The markers of lines: `<defs>` of a document."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotLine:
-    """One line."""
-
-    label: str
-    points: Sequence[tuple[int, float]]
-    """Size and value, which is more than 0, as written on the axis."""
-    band: Sequence[tuple[int, float, float]] = ()
-    """Size, lower and upper bound."""
-    kind: int = 0
-    """Which color, dashes and marker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
-    """Values by message size."""
-
-    title: str
-    axis: str
-    """What the values are, with their unit."""
-    lines: Sequence[PlotLine]
-    about: str = ""
-    """A sentence for those who do not see it."""
-    even: bool = False
-    """Whether there is a line at 1."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Area:
     """Where values are drawn."""
 
-    low_size: float
-    high_size: float
-    low: float
-    high: float
+    axes: Axes
     top: float
 
     def x(self, size: float) -> float:
-        part = (log2(size) - self.low_size) / (self.high_size - self.low_size)
-        return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + self.axes.across(size) * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        part = (log10(value) - self.low) / (self.high - self.low)
-        return self.top + (1 - min(max(part, 0.0), 1.0)) * (HEIGHT - _TOP - _BOTTOM)
+        return self.top + (1 - self.axes.up(value)) * (HEIGHT - _TOP - _BOTTOM)
 
 
 @cache
@@ -107,8 +73,8 @@ def to_svg_file(plots: Sequence[Plot]) -> str:
     parts, y = [], 0.0
     for plot in plots:
         legend = list(_legend(plot))
-        top = _TITLE + _LEGEND * (1 + max((row for row, _, _ in legend), default=0)) + _TOP
-        drawn = "".join((*(_entry(*each, plot) for each in enumerate(legend)), *_drawn(plot, top)))
+        top = _TITLE + _LEGEND * (1 + max((row for row, *_ in legend), default=0)) + _TOP
+        drawn = "".join((*(_entry(*each) for each in legend), *_drawn(plot, top)))
         title = f'<text class="title" x="12" y="24">{_text(_cut(plot.title, 66))}</text>'
         about = f"<desc>{_text(plot.about)}</desc>"
         parts.append(f'<g transform="translate(0 {y:g})">{about}{title}{drawn}</g>\n')
@@ -125,34 +91,54 @@ def to_svg_file(plots: Sequence[Plot]) -> str:
     )
 
 
-def sample(kind: int) -> str:
-    """Write the line of a legend in a page."""
+def sample(entry: PlotLine | Ceiling | PublishedRange) -> str:
+    """Write the mark of a legend in a page."""
     return (
         f'<svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">'
-        f'<polyline class="k{kind % KINDS}" points="2,6 17,6 32,6"/></svg>'
+        f"{_mark(entry, 2, 6)}</svg>"
     )
 
 
+def _mark(entry: PlotLine | Ceiling | PublishedRange, x: float, y: float) -> str:
+    """Write what stands before a label: 30 wide, from `x` on."""
+    if isinstance(entry, Ceiling):
+        return f'<path class="ceiling {_kind(entry)}" d="M{x:g} {y:g}h30"/>'
+    if isinstance(entry, PublishedRange):
+        return f'<path class="published {_kind(entry)}" d="M{x + 9:g} {y - 5:g}h12m-6 0v10m-6 0h12"/>'
+    return f'<polyline class="k{entry.kind % KINDS}" points="{x:g},{y:g} {x + 15:g},{y:g} {x + 30:g},{y:g}"/>'
+
+
+def _kind(entry: Ceiling | PublishedRange) -> str:
+    return "all" if entry.kind is None else f"c{entry.kind % KINDS}"
+
+
 def _drawn(plot: Plot, top: float) -> Iterator[str]:
-    area = _area(plot, top)
+    area = _Area(axes(plot), top)
     bottom = top + HEIGHT - _TOP - _BOTTOM
     yield f'<text class="faint" x="12" y="{top - 12:g}">{_text(plot.axis)}</text>'
-    for value in _ticks(area.low, area.high):
+    for value, label in area.axes.values():
         y = area.y(value)
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
-        yield (
-            f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_number(value)}</text>'
-        )
-    for size in _sizes(area.low_size, area.high_size):
-        label = format_size(size)
+        yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
+    for size, label in area.axes.sizes():
         yield (
             f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" '
             f'text-anchor="middle">{label}</text>'
         )
     if plot.even:
         yield f'<path class="even" d="M{_LEFT} {area.y(1):.1f}H{WIDTH - _RIGHT}"/>'
+    for each in plot.ceilings:
+        yield f'<path class="ceiling {_kind(each)}" d="M{_LEFT} {area.y(each.value):.1f}H{WIDTH - _RIGHT}"/>'
+    for each in plot.published:
+        yield _published(each, area)
     for line in plot.lines:
         yield from _line(line, area)
+
+
+def _published(found: PublishedRange, area: _Area) -> str:
+    x, low, high = area.x(found.size), area.y(found.low), area.y(found.high)
+    path = f"M{x - 6:.1f} {high:.1f}h12m-6 0V{low:.1f}m-6 0h12"
+    return f'<path class="published {_kind(found)}" d="{path}"/>'
 
 
 def _line(line: PlotLine, area: _Area) -> Iterator[str]:
@@ -168,61 +154,20 @@ def _line(line: PlotLine, area: _Area) -> Iterator[str]:
         yield f'<polyline class="k{kind}" points="{drawn}"/>'
 
 
-def _area(plot: Plot, top: float) -> _Area:
-    sizes = [log2(size) for line in plot.lines for size, _ in line.points] or [0.0]
-    values = [value for line in plot.lines for _, value in line.points]
-    values += [bound for line in plot.lines for _, *bounds in line.band for bound in bounds]
-    values += [1.0] if plot.even else []
-    low, high = log10(min(values, default=1.0)), log10(max(values, default=10.0))
-    if high - low < 0.3:
-        low, high = low - 0.15, high + 0.15
-    room = 0.04 * (high - low)
-    first, last = min(sizes), max(sizes)
-    if first == last:
-        first, last = first - 1, last + 1
-    return _Area(first, last, low - room, high + room, top)
-
-
-def _ticks(low: float, high: float) -> Iterator[float]:
-    """Yield whole powers of ten, and of few of them 2 and 5 times these, or finer."""
-    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
-        powers = range(floor(low), ceil(high) + 1)
-        found = [step * 10.0**power for power in powers for step in steps]
-        within = [value for value in found if low <= log10(value) <= high]
-        if len(within) > 2 or steps[-1] == 8:
-            yield from within[:: 1 + (len(within) - 1) // 8]
-            return
-
-
-def _sizes(low: float, high: float) -> Iterator[int]:
-    first, last = ceil(low), floor(high)
-    yield from (1 << power for power in range(first, last + 1, 1 + (last - first) // _MOST_TICKS))
-
-
-def _number(value: float) -> str:
-    return format_decimal(value, max(0, 2 - floor(log10(value)))) if value < 10 else f"{value:.0f}"
-
-
-def _legend(plot: Plot) -> Iterator[tuple[int, float, str]]:
-    """Yield the row, the x and the label of each line."""
+def _legend(plot: Plot) -> Iterator[tuple[int, float, str, str]]:
+    """Yield the row, the x, the label and the mark of each entry."""
     row, x = 0, 12.0
-    for line in plot.lines:
-        label = _cut(line.label, 60)
+    for entry in plot.legend:
+        label = _cut(entry.label, 60)
         wide = 50 + 7.2 * len(label)
         if x > 12 and x + wide > WIDTH:
             row, x = row + 1, 12.0
-        yield row, x, label
+        yield row, x, label, _mark(entry, x, _TITLE + _LEGEND * row + 10)
         x += wide
 
 
-def _entry(index: int, entry: tuple[int, float, str], plot: Plot) -> str:
-    row, x, label = entry
-    y = _TITLE + _LEGEND * row + 10
-    kind = plot.lines[index].kind % KINDS
-    return (
-        f'<polyline class="k{kind}" points="{x:g},{y} {x + 15:g},{y} {x + 30:g},{y}"/>'
-        f'<text x="{x + 38:g}" y="{y + 4}">{_text(label)}</text>'
-    )
+def _entry(row: int, x: float, label: str, mark: str) -> str:
+    return f'{mark}<text x="{x + 38:g}" y="{_TITLE + _LEGEND * row + 14}">{_text(label)}</text>'
 
 
 def _cut(text: str, most: int) -> str:

@@ -6,17 +6,17 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from fabbench.analysis.compare import compare
 from fabbench.model.compat import override
-from fabbench.model.log import Finding, Severity
-from fabbench.report.page import ProofLines, RunPage, to_page
+from fabbench.report.page import RunPage, to_page
+from fabbench.report.plot import Plot, PlotLine, axes
 from fabbench.report.plots import left_out, plots
-from fabbench.report.svg import KINDS, Plot, PlotLine, to_svg, to_svg_file
-from fabbench.report.table import Table
+from fabbench.report.svg import KINDS, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
+from tests.support.pages import EFA, HOSTILE, TCP, page
 
-EFA, TCP = rates("EFA", [(KB, 0.1), (GB, 80)]), rates("TCP", [(KB, 0), (GB, 4)])
-HOSTILE = "</title></style></pre><img src=x onerror=alert(1)>\"'&amp;\x1b[31m\u202e"
 VOID = {"meta", "br", "circle", "rect", "path", "polyline", "polygon"}
 
 
@@ -57,28 +57,6 @@ class Page(HTMLParser):
     @override
     def handle_data(self, data: str) -> None:
         self.text += data
-
-
-def page(text: str = "plain", *, first: str = "EFA") -> RunPage:
-    """Return a run in which everything says `text`."""
-    comparison = compare([replace(EFA, label=first), TCP])
-    return RunPage(
-        id="abc123",
-        name=text,
-        about=f"nccl on {text}",
-        created="2026-01-02 03:04:05 UTC",
-        outcomes="2 ok",
-        gates="failed",
-        breaches=[text],
-        damage=[text],
-        comparisons=[comparison, comparison],
-        proof=[ProofLines(label=text, outcome="ok", reasons=[text], shown=text, lines={"transport": text})],
-        nics=[Table(title=text, header=(text, "tx"), rows=[(text, "1 GB")], notes=[text])],
-        nodes=[Table(title=text, header=(text,), rows=[(text,)])],
-        command=f"fabbench run {text}",
-        programs={text: [text]},
-        findings=[(text, Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text))],
-    )
 
 
 def written(runs: Sequence[RunPage]) -> str:
@@ -177,3 +155,56 @@ def test_a_file_of_plots_is_xml_whatever_the_labels() -> None:
 def test_no_values_make_no_plot() -> None:
     assert list(plots(compare([rates("a", [(8, 0)])]))) == []
     ET.fromstring(to_svg_file([]))
+
+
+# ---------------------------------------------------------------- what was to be expected
+
+P4D = {"instance_type": "p4d.24xlarge", "nodes": 2, "nics": 4}
+EFA_ON_P4D = rates("EFA", [(MB, 4), (2 * GB, 77)], **P4D, transport="efa")
+TCP_ON_P4D = rates("TCP", [(MB, 1), (2 * GB, 4)], **P4D, transport="socket")
+
+
+def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
+    (plot,) = plots(compare([EFA_ON_P4D, TCP_ON_P4D]))
+    assert [(each.label, each.value, each.kind) for each in plot.ceilings] == [
+        ("ceiling of the NICs, 93.75 GB/s", 93.75, None)  # of both: one line
+    ]
+    assert [(each.label, each.size, each.low, each.high, each.kind) for each in plot.published] == [
+        ("EFA: published, 77.35 to 77.9 GB/s at 2 GB", 2 * GB, 77.35, 77.9, 0),
+        ("TCP: published, 4.13 to 8.2 GB/s at 2 GB", 2 * GB, 4.13, 8.2, 1),
+    ]
+    assert "EFA: normal: 77 GB/s at 2 GB, 82 % of the ceiling" in plot.about
+    drawn = ET.fromstring(to_svg(plot))
+    kinds = [each.attrib["class"] for each in drawn.iter() if each.tag == "path"]
+    assert [kind for kind in kinds if kind not in {"grid", "even"}] == [
+        *("ceiling all", "published c0", "published c1")
+    ]
+
+
+def test_ceilings_that_differ_say_whose_they_are() -> None:
+    less = rates("less", [(MB, 2), (2 * GB, 20)], **{**P4D, "nics": 1}, transport="efa")
+    (plot,) = plots(compare([EFA_ON_P4D, less]))
+    assert [(each.label, each.kind) for each in plot.ceilings] == [
+        ("EFA: ceiling of the NICs, 93.75 GB/s", 0),
+        ("less: ceiling of the NICs, 23.44 GB/s", 1),
+    ]
+
+
+def test_a_figure_far_beyond_the_sweep_is_not_drawn() -> None:
+    (plot,) = plots(compare([rates("EFA", [(KB, 0.1), (MB, 4)], **P4D, transport="efa")]))
+    assert plot.ceilings
+    assert not plot.published
+
+
+def test_what_nobody_knows_the_type_of_has_neither() -> None:
+    (plot,) = plots(compare([EFA, TCP]))
+    assert (plot.ceilings, plot.published) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("most", "labels"),
+    [(5, ["1", "2", "5"]), (2e6, ["1", "10", "100", "1000", "10k", "100k", "1M"])],
+)
+def test_values_on_the_axis_are_short(most: float, labels: list[str]) -> None:
+    found = axes(Plot(title="t", axis="us", lines=[PlotLine(label="a", points=[(KB, 1), (MB, most)])]))
+    assert [label for _, label in found.values()] == labels
