@@ -14,7 +14,7 @@ from tests.support.logs_by_hand import GB, KB, rates
 from tests.support.pages import HOSTILE, page
 
 pytestmark = pytest.mark.slow
-P4D = {"instance_type": "p4d.24xlarge", "nodes": 2}
+P4D: dict[str, str | int] = {"instance_type": "p4d.24xlarge", "nodes": 2}
 
 
 @pytest.fixture(scope="module")

@@ -127,10 +127,10 @@ def _drawn(plot: Plot, top: float) -> Iterator[str]:
         )
     if plot.even:
         yield f'<path class="even" d="M{_LEFT} {area.y(1):.1f}H{WIDTH - _RIGHT}"/>'
-    for each in plot.ceilings:
-        yield f'<path class="ceiling {_kind(each)}" d="M{_LEFT} {area.y(each.value):.1f}H{WIDTH - _RIGHT}"/>'
-    for each in plot.published:
-        yield _published(each, area)
+    for level in plot.ceilings:
+        y = area.y(level.value)
+        yield f'<path class="ceiling {_kind(level)}" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
+    yield from (_published(found, area) for found in plot.published)
     for line in plot.lines:
         yield from _line(line, area)
 

@@ -159,7 +159,7 @@ def test_no_values_make_no_plot() -> None:
 
 # ---------------------------------------------------------------- what was to be expected
 
-P4D = {"instance_type": "p4d.24xlarge", "nodes": 2, "nics": 4}
+P4D: dict[str, str | int] = {"instance_type": "p4d.24xlarge", "nodes": 2, "nics": 4}
 EFA_ON_P4D = rates("EFA", [(MB, 4), (2 * GB, 77)], **P4D, transport="efa")
 TCP_ON_P4D = rates("TCP", [(MB, 1), (2 * GB, 4)], **P4D, transport="socket")
 
@@ -182,7 +182,7 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
 
 
 def test_ceilings_that_differ_say_whose_they_are() -> None:
-    less = rates("less", [(MB, 2), (2 * GB, 20)], **{**P4D, "nics": 1}, transport="efa")
+    less = rates("less", [(MB, 2), (2 * GB, 20)], **(P4D | {"nics": 1}), transport="efa")
     (plot,) = plots(compare([EFA_ON_P4D, less]))
     assert [(each.label, each.kind) for each in plot.ceilings] == [
         ("EFA: ceiling of the NICs, 93.75 GB/s", 0),
