@@ -8,6 +8,7 @@ ratio is at most three times the worst. Of more than five ranges the smallest ne
 that one of the two columns lacks are not compared, and the notes name them.
 """
 
+import math
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -252,6 +253,8 @@ def bounds(tests: Sequence[RowTest]) -> str:
 
 
 def _precise(ratio: float) -> str:
+    if 0 < ratio < 0.1:  # two digits that tell: 0.013, not 0.01
+        return format_decimal(ratio, 1 - math.floor(math.log10(ratio)))
     return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
 
 

@@ -105,7 +105,9 @@ def _file(name: str, proof: Proof | None) -> list[Column]:
 
 def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     """Make a column of each configuration, or of the one wanted; one that never began is `skipped`."""
-    from fabbench.runs.store import open_run  # which comparing files needs none of
+    # which comparing files needs none of
+    from fabbench.runs.store import open_run
+    from fabbench.runs.stored_results import stored_column
 
     run = open_run(ref, store)
     if run.damage:
@@ -117,13 +119,7 @@ def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     if wanted and wanted not in named:
         raise RequestError(f"Run {run.id} has no configuration {wanted}.", hint=f"It has {', '.join(named)}.")
     return [
-        Column(
-            label=label,
-            logs=run.logs(label) or (_skipped(run),),
-            source=f"run {run.id}",
-            variant=run.variant(configuration),
-            most_repeats=run.most_repeats,
-        )
+        stored_column(run, configuration, run.logs(label) or (_skipped(run),))
         for label, configuration in named.items()
         if wanted in {"", label}
     ]

@@ -10,7 +10,9 @@ from fabbench.analysis.compare import ColumnSummary, Comparison, compare
 from fabbench.analysis.footnotes import EVIDENCE, versions_of
 from fabbench.counters.execution_counters import ExecutionCounters, total
 from fabbench.model.errors import FabbenchError, MachineError
+from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
+from fabbench.model.plan import Configuration
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
@@ -25,12 +27,21 @@ _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
 _MOST_PROGRAMS = 12
 
 
+def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[Log]) -> Column:
+    """Return a configuration of a run as a column. Its verdicts keep the level at which the run decided."""
+    return Column(
+        label=configuration.label,
+        logs=tuple(logs),
+        source=f"run {run.id}",
+        variant=run.variant(configuration),
+        most_repeats=run.most_repeats,
+    )
+
+
 def stored_columns(run: StoredRun) -> list[Column]:
     """Return the configurations of a run of which something was measured."""
     return [
-        Column(
-            label=configuration.label, logs=logs, source=f"run {run.id}", variant=run.variant(configuration)
-        )
+        stored_column(run, configuration, logs)
         for configuration in run.configurations
         if (logs := run.logs(configuration.label))
     ]

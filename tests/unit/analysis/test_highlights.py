@@ -56,7 +56,7 @@ def test_repeats_that_overlap_are_undecided() -> None:
     new = column("a", log([(8, 2e9)]), log([(8, 9e9)]))
     base = column("b", log([(8, 1e9)]), log([(8, 3e9)]))
     ((_, text),) = said(new, base)
-    assert text.startswith("Undecided: 2.8 x (95 % interval 0.04 to 134.7); about 10 repeats would decide.")
+    assert text.startswith("Undecided: 2.8 x (95 % interval 0.045 to 134.7); about 10 repeats would decide.")
 
 
 def test_rows_of_one_execution_are_no_repeats() -> None:
@@ -71,6 +71,7 @@ def test_rows_of_one_execution_are_no_repeats() -> None:
     [
         (0.7, "a is behind: 0.7 x (95 % intervals 0.68 to 0.72)."),
         (1.5, "a is ahead: 1.5 x (95 % intervals 1.46 to 1.54)."),
+        (0.014, "a is behind: 0.01 x (95 % intervals 0.0062 to 0.031)."),
         (1.01, "The same within 5 %: 1 x (95 % intervals 0.985 to 1.036)."),
     ],
 )

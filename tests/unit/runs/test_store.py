@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
+from fabbench.analysis.compare import compare
+from fabbench.analysis.sequential import level_at
+from fabbench.analysis.statistics import LEVEL
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Target
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker, tag_line
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step, Variant
+from fabbench.plan.request import Adaptive
 from fabbench.runs.load_columns import load
 from fabbench.runs.store import RunWriter, StoredRun, open_run, runs
+from fabbench.runs.stored_results import stored_columns, stored_comparison
 from tests.support.requests import request
 
 HEADER = "bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec"
@@ -46,9 +51,9 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
     )
 
 
-def begun(store: Path, plan: Plan) -> RunWriter:
+def begun(store: Path, plan: Plan, **more: Any) -> RunWriter:
     fabrics = (configuration.fabric for configuration in plan.configurations)
-    asked = request("pingpong", PingpongWork(sizes=(64,)), *fabrics, store=store)
+    asked = request("pingpong", PingpongWork(sizes=(64,)), *fabrics, store=store, **more)
     host = Host(name="here", providers={"tcp": frozenset({"msg", "rdm"})})
     return RunWriter(asked, Inventory(target="local", hosts=(host,)), plan)
 
@@ -90,6 +95,17 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     (log, _) = run.logs("new")
     assert log.source == str(writer.path / "exec" / "000-new-r1" / "output.log")
     assert [(point.size, point.values) for point in log.points] == [(64, (3e-06, 21330000.0, 330000.0))]
+
+
+def test_a_run_that_looked_after_each_repeat_keeps_its_level_however_it_is_shown(tmp_path: Path) -> None:
+    plan = plan_of("new", "base", repeats=4)
+    writer = begun(tmp_path, plan, adaptive=Adaptive(most=20))
+    for execution in plan.executions:
+        write(writer, execution)
+    level = level_at(4, 20)
+    assert level < LEVEL
+    assert stored_comparison(stored_columns(open_run(str(writer.path)))).level == level
+    assert compare(load(writer.path)).level == level
 
 
 def test_the_request_comes_first(tmp_path: Path) -> None:

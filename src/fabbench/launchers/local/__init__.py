@@ -14,7 +14,7 @@ class LocalOptions(LauncherOptions):
 
     virtual_nodes: int = option(
         Whole(1, 1024),
-        "Split this machine's GPUs into N virtual hosts that NCCL connects over its network.",
+        "Split this machine's GPUs into N virtual hosts that NCCL connects over the loopback (lo).",
         default="1",
     )
 

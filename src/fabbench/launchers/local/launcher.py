@@ -160,9 +160,14 @@ class LocalLauncher(Launcher):
     def open(self, target: Target, needs: Needs) -> Iterator[LocalAllocation]:
         """Look what this machine has."""
         refuse_images(target.variants, "the target local")
+        parts = target.options_as(LocalOptions).virtual_nodes
+        if parts > 1 and target.interface:
+            raise RequestError(
+                "--interface has no effect with --virtual-nodes: NCCL connects them over lo.",
+                hint="Leave it out.",
+            )
         name = socket.gethostname()
         found = inventories(target, needs, lambda here, variant: {name: self._probe(here, needs, variant)})
-        parts = target.options_as(LocalOptions).virtual_nodes
         yield LocalAllocation(parted(found, parts) if parts > 1 else found)
 
     @override

@@ -205,6 +205,7 @@ def test_wrong_words_end_it_before_anything_starts(tmp_path: Path) -> None:
         (("--fabric", "tcp", "stray"), "Unexpected argument 'stray'."),
         (("--fabric", "tcp", "--", "-e", "8"), "-e is after --"),
         (("--fabric", "tcp", "--collective", "x"), "nccl-tests has no collective x."),
+        (("--fabric", "tcp", "--interface", "eth0"), "--interface has no effect with --virtual-nodes"),
     ):
         done = fabbench(tmp_path, "run", "nccl", *HALVES, *words)
         assert (done.returncode, complaint in done.stderr) == (2, True), done.stderr
