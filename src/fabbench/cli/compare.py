@@ -1,5 +1,6 @@
 """``fabbench compare``."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -8,7 +9,7 @@ from fabbench.cli import options, terminal
 from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.model.errors import Exit, worst
+from fabbench.model.errors import Exit, RequestError, worst
 
 
 @output
@@ -54,7 +55,7 @@ from fabbench.model.errors import Exit, worst
     "--strict", is_flag=True, help="Fail a gate also if its loss can be neither shown nor excluded."
 )
 @options.nodes_of_logs
-@options.form(options.COMPARED, "Output format.")
+@options.form((*options.COMPARED, terminal.PNG), "Output format. png needs -o or a pipe, and fabbench[png].")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -86,6 +87,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import NOTHING_KNOWN, load
 
+    if form == terminal.PNG:
+        _require_picture()
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
             from fabbench.analysis.gate import check, parse_gates
@@ -101,3 +104,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
+
+
+def _require_picture() -> None:
+    """Raise RequestError where a picture cannot be drawn, or nobody takes it."""
+    from fabbench.report.png import require_library
+
+    if sys.stdout.isatty():
+        raise RequestError("A PNG is not text.", hint="Add -o FILE.")
+    require_library()

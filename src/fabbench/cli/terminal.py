@@ -29,6 +29,8 @@ _MANY = 16
 """Files from which on progress is shown."""
 
 
+PNG = "png"
+"""The format that is no text."""
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
 """What rich writes to draw a table again in its place, too."""
@@ -54,6 +56,11 @@ class SafeStream:
             parts[::2] = map(printable, parts[::2])
             self._stream.write("".join(parts))
         return len(text)
+
+    def write_bytes(self, data: bytes) -> None:
+        """Write what is no text, such as a picture: not for a terminal."""
+        self._stream.flush()
+        cast("Any", self._stream).buffer.write(data)
 
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
@@ -152,13 +159,19 @@ def print_comparison(
 
     `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
     """
-    from fabbench.report import render_comparison
+    if form == PNG:
+        from fabbench.report.plots import plots
+        from fabbench.report.png import to_png
 
-    columns = width()
-    text = render_comparison(
-        comparison, form, verdict=verdict, configurations=logs, colour=columns is not None, width=columns
-    )
-    write_drawn(text)
+        cast("SafeStream", sys.stdout).write_bytes(to_png(list(plots(comparison))))
+    else:
+        from fabbench.report import render_comparison
+
+        columns = width()
+        text = render_comparison(
+            comparison, form, verdict=verdict, configurations=logs, colour=columns is not None, width=columns
+        )
+        write_drawn(text)
     for breach in verdict.breaches if verdict else ():
         click.echo(f"Gate failed: {breach}", err=True)
     for gate in verdict.passed if verdict else ():
