@@ -251,6 +251,52 @@ def adaptive(tables: int) -> None:
         print(f"  {draw.__name__:<12} true loss  10%, which is allowed: false alarm {boundary.fails:.1%}")
 
 
+class Verdicts(NamedTuple):
+    """What came of `--repeat auto` without a gate."""
+
+    differs: float
+    """Share of tables in which some size is faster or slower."""
+    slower: float
+    decided: float
+    """Share in which every size was decided before the last repeat."""
+    executions: float
+    """Of one side: the mean."""
+
+
+def until_verdicts(draw: Draw, loss: float, looks: Mapping[int, float], tables: int) -> Verdicts:
+    """Look at all verdicts after each number of repeats, at its level, until none is undecided."""
+    chance = random.Random(7)
+    differs = slower = decided = used = 0
+    most = max(looks)
+    for _ in range(tables):
+        executions = draw(chance, 2 * most)
+        for count, level in looks.items():
+            pairs = table(executions[:count] + executions[most : most + count], count, loss)
+            verdicts = {row.verdict for row in compare_sizes(pairs, level).values()}
+            if Difference.UNDECIDED not in verdicts:
+                break
+        used += count
+        differs += bool(verdicts & {Difference.FASTER, Difference.SLOWER})
+        slower += Difference.SLOWER in verdicts
+        decided += Difference.UNDECIDED not in verdicts
+    return Verdicts(differs / tables, slower / tables, decided / tables, used / tables)
+
+
+def adaptive_verdicts(tables: int) -> None:
+    """Print --repeat auto without a gate: false verdicts of equal configurations, and true losses found."""
+    looks = {count: level_at(count, MOST_REPEATS) for count in range(FIRST_LOOK, MOST_REPEATS + 1)}
+    print(f"--repeat auto without a gate, {tables} tables each: until every verdict is decided")
+    for draw in (common, fitted, heavy, missing, one_size):
+        for loss in (0.0, 0.2):
+            found = until_verdicts(draw, loss, looks, tables)
+            told = f"slower {found.slower:6.1%}" if loss else f"false verdict {found.differs:5.1%}"
+            print(
+                f"  {draw.__name__:<12} true loss {loss:4.0%}: {told}, all decided {found.decided:6.1%}, "
+                f"{found.executions:4.1f} repeats",
+                flush=True,
+            )
+
+
 def _right(draw: Draw, loss: float, count: int, tables: int) -> float:
     found = decisions(draw, loss, {count: LEVEL}, tables)
     return found.passes if loss == 0 else found.fails
@@ -261,3 +307,4 @@ def simulate(tables: int) -> None:
     false_alarms(tables)
     power(tables)
     adaptive(tables)
+    adaptive_verdicts(max(tables // 4, 50))

@@ -21,6 +21,7 @@ from tests.performance.hosts import check
 from tests.performance.logs import debug_log, rows_log, tables_log, write
 from tests.performance.nodes import check_nodes
 from tests.performance.overhead import overhead
+from tests.performance.shaped import shaped
 from tests.support.paths import LOGS
 
 FABBENCH = (sys.executable, "-m", "fabbench")
@@ -132,6 +133,7 @@ def main() -> None:
     check(16 if quick else 64, times)
     check_nodes(100, times)
     overhead(times)
+    shaped(1 if quick else 5, repeats=4)
     simulate(100 if quick else 2000)
 
 
