@@ -27,6 +27,7 @@ VALUES = {
     "bin_dirs": "/opt/mine",
     "mpirun": "/opt/mine/mpirun",
     "instance_type": "p5en.48xlarge",
+    "cluster_profile": "efa-dra",
     "tolerations": "team",
     "node_selector": "pool=a",
     "labels": "team=a",

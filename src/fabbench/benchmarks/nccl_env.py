@@ -50,6 +50,8 @@ _TUNED_FOR_EFA = ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE")
 _NO_PLUGIN = {"NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _SOCKETS = {"NCCL_NET": "Socket", **_NO_PLUGIN}
 _IB = {"NCCL_NET": "IB", **_NO_PLUGIN}
+_OF_GOOGLE = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
+"""Networks that no device shows: the profile of the cluster that has each."""
 # On GB200 racks NVLink reaches other hosts, and would carry what a network is to be measured with.
 _ACROSS_HOSTS = {"NCCL_MNNVL_ENABLE": "0"}
 # Ranks of one host use a network only if they must.
@@ -75,6 +77,8 @@ _RECIPES: Mapping[str, _Recipe] = {
     "tcp": _Recipe(_SOCKETS, (*EFA_SETTINGS, *_TUNED_FOR_EFA)),
     "ib": _Recipe(_IB),
     "roce": _Recipe(_IB),
+    "gib": _Recipe({"NCCL_NET": "gIB"}),
+    "tcpxo": _Recipe({"NCCL_NET": "FasTrak"}),
     "shm": _Recipe({**_SOCKETS, "NCCL_P2P_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}),
     "p2p": _Recipe(_SOCKETS),
 }
@@ -87,6 +91,7 @@ def environment(fabric: str, hosts: Sequence[Host], *, debug: str = "INFO") -> N
     """
     recipe = _RECIPES.get(fabric) or _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)})
     env = {
+        **(hosts[0].settings.get(fabric, {}) if hosts else {}),
         **recipe.env,
         **_way(fabric, hosts),
         **_sockets(hosts),
@@ -139,6 +144,9 @@ def why_unsupported(fabric: str, host: Host) -> str:
         return f"it takes two GPUs of one host, and {found} found." if few else ""
     if fabric == "tcp":
         return ""
+    if fabric in _OF_GOOGLE:
+        wanted = f"pods have it where --cluster-profile {_OF_GOOGLE[fabric]} declares it."
+        return "" if fabric in host.settings else wanted
     if fabric in {"ib", "roce"}:
         kind = "InfiniBand" if fabric == "ib" else "RoCE"
         return "" if host.linked(fabric) else f"there is no {kind} device."

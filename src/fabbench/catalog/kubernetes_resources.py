@@ -1,115 +1,21 @@
-"""Devices and quantities on Kubernetes, and how pods get at a fabric: one entry of `PROFILES` per platform.
-
-Sources: the EKS user guide (node-efa) and the EFA device plugin; CoreWeave's nccl-tests; Azure's
-ai-infrastructure-on-azure; the examples of NVIDIA's network operator. All of them give pods IPC_LOCK, for
-registering memory, and none needs privileged pods or the host's network.
-"""
+"""Devices and quantities on Kubernetes: what pods request. How they get at a fabric: `cluster_profiles`."""
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from fabbench.catalog.cluster_profiles import EFA, PROFILES, Profile, profile_for
 from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.model.errors import RequestError
 
 GPU = "nvidia.com/gpu"
 HUGE_PAGES = "hugepages-2Mi"
-EFA = "vpc.amazonaws.com/efa"
 TOLERATED = (GPU, EFA, "aws.amazon.com/efa")
 """Keys of taints that fabbench's pods tolerate by default: they are there to keep other pods away."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """One volume of a pod, and where it is mounted. `source` is the volume without its name."""
-
-    name: str
-    path: str
-    source: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """What a pod asks for, to use a fabric."""
-
-    name: str
-    platform: str
-    """In words, for people."""
-    resource: str
-    """The extended resource; ``*`` stands for any text."""
-    fabrics: tuple[str, ...]
-    """The fabrics that it may be, by fabbench's names."""
-    shared: bool = False
-    """Whether one piece gives a pod all devices of a pool (the RDMA shared device plugin). Else a pod
-    requests all pieces of its node, each of which is one device."""
-    huge_pages: bool = False
-    """Whether the fabric's library uses huge pages, where the node has some."""
-    capabilities: tuple[str, ...] = ("IPC_LOCK",)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    mounts: tuple[Mount, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    plugin: str = ""
-    """What advertises the resource on nodes, and so is missing where there is none."""
-
-
-PROFILES = (
-    Profile(
-        name="efa",
-        platform="EKS, SageMaker HyperPod",
-        resource=EFA,
-        fabrics=("efa",),
-        huge_pages=True,
-        plugin="the EFA device plugin (Helm chart aws-efa-k8s-device-plugin)",
-    ),
-    Profile(
-        name="coreweave",
-        platform="CoreWeave",
-        resource="rdma/ib",
-        fabrics=("ib",),
-        shared=True,
-        plugin="CoreWeave's RDMA device plugin",
-    ),
-    Profile(
-        name="aks",
-        platform="AKS",
-        resource="rdma/hca_shared_devices_*",
-        fabrics=("ib",),
-        shared=True,
-        plugin="the RDMA shared device plugin of NVIDIA's network operator",
-    ),
-    Profile(
-        name="rdma-shared",
-        platform="NVIDIA network operator, shared devices",
-        resource="rdma/*",
-        fabrics=("ib", "roce"),
-        shared=True,
-        plugin="the RDMA shared device plugin of NVIDIA's network operator",
-    ),
-    Profile(
-        name="hostdev",
-        platform="NVIDIA network operator, host devices",
-        resource="nvidia.com/hostdev",
-        fabrics=("ib", "roce"),
-        plugin="the SR-IOV device plugin of NVIDIA's network operator",
-    ),
-)
-"""In the order in which they are tried."""
-
-
-def profile_for(resource: str) -> Profile | None:
-    """Return the profile of an extended resource; None: it is not known as a fabric."""
-    return next((each for each in PROFILES if fnmatchcase(resource, each.resource)), None)
-
-
-def fabric_resource(resources: Collection[str]) -> str:
-    """Choose the resource by which pods request a node's fabric; empty where it has none."""
-    found = (name for each in PROFILES for name in sorted(resources) if fnmatchcase(name, each.resource))
-    return next(found, "")
 
 
 MIB = 1 << 20
@@ -183,11 +89,16 @@ class PodResources:
     """Bytes of /dev/shm."""
     cpus: int = 0
     """Thousandths."""
+    declared: Profile | None = None
+    """The profile that the user declares."""
 
     @property
     def profile(self) -> Profile | None:
         """How a pod gets at the fabric; None: without one."""
-        return profile_for(self.resource) if self.devices else None
+        if self.declared is not None:
+            return self.declared
+        found = profile_for(self.resource) if self.devices else None
+        return found if found in PROFILES else None
 
     def requests(self) -> dict[str, str]:
         """Return the container's requests."""
@@ -223,6 +134,18 @@ def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
         )
     found = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
     return with_memory_and_cpus(found, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+
+
+def resources_of_profile(profile: Profile) -> PodResources:
+    """Return what pods request where the profile is declared, without having seen a node."""
+    found = PodResources(
+        gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile
+    )
+    return with_memory_and_cpus(found, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
+
+
+_USUAL_GPUS, _USUAL_MEMORY, _USUAL_MILLIS = 8, 1 << 40, 96_000
+"""Of the machines that platforms have for their fastest fabrics; more memory and CPUs are left alone."""
 
 
 def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
+from fabbench.catalog.cluster_profiles import EFA, Profile
 from fabbench.catalog.images import BELOW_PREFIX, below
 from fabbench.catalog.instances import Instance, catalogue, instance
-from fabbench.catalog.kubernetes_resources import EFA, PodResources, override_resources
+from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
 from fabbench.model.messages import counted
@@ -43,21 +44,25 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
     needs: Needs,
     amounts: Sequence[str] = (),
     image: str = "",
+    profile: Profile | None = None,
 ) -> Inventory:
     """Return the inventory of so many hosts of one type. Raise RequestError for a type that is not known.
 
     `target` says what is otherwise than usual: GPUs, the interface, mpirun, directories of programs, names of
-    the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing.
+    the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing
+    but what the declared `profile` of its cluster gives it.
     """
     found = looked_up(instance_type) if instance_type else None
     resources = PodResources(
         gpus=found.gpus if found else 0, resource=EFA, devices=found.efa_counts[-1] if found else 0
     )
+    if found is None and profile is not None:
+        resources = resources_of_profile(profile)
     resources = override_resources(resources, amounts)
-    count = resources.devices if resources.resource == EFA else 0
+    link, count = _devices(resources, profile)
     names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
     gpus = target.gpus if target.gpus is not None else resources.gpus
-    efa = {"efa": frozenset({"rdm", "dgram"})} if names else {}
+    efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
     of_type = f" ({found.instance_type})" if found else ""
     hosts = tuple(
         Host(
@@ -65,13 +70,14 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
             address="{server}",
             interface=target.interface or "",
             providers={**_PROVIDERS, **efa},
-            domains={"efa": tuple(f"{name}-rdm" for name in names)} if names else {},
-            devices=dict.fromkeys(names, "efa"),
+            domains={"efa": tuple(f"{name}-rdm" for name in names)} if efa else {},
+            devices=dict.fromkeys(names, link),
+            settings=profile.settings if profile else {},
             gpus=gpus,
             instance_type=found.instance_type if found else "",
             programs={name: _path(name, target, needs) for name in needs.programs},
             mpi=Mpi(program=target.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
-            looked=(_looked(found, resources, amounts),) if number == 1 else (),
+            looked=(_looked(found, resources, amounts, profile),) if number == 1 else (),
         )
         for number in range(1, nodes + 1)
     )
@@ -80,6 +86,14 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
         for variant in target.variants
     }
     return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
+
+
+def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int]:
+    """Return the link of the RDMA devices that pods get, and how many there are."""
+    if profile is None or profile.fabrics == ("efa",):
+        return "efa", resources.devices if resources.resource == EFA else 0
+    # A node has eight NICs or more; nothing depends on how many.
+    return "roce", resources.devices or 8
 
 
 def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
@@ -123,7 +137,11 @@ def _path(program: str, target: Target, needs: Needs) -> str:
     return f"{folder}/{program}" if folder else program
 
 
-def _looked(found: Instance | None, resources: PodResources, amounts: Sequence[str]) -> str:
+def _looked(
+    found: Instance | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
+) -> str:
+    if found is None and profile is not None:
+        return f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: {profile.platform}."
     count = resources.devices if resources.resource == EFA else 0
     has = f"{counted(count, 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:

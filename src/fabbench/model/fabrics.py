@@ -13,6 +13,8 @@ _NETWORKS = {
     "ofi-tcp": {"libfabric-tcp"},
     "ib": {"ib"},
     "roce": {"ib", "gib"},
+    "gib": {"gib"},
+    "tcpxo": {"fastrak"},
     "shm": {"shm"},
     "p2p": {"p2p"},
 }
@@ -34,7 +36,7 @@ AB = "ab"
 AUTO = "auto"
 """Stands for the best fabric that every host has."""
 
-RDMA = ("efa", "ib", "roce", "cxi", "psm3", "opx", "psm2")
+RDMA = ("efa", "gib", "tcpxo", "ib", "roce", "cxi", "psm3", "opx", "psm2")
 """Fabrics that `--ab` compares with tcp, the best first."""
 
 NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *INTRA_HOST})

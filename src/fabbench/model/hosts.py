@@ -74,6 +74,8 @@ class Host:
     """libfabric provider → its distinct domains, such as ``rdmap0s31-rdm``."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """RDMA device → its link: `efa`, `ib`, `roce` or `unknown`."""
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Fabric → the variables that its platform sets for NCCL on it."""
     gids: Mapping[str, int] = field(default_factory=dict)
     """RoCE device → index of its RoCE v2 GID."""
     gpus: int = 0
@@ -125,6 +127,15 @@ class Inventory:
 
         views = {variant: other(hosts) for variant, hosts in self.variants.items()}
         return replace(self, hosts=other(self.hosts), variants=views)
+
+    def with_settings(self, settings: Mapping[str, Mapping[str, str]]) -> "Inventory":
+        """Return the hosts with what their platform sets for fabrics."""
+
+        def given(hosts: Sequence[Host]) -> tuple[Host, ...]:
+            return tuple(replace(host, settings=settings) for host in hosts)
+
+        views = {variant: given(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=given(self.hosts), variants=views)
 
     def views(self) -> Iterator[tuple[str, Host]]:
         """Yield every host as every variant sees it, with what to call it."""

@@ -47,6 +47,11 @@ MINIMAL = [
     ("roce", 2, Outcome.OFF_FABRIC, ["NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>"]),
     ("roce", 2, Outcome.OK, ["Using network gIB"]),
     ("ib", 2, Outcome.OFF_FABRIC, ["Using network gIB"]),
+    ("gib", 2, Outcome.OK, ["Using network gIB"]),
+    ("gib", 2, Outcome.OFF_FABRIC, ["Using network IB"]),
+    ("tcpxo", 2, Outcome.OK, ["Using network FasTrak"]),
+    ("tcpxo", 2, Outcome.OFF_FABRIC, ["Using network Socket"]),
+    ("tcpxo", 2, Outcome.UNPROVEN, []),
     ("p2p", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
     ("shm", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[1] via SHM/direct/direct"]),
 ]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fabbench.catalog.images import DEFAULT
 from fabbench.launchers.kubernetes.kubeconfig import current_context
@@ -12,10 +13,17 @@ from fabbench.model.compat import override
 from fabbench.model.option_types import IMAGE, Choice, File, Flag, Seconds, Text, Whole
 from fabbench.model.options import Surroundings, option
 
+if TYPE_CHECKING:
+    from fabbench.catalog.cluster_profiles import Profile
+
 LEASE_S = 90
 """After how many seconds without a sign of fabbench a pod ends."""
 PORT = 2222
 """Of the pods' sshd."""
+
+
+CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
+"""Names of `fabbench.catalog.cluster_profiles.DECLARED`, which --help need not import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,12 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         only="run",
     )
     host_network: bool = option(Flag(), "Use the nodes' network namespace (hostNetwork).")
+    cluster_profile: str = option(
+        Choice(CLUSTER_PROFILES),
+        "How pods get at the cluster's fabric, where no device plugin of its own says so: "
+        f"{', '.join(CLUSTER_PROFILES)}.",
+        unset="",
+    )
     start_timeout: float = start_timeout("pods that are not ready", "300")
     lost_after: float = option(
         Seconds(1),
@@ -59,6 +73,18 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         "Name the objects fabbench-ID. Default: rendered.",
         only="render",
     )
+
+    @property
+    def profile(self) -> "Profile | None":
+        """The profile that is declared."""
+        from fabbench.catalog.cluster_profiles import declared_profile
+
+        return declared_profile(self.cluster_profile)
+
+    @property
+    def on_host_network(self) -> bool:
+        """Return whether pods use their nodes' network, unless their variant says otherwise."""
+        return self.host_network or (self.profile is not None and self.profile.host_network)
 
 
 @dataclass(frozen=True, kw_only=True)

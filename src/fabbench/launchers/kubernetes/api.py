@@ -53,6 +53,8 @@ class _Custom(NamedTuple):
 
 
 MPIJOB = _Custom("kubeflow.org", "v2beta1", "mpijobs")
+CLAIM_TEMPLATE = _Custom("resource.k8s.io", "v1", "resourceclaimtemplates")
+"""The library has methods for it from release 34 on."""
 _KINDS: Mapping[str, _Typed | _Custom] = {
     "Node": _Typed("CoreV1Api", "node"),
     "Pod": _Typed("CoreV1Api", "pod"),
@@ -61,6 +63,7 @@ _KINDS: Mapping[str, _Typed | _Custom] = {
     "Event": _Typed("CoreV1Api", "event"),
     "Job": _Typed("BatchV1Api", "job"),
     "MPIJob": MPIJOB,
+    "ResourceClaimTemplate": CLAIM_TEMPLATE,
 }
 _OF_CLUSTER = {"Node"}
 """Kinds without a namespace."""

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fabbench.catalog.cluster_profiles import EFA, PROFILES
 from fabbench.catalog.instances import efa_reaches
-from fabbench.catalog.kubernetes_resources import EFA, PROFILES
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.nodes import Amount, Node, Taint, fabric_name
 from fabbench.launchers.pod_options import Toleration, default_tolerations
@@ -337,6 +337,12 @@ MPIJOB_RIGHTS: tuple[Right, ...] = (
 )
 """For ``--on mpijob``: the operator makes pods, and everything else."""
 
+CLAIM_RIGHT = Right(
+    verb="create",
+    resource="resourceclaimtemplates",
+    group="resource.k8s.io",
+    why="to claim devices (--cluster-profile efa-dra)",
+)
 _BY_HAND = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(
@@ -348,5 +354,6 @@ OPTIONAL_RIGHTS: tuple[Right, ...] = (
     *_each("delete", "pods", "to let clean --force delete pods of lost nodes"),
     *_each("list delete", "services", _BY_HAND),
     *_each("list delete", SECRETS, _BY_HAND),
+    CLAIM_RIGHT,
 )
 """What no run needs: each shows or does more than a run does."""

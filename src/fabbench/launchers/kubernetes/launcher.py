@@ -23,6 +23,12 @@ from fabbench.launchers.kubernetes.checks import (
     nodes_overview,
 )
 from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
+from fabbench.launchers.kubernetes.declared_profile import (
+    mention_undeclared,
+    require_claims,
+    require_profile,
+    rights_of_profile,
+)
 from fabbench.launchers.kubernetes.discover import (
     ProbeGroup,
     api_of,
@@ -167,16 +173,21 @@ class KubernetesLauncher(Launcher):
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
         """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
+        target = _with_profile(target)
+        options = target.options_as(KubernetesOptions)
         api = api_of(target)
+        require_claims(api, options)
         require_rights(api, _rights(target))
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
+        mention_undeclared(options, chosen)
         with by_kind(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
             yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
+        target = _with_profile(target)
         api, options = api_of(target), target.options_as(KubernetesOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
@@ -186,8 +197,9 @@ class KubernetesLauncher(Launcher):
             len(chosen),
             target=target,
             needs=needs,
-            amounts=override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests).texts(),
+            amounts=_resources(options, needs, chosen).texts(),
             image=options.image,
+            profile=options.profile,
         )
         return found.named([node.name for node in chosen])
 
@@ -199,6 +211,7 @@ class KubernetesLauncher(Launcher):
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
         """Check the cluster's nodes; with `deep`, also probe a pod on each that is free."""
+        target = _with_profile(target)
         api = api_of(target)
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)
@@ -209,6 +222,7 @@ class KubernetesLauncher(Launcher):
             return Examined(
                 probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown)
             )
+        require_claims(api, target.options_as(KubernetesOptions))
         require_rights(api, _rights(_without_sshd(target)))
         progress("probing pods", 0, 1)
         arguments = probe_arguments(programs(needs), folders(target))
@@ -245,16 +259,17 @@ def _pods(
 ) -> Iterator[RemoteAllocation]:
     """Start a pod of one image on each of the chosen nodes, and look what they have."""
     options = target.options_as(KubernetesOptions)
-    resources = override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests)
+    resources = _resources(options, needs, chosen)
     spec = _spec(target, needs, resources, chosen)
     with JobRun(api, spec) as objects:
         pods = objects.wait(options.start_timeout, seen, notify)
         by_name = _by_node(pods, api, objects)
+        profile = options.profile
         found = inventories(
             replace(target, gpus=_gpus(target, resources)),
             needs,
             lambda here, variant: all_well(map_hosts(by_name, lambda pod: probe(pod, here, needs, variant))),
-        )
+        ).with_settings(profile.settings if profile else {})
         remotes = _remotes(by_name, options.lost_after)
         with contextlib.ExitStack() as stack:
             stack.enter_context(agents(remotes))
@@ -265,18 +280,33 @@ def _pods(
             yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
 
 
+def _with_profile(target: Target) -> Target:
+    """Return the target with the network that its profile declares. Raise RequestError."""
+    options = target.options_as(KubernetesOptions)
+    require_profile(options, seen=True)
+    return replace(target, options=replace(options, host_network=options.on_host_network))
+
+
+def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
+    found = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
+    return override_resources(found, options.pod_requests)
+
+
 def _groups(
     target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]
 ) -> tuple[ProbeGroup, ...]:
     """Return the nodes for pods that are only probed: those of a run of so many, or all that are free."""
     without = _without_sshd(target)
+    declared = target.options_as(KubernetesOptions).profile
     chosen = (
         (choose(seen, criteria),)
         if criteria.count
         else usable_groups(seen, replace(criteria, needs_gpu=False))
     )
     return tuple(
-        ProbeGroup(nodes=group, spec=_spec(without, needs, resources_on(group, gpus=True), group))
+        ProbeGroup(
+            nodes=group, spec=_spec(without, needs, resources_on(group, gpus=True, declared=declared), group)
+        )
         for group in chosen
     )
 
@@ -287,8 +317,10 @@ def _without_sshd(target: Target) -> Target:
 
 def _rights(target: Target) -> tuple[Right, ...]:
     """Return what a run needs: only sshd needs a Secret, for its key."""
-    exec_agent = target.options_as(KubernetesOptions).mpi_agent == "exec"
-    return tuple(right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
+    options = target.options_as(KubernetesOptions)
+    exec_agent = options.mpi_agent == "exec"
+    usual = (right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
+    return (*usual, *rights_of_profile(options))
 
 
 def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:

@@ -13,9 +13,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
+from fabbench.catalog.cluster_profiles import Sidecar
 from fabbench.catalog.images import DEFAULT
 from fabbench.catalog.instances import plain
-from fabbench.catalog.kubernetes_resources import Mount, PodResources, mebibytes
+from fabbench.catalog.kubernetes_resources import PodResources, mebibytes
 from fabbench.launchers.kubernetes import LEASE_S, PORT
 from fabbench.launchers.pod_options import Object, PodOptions
 from fabbench.model.errors import RequestError
@@ -160,7 +161,7 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     """
     check_spec(spec)
     secret = [_secret(spec)] if spec.agent == "ssh" else []
-    return (_job(spec), *secret, _service(spec))
+    return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
 
 
 def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
@@ -181,6 +182,7 @@ def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
     }
     names: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
     return (
+        *claim_template(spec, {"name": spec.name}),
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": names},
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": lean_metadata(spec), "spec": job},
     )
@@ -281,9 +283,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()) -> Object:
     """Return the template of the pods around their container."""
-    profile = spec.resources.profile
-    mounts = profile.mounts if profile else ()
-    annotations = {**(profile.annotations if profile else {}), **spec.options.annotations}
+    annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
     pod_spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -293,7 +293,8 @@ def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()
         "affinity": _affinity(spec),
         **spec.options.pod_spec(),
         "containers": [container],
-        "volumes": [*volumes, *_volumes(spec, mounts)],
+        "volumes": [*volumes, *_volumes(spec)],
+        **_beside(spec),
     }
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
@@ -303,6 +304,67 @@ def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()
     if annotations:
         meta["annotations"] = annotations
     return {"metadata": meta, "spec": pod_spec}
+
+
+def profile_annotations(resources: PodResources) -> dict[str, str]:
+    """Return the annotations of pods by which they get at a fabric."""
+    profile = resources.profile
+    if profile is None:
+        return {}
+    found = dict(profile.annotations)
+    if profile.device_annotation is not None and resources.devices:
+        key, each = profile.device_annotation
+        found[key] = ",".join([each] * resources.devices)
+    return found
+
+
+def _beside(spec: RunSpec) -> Object:
+    """Return what pods have beside their container: the platform's side-car, claims of devices."""
+    profile = spec.resources.profile
+    found: Object = {}
+    if profile is not None and (own := profile.sidecar) is not None:
+        found["initContainers"] = [_sidecar(own)]
+    if profile is not None and profile.device_class:
+        found["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
+    return found
+
+
+def _sidecar(own: Sidecar) -> Object:
+    """Return a container that starts before the benchmark's, and ends with it (Kubernetes 1.29)."""
+    return {
+        "name": own.name,
+        "image": own.image,
+        "restartPolicy": "Always",
+        "command": ["/bin/sh", "-c", escape_names(own.script)],
+        "securityContext": {"capabilities": {"add": list(own.capabilities)}},
+        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in own.mounts],
+        "env": env_list(own.env),
+    }
+
+
+def env_list(env: Mapping[str, str]) -> list[Object]:
+    """Return variables as a container has them."""
+    return [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
+
+
+CLAIM = "fabric"
+"""The name of a pod's claim of devices."""
+
+
+def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
+    """Return the ResourceClaimTemplate of pods that claim their devices; nothing where they request them."""
+    profile = spec.resources.profile
+    if profile is None or not profile.device_class:
+        return ()
+    exactly = {"deviceClassName": profile.device_class, "allocationMode": "All"}
+    return (
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": metadata,
+            "spec": {"spec": {"devices": {"requests": [{"name": CLAIM, "exactly": exactly}]}}},
+        },
+    )
 
 
 def lean(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
@@ -333,10 +395,14 @@ def _lean_container(container: Object) -> Object:
     found = {key: value for key, value in container.items() if key not in left_out}
     limits = container["resources"]["limits"]
     requests = {k: v for k, v in container["resources"]["requests"].items() if limits.get(k) != v}
-    found["resources"] = {"requests": requests, "limits": limits} if requests else {"limits": limits}
+    found["resources"] = {**container["resources"], "requests": requests}
+    if not requests:
+        found["resources"].pop("requests")
     added = container["securityContext"]["capabilities"].get("add", ())
     if kept := [each for each in added if each not in {*_OF_SSHD, *_OF_LOW_PORTS}]:
         found["securityContext"] = {"capabilities": {"add": kept}}
+    if container["securityContext"]["privileged"]:
+        found["securityContext"] = {"privileged": True, **found.get("securityContext", {})}
     return {**found, "command": container["command"][:-1], "args": container["command"][-1:]}
 
 
@@ -346,12 +412,12 @@ def pod_security(user: int | None = None) -> Object:
     return found if user is None else {**found, "runAsNonRoot": True, "runAsUser": user}
 
 
-def container_security(capabilities: Sequence[str] = ()) -> Object:
-    """Return the security context of a container: no privilege, and no capabilities but these."""
+def container_security(capabilities: Sequence[str] = (), *, privileged: bool = False) -> Object:
+    """Return the security context of a container: no capabilities but these, and no privilege."""
     kept: Object = {"drop": ["ALL"]}
     if capabilities:
         kept["add"] = list(capabilities)
-    return {"privileged": False, "allowPrivilegeEscalation": False, "capabilities": kept}
+    return {"privileged": privileged, "allowPrivilegeEscalation": privileged, "capabilities": kept}
 
 
 _OF_SSHD = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
@@ -369,19 +435,21 @@ def measuring(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Ob
         *(_OF_LOW_PORTS if 0 < port < _UNPRIVILEGED_PORT else ()),
         *(profile.capabilities if profile and spec.rdma else ()),
     }
-    env = profile.env if profile else {}
     mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
+    privileged = profile is not None and profile.privileged
     container: Object = {
         "name": name,
         "image": spec.image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         "resources": {"requests": resources.requests(), "limits": resources.limits()},
-        "securityContext": container_security(sorted(capabilities)),
+        "securityContext": container_security(sorted(capabilities), privileged=privileged),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - of a container
     }
-    if env:
-        container["env"] = [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
+    if profile and profile.env:
+        container["env"] = env_list(profile.env)
+    if profile and profile.device_class:
+        container["resources"]["claims"] = [{"name": CLAIM}]
     if port:
         container["ports"] = [{"name": "ssh", "containerPort": port}]
         container["readinessProbe"] = {"tcpSocket": {"port": port}, "periodSeconds": 1}
@@ -406,8 +474,11 @@ def _affinity(spec: RunSpec) -> Object:
     return affinity
 
 
-def _volumes(spec: RunSpec, mounts: Sequence[Mount]) -> list[Object]:
+def _volumes(spec: RunSpec) -> list[Object]:
     shm: Object = {"medium": "Memory"}
     if spec.resources.shm:
         shm["sizeLimit"] = mebibytes(spec.resources.shm)
-    return [{"name": "shm", "emptyDir": shm}, *({"name": each.name, **each.source} for each in mounts)]
+    profile = spec.resources.profile
+    mounts = (*profile.mounts, *(profile.sidecar.mounts if profile.sidecar else ())) if profile else ()
+    volumes = {each.name: {"name": each.name, **each.source} for each in mounts}
+    return [{"name": "shm", "emptyDir": shm}, *volumes.values()]

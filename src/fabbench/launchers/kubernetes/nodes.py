@@ -5,17 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from fabbench.catalog.cluster_profiles import EFA, Profile, fabric_resource, profile_for
 from fabbench.catalog.instances import Instance, instance, plain
-from fabbench.catalog.kubernetes_resources import (
-    EFA,
-    GPU,
-    HUGE_PAGES,
-    Profile,
-    fabric_resource,
-    profile_for,
-    thousandths,
-    whole_number,
-)
+from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, thousandths, whole_number
 
 Used: TypeAlias = Mapping[str, int]
 """Resource → what pods on a node request of it: CPUs in thousandths, memory in bytes, devices."""

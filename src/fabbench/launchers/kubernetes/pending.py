@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, profile_for
+from fabbench.catalog.cluster_profiles import profile_for
+from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES
 from fabbench.launchers import Explanation, match_message, pattern, shorten
 from fabbench.launchers.kubernetes.nodes import Amount, Node, requests
 from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal, names

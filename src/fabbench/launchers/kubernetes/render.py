@@ -3,8 +3,16 @@
 Supervised, it is what ``fabbench run --on kubernetes`` makes: pods that wait for programs.
 """
 
+from dataclasses import replace
+
 from fabbench.benchmarks import benchmark_named
-from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_type
+from fabbench.catalog.cluster_profiles import Profile
+from fabbench.catalog.kubernetes_resources import (
+    PodResources,
+    override_resources,
+    resources_of_profile,
+    resources_of_type,
+)
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.script.readable import readable_body
 from fabbench.execution.script.target import BATCH
@@ -14,6 +22,7 @@ from fabbench.launchers.kubernetes import (
     ClusterPodOptions,
     KubernetesOptions,
 )
+from fabbench.launchers.kubernetes.declared_profile import require_profile
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     SshKey,
@@ -69,14 +78,14 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     refuse_images(source.request.variants, "one job")
     own = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
     amounts = options.pod_requests
-    if source.instance is None and not amounts:
-        raise RequestError(
-            "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
-        )
     benchmark_named(source.plan.benchmark).require_image(options.image)
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
     instance_type = source.instance.instance_type if source.instance else ""
-    resources = resources_of_type(instance_type, gpus=needs_gpus) if instance_type else PodResources()
+    resources = _usual_resources(options.profile, instance_type, gpus=needs_gpus)
+    if resources == PodResources() and not amounts:
+        raise RequestError(
+            "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
+        )
     return RunSpec(
         run=options.run_id or _RUN,
         count=len(source.inventory.hosts),
@@ -87,7 +96,7 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         instance_type=instance_type,
         agent="exec" if own.mpi_agent == "exec" else "ssh",
         key=SshKey(public=_PUBLIC_KEY),
-        host_network=options.host_network,
+        host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
         user=own.run_as_user,
         port=own.pod_ssh_port,
@@ -96,12 +105,26 @@ def rendered_spec(source: RenderInput) -> RunSpec:
     )
 
 
+def _usual_resources(profile: Profile | None, instance_type: str, *, gpus: bool) -> PodResources:
+    """Return what pods request where no node was seen. A claim of devices stands in place of a request."""
+    if not instance_type:
+        found = resources_of_profile(profile) if profile else PodResources()
+        return found if gpus else replace(found, gpus=0)
+    found = resources_of_type(instance_type, gpus=gpus)
+    if profile is None:
+        return found
+    return replace(found, resource="", devices=0, declared=profile)
+
+
 def pod_inventory(target: Target, needs: Needs) -> Inventory:
     """Return the nodes of the type that is asked for, with what pods request of them. Raise RequestError."""
     options = target.options_as(ClusterPodOptions)
+    require_profile(options, seen=False)
     nodes = target.nodes or len(target.hosts) or NODES
     amounts = options.pod_requests
-    return inventory_of(options.instance_type, nodes, target=target, needs=needs, amounts=amounts)
+    return inventory_of(
+        options.instance_type, nodes, target=target, needs=needs, amounts=amounts, profile=options.profile
+    )
 
 
 class KubernetesManifests(Rendering):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
+from fabbench.catalog.cluster_profiles import PROFILES, Profile
 from fabbench.catalog.instances import plain
 from fabbench.catalog.kubernetes_resources import PodResources, with_memory_and_cpus
 from fabbench.hosts.check import Check, Status
@@ -89,21 +90,29 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
     return Check(host=cluster, name=name, status=Status.PASS, seen=f"{_names(chosen)}{close}.")
 
 
-def resources_on(nodes: Sequence[Node], *, gpus: bool) -> PodResources:
+def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None) -> PodResources:
     """Return what pods request on nodes that were found: everything that all of them have free.
 
-    `gpus` is whether the benchmark uses GPUs.
+    `gpus` is whether the benchmark uses GPUs, and `declared` the profile that the user declares. Raise
+    MachineError where nodes lack what it needs.
     """
     first = nodes[0]
-    profile = first.profile
+    profile = declared or first.profile
     shared = profile is not None and profile.shared
-    devices = min(node.fabric.free for node in nodes)
-    pages = profile is not None and profile.huge_pages and devices
+    usable = profile is not None and (profile == first.profile if declared else profile in PROFILES)
+    devices = min(node.fabric.free for node in nodes) if usable else 0
+    if declared is not None and declared.resource and not devices:
+        raise MachineError(
+            f"{first.name} has no {declared.resource}, which --cluster-profile {declared.name} needs.",
+            hint=f"Check {declared.plugin}, or declare another profile.",
+        )
+    pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
     found = PodResources(
         gpus=min(node.gpus.free for node in nodes) if gpus else 0,
         resource=first.resource if devices else "",
         devices=min(devices, 1) if shared else devices,
         huge_pages=min(node.huge_pages.free for node in nodes) if pages else 0,
+        declared=declared,
     )
     return with_memory_and_cpus(
         found,

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from fabbench.catalog.cluster_profiles import EFA
 from fabbench.catalog.instances import catalogue
-from fabbench.catalog.kubernetes_resources import EFA, parse_quantity, whole_number
+from fabbench.catalog.kubernetes_resources import parse_quantity, whole_number
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.skypilot.render import accelerator
 from fabbench.model.errors import MachineError

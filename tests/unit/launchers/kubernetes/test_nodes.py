@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fabbench.catalog.cluster_profiles import PROFILES, profile_for
 from fabbench.catalog.kubernetes_resources import (
-    PROFILES,
     cpus,
     mebibytes,
     parse_quantity,
-    profile_for,
     thousandths,
     whole_number,
 )

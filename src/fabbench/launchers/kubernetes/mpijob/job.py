@@ -11,7 +11,7 @@ from typing import Any, Self
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.kubernetes.api import MPIJOB, AbsentError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait
-from fabbench.launchers.kubernetes.manifests import RUN
+from fabbench.launchers.kubernetes.manifests import RUN, owned_by
 from fabbench.launchers.kubernetes.mpijob.render import LAUNCHER_ROLE
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import explain_pod
@@ -203,8 +203,11 @@ class MpiJobRun:
         import yaml
 
         self._ordered = True
-        self._api.create("MPIJob", yaml.safe_load(document))
+        *others, job = yaml.safe_load_all(document)
+        made = self._api.create("MPIJob", job)
         self._made = True
+        for each in owned_by(others, made):
+            self._api.create(each["kind"], each)
         self._watch.start()
         self._start()
         log = PodLog(self._api, self._launcher["metadata"]["name"], LAUNCHER_ROLE, self._ended)

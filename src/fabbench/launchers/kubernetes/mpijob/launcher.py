@@ -13,6 +13,12 @@ from fabbench.launchers import Examined, Launcher, Rendering, RenderInput, notif
 from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.kubernetes.api import KubernetesApi
 from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS, check_nodes, nodes_overview
+from fabbench.launchers.kubernetes.declared_profile import (
+    mention_undeclared,
+    require_claims,
+    require_profile,
+    rights_of_profile,
+)
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     cluster_nodes,
@@ -41,12 +47,17 @@ class MpiJobLauncher(Launcher):
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
         """Choose nodes, and say what is known of them. Leaving it leaves nothing in the cluster."""
         options = target.options_as(MpiJobOptions)
+        require_profile(options, seen=True)
         api = api_of(target)
         require_operator(api)
-        require_rights(api, MPIJOB_RIGHTS, "examples/rbac-mpijob.yaml")
+        require_claims(api, options)
+        rights = (*MPIJOB_RIGHTS, *rights_of_profile(options))
+        require_rights(api, rights, "examples/rbac-mpijob.yaml")
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        resources = override_resources(resources_on(chosen, gpus=needs.mpi), options.pod_requests)
+        mention_undeclared(options, chosen)
+        seen = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
+        resources = override_resources(seen, options.pod_requests)
         run = secrets.token_hex(4)
         resolved = replace(
             target,
@@ -61,6 +72,7 @@ class MpiJobLauncher(Launcher):
             needs=needs,
             amounts=resources.texts(),
             image=options.image,
+            profile=options.profile,
         )
         timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
         with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as going:

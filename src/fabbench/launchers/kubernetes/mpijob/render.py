@@ -17,12 +17,15 @@ from fabbench.launchers.kubernetes.manifests import (
     ROLE,
     RunSpec,
     check_spec,
+    claim_template,
     container_security,
+    env_list,
     escape_argument,
     escape_names,
     lean,
     lean_metadata,
     measuring,
+    object_metadata,
     owner_metadata,
     pod_security,
     run_labels,
@@ -67,7 +70,9 @@ def mpijob(
             f"The script of this run has {size // 1024} KiB, but a job holds at most {_LONGEST // 1024} KiB.",
             hint="Use fewer sizes, configurations or repeats per job.",
         )
-    workers = template(spec, measuring(spec, "worker", ("/bin/sh", "-c", _SSHD), _PORT))
+    port = _port(spec)
+    sshd = " ".join((_SSHD, *_on_port(spec)))
+    workers = template(spec, measuring(spec, "worker", ("/bin/sh", "-c", sshd), port))
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -94,6 +99,11 @@ def mpijob(
     }
 
 
+def _port(spec: RunSpec) -> int:
+    """Return the port of the workers' sshd: on their nodes' network another one has 22."""
+    return spec.port if spec.host_network else _PORT
+
+
 def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
     """Return the pod that runs the script: small, on any node that has the image's architecture."""
     container: Object = {
@@ -104,7 +114,9 @@ def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
         "securityContext": container_security(),
     }
-    options = spec.options
+    options, profile = spec.options, spec.resources.profile
+    if profile is not None and profile.env:
+        container["env"] = env_list(profile.env)  # mpirun passes LD_LIBRARY_PATH on
     pod_spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -131,7 +143,10 @@ and `fabbench compare` read: kubectl logs -l training.kubeflow.org/job-role=laun
 # Workers make their host keys when they start, and the operator tells nobody which they are. It is the key of
 # this job, from its Secret, that lets the launcher in.
 _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
-_SSH = (*SSH, *_ANY_HOST_KEY)
+
+
+def _on_port(spec: RunSpec) -> tuple[str, ...]:
+    return ("-p", str(_port(spec))) if spec.host_network else ()
 
 
 class MpiJobManifest(Rendering):
@@ -147,16 +162,17 @@ class MpiJobManifest(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write the MPIJob, with the script of all configurations in its launcher."""
         spec = rendered_spec(source)
+        ssh = (*SSH, *_ANY_HOST_KEY, *_on_port(spec))
         text = script(
-            source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=_SSH, agent=("ssh", *_SSH))
+            source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh))
         )
         made = mpijob(spec, text, arch=arch_of_type(spec.instance_type))
-        return yaml_documents([made], source.command + _ABOUT)
+        return yaml_documents([*claim_template(spec, object_metadata(spec)), made], source.command + _ABOUT)
 
     @override
     def readable(self, source: RenderInput) -> str:
         spec = rendered_spec(source)
-        ssh = (*BATCH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY)
+        ssh = (*BATCH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_on_port(spec))
         target = source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False)
         text = readable_body(source.plan, target, hosts=READ_MPIJOB)
         made = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
@@ -164,7 +180,9 @@ class MpiJobManifest(Rendering):
         labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
         for replicas in made["spec"]["mpiReplicaSpecs"].values():
             replicas["template"] = lean(replicas["template"], spec.options, labels)
-        return yaml_documents([made], source.command + _ABOUT, compact=True)
+        return yaml_documents(
+            [*claim_template(spec, {"name": spec.name}), made], source.command + _ABOUT, compact=True
+        )
 
 
 RENDERING = MpiJobManifest()

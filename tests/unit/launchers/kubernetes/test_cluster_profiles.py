@@ -1,0 +1,290 @@
+"""`--cluster-profile`: pods against the manifests that the clouds publish, transcribed fact by fact."""
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+import pytest
+
+from fabbench.benchmarks import nccl_env
+from fabbench.catalog.cluster_profiles import DECLARED, PROFILES, declared_profile, profile_for
+from fabbench.catalog.kubernetes_resources import override_resources, resources_of_profile, resources_of_type
+from fabbench.catalog.offline_inventory import inventory_of
+from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
+from fabbench.launchers.kubernetes.declared_profile import require_profile
+from fabbench.launchers.kubernetes.manifests import (
+    RunSpec,
+    SshKey,
+    escape_argument,
+    watchdog_script,
+    workload,
+)
+from fabbench.launchers.kubernetes.mpijob.render import mpijob
+from fabbench.launchers.kubernetes.nodes import Node, read_nodes
+from fabbench.launchers.kubernetes.select_nodes import resources_on
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import networks
+from fabbench.model.hosts import Needs, Target
+from tests.support.kubernetes_schema import schema_problems
+from tests.support.paths import DATA
+from tests.support.pod_objects import EFA, GPU, node_object
+
+KEY = SshKey(public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="private\n")
+CLOUDS = tuple(profile.name for profile in DECLARED if not profile.device_class)
+VF = "nvidia.com/rdma-vf"
+
+
+def spec(name: str, **changes: Any) -> RunSpec:
+    profile = declared_profile(name)
+    assert profile is not None
+    if profile.device_class:
+        resources = dataclasses.replace(
+            resources_of_type("p5.48xlarge", gpus=True), resource="", devices=0, declared=profile
+        )
+    else:
+        resources = resources_of_profile(profile)
+    usual = RunSpec(
+        run="ab12",
+        count=2,
+        resources=resources,
+        deadline_s=3600,
+        key=KEY,
+        host_network=profile.host_network,
+        image=profile.image or "registry.example/bench:1",
+    )
+    return dataclasses.replace(usual, **changes)
+
+
+def template(name: str, **changes: Any) -> Any:
+    return workload(spec(name, **changes))[0]["spec"]["template"]
+
+
+def volumes(pod: Any, container: Any) -> dict[str, str]:
+    """What a container has of its node: directory there → where it is mounted."""
+    paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
+    return {
+        paths[each["name"]]: each["mountPath"] for each in container["volumeMounts"] if each["name"] in paths
+    }
+
+
+def env(container: Any) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container.get("env", ())}
+
+
+def interfaces(pod: Any) -> list[tuple[str, str]]:
+    annotations = pod["metadata"]["annotations"]
+    assert annotations["networking.gke.io/default-interface"] == "eth0"
+    listed = json.loads(annotations["networking.gke.io/interfaces"])
+    assert all(set(each) == {"interfaceName", "network"} for each in listed)
+    return [(each["interfaceName"], each["network"]) for each in listed]
+
+
+def test_gib_is_as_googles_nccl_test_has_it() -> None:
+    """gpudirect-rdma/nccl-test.yaml."""
+    pod = template("gke-gib")
+    (container,) = pod["spec"]["containers"]
+    assert interfaces(pod) == [("eth0", "default"), *((f"eth{n + 2}", f"rdma-{n}") for n in range(8))]
+    assert volumes(pod["spec"], container) == {
+        "/home/kubernetes/bin/nvidia": "/usr/local/nvidia",
+        "/home/kubernetes/bin/gib": "/usr/local/gib",
+    }
+    assert env(container) == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+    assert container["resources"]["limits"][GPU] == "8"
+    assert not container["securityContext"]["privileged"]
+    assert "initContainers" not in pod["spec"]
+
+
+def test_tcpxo_is_as_googles_nccl_test_has_it() -> None:
+    """gpudirect-tcpxo/nccl-test-latest.yaml, with the daemon as a side-car as best-practice.md says."""
+    pod = template("gke-tcpxo")
+    (container,), (daemon,) = pod["spec"]["containers"], pod["spec"]["initContainers"]
+    assert interfaces(pod) == [("eth0", "default"), *((f"eth{n}", f"vpc{n}") for n in range(1, 9))]
+    devices = pod["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"].splitlines()
+    assert devices == [
+        *(f"- path: /dev/nvidia{number}" for number in range(8)),
+        "- path: /dev/nvidiactl",
+        "- path: /dev/nvidia-uvm",
+        "- path: /dev/dmabuf_import_helper",
+    ]
+    assert (daemon["name"], daemon["restartPolicy"]) == ("tcpxo-daemon", "Always")
+    assert daemon["image"].startswith("us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.")
+    assert daemon["command"][-1].endswith("/fts/entrypoint_rxdm_container.sh --num_hops=2\n")
+    assert daemon["securityContext"] == {"capabilities": {"add": ["NET_ADMIN", "NET_BIND_SERVICE"]}}
+    assert volumes(pod["spec"], daemon) == {
+        "/home/kubernetes/bin/nvidia/lib64": "/usr/local/nvidia/lib64",
+        "/sys": "/hostsysfs",
+        "/proc/sys": "/hostprocsysfs",
+    }
+    assert volumes(pod["spec"], container) == {
+        "/home/kubernetes/bin/nvidia/lib64": "/usr/local/nvidia/lib64",
+        "/dev/aperture_devices": "/dev/aperture_devices",
+    }
+    assert env(daemon) == {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+    assert env(container) == {
+        "LD_LIBRARY_PATH": "/usr/local/nvidia/lib64",
+        "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices",
+    }
+    assert "IPC_LOCK" not in container["securityContext"]["capabilities"]["add"]
+
+
+def test_virtual_functions_are_as_oracles_nccl_test_has_them() -> None:
+    """manifests/nccl-tests/kueue/virtual-functions/BM.GPU.H100.8.yaml: 16; BM.GPU.H200.8.yaml: 8."""
+    pod = template("oke-rdma-vf")
+    (container,) = pod["spec"]["containers"]
+    attached = pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"]
+    assert attached.split(",") == ["default/rdma-vf"] * 16
+    assert container["resources"]["limits"][VF] == container["resources"]["requests"][VF] == "16"
+    assert volumes(pod["spec"], container) == {"/dev/infiniband": "/dev/infiniband"}
+    assert container["securityContext"]["privileged"]
+    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
+    assert "hostNetwork" not in pod["spec"]
+    fewer = override_resources(spec("oke-rdma-vf").resources, [f"{VF}=8"])
+    annotations = template("oke-rdma-vf", resources=fewer)["metadata"]["annotations"]
+    assert annotations["k8s.v1.cni.cncf.io/networks"].count("default/rdma-vf") == 8
+
+
+def test_the_host_network_is_as_oracles_nccl_test_has_it() -> None:
+    """manifests/nccl-tests/kueue/BM.GPU.H100.8.yaml, whose sshd listens on 2222."""
+    job = mpijob(spec("oke-host-network"), "true\n")
+    pod = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert (pod["spec"]["hostNetwork"], pod["spec"]["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert volumes(pod["spec"], container) == {"/dev/infiniband": "/dev/infiniband"}
+    assert container["ports"] == [{"name": "ssh", "containerPort": 2222}]
+    assert container["command"][-1].endswith(" -p 2222")
+    assert container["securityContext"]["privileged"]
+    assert VF not in container["resources"]["limits"]
+    assert "annotations" not in pod["metadata"]
+
+
+PUBLISHED = {
+    ("gke-gib", "gib"): {
+        "NCCL_NET": "gIB",
+        "NCCL_IB_TC": "52",
+        "NCCL_IB_FIFO_TC": "84",
+        "NCCL_CROSS_NIC": "0",
+    },
+    ("gke-tcpxo", "tcpxo"): {
+        "NCCL_NET": "FasTrak",
+        "NCCL_FASTRAK_CTRL_DEV": "eth0",
+        "NCCL_FASTRAK_IFNAME": "eth1,eth2,eth3,eth4,eth5,eth6,eth7,eth8",
+        "NCCL_TUNER_CONFIG_PATH": "/usr/local/nvidia/lib64/a3plus_tuner_config.textproto",
+        "NCCL_PROTO": "Simple,LL128",
+    },
+    ("oke-rdma-vf", "roce"): {"NCCL_NET": "IB", "NCCL_IB_HCA": "mlx5", "NCCL_IB_TC": "41", "NCCL_IB_SL": "0"},
+    ("oke-host-network", "roce"): {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3", "NCCL_IB_TIMEOUT": "22"},
+}
+
+
+@pytest.mark.parametrize(("name", "fabric"), PUBLISHED)
+def test_ranks_get_what_the_platform_sets_and_tcp_does_not(name: str, fabric: str) -> None:
+    profile = declared_profile(name)
+    assert profile is not None
+    assert fabric in profile.fabrics
+    needs = Needs(programs=(), install="", mpi=True, gpus=True)
+    hosts = inventory_of(
+        "", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile
+    ).hosts
+    assert hosts[0].gpus == 8
+    assert nccl_env.why_unsupported(fabric, hosts[0]) == ""
+    ours = nccl_env.environment(fabric, hosts)
+    assert PUBLISHED[name, fabric].items() <= ours.env.items()
+    assert not set(ours.env) & set(ours.unset)
+    baseline = nccl_env.environment("tcp", hosts).env
+    assert baseline["NCCL_NET"] == "Socket"
+    assert not {each for each in baseline if "FASTRAK" in each or each.startswith("NCCL_IB_TC")}
+
+
+def test_networks_of_google_need_their_profile() -> None:
+    needs = Needs(programs=(), install="", mpi=True, gpus=True)
+    target = Target(name="t", launcher="kubernetes")
+    host = inventory_of("p5.48xlarge", 2, target=target, needs=needs).hosts[0]
+    assert "--cluster-profile gke-gib" in nccl_env.why_unsupported("gib", host)
+    assert "--cluster-profile gke-tcpxo" in nccl_env.why_unsupported("tcpxo", host)
+    # As NCCL prints them: "Using network gIB", "Using network FasTrak".
+    assert [*networks("gib"), *networks("tcpxo")] == ["gib", "fastrak"]
+
+
+def test_a_claim_stands_in_place_of_the_extended_resource() -> None:
+    job, claim, *_ = workload(spec("efa-dra"))
+    assert list(schema_problems(claim, "V1ResourceClaimTemplate")) == []
+    assert claim["apiVersion"] == "resource.k8s.io/v1"
+    (request,) = claim["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "efa.networking.k8s.aws", "allocationMode": "All"}
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["resourceClaims"] == [
+        {"name": request["name"], "resourceClaimTemplateName": claim["metadata"]["name"]}
+    ]
+    assert container["resources"]["claims"] == [{"name": request["name"]}]
+    assert EFA not in container["resources"]["limits"]
+    assert container["resources"]["limits"][GPU] == "8"
+    assert "IPC_LOCK" in container["securityContext"]["capabilities"]["add"]
+
+
+DOCUMENTS: dict[str, Any] = {
+    **{name: workload(spec(name)) for name in CLOUDS},
+    "mpijob-tcpxo": (mpijob(spec("gke-tcpxo"), "true\n"),),
+    "mpijob-oke": (mpijob(spec("oke-rdma-vf"), "true\n"),),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_manifests_are_the_golden_ones(name: str) -> None:
+    """FABBENCH_GOLDEN=write writes them anew. A cluster takes them, too: tests/cluster/test_objects.py."""
+    path = DATA / "manifests" / f"golden-{name}.json"
+    text = json.dumps(DOCUMENTS[name], indent=1) + "\n"
+    text = text.replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"')
+    if os.environ.get("FABBENCH_GOLDEN") == "write":
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", [*CLOUDS, "efa-dra"])
+def test_the_client_library_knows_every_field(name: str) -> None:
+    for thing in workload(spec(name)):
+        assert list(schema_problems(thing, f"V1{thing['kind']}")) == []
+
+
+def node(name: str, resources: dict[str, str]) -> Node:
+    (found,) = read_nodes([node_object("p5", name, allocatable={EFA: "0", **resources})])
+    return found
+
+
+def test_nodes_say_how_many_devices_there_are() -> None:
+    nodes = [node("a", {VF: "8"}), node("b", {VF: "8"})]
+    profile = declared_profile("oke-rdma-vf")
+    assert resources_on(nodes, gpus=True, declared=profile).limits()[VF] == "8"
+    # Nobody declared it, and so pods stay without privilege.
+    plain = resources_on(nodes, gpus=True)
+    assert VF not in plain.limits()
+    assert plain.profile is None
+    with pytest.raises(MachineError, match=r"has no nvidia\.com/rdma-vf"):
+        resources_on([node("a", {})], gpus=True, declared=profile)
+
+
+def test_a_declared_profile_needs_no_resource_of_the_node() -> None:
+    found = resources_on([node("a", {})], gpus=True, declared=declared_profile("gke-gib"))
+    assert found.profile is declared_profile("gke-gib")
+    assert found.limits()[GPU] == "8"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"cluster_profile": "gke-gib"}, "has nothing of GKE"),
+        ({"cluster_profile": "oke-rdma-vf", "instance_type": "p5.48xlarge"}, "is a type of EC2"),
+        ({"cluster_profile": "efa-dra"}, "devices are unknown"),
+    ],
+)
+def test_options_that_a_profile_does_not_go_with_are_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(RequestError, match=told) as caught:
+        require_profile(KubernetesOptions(**options), seen=False)
+    assert caught.value.hint
+
+
+def test_the_names_are_those_of_the_option() -> None:
+    assert tuple(profile.name for profile in DECLARED) == CLUSTER_PROFILES
+    assert profile_for(VF) is declared_profile("oke-rdma-vf")
+    assert not {profile.name for profile in PROFILES} & set(CLUSTER_PROFILES)
