@@ -14,6 +14,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
 OTHERS = frozenset(
     {
         *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
+        *("--body-file", "--create-if-none", "--edit-last"),
         *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
         *(
             "--length",
@@ -39,7 +40,7 @@ OTHERS = frozenset(
         ),
     }
 )
-"""Options of other programs: sbatch, srun, mpirun, kubectl, docker, pip, pytest, the benchmarks."""
+"""Options of other programs: gh, sbatch, srun, mpirun, kubectl, docker, pip, pytest, the benchmarks."""
 
 
 def options(command: click.Command, context: click.Context) -> Iterator[str]:
