@@ -115,6 +115,7 @@ class UcxReader(Reader):
         if record is None or not (client or record.failures):
             return ()
         record.facts = {**transport.facts(), **record.facts}
+        record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         return (record,)
 

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "parse": "Read benchmark logs and print their results.",
     "explain": "Diagnose which network a log used, and why.",
     "compare": "Compare runs and log files, and gate on the result.",
+    "sweep": "Find bad nodes, NICs and links of a cluster.",
     "runs": "List past runs, or remove them.",
     "show": "Print a past run.",
     "report": "Write runs as an HTML page, to read or to send.",

@@ -36,6 +36,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         points=record.points,
         evidence=record.evidence,
         also=frozenset(each for each, _ in found) - {outcome},
+        hosts=record.hosts,
         proof=proof,
     )
 

@@ -147,6 +147,8 @@ class Record:
     """A sentence, when the log itself shows that something is missing from it."""
     evidence: dict[str, str] = field(default_factory=dict)
     """Fact → the line that stated it, for some facts."""
+    hosts: frozenset[str] = frozenset()
+    """Names of the machines that took part, as far as the log says them."""
     finished: bool | None = False
     """Whether the benchmark's own last word was read; None: this benchmark has none."""
 
@@ -225,6 +227,8 @@ class Log:
     """Fact → the line that stated it; not part of the contract."""
     also: frozenset[Outcome] = frozenset()
     """Outcomes that apply besides: a cut log may also be of another network. Not part of the contract."""
+    hosts: frozenset[str] = frozenset()
+    """Names of the machines that took part, as far as the log says them. Not part of the contract."""
     proof: Proof | None = field(default=None, compare=False)
     """What it was judged against. Not part of the contract."""
 

@@ -51,6 +51,8 @@ class SweepResult:
     round: int = 0
     reason: str = ""
     """A sentence, where it failed or hung."""
+    series: str = ""
+    """What was measured, where that is not the same in all tests: figures of one series can be compared."""
 
 
 class SuspectKind(StrEnum):
@@ -85,7 +87,9 @@ class Diagnosis:
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the surest first."""
     undecided: Sequence[Suspect]
-    """Something is bad there, and the results do not show what; the likeliest first."""
+    """What may be bad; the likeliest first."""
+    bad: bool
+    """Whether something is bad with at least `required` confidence, be it known what or not."""
     required: float
     typical: float | None
     """The median figure of healthy tests, in the metric's base unit; None: there is none."""
@@ -93,8 +97,3 @@ class Diagnosis:
     """The standard deviation of healthy figures between tests, as a part of the figure."""
     tests: int
     nodes: Sequence[str]
-
-    @property
-    def bad(self) -> bool:
-        """Return whether anything is bad, be it known what or not."""
-        return bool(self.suspects or self.undecided)

@@ -40,7 +40,7 @@ def read_json(text: str) -> Record | None:
         return None
     if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
         return None
-    record = Record(benchmark="nccl", case=_case(head), facts=_facts(head))
+    record = Record(benchmark="nccl", case=_case(head), facts=_facts(head), hosts=_hosts(head))
     rows = _Results(record)
     at, finished = rows.read(text, sign.end(), decoder)
     footer = _footer(text[at:], decoder) if finished else None
@@ -263,6 +263,12 @@ def _case(head: dict[str, Any]) -> str | None:
     return case_of(str(args[0])) if isinstance(args, list) and args else None
 
 
+def _hosts(head: dict[str, Any]) -> frozenset[str]:
+    devices = head["config"].get("devices")
+    found = devices if isinstance(devices, list) else ()
+    return frozenset(str(device.get("hostname")) for device in found if isinstance(device, dict))
+
+
 def _facts(head: dict[str, Any]) -> dict[str, str | int]:
     facts: dict[str, str | int] = {}
     if _is_whole(head["nccl_version"]):
@@ -271,9 +277,8 @@ def _facts(head: dict[str, Any]) -> dict[str, str | int]:
     for key, name in (("iterations", "iterations"), ("warmup_iters", "warmup")):
         if _is_whole(config.get(key)):
             facts[name] = int(config[key])
-    devices = config.get("devices")
-    if isinstance(devices, list) and devices:
-        hosts = {str(device.get("hostname")) for device in devices if isinstance(device, dict)}
+    devices, hosts = config.get("devices"), _hosts(head)
+    if isinstance(devices, list) and hosts:
         facts |= {"ranks": len(devices), "hosts": len(hosts)}
         if len(devices) % len(hosts) == 0:
             facts["gpus_per_host"] = len(devices) // len(hosts)

@@ -249,6 +249,7 @@ class NcclExecution:
         if self.copies or several:
             record.failures.insert(0, NO_MPI)
         record.facts |= self._facts()
+        record.hosts = frozenset(host for host, _ in self._devices.values())
         if record.case is None and record.points:
             record.case = _case_by_arithmetic(record.points)
         record.findings += nccl_findings(record, self._sweep)

@@ -120,6 +120,7 @@ class OsuReader(Reader):
             return ()
         record = table.finish()
         record.facts = {**transport.facts(), **record.facts}
+        record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
         return (record,)
 

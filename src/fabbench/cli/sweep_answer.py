@@ -1,0 +1,99 @@
+"""What ``fabbench sweep`` answers: options of the answer, the same for tests that it runs and for logs."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from fabbench.cli import options, terminal
+from fabbench.cli.declared import click_options
+from fabbench.model.errors import Exit
+from fabbench.model.option_types import Choice, Parsed
+from fabbench.model.options import declared, option, read_options
+from fabbench.report.sweep_report import CORDON, FORMATS
+
+if TYPE_CHECKING:
+    from fabbench.model.log import Metric
+    from fabbench.sweep.values import SweepResult
+
+
+def _percent(text: str) -> float:
+    """Read a part, as a percentage; raise ValueError."""
+    part = float(text.strip().removesuffix("%")) / 100
+    if not 0 < part < 1:
+        raise ValueError
+    return part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """How an answer is found and written."""
+
+    confidence: float = option(
+        Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
+        "Confidence from which on a node, NIC or link counts as bad.",
+        default="99%",
+    )
+    tolerance: float = option(
+        Parsed("a percentage between 0 and 100, such as 10%", "PERCENT", _percent),
+        "How much slower than typical a healthy node may be.",
+        default="10%",
+    )
+    print_cordon: str | None = option(
+        Choice(CORDON),
+        "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol with "
+        "State=DRAIN. Runs none of them.",
+    )
+    form: str = "markdown"
+
+
+def answer_parameters() -> list[click.Parameter]:
+    """Return the options of the answer."""
+
+    def holder() -> None: ...
+
+    form = click.command()(options.form(FORMATS, "Output format.")(holder))
+    return [*click_options(declared(AnswerOptions).values()), *form.params]
+
+
+def answer_options(ctx: click.Context) -> AnswerOptions:
+    """Return what the options of the answer say."""
+    names = (name for name in declared(AnswerOptions) if ctx.params.get(name) is not None)
+    given = read_options(AnswerOptions, {name: ctx.params[name] for name in names})
+    return replace(given, form=ctx.params["form"])
+
+
+def print_answer(
+    results: Iterable["SweepResult"],
+    metric: "Metric",
+    nodes: Sequence[str],
+    how: AnswerOptions,
+    *,
+    left_out: Sequence[tuple[str, str]] = (),
+) -> Exit:
+    """Write what results say on standard output; return the exit status that they deserve."""
+    from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
+    from fabbench.report.sweep_report import SweepReport, cordon_commands, render_sweep
+    from fabbench.sweep.analyze import diagnosis
+    from fabbench.sweep.fit import fit
+    from fabbench.sweep.matrix import matrix_of
+    from fabbench.sweep.readings import Readings
+
+    readings = Readings(metric, nodes)
+    for result in results:
+        readings.add(result)
+    found = fit(readings, tolerance=how.tolerance)
+    said = diagnosis(readings, found, confidence=how.confidence)
+    if how.print_cordon:
+        text = "".join(f"{line}\n" for line in cordon_commands(said, how.print_cordon))
+    else:
+        most = MOST_SVG_ROWS if how.form == "svg" else MOST_ROWS
+        matrix = matrix_of(readings, found, said, most=most)
+        report = SweepReport(diagnosis=said, metric=metric, matrix=matrix, left_out=left_out)
+        width = terminal.width()
+        text = render_sweep(report, how.form, colour=width is not None, width=width)
+    terminal.write_drawn(text)
+    if said.bad:
+        return Exit.BAD_ANSWER
+    return Exit.UNTRUSTED if said.undecided else Exit.FINE

@@ -1,0 +1,136 @@
+"""Logs of pairs that exist already → the results of a sweep.
+
+Which nodes a log is of, it says itself (NCCL, MPI), or the name of its file does. A file that names two nodes
+and holds no result is a failed test of theirs.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.logs.learned_prefixes import Unread
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.fabrics import natural_order
+from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
+from fabbench.model.units import format_size
+from fabbench.runs.log_files import expand
+from fabbench.runs.parse_file import parse_source
+from fabbench.sweep.names import known_in, pair_in
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
+
+_SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
+"""What figures of one size may differ in, so that they cannot be compared."""
+_TRUSTED = frozenset({Outcome.OK, Outcome.UNPROVEN})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepLogs:
+    """What logs came to."""
+
+    results: Sequence[SweepResult]
+    metric: Metric
+    left_out: Sequence[tuple[str, str]]
+    """Files that gave nothing, and why."""
+
+
+def read_sweep_logs(names: Iterable[str], metric: str | None = None) -> SweepLogs:
+    """Read logs in folders, files and archives. Raise FabbenchError where there is nothing to compare."""
+    entries = [entry for source in expand(names) for entry in parse_source(replace(source, named=True))]
+    logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
+    chosen = _metric(logs, metric)
+    hosts = {host for log in logs for host in log.hosts}
+    left_out: list[tuple[str, str]] = []
+    results = [found for entry in entries for found in _result(entry, chosen, hosts, left_out)]
+    if not any(result.figure for result in results):
+        raise MachineError(
+            f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be told.",
+            hint="The log has to name its nodes, as NCCL's do, or its file: nccl_node-01_node-02.log.",
+        )
+    return SweepLogs(results=results, metric=chosen, left_out=left_out)
+
+
+def nodes_of(results: Iterable[SweepResult]) -> list[str]:
+    """Return all nodes, in natural order."""
+    return sorted({node for result in results for node in result.test.nodes}, key=natural_order)
+
+
+def _metric(logs: Sequence[Log], wanted: str | None) -> Metric:
+    if wanted is not None:
+        if wanted not in METRICS:
+            raise RequestError(f"Unknown metric {wanted}.", hint=f"One of {', '.join(METRICS)}.")
+        return METRICS[wanted]
+    found = Counter(name for log in logs if log.points and (name := _usual_metric(log)))
+    return METRICS[found.most_common(1)[0][0] if found else "busbw"]
+
+
+def _usual_metric(log: Log) -> str | None:
+    measured = {name for point in log.points for name in point.metrics}
+    wanted = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+    return next((name for name in wanted if name in measured), None)
+
+
+def _result(
+    entry: Log | Unread, metric: Metric, hosts: set[str], left_out: list[tuple[str, str]]
+) -> Iterator[SweepResult]:
+    if isinstance(entry, Unread):
+        named = _named(entry.source, frozenset(), hosts)
+        if len(named) > 1 and hosts.issuperset(named):
+            yield SweepResult(SweepTest(named), SweepOutcome.FAILED, reason=entry.reason)
+        else:
+            left_out.append((entry.source, entry.reason))
+        return
+    nodes = _named(entry.source, entry.hosts, hosts)
+    if not nodes:
+        left_out.append((entry.source, "Neither the log nor its name says which nodes it is of."))
+        return
+    if entry.outcome not in _TRUSTED:
+        outcome = SweepOutcome.HUNG if entry.outcome is Outcome.TIMEOUT else SweepOutcome.FAILED
+        reason = entry.reason or str(entry.outcome)
+        yield SweepResult(SweepTest(nodes), outcome, reason=reason, series=_series(entry, None))
+        return
+    point = _largest(entry, metric)
+    if point is None:
+        left_out.append((entry.source, f"It has no {metric.name}."))
+        return
+    value = point.values[point.metrics.index(metric.name)]
+    yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
+
+
+def _named(source: str, own: frozenset[str], known: set[str]) -> tuple[str, ...]:
+    """Return the nodes of a log: its own words first, then names that other logs know, then its file's."""
+    if len(own) > 1:
+        return tuple(sorted(own, key=natural_order))
+    found = known_in(source, known)
+    if len(found) > 1:
+        return found
+    return pair_in(source) or tuple(own)
+
+
+def _largest(log: Log, metric: Metric) -> Point | None:
+    """Return the row that counts: the largest size, out of place; of a pair the client's; the worst NIC's."""
+    rows = [
+        point
+        for point in log.points
+        if metric.name in point.metrics
+        and "stat" not in point.labels
+        and point.labels.get("placement", "out-of-place") == "out-of-place"
+    ]
+    rows = [point for point in rows if point.labels.get("side") == "client"] or rows
+    size = max((point.size for point in rows), default=0)
+    worst = max if metric.lower_is_better else min
+    return worst(
+        (point for point in rows if point.size == size),
+        key=lambda point: point.values[point.metrics.index(metric.name)],
+        default=None,
+    )
+
+
+def _series(log: Log, point: Point | None) -> str:
+    known = {**log.facts, **(point.labels if point else {})}
+    words = [
+        str(log.benchmark),
+        str(log.case),
+        *(f"{name} {known[name]}" for name in _SERIES if name in known),
+    ]
+    return ", ".join([*words, format_size(point.size)] if point else words)

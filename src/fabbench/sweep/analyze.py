@@ -1,0 +1,134 @@
+"""Results of a sweep → suspects, with evidence in words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fabbench.sweep.evidence import Witness
+from fabbench.sweep.fit import TOLERANCE, Fit, fit
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind
+
+CONFIDENCE = 0.99
+"""From this on something counts as bad."""
+_WORTH_A_WORD = 0.1
+"""From this on something may be bad."""
+
+
+def analyze(readings: Readings, *, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Diagnosis:
+    """Name what is bad with at least `confidence`, and what may be bad."""
+    return diagnosis(readings, fit(readings, tolerance=tolerance), confidence=confidence)
+
+
+def diagnosis(readings: Readings, found: Fit, *, confidence: float = CONFIDENCE) -> Diagnosis:
+    """Name what is bad as far as a fit shows it."""
+    everything = sorted(_suspects(readings, found, confidence), key=lambda each: -each.confidence)
+    sure = [each for each in everything if each.confidence >= confidence]
+    return Diagnosis(
+        suspects=_grouped(sure, readings.group_of),
+        undecided=[each for each in everything if each.confidence < confidence],
+        bad=bool(sure) or _something(found, confidence),
+        required=confidence,
+        typical=_typical(readings, found),
+        spread=found.noise,
+        tests=readings.count,
+        nodes=tuple(readings.nodes),
+    )
+
+
+def _typical(readings: Readings, found: Fit) -> float | None:
+    """Return the typical figure of what was measured, where that is one thing."""
+    known = [each for each in found.classes if not np.isnan(each.tests.values).all()]
+    one = len(known) == 1 and len(np.unique(known[0].tests.series)) == 1
+    return readings.figure(float(known[0].typical[known[0].tests.series[0]])) if one else None
+
+
+def _something(found: Fit, confidence: float) -> bool:
+    """Return whether something of some pair is bad, be it known what or not."""
+    for each in found.classes:
+        chance = found.bad[each.pairs].sum(axis=1) + each.link
+        if each.tests.rail:
+            nics = [
+                sum(found.nics.get((node, each.tests.rail), 0.0) for node in pair)
+                for pair in each.pairs.tolist()
+            ]
+            chance = chance + np.array(nics)
+        if (chance >= confidence).any():
+            return True
+    return False
+
+
+def _suspects(readings: Readings, found: Fit, confidence: float) -> Iterator[Suspect]:
+    witness = Witness(readings, found, confidence)
+    for node in np.flatnonzero(found.bad >= _WORTH_A_WORD).tolist():
+        name = found.nodes[node]
+        yield Suspect(
+            kind=SuspectKind.NODE,
+            name=name,
+            nodes=(name,),
+            confidence=float(found.bad[node]),
+            evidence=witness.of_node(node),
+        )
+    for (node, rail), chance in found.nics.items():
+        if chance >= _WORTH_A_WORD:
+            name = found.nodes[node]
+            yield Suspect(
+                kind=SuspectKind.NIC,
+                name=f"{name}:{rail}",
+                nodes=(name,),
+                confidence=chance,
+                evidence=witness.of_nic(node, rail),
+            )
+    for group, chance in found.uplinks.items():
+        if chance >= _WORTH_A_WORD:
+            yield Suspect(
+                kind=SuspectKind.GROUP,
+                name=group,
+                nodes=tuple(node for node in found.nodes if readings.group_of.get(node, "") == group),
+                confidence=chance,
+                evidence=witness.of_uplink(group),
+            )
+    yield from _links(found, witness)
+
+
+def _links(found: Fit, witness: Witness) -> Iterator[Suspect]:
+    for each in found.classes:
+        for row in np.flatnonzero(each.link >= _WORTH_A_WORD).tolist():
+            nodes = tuple(found.nodes[node] for node in each.pairs[row].tolist())
+            yield Suspect(
+                kind=SuspectKind.LINK,
+                name=" – ".join(nodes) + (f" ({each.tests.rail})" if each.tests.rail else ""),
+                nodes=nodes,
+                confidence=float(each.link[row]),
+                evidence=witness.of_link(each, row),
+            )
+
+
+_LEAST_GROUP = 3
+"""Nodes of a group that are all bad make the group bad."""
+
+
+def _grouped(suspects: Sequence[Suspect], group_of: Mapping[str, str]) -> Sequence[Suspect]:
+    """Name a group in place of its nodes where all of them are bad."""
+    sizes: dict[str, int] = {}
+    for group in group_of.values():
+        sizes[group] = sizes.get(group, 0) + 1
+    bad: dict[str, list[Suspect]] = {}
+    for each in suspects:
+        if each.kind is SuspectKind.NODE and each.name in group_of:
+            bad.setdefault(group_of[each.name], []).append(each)
+    whole = {group: nodes for group, nodes in bad.items() if sizes[group] == len(nodes) >= _LEAST_GROUP}
+    taken = {each.name for nodes in whole.values() for each in nodes}
+    rest = [each for each in suspects if each.kind is not SuspectKind.NODE or each.name not in taken]
+    groups = [
+        replace(
+            min(nodes, key=lambda each: each.confidence),
+            kind=SuspectKind.GROUP,
+            name=group,
+            nodes=tuple(each.name for each in nodes),
+            evidence=f"All {len(nodes)} nodes of {group} are bad. {nodes[0].evidence}",
+        )
+        for group, nodes in whole.items()
+    ]
+    return [*groups, *rest]

@@ -1,0 +1,249 @@
+"""Results → what is typical, how much it varies, and how likely each node, NIC and link is bad."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fabbench.sweep.beliefs import LINK_PRIOR, Factors, States, links, propagate
+from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
+
+TOLERANCE = 0.10
+"""The part by which a healthy node may be slower than others."""
+_LEAST_NOISE = 0.01
+_USUAL_NOISE = 0.05
+_USUAL_WEIGHT = 4
+"""The noise between executions that is assumed before there are results, and as how many it counts."""
+_MOST_FACTORS = 200_000
+"""Beliefs in nodes are found from a sample of so many pairs: of 4,096 nodes each has a hundred."""
+_PASSES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedClass:
+    """Tests of one class, against what is typical of them."""
+
+    tests: TestClass
+    typical: Floats
+    """Series → the value of healthy tests."""
+    slower: Floats
+    """Test → the logarithm of its figure against the typical one; NaN: it failed."""
+    factor_of: Ints
+    """Test → row of `pairs`."""
+    pairs: Ints
+    """Distinct sets of nodes that were tested, ascending."""
+    link: Floats
+    """Row of `pairs` → the chance that what is between its nodes is bad."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What is believed after all results."""
+
+    nodes: Sequence[str]
+    bad: Floats
+    """Node → the chance that it is bad."""
+    state: Ints
+    """Node → its likeliest state."""
+    nics: Mapping[tuple[int, str], float]
+    """Node and rail → the chance that this NIC is bad."""
+    uplinks: Mapping[str, float]
+    """Group → the chance that what connects it to others is bad."""
+    classes: Sequence[FittedClass]
+    noise: float
+    slow: float
+    """The logarithm from which on a test counts as slow; negative."""
+
+
+@dataclass(slots=True)
+class _Class:
+    """A class while it is fitted."""
+
+    tests: TestClass
+    pairs: Ints
+    factor_of: Ints
+    members: Ints
+    typical: Floats = field(default_factory=lambda: np.zeros(0))
+    slower: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def measure(self) -> None:
+        """Set what each test has against what is typical."""
+        self.slower = self.tests.values - self.typical[self.tests.series]
+
+
+def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
+    """Return what the results say."""
+    states, count = States.of(tolerance), len(readings.nodes)
+    parts = _Parts(readings)
+    found = [_class(tests, parts) for tests in readings.classes()]
+    for each in found:
+        each.typical = _first_typical(each.tests)
+        each.measure()
+    total = parts.count
+    beliefs, noise = np.tile(states.prior(0.0), (total, 1)), _noise(found, None)
+    for _ in range(_PASSES):
+        beliefs = propagate([_factors(each, states, noise) for each in found], total, states)
+        bad = beliefs[:, states.healthy :].sum(axis=1)
+        shift = max((_center(each, bad) for each in found), default=0.0)
+        noise, before = _noise(found, bad), noise
+        if shift < 0.1 * noise and abs(noise - before) < 0.1 * before:
+            break
+    bad = beliefs[:, states.healthy :].sum(axis=1)
+    return Fit(
+        nodes=readings.nodes,
+        bad=bad[:count],
+        state=beliefs[:count].argmax(axis=1),
+        nics={key: float(bad[index]) for key, index in parts.nics.items()},
+        uplinks={key: float(bad[index]) for key, index in parts.uplinks.items()},
+        classes=[_fitted(each, beliefs, states, noise) for each in found],
+        noise=noise,
+        slow=min(1.5 * float(np.log1p(-tolerance)), -2.5 * noise),
+    )
+
+
+class _Parts:
+    """Numbers of what can be bad besides nodes and links: NICs, and what connects groups."""
+
+    def __init__(self, readings: Readings) -> None:
+        self.count = self._nodes = len(readings.nodes)
+        self.nics: dict[tuple[int, str], int] = {}
+        self.uplinks: dict[str, int] = {}
+        self._groups = [readings.group_of.get(node, "") for node in readings.nodes]
+
+    def of(self, pairs: Ints, tests: TestClass) -> Ints:
+        """Return set of nodes × place → number of a node, of its NIC, of its group's uplink."""
+        found = [pairs]
+        nodes = np.unique(pairs).tolist()
+        if tests.rail:
+            found.append(self._numbered(nodes, [self._nic(node, tests.rail) for node in nodes])[pairs])
+        if tests.between and tests.size == 2:
+            found.append(self._numbered(nodes, [self._uplink(self._groups[node]) for node in nodes])[pairs])
+        return np.concatenate(found, axis=1)
+
+    def _numbered(self, nodes: list[int], numbers: list[int]) -> Ints:
+        table = np.zeros(self._nodes, dtype=np.int64)
+        table[nodes] = numbers
+        return table
+
+    def _nic(self, node: int, rail: str) -> int:
+        return self.nics.setdefault((node, rail), self._next((node, rail) in self.nics))
+
+    def _uplink(self, group: str) -> int:
+        return self.uplinks.setdefault(group, self._next(group in self.uplinks))
+
+    def _next(self, known: bool) -> int:  # noqa: FBT001 - a count
+        self.count += not known
+        return self.count - 1
+
+
+def _class(tests: TestClass, parts: _Parts) -> _Class:
+    """Return a class with its sets of nodes numbered."""
+    if tests.size <= 2:
+        place = np.array([parts.count, 1][-tests.size :])
+        _, first, factor_of = np.unique(tests.members @ place, return_index=True, return_inverse=True)
+        pairs = tests.members[first]
+    else:
+        pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
+    return _Class(tests, pairs, factor_of.reshape(-1), parts.of(pairs, tests))
+
+
+def _first_typical(tests: TestClass) -> Floats:
+    """Return series → the value of healthy tests, before it is known which these are.
+
+    It is that of the median node, and a node's is its median test, or its best one of few: what is bad makes
+    tests slower, and never faster, and a healthy node has had some healthy partner.
+    """
+    found = np.zeros(tests.series.max(initial=-1) + 1)
+    for series in np.unique(tests.series).tolist():
+        chosen = (tests.series == series) & ~np.isnan(tests.values)
+        if chosen.any():
+            found[series] = _typical_of(tests.members[chosen], tests.values[chosen])
+    return found
+
+
+def _typical_of(members: Ints, measured: Floats) -> float:
+    nodes, values = members.T.reshape(-1), np.tile(measured, members.shape[1])
+    order = np.lexsort((values, nodes))
+    nodes, values = nodes[order], values[order]
+    starts = np.flatnonzero(np.diff(nodes, prepend=-1))
+    lengths = np.diff(starts, append=len(nodes))
+    middle = np.where(lengths < 4, lengths - 1, lengths // 2)
+    typical = float(np.median(values[starts + middle]))
+    near = measured[np.abs(measured - typical) < 0.2]
+    return float(np.median(near)) if len(near) else typical
+
+
+def _center(each: _Class, bad: Floats) -> float:
+    """Measure a class against its healthy tests; return by how much that moved."""
+    fine, moved = _healthy(each, bad), 0.0
+    for series in np.unique(each.tests.series).tolist():
+        chosen = fine & (each.tests.series == series)
+        if chosen.any():
+            typical = float(np.median(each.tests.values[chosen]))
+            moved = max(moved, abs(typical - each.typical[series]))
+            each.typical[series] = typical
+    each.measure()
+    return moved
+
+
+def _healthy(each: _Class, bad: Floats | None) -> Flags:
+    """Return which tests are of members that are likely healthy, and are not far off."""
+    near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
+    if bad is None:
+        return np.asarray(near)
+    whole = np.asarray((bad[each.members] < 0.5).all(axis=1))
+    return np.asarray(near & whole[each.factor_of])
+
+
+def _noise(classes: Sequence[_Class], bad: Floats | None) -> float:
+    """Return the spread of healthy tests: from the faster half alone, as no fault reaches it."""
+    away = [np.abs(each.slower[(each.slower >= 0) & _healthy(each, bad)]) for each in classes]
+    found = np.concatenate(away) if away else np.zeros(0)
+    spread = float(np.median(found)) * 1.4826 if len(found) else _USUAL_NOISE
+    known = (len(found) * spread**2 + _USUAL_WEIGHT * _USUAL_NOISE**2) / (len(found) + _USUAL_WEIGHT)
+    return max(float(np.sqrt(known)), _LEAST_NOISE)
+
+
+def _factors(each: _Class, states: States, noise: float) -> Factors:
+    chosen = np.arange(len(each.pairs))
+    if len(chosen) > _MOST_FACTORS:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, _MOST_FACTORS, replace=False))
+    return Factors(
+        members=each.members[chosen],
+        evidence=_evidence(each, states, noise, chosen),
+        link_prior=_link_prior(each.tests.size),
+    )
+
+
+def _link_prior(size: int) -> float:
+    """Return the chance that some link among so many nodes is bad."""
+    return 0.0 if size == 1 else min(LINK_PRIOR * (size - 1), 0.05)
+
+
+def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Floats:
+    """Return factor × state → the logarithm of the likelihood of the tests of chosen factors."""
+    place = np.full(len(each.pairs), -1)
+    place[chosen] = np.arange(len(chosen))
+    rows = place[each.factor_of]
+    taken = rows >= 0
+    logs = np.log(states.likelihood(each.slower[taken], noise))
+    found = np.zeros((len(chosen), states.count))
+    np.add.at(found, rows[taken], logs)
+    return found
+
+
+def _fitted(each: _Class, beliefs: Floats, states: States, noise: float) -> FittedClass:
+    chances = np.zeros(len(each.pairs))
+    step = 1 << 18
+    for start in range(0, len(each.pairs) if each.tests.size > 1 else 0, step):
+        chosen = np.arange(start, min(start + step, len(each.pairs)))
+        factors = Factors(each.members[chosen], _evidence(each, states, noise, chosen), LINK_PRIOR)
+        chances[chosen] = links(factors, beliefs, states)
+    return FittedClass(
+        tests=each.tests,
+        typical=each.typical,
+        slower=each.slower,
+        factor_of=each.factor_of,
+        pairs=each.pairs,
+        link=chances,
+    )

@@ -1,0 +1,87 @@
+"""Results as a matrix of nodes against nodes, readable with thousands of them: who stands out comes first.
+
+Suspects and the ends of bad links have a row each. Others share rows, in their order, where they are many.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fabbench.model.fabrics import natural_order
+from fabbench.sweep.fit import Fit
+from fabbench.sweep.readings import Floats, Ints, Readings
+from fabbench.sweep.values import Diagnosis
+
+FAILED = 0.0
+"""Stands in a cell of tests that failed, a quarter of them or more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """Rows and columns are the same, and the matrix is symmetric."""
+
+    names: Sequence[str]
+    """A node, or the first and the last of several."""
+    sizes: Sequence[int]
+    """How many nodes a row has."""
+    cells: Floats
+    """Which part of what is typical was reached, the lower quartile; `FAILED`; NaN: not tested."""
+    suspects: int
+    """How many of the rows, from the first on, are suspects."""
+
+
+def matrix_of(readings: Readings, found: Fit, said: Diagnosis, *, most: int) -> Matrix:
+    """Return the matrix with about `most` rows, or fewer."""
+    named = {node: None for each in (*said.suspects, *said.undecided) for node in each.nodes}
+    worst = [readings.index(node) for node in named][: max(most // 2, 1)]
+    groups, names = readings.group_of, readings.nodes
+    rest = sorted(
+        set(range(len(names))) - set(worst),
+        key=lambda node: (natural_order(groups.get(names[node], "")), natural_order(names[node])),
+    )
+    rows = [[node] for node in worst] + list(_shared(rest, max(most - len(worst), 1)))
+    row_of = np.zeros(len(found.nodes), dtype=np.int64)
+    for row, nodes in enumerate(rows):
+        row_of[nodes] = row
+    return Matrix(
+        names=[_name([found.nodes[node] for node in nodes]) for nodes in rows],
+        sizes=[len(nodes) for nodes in rows],
+        cells=_cells(found, row_of, len(rows)),
+        suspects=len(worst),
+    )
+
+
+def _shared(nodes: Sequence[int], rows: int) -> Iterator[list[int]]:
+    """Yield as many nodes to each row, where there are more than rows."""
+    each = -(-len(nodes) // rows)
+    for start in range(0, len(nodes), max(each, 1)):
+        yield list(nodes[start : start + each])
+
+
+def _name(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{nodes[0]} … {nodes[-1]}"
+
+
+def _cells(found: Fit, row_of: Ints, count: int) -> Floats:
+    """Return the lower quartile of each cell's tests: what fails at times shows.
+
+    A failed test is the slowest of all.
+    """
+    keys, values = [], []
+    for each in found.classes:
+        if each.tests.size <= 2:
+            ends = np.sort(row_of[each.tests.members[:, [0, -1]]], axis=1)
+            keys.append(ends[:, 0] * count + ends[:, 1])
+            values.append(np.nan_to_num(each.slower, nan=-np.inf))
+    cells = np.full((count, count), np.nan)
+    if not keys:
+        return cells
+    key, value = np.concatenate(keys), np.concatenate(values)
+    order = np.lexsort((value, key))
+    key, value = key[order], value[order]
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    quartile = value[starts + (np.diff(starts, append=len(key)) - 1) // 4]
+    rows, columns = np.divmod(key[starts], count)
+    cells[rows, columns] = cells[columns, rows] = np.exp(quartile)
+    return cells

@@ -1,0 +1,60 @@
+"""Names of nodes in names of files: ``nccl_node-01_node-02.log`` is of node-01 and node-02. Pure."""
+
+import re
+from collections.abc import Collection, Iterator
+from pathlib import PurePath
+
+from fabbench.model.fabrics import natural_order
+from fabbench.model.patterns import lazy
+
+_BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
+_DIGITS = lazy(r"[0-9]+")
+_ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
+
+
+def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the names of `known` that a path has as whole words in its last two parts; long ones first."""
+    text, found = _stem(path), []
+    for name in sorted(known, key=len, reverse=True):
+        match = re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text)
+        if match:
+            found.append(name)
+            text = f"{text[: match.start()]}/{text[match.end() :]}"
+    return tuple(sorted(found, key=natural_order))
+
+
+def pair_in(path: str) -> tuple[str, str] | None:
+    """Return two names behind each other that differ in numbers alone, the longest; None: there are none.
+
+    Names have a letter and a number: ``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02.
+    """
+    text = _stem(path)
+    best: tuple[str, str] | None = None
+    for first, second in _candidates(text):
+        if best is None or len(first) > len(best[0]):
+            best = first, second
+    return best
+
+
+def _candidates(text: str) -> Iterator[tuple[str, str]]:
+    between = [(match.start(), match.end()) for match in _BETWEEN.finditer(text)]
+    starts = [0, *(end for _, end in between)]
+    ends = [*(start for start, _ in between), len(text)]
+    for left, right in between:
+        for start in starts:
+            first = text[start:left]
+            if start >= left or not any(map(str.isalpha, first)):
+                continue
+            for end in ends:
+                second = text[right:end]
+                if end > right and first != second and "0" in _shape(first) == _shape(second):
+                    yield first, second
+
+
+def _shape(name: str) -> str:
+    return _DIGITS.sub("0", name) if _DIGITS.search(name) else ""
+
+
+def _stem(path: str) -> str:
+    parts = PurePath(path.replace("!", "/")).parts[-2:]
+    return _ENDING.sub("", "/".join(parts))

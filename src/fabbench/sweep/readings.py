@@ -1,0 +1,111 @@
+"""Results of a sweep as arrays: who took part in each test, and how good it was. Small, also for millions."""
+
+import math
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from fabbench.sweep.values import SweepOutcome, SweepResult
+
+if TYPE_CHECKING:
+    from fabbench.model.log import Metric
+
+Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestClass:
+    """Tests of as many nodes, by the same rail, within a group or not.
+
+    One row of `members`, `series` and `values` for each test.
+    """
+
+    size: int
+    rail: str
+    between: bool
+    """Whether the nodes of each test are of different groups."""
+    members: Ints
+    """Test × role → index of the node, ascending in a row."""
+    series: Ints
+    """Test → what was measured, a number: figures of one series can be compared."""
+    values: Floats
+    """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
+
+    __test__ = False
+    """It is no test of pytest's."""
+
+
+@dataclass(slots=True)
+class _Rows:
+    members: "array[int]" = field(default_factory=lambda: array("i"))
+    series: "array[int]" = field(default_factory=lambda: array("i"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+
+class Readings:
+    """Results as they come."""
+
+    def __init__(
+        self, metric: "Metric", nodes: Iterable[str] = (), *, group_of: Mapping[str, str] | None = None
+    ) -> None:
+        """`nodes` are those of the sweep; others are added as results name them.
+
+        `group_of` says which rack or spine a node is in, as far as that is known.
+        """
+        self.metric = metric
+        self.group_of = group_of or {}
+        self.nodes: list[str] = []
+        self.count = 0
+        self.reasons: dict[tuple[int, ...], str] = {}
+        """Nodes → why a test of theirs failed, the last one's."""
+        self._index: dict[str, int] = {}
+        self._rows: dict[tuple[int, str, bool], _Rows] = {}
+        self._series: dict[str, int] = {}
+        self._sign = -1.0 if metric.lower_is_better else 1.0
+        for node in nodes:
+            self.index(node)
+
+    def index(self, node: str) -> int:
+        """Return the number of a node."""
+        found = self._index.get(node)
+        if found is None:
+            found = self._index[node] = len(self.nodes)
+            self.nodes.append(node)
+        return found
+
+    def add(self, result: SweepResult) -> None:
+        """Take a result."""
+        members = sorted(map(self.index, result.test.nodes))
+        groups = {self.group_of.get(node) for node in result.test.nodes} if self.group_of else ()
+        key = len(members), result.test.rail, len(groups) > 1
+        rows = self._rows.setdefault(key, _Rows())
+        rows.members.extend(members)
+        rows.series.append(self._series.setdefault(result.series, len(self._series)))
+        figure = result.figure if result.outcome is SweepOutcome.OK else None
+        rows.values.append(self._sign * math.log(figure) if figure else math.nan)
+        if not figure:
+            self.reasons[tuple(members)] = result.reason
+        self.count += 1
+
+    def classes(self) -> Sequence[TestClass]:
+        """Return all tests, by class."""
+        return [
+            TestClass(
+                size=size,
+                rail=rail,
+                between=between,
+                members=np.array(rows.members, dtype=np.int64).reshape(-1, size),
+                series=np.array(rows.series, dtype=np.int64),
+                values=np.array(rows.values, dtype=np.float64),
+            )
+            for (size, rail, between), rows in self._rows.items()
+        ]
+
+    def figure(self, value: float) -> float:
+        """Return the figure of a value."""
+        return float(np.exp(self._sign * value))

@@ -1,0 +1,86 @@
+"""``fabbench sweep --from``: logs of pairs that exist already."""
+
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+from tests.support.nccl_text import nccl_text
+from tests.support.simulated_sweeps import named
+
+EIGHT = named(8)
+
+
+def sweep(*arguments: str) -> Result:
+    return runner().invoke(cli, ["sweep", *arguments])
+
+
+def pair_logs(folder: Path, slow: Mapping[str, float], *, own_names: bool = True) -> Path:
+    """Logs of all pairs of eight nodes; a node in `slow` reaches that part."""
+    folder.mkdir(exist_ok=True)
+    for number, (a, b) in enumerate(combinations(EIGHT, 2)):
+        part = min(slow.get(a, 1.0), slow.get(b, 1.0)) * (1 + 0.004 * (number % 5))
+        text = nccl_text([(1 << 20, 40 * part), (1 << 30, 77 * part)])
+        names = (a, b) if own_names else ("localhost", "localhost")
+        text = text.replace("node0", names[0]).replace("node1", names[1])
+        (folder / f"nccl_{a}_{b}.log").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("own_names", [True, False])
+def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-5": 0.4}, own_names=own_names)
+    (folder / "README.txt").write_text("Logs of last night.\n")
+    done = sweep("--from", str(folder), "--format", "json")
+    assert done.exit_code == 1
+    document = json.loads(done.stdout)
+    (suspect,) = document["suspects"]
+    assert (suspect["kind"], suspect["name"]) == ("node", "node-5")
+    assert suspect["evidence"] == "node-5 is in 7 of 7 slow pairs (31 GB/s; others 77–78)."
+    assert [Path(each["source"]).name for each in document["left_out"]] == ["README.txt"]
+    assert "README.txt: Nothing in it" in done.stderr
+
+
+def test_healthy_nodes_are_fine(tmp_path: Path) -> None:
+    done = sweep("--from", str(pair_logs(tmp_path / "logs", {})))
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Nothing is bad. 28 tests of 8 nodes, typically 77")
+
+
+def test_a_log_without_a_result_is_a_failed_pair(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    for path in folder.glob("*node-2*"):
+        path.write_text("ssh: connect to host node-2 port 22: Connection refused\n")
+    done = sweep("--from", str(folder), "--format", "json")
+    assert [each["name"] for each in json.loads(done.stdout)["suspects"]] == ["node-2"]
+    assert done.exit_code == 1
+
+
+def test_commands_to_cordon_are_all_that_is_printed(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-5": 0.4, "node-6": 0.5})
+    done = sweep("--from", str(folder), "--print-cordon", "kubectl")
+    assert sorted(done.stdout.splitlines()) == ["kubectl cordon node-5", "kubectl cordon node-6"]
+    assert done.exit_code == 1
+
+
+def test_tolerance_says_how_slow_is_bad(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-5": 0.8})
+    assert sweep("--from", str(folder)).exit_code == 1
+    assert sweep("--from", str(folder), "--tolerance", "30%").exit_code == 0
+
+
+def test_what_cannot_be_judged_is_said(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    (folder / "all.log").write_text("nothing\n")
+    done = sweep("--from", str(folder))
+    assert done.exit_code == 3
+    assert "Hint: The log has to name its nodes" in done.stderr
+    assert sweep().exit_code == 2
+    assert sweep("--from", str(folder), "--metric", "speed").exit_code == 2
+    assert sweep("--from", str(folder), "--confidence", "200%").exit_code == 2

@@ -1,0 +1,100 @@
+"""The answer of a sweep as text."""
+
+import json
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from fabbench.model.errors import RequestError
+from fabbench.model.log import METRICS
+from fabbench.report.sweep_report import SweepReport, confidence_text, cordon_commands, render_sweep
+from fabbench.sweep.analyze import diagnosis
+from fabbench.sweep.fit import fit
+from fabbench.sweep.matrix import matrix_of
+from fabbench.sweep.schedule import all_pairs, matchings
+from tests.support.simulated_sweeps import Cluster, named
+
+
+def report(cluster: Cluster, *, times: int = 3) -> SweepReport:
+    readings = cluster.readings(each for _ in range(times) for each in all_pairs(cluster.nodes))
+    found = fit(readings)
+    said = diagnosis(readings, found)
+    return SweepReport(
+        diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, most=40)
+    )
+
+
+BAD = Cluster(named(8), {"node-5": 0.6}, {frozenset(("node-1", "node-2")): 1.0}, noise=0.01)
+
+
+def test_json_names_suspects() -> None:
+    document = json.loads(render_sweep(report(BAD), "json"))
+    assert document["bad"] is True
+    assert [(each["kind"], each["name"]) for each in document["suspects"]] == [
+        ("node", "node-5"),
+        ("link", "node-1 – node-2"),
+    ]
+    for each in document["suspects"]:
+        assert set(each) == {"kind", "name", "nodes", "confidence", "evidence"}
+        assert 0.99 <= each["confidence"] <= 1
+    assert document["nodes"] == named(8)
+    assert document["tests"] == 84
+
+
+def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
+    text = render_sweep(report(BAD), "terminal")
+    assert text.startswith("Bad: 1 node, 1 link. 84 tests of 8 nodes, typically 77")
+    assert "\nnode-5   3333333\n" in text
+    assert "\nnode-1  3 x·····\n" in text
+    assert render_sweep(report(Cluster(named(4))), "markdown").startswith("Nothing is bad. 18 tests")
+
+
+def test_csv_has_a_row_per_suspect() -> None:
+    header, *rows = render_sweep(report(BAD), "csv").splitlines()
+    assert header == "verdict,kind,name,confidence,evidence"
+    assert [row.split(",")[:3] for row in rows] == [
+        ["bad", "node", "node-5"],
+        ["bad", "link", "node-1 – node-2"],
+    ]
+
+
+def test_svg_is_one_and_names_what_stands_out() -> None:
+    text = render_sweep(report(BAD), "svg")
+    found = [each.text for each in ET.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+    assert "node-5, node-0: 40%" in found or "node-5, node-0: 39%" in found
+    assert "node-1, node-2: failed" in found
+
+
+def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
+    large = Cluster(named(1000), {"node-123": 0.5})
+    readings = large.readings(matchings(large.nodes, 6, seed=1))
+    found = fit(readings)
+    said = diagnosis(readings, found)
+    for form, most, size in (("terminal", 40, 5_000), ("svg", 96, 900_000)):
+        matrix = matrix_of(readings, found, said, most=most)
+        text = render_sweep(SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix), form)
+        assert len(text) < size
+        assert "node-123" in text
+
+
+def test_commands_that_take_nodes_out_are_printed() -> None:
+    said = report(BAD).diagnosis
+    assert list(cordon_commands(said, "kubectl")) == [
+        "kubectl cordon node-5",
+        "# link node-1 – node-2: no command; its nodes are fine with others",
+    ]
+    assert next(cordon_commands(said, "scontrol")) == (
+        "scontrol update NodeName=node-5 State=DRAIN 'Reason=fabbench: node node-5'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("chance", "text"), [(1.0, "99.99%"), (0.9987, "99.87%"), (0.99, "99%"), (0.457, "46%")]
+)
+def test_confidence_is_never_whole(chance: float, text: str) -> None:
+    assert confidence_text(chance) == text
+
+
+def test_other_formats_are_refused() -> None:
+    with pytest.raises(RequestError, match="Unknown format yaml"):
+        render_sweep(report(Cluster(named(4))), "yaml")

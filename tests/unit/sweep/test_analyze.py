@@ -1,0 +1,151 @@
+"""Which node, NIC, link or group is bad, from results with known faults."""
+
+import math
+
+import pytest
+
+from fabbench.model.log import METRICS
+from fabbench.sweep.analyze import analyze
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
+from fabbench.sweep.values import Diagnosis, SweepOutcome, SweepResult, SweepTest
+from tests.support.simulated_sweeps import TYPICAL, Cluster, named
+
+EIGHT = named(8)
+
+
+def names(said: Diagnosis) -> set[tuple[str, str]]:
+    return {(each.kind.value, each.name) for each in said.suspects}
+
+
+def test_a_slow_node_is_named_with_its_evidence() -> None:
+    said = Cluster(EIGHT, {"node-5": 0.6}, noise=0.01).diagnosed(all_pairs(EIGHT))
+    (suspect,) = said.suspects
+    assert (suspect.kind, suspect.name, suspect.nodes) == ("node", "node-5", ("node-5",))
+    assert suspect.confidence > 0.99
+    assert suspect.evidence == "node-5 is in 7 of 7 slow pairs (31 GB/s; others 76–79)."
+    assert said.bad
+    assert not said.undecided
+    assert said.typical == pytest.approx(TYPICAL, rel=0.02)
+
+
+def test_several_bad_nodes_at_once_are_named_and_nobody_else() -> None:
+    bad = {"node-1": 0.5, "node-2": 1.0, "node-5": 0.3}
+    for seed in range(5):
+        said = Cluster(EIGHT, bad, seed=seed).diagnosed(all_pairs(EIGHT))
+        assert names(said) == {("node", name) for name in bad}
+    evidence = {each.name: each.evidence for each in said.suspects}
+    assert evidence["node-2"].startswith(
+        "node-2 fails in 5 of 5 pairs with healthy nodes (5 failed: The test"
+    )
+    assert evidence["node-1"].startswith("node-1 is slow in 5 of 5 pairs with healthy nodes (")
+
+
+@pytest.mark.parametrize("count", [4, 8, 33, 64])
+def test_of_a_healthy_cluster_nothing_is_bad(count: int) -> None:
+    for seed in range(5):
+        said = Cluster(named(count), noise=0.08, seed=seed).diagnosed(all_pairs(named(count)))
+        assert not said.suspects
+        assert not said.bad
+
+
+def test_a_node_that_is_slow_with_one_partner_alone_is_a_link() -> None:
+    cluster = Cluster(EIGHT, bad_links={frozenset(("node-1", "node-2")): 0.5})
+    once = cluster.diagnosed(all_pairs(EIGHT))
+    assert {(each.kind, each.name) for each in once.undecided} == {("link", "node-1 – node-2")}
+    assert not once.bad
+    often = cluster.diagnosed(each for _ in range(3) for each in all_pairs(EIGHT))
+    (suspect,) = often.suspects
+    assert (suspect.kind, suspect.nodes) == ("link", ("node-1", "node-2"))
+    assert "node-1 and node-2 are slow together in 3 of 3 tests; each is fine with others" in suspect.evidence
+
+
+def test_nodes_and_a_link_are_told_apart() -> None:
+    cluster = Cluster(named(16), {"node-03": 0.4}, {frozenset(("node-01", "node-02")): 1.0})
+    said = cluster.diagnosed(each for _ in range(3) for each in all_pairs(named(16)))
+    assert names(said) == {("node", "node-03"), ("link", "node-01 – node-02")}
+
+
+def test_who_of_two_is_bad_cannot_be_told() -> None:
+    cluster = Cluster(["a", "b", "c", "d"], {"b": 1.0})
+    said = cluster.diagnosed([next(all_pairs(["a", "b"]))] * 3)
+    assert not said.suspects
+    assert {each.name for each in said.undecided} >= {"a", "b"}
+    assert said.typical is None
+
+
+def test_a_flaky_node_is_found_by_repeated_tests() -> None:
+    cluster = Cluster(named(16), {"node-07": 0.6}, flaky=0.5)
+    assert names(cluster.diagnosed(all_pairs(named(16)))) == {("node", "node-07")}
+
+
+def test_single_tests_compare_nodes_by_themselves() -> None:
+    cluster = Cluster(named(8), {"node-4": 0.5}, noise=0.02)
+    said = cluster.diagnosed(list(single(named(8))) * 2)
+    assert names(said) == {("node", "node-4")}
+    assert said.suspects[0].evidence.startswith("node-4 is slow alone (")
+
+
+def test_a_nic_is_told_from_its_node() -> None:
+    nics = [f"efa{number}" for number in range(4)]
+    plan = list(rails(named(16), nics, rounds=3))
+    nic = Cluster(named(16), bad_nics={("node-03", "efa2"): 0.6}).diagnosed(plan)
+    assert names(nic) == {("nic", "node-03:efa2")}
+    assert "efa2 of node-03 is slow in 3 of 3 pairs; its other 3 NICs are fine" in nic.suspects[0].evidence
+    assert names(Cluster(named(16), {"node-03": 0.6}).diagnosed(plan)) == {("node", "node-03")}
+
+
+def test_a_slow_rack_is_named_whole() -> None:
+    group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(64))}
+    plan = list(groups(group_of))
+    uplink = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of).diagnosed(plan)
+    assert names(uplink) == {("group", "rack-3")}
+    assert uplink.suspects[0].evidence.startswith("rack-3 is slow in 16 of 16 pairs with other groups (")
+    inside = {name: 0.5 for name, group in group_of.items() if group == "rack-3"}
+    whole = Cluster(named(64), inside, group_of=group_of).diagnosed([*matchings(named(64), 12, seed=1)])
+    assert ("group", "rack-3") in names(whole)
+
+
+def test_times_are_better_when_they_are_lower() -> None:
+    readings = Readings(METRICS["latency"], EIGHT)
+    for each in all_pairs(EIGHT):
+        for test in each.tests:
+            slow = 3 if "node-6" in test.nodes else 1
+            readings.add(SweepResult(test, SweepOutcome.OK, slow * 10e-6 * (1 + 0.01 * (each.number % 3))))
+    said = analyze(readings)
+    assert names(said) == {("node", "node-6")}
+    assert said.suspects[0].evidence == "node-6 is in 7 of 7 slow pairs (30–31 us; others 10)."
+
+
+def test_series_are_not_compared_with_each_other() -> None:
+    readings = Readings(METRICS["busbw"], EIGHT)
+    for series, figure in (("ranks 2", 13e9), ("ranks 16", 300e9)):
+        for each in all_pairs(EIGHT):
+            for test in each.tests:
+                part = 0.5 if "node-6" in test.nodes else 1.0
+                readings.add(SweepResult(test, SweepOutcome.OK, part * figure, series=series))
+    said = analyze(readings)
+    assert names(said) == {("node", "node-6")}
+    assert said.typical is None
+    assert "50% of what is typical" in said.suspects[0].evidence
+
+
+def test_a_failed_pair_is_evidence_and_a_hung_one_too() -> None:
+    readings = Readings(METRICS["busbw"], EIGHT)
+    for each in all_pairs(EIGHT):
+        for test in each.tests:
+            fine = "node-2" not in test.nodes
+            outcome = SweepOutcome.OK if fine else SweepOutcome.HUNG
+            readings.add(SweepResult(test, outcome, TYPICAL if fine else None))
+    assert names(analyze(readings)) == {("node", "node-2")}
+
+
+def test_nothing_measured_is_no_answer() -> None:
+    said = analyze(Readings(METRICS["busbw"], EIGHT))
+    assert (said.suspects, said.bad, said.tests, said.typical) == ([], False, 0, None)
+
+
+def test_a_figure_that_is_no_number_of_a_rate_counts_as_failed() -> None:
+    readings = Readings(METRICS["busbw"], ["a", "b"])
+    readings.add(SweepResult(SweepTest(("a", "b")), SweepOutcome.OK, 0.0))
+    assert math.isnan(readings.classes()[0].values[0])
