@@ -43,7 +43,7 @@ def test_a_bad_node_is_found_in_a_folder(tmp_path: Path, own_names: bool) -> Non
     assert (suspect["kind"], suspect["name"]) == ("node", "node-5")
     assert suspect["evidence"] == "node-5 is in 7 of 7 slow pairs (31 GB/s; others 77–78)."
     assert [Path(each["source"]).name for each in document["left_out"]] == ["README.txt"]
-    assert "README.txt: Nothing in it" in done.stderr
+    assert "README.txt: It has no output" in done.stderr
 
 
 def test_healthy_nodes_are_fine(tmp_path: Path) -> None:
