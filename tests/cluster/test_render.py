@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import FABBENCH
 from tests.support.kubernetes_runs import Client
 
 pytestmark = pytest.mark.cluster
@@ -21,6 +24,20 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
     return Client(mpijobs, namespace, tmp_path)
 
 
+def rendered(client: Client, form: str, *more: str) -> str:
+    requests = [word for amount in SMALL for word in ("--pod-request", amount)]
+    argv = [sys.executable, "-m", "fabbench", "render", *NCCL, "--as", form, *client.image, *requests]
+    argv += ["--instance-type", "p4d.24xlarge", *more]
+    return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def ending(client: Client, job: str) -> set[str]:
+    """How a job ended; empty: it has not."""
+    status = json.loads(client.kubectl("get", job, "-o", "json")).get("status", {})
+    found = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+    return found & {"Complete", "Succeeded", "Failed"}
+
+
 @pytest.mark.parametrize(
     ("form", "job", "pods"),
     [
@@ -29,19 +46,11 @@ def client(mpijobs: Cluster, namespace: str, tmp_path: Path) -> Client:
     ],
 )
 def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: str) -> None:
-    requests = [word for amount in SMALL for word in ("--pod-request", amount)]
-    argv = [sys.executable, "-m", "fabbench", "render", *NCCL, "--as", form, *client.image, *requests]
-    argv += ["--instance-type", "p4d.24xlarge", "--fabric", "ofi-tcp", "--fabric", "tcp"]
-    text = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+    text = rendered(client, form, "--fabric", "ofi-tcp", "--fabric", "tcp")
     client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
     client.kubectl("apply", "-f", "-", given=text)
 
-    def ended() -> bool:
-        status = json.loads(client.kubectl("get", job, "-o", "json")).get("status", {})
-        found = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
-        return bool(found & {"Complete", "Succeeded", "Failed"})
-
-    over = processes.eventually(ended, 120)
+    over = processes.eventually(lambda: ending(client, job), 120)
     printed = client.kubectl("logs", "-l", pods, "--tail=-1")
     assert over, (printed, client.kubectl("get", "pods"), client.events())
     parse = [sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"]
@@ -51,3 +60,38 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
     assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket"]
     assert {(log["outcome"], log["facts"]["hosts"], log["facts"]["ranks"]) for log in logs} == {("ok", 2, 2)}
     client.kubectl("delete", "-f", "-", given=text)
+
+
+def test_a_cron_job_measures_again_and_writes_metrics(client: Client, tmp_path: Path) -> None:
+    """Started twice by hand, as its schedule would; the second one's file takes the place of the first's."""
+    folder, name = tmp_path / "metrics", "fabbench-rendered"
+    more = ("--schedule", "0 3 * * *", "--metrics-image", FABBENCH, "--metrics-dir", str(folder))
+    text = rendered(client, "k8s", "--fabric", "ofi-tcp", "--fabric", "tcp", *more)
+    client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
+    client.kubectl("apply", "-f", "-", given=text)
+    written = []
+    for night in ("first", "second"):
+        client.kubectl("create", "job", f"--from=cronjob/{name}", night)
+        over = processes.eventually(partial(ending, client, f"job/{night}"), 120)
+        pods = f"batch.kubernetes.io/job-completion-index=0,job-name={night}"
+        printed = client.kubectl("logs", "-l", pods, "--all-containers", "--tail=-1")
+        assert over, (printed, client.kubectl("get", "pods"), client.events())
+        assert ending(client, f"job/{night}") == {"Complete"}, printed
+        (file,) = folder.iterdir()
+        assert file.name == f"{name}.prom"
+        written.append(file.stat().st_ino)
+        found = samples(file.read_text("utf-8"))
+        assert found["fabbench_exit_status", ""] == 0
+        assert found["fabbench_ok", "ofi-tcp"] == found["fabbench_ok", "tcp"] == 1
+    assert written[0] != written[1]
+    client.kubectl("delete", "-f", "-", given=text)
+
+
+def samples(text: str) -> dict[tuple[str, str], float]:
+    """The samples of OpenMetrics text: by name and configuration."""
+    families = import_module("prometheus_client.openmetrics.parser").text_string_to_metric_families(text)
+    return {
+        (each.name, each.labels.get("configuration", "")): each.value
+        for family in families
+        for each in family.samples
+    }

@@ -1,5 +1,6 @@
 """`fabbench render` without --supervised: what a person would write, in every format."""
 
+import shlex
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -81,14 +82,22 @@ def test_shellcheck_finds_nothing(form: str, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nccl.sh", "nccl.sbatch", "skypilot_nccl_efa.yaml", "nccl_job.yaml", "nccl_mpijob.yaml"]
+    "name",
+    [
+        "nccl.sh",
+        "nccl.sbatch",
+        "skypilot_nccl_efa.yaml",
+        "nccl_job.yaml",
+        "nccl_mpijob.yaml",
+        "nccl_cronjob.yaml",
+    ],
 )
 def test_examples_are_what_render_prints(name: str) -> None:
     """To write one anew, run the command in its first line."""
     text = (EXAMPLES / name).read_text("utf-8")
     lines = text.splitlines()
     command = lines[1] if lines[0].startswith("#!") else lines[0]
-    assert runner().invoke(cli, command.removeprefix("# fabbench ").split()).stdout == text
+    assert runner().invoke(cli, shlex.split(command.removeprefix("# fabbench "))).stdout == text
 
 
 def test_programs_are_started_as_a_run_starts_them() -> None:

@@ -164,13 +164,19 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
 
 
-def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
-    """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
+def indexed_job(spec: RunSpec, script: str, own: Mapping[str, str] | None = None) -> tuple[Object, ...]:
+    """Return a Job whose pods all run `script` with bash, and the Service that gives them names.
+
+    `own` are labels of its pods; None: those that a Job of that name gives them.
+    """
     check_spec(spec)
-    labels = {"job-name": spec.name}
+    labels = dict(own or {"job-name": spec.name})
     container = measuring(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
     container.pop("readinessProbe")
     pods = lean(template(spec, container), spec.options, labels)
+    if own:
+        found = pods.get("metadata", {})
+        pods = {"metadata": {**found, "labels": {**found.get("labels", {}), **own}}, "spec": pods["spec"]}
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
     job: Object = {
         "completionMode": "Indexed",

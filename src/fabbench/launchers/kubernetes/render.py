@@ -22,6 +22,7 @@ from fabbench.launchers.kubernetes import (
     ClusterPodOptions,
     KubernetesOptions,
 )
+from fabbench.launchers.kubernetes.cron_job import add_metrics, around, cron_job, host_names
 from fabbench.launchers.kubernetes.declared_profile import require_profile
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
@@ -37,8 +38,14 @@ from fabbench.model.fabrics import may_use_rdma
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.plan.request import refuse_images
 
+METRICS_FOLDER = "/var/lib/node_exporter/textfile_collector"
 _RUN = "rendered"
 _PUBLIC_KEY = "ssh-ed25519 GENERATED-FOR-EVERY-RUN fabbench"
+_CRON = """\
+A CronJob for kubectl apply -f FILE. No private key leaves its pod. To start it now, and see its log:
+kubectl create job --from=cronjob/@NAME@ @NAME@-now
+kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@-now -c fabbench --tail=-1 |
+  fabbench compare -"""
 _INDEXED = """\
 An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The first pod's log has the results:
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
@@ -59,7 +66,8 @@ fi
 "${sshd[@]}"
 for host in "${hosts[@]:1}"; do until ssh "$host" true; do sleep 1; done; done 2>/dev/null
 export OMPI_MCA_orte_keep_fqdn_hostnames=1 PRTE_MCA_prte_keep_fqdn_hostnames=1 # names end in the Service's
-trap 'for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done' EXIT # so that the Job completes
+end() { for host in "${hosts[@]:1}"; do ssh "$host" kill 1; done; } # so that the Job completes
+trap end EXIT
 """
 _ABOUT = """\
 What `fabbench run --on kubernetes` creates, without the run's private key, and with the type of nodes
@@ -140,7 +148,15 @@ class KubernetesManifests(Rendering):
     def render(self, source: RenderInput) -> str:
         """Write the Job, its Secret and its Service. Its pods wait for programs, and name none."""
         target = source.request.target
-        given = {"--interface": target.interface, "--bin-dir": target.bin_dirs, "--mpirun": target.mpirun}
+        own = target.options_as(KubernetesOptions)
+        times = {"--schedule": own.schedule, "--metrics-image": own.metrics_image}
+        times["--metrics-dir"] = own.metrics_dir
+        given = {
+            **times,
+            "--interface": target.interface,
+            "--bin-dir": target.bin_dirs,
+            "--mpirun": target.mpirun,
+        }
         for option, value in {**given, "--gpus": target.gpus}.items():
             if value:
                 raise RequestError(
@@ -158,13 +174,29 @@ class KubernetesManifests(Rendering):
                 "--mpi-agent exec has no effect in a self-contained Job.",
                 hint="Add --supervised, or drop it.",
             )
+        _require_schedule(own)
         spec = rendered_spec(source)
-        names = " ".join(f"{spec.name}-{number}.{spec.name}" for number in range(spec.count))
-        start = _START.replace("@NAME@", spec.name).replace("@PORT@", str(spec.port))
+        names = host_names(spec, scheduled=bool(own.schedule))
+        start = around(_START.replace("@PORT@", str(spec.port)), spec, metrics=bool(own.metrics_image))
         target = source.script_target("", ssh=BATCH, opening=f"hosts=({names})\n{start}", toggled=False)
-        made = indexed_job(spec, readable_body(source.plan, target, hosts=""))
-        about = source.command + _INDEXED.replace("@NAME@", spec.name)
+        script = readable_body(source.plan, target, hosts="")
+        made = cron_job(spec, script, own.schedule) if own.schedule else indexed_job(spec, script)
+        if own.metrics_image:
+            pods = made[-1]["spec"]["jobTemplate"]["spec"]["template"]
+            add_metrics(pods, spec, image=own.metrics_image, folder=own.metrics_dir or METRICS_FOLDER)
+        about = source.command + (_CRON if own.schedule else _INDEXED).replace("@NAME@", spec.name)
         return yaml_documents(made, about, compact=True)
+
+
+def _require_schedule(own: KubernetesOptions) -> None:
+    """Raise RequestError for options of metrics without what they are part of."""
+    if own.metrics_image and not own.schedule:
+        raise RequestError(
+            "--metrics-image has no effect without --schedule.",
+            hint="Add it, or pipe the log of the Job into fabbench compare - --format openmetrics.",
+        )
+    if own.metrics_dir and not own.metrics_image:
+        raise RequestError("--metrics-dir has no effect without --metrics-image.", hint="Add it.")
 
 
 RENDERING = KubernetesManifests()
