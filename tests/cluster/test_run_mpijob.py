@@ -1,9 +1,13 @@
 """`fabbench run --on mpijob`: Kubeflow's own operator runs it on a real cluster, and nothing is left."""
 
+import contextlib
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +177,48 @@ def test_a_quota_is_explained(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.nccl())
     assert "requests.nvidia.com/gpu=8" in done.stderr, done.stderr
+
+
+def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(client: Client) -> None:
+    """With the rights of the example, and no others."""
+    client.has_rights_of("rbac-mpijob.yaml")
+    words = client.nccl("--efa", "--no-efa", fabric=())
+    with client.nothing_left(), client.cluster.standin(NICS=1), client.running(words) as run:
+        # It would take a quarter of an hour.
+        with client.cluster.standin(ROW_S=100):
+            run.until(lambda: list((client.folder / "runs").glob("*/exec/000-*/run.json")), 200)
+        assert run.ends(150) == 4, run.err
+    (efa,), (tcp,) = client.logs("efa"), client.logs("tcp")
+    assert efa.outcome is Outcome.OFF_FABRIC
+    assert (tcp.outcome, {point.size for point in tcp.points}) == (Outcome.OK, set(SIZES)), tcp.reason
+
+
+def test_a_terminal_shows_what_the_nics_of_the_workers_move(client: Client) -> None:
+    names = [node.name.partition(".")[0] for node in client.cluster.nodes]
+    terminal, other_end = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # Linux's way to say that the other end was closed
+            while chunk := os.read(terminal, 1 << 16):
+                shown.extend(chunk)
+
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    threading.Thread(target=read, daemon=True).start()
+    with client.nothing_left(), client.cluster.standin(WAIT_AT=SIZES[2], ROW_S=0.1):
+        process = subprocess.Popen(
+            client.nccl(), stdout=subprocess.DEVNULL, stderr=other_end, cwd=client.folder, env=environment
+        )
+        os.close(other_end)
+        try:
+            wanted = [name.encode() for name in (*names, "of link")]
+            assert processes.eventually(lambda: all(word in shown for word in wanted), 200), bytes(shown)
+            client.cluster.standin_goes_on()
+            assert process.wait(120) == 0, bytes(shown)
+        finally:
+            process.kill()
+            process.wait()
+    assert client.rows() == SIZES
 
 
 def test_a_worker_is_deleted(client: Client) -> None:

@@ -19,6 +19,8 @@ Follow = Callable[[str], Generator[str, None, None]]
 """Submits a document and gives its lines as they come. Closing it early ends the job."""
 CancelExecution = Callable[[Execution], None]
 """Ends one execution of a job, which goes on with the next one."""
+ReadCounters = Callable[[], Mapping[str, Sequence[str]]]
+"""Reads what the NICs of a job's hosts have counted, for who looks on; none while it does not run."""
 
 _AROUND_S = 600
 """For starting, ending and looking, besides what is measured."""
@@ -33,10 +35,12 @@ class JobAllocation:
     before its last execution is to be ended: `close`.
     """
 
-    # No thread looks on, since the script counts: a launcher may start programs here at any time.
+    # No thread looks on: a launcher may start programs here at any time.
     remote = False
     cancel_execution: CancelExecution | None = None
     """Ends an execution of which no more is asked for; None: it goes on to its end."""
+    read_counters: ReadCounters | None = None
+    """Reads counters while the job runs. Those of an execution are what its script prints."""
 
     def __init__(
         self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, begins: bool = False
@@ -52,6 +56,7 @@ class JobAllocation:
         self._split = Demux(())
         self._begins = begins
         self._documents: Mapping[str, str] = {}
+        self._going_on = False
 
     @property
     def documents(self) -> Mapping[str, str]:
@@ -69,16 +74,22 @@ class JobAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Yield the lines of an execution, and how it ended."""
+        self._going_on = True
         try:
             return (yield from self._split.execute(execution))
         except GeneratorExit:
             if self.cancel_execution is not None:
                 self.cancel_execution(execution)
             raise
+        finally:
+            self._going_on = False
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Nothing: the script prints them with its lines."""
-        return {}
+        """Return the counters as they are now, for who looks on while an execution goes on.
+
+        Those from before and after it are what the script prints with its lines.
+        """
+        return self.read_counters() if self.read_counters is not None and self._going_on else {}
 
     def close(self) -> None:
         """End the job, if it has not ended."""

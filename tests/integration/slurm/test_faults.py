@@ -168,6 +168,30 @@ def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(lab: Labs) -> 
     assert (tcp.outcome, sizes(tcp)) == (Outcome.OK, ALL), tcp.reason
 
 
+COUNT = """\
+import sys
+from fabbench.launchers.slurm.login_node import LocalLogin
+from fabbench.launchers.slurm.scontrol import job_state
+from fabbench.launchers.slurm.submit import SubmittedJob
+
+there = LocalLogin()
+job = SubmittedJob(there, None)
+job.job = job_state(there.run(("scontrol", "show", "job", "--oneliner", sys.argv[1])).out[0])
+for node, lines in sorted(job.counters().items()):
+    print(node, any(line.startswith("proc/net/dev:") for line in lines))
+"""
+
+
+def test_who_looks_on_reads_the_counters_of_a_job_that_runs(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        words = ["env", f"PYTHONPATH={ROOT}/src", sys.executable, "-c", COUNT, the_job(hosts[0])]
+        assert hosts[0].sh(words).stdout.split() == ["node1", "True", "node2", "True"]
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+
+
 def test_a_preempted_job_comes_back(lab: Labs) -> None:
     hosts = site(lab)
     with nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:

@@ -42,6 +42,7 @@ def script(plan: Plan, target: ScriptTarget) -> str:
         "\n# ---------------------------------------------------------------- this plan\n\n",
         *_hosts(plan, target),
         _reach(plan, target),
+        "" if target.here else "ranks_here=\n\n",
         _snapshot(target),
         *steps.texts(),
         _toggle(plan),

@@ -332,6 +332,7 @@ MPIJOB_RIGHTS: tuple[Right, ...] = (
     *_each("delete", "mpijobs", "to remove it at the end", group=_KUBEFLOW),
     *_each("get list watch", "pods", "to follow where pods run and how they end"),
     *_each("get", "pods", "to follow the launcher", sub="log"),
+    *_each("create get", "pods", "to end executions off their fabric, and to read NIC counters", sub="exec"),
     *_each("list", "events", "to explain why pods do not start"),
     *_NODES,
 )

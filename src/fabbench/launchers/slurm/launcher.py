@@ -6,10 +6,8 @@ is submitted. Jobs of fabbench that are still queued are its leftovers.
 
 import contextlib
 import os
-import re
 import secrets
 import time
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -43,7 +41,7 @@ from fabbench.launchers.slurm.scontrol import (
     require,
     type_of,
 )
-from fabbench.launchers.slurm.submit import COMMENT, SubmittedJob, follow
+from fabbench.launchers.slurm.submit import COMMENT, SAY_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -139,8 +137,6 @@ def _end(processes: Processes, step: str) -> None:
 
 _WAIT_S = 30
 _ALL_S = 180.0
-_LABEL = re.compile(r" *(\d+): ?(.*)")
-_NODE = "fabbench node "
 
 
 def ask_nodes(
@@ -148,14 +144,14 @@ def ask_nodes(
 ) -> tuple[Mapping[str, Probe], HostRelations]:
     """Return what each node told. Those of a job that did not start are unreachable, with Slurm's words."""
     name = f"fabbench-check-{secrets.token_hex(3)}"
-    text = f'echo "{_NODE}$SLURMD_NODENAME"\n{script()}'.encode()
+    text = f"{SAY_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
         done = there.run((*_srun(name, asked, target), *arguments), stdin=text, timeout_s=_ALL_S)
     except BaseException:
         there.run_idempotent(("scancel", f"--name={name}"))
         raise
-    probes = _probes(done.out)
+    probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
     said = shorten(" ".join(done.err)) or "no output"
     silent = {node.name: said for node in asked if node.name not in probes}
     return probes, HostRelations(unreachable=silent)
@@ -172,17 +168,6 @@ def _srun(name: str, asked: Sequence[SlurmNode], target: Target) -> tuple[str, .
         *(f"--{name}={value}" for name, value in given(options)),
         *("--quiet", "--label", "sh", "-s", "--"),
     )
-
-
-def _probes(lines: Sequence[str]) -> dict[str, Probe]:
-    """Read what came, by the names of the nodes: srun writes the number of the task before each line."""
-    told: dict[str, list[str]] = defaultdict(list)
-    for line in lines:
-        if match := _LABEL.fullmatch(line):
-            told[match[1]].append(match[2])
-    return {
-        own[0].removeprefix(_NODE): read_probe(own[1:]) for own in told.values() if own[0].startswith(_NODE)
-    }
 
 
 # The clock is that of the machine which prints the times.
@@ -339,6 +324,7 @@ def _wanted(target: Target, needs: Needs, there: LoginNode) -> JobAllocation:
     job = SubmittedJob(there, target.options_as(SlurmOptions).start_timeout, target.inherited)
     place = _place(found, partial(follow, job))
     place.cancel_execution = job.cancel_execution
+    place.read_counters = job.counters
     return place
 
 

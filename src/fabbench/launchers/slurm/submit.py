@@ -2,12 +2,15 @@
 
 import base64
 import contextlib
+import re
 import secrets
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
+from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.process import LineDecoder
 from fabbench.execution.session import exports
 from fabbench.launchers import notify
@@ -16,6 +19,7 @@ from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.render import overruling
 from fabbench.launchers.slurm.scontrol import JobState, accounted, gone, job_state
 from fabbench.model.errors import MachineError
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
 from fabbench.model.plan import Execution
 from fabbench.remote.connection import LostError
@@ -41,6 +45,23 @@ _EXPORTED = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
 """Takes so many bytes of its input for settings; the rest is left for the program."""
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
+
+
+_BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
+SAY_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
+"""What programs under srun print first, for `by_node`."""
+_NODE = "fabbench node "
+_LABEL = re.compile(r" *(\d+): ?(.*)")
+_COUNT = f"{SAY_NODE}\n{SNAPSHOT}\nfabbench_counters"
+
+
+def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
+    """Return what each node printed: with --label srun writes the number of the task before each line."""
+    told: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        if match := _LABEL.fullmatch(line):
+            told[match[1]].append(match[2])
+    return {own[0].removeprefix(_NODE): own[1:] for own in told.values() if own[0].startswith(_NODE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +272,15 @@ class SubmittedJob:
         with contextlib.suppress(MachineError):
             append = 'printf "%s\\n" "$2" >>"$1"'
             self._login.run(("sh", "-c", append, "sh", self.job.done_file, execution.id), timeout_s=_ANSWER_S)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read what the NICs of its nodes have counted, in a step beside what runs. Raise MachineError."""
+        if self._over or not self.job.runs:
+            return {}
+        count = len(expand_hostlist(self.job.nodes))
+        words = ("srun", f"--jobid={self.job.id}", *_BESIDE, f"--nodes={count}", f"--ntasks={count}")
+        done = self._login.run((*words, "--label", "sh", "-c", _COUNT), timeout_s=_ANSWER_S)
+        return by_node(done.out)
 
     # ------------------------------------------------------------ its end
 

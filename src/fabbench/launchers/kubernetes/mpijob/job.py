@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
+from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.launchers import Explanation, shorten
 from fabbench.launchers.kubernetes.api import MPIJOB, AbsentError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait
+from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import RUN, owned_by
-from fabbench.launchers.kubernetes.mpijob.render import LAUNCHER_ROLE
+from fabbench.launchers.kubernetes.mpijob.render import DONE_FILE, LAUNCHER_ROLE, WORKER_CONTAINER
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import explain_pod
 from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, is_ready
 from fabbench.model.errors import MachineError
 from fabbench.model.log import MARKER_SIGN
+from fabbench.model.plan import Execution
+from fabbench.remote.parallel import map_hosts
 
 _ROLE = "training.kubeflow.org/job-role"
 STEPS_FAILED = 4
@@ -131,6 +135,7 @@ Object = Mapping[str, Any]
 
 _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deploy/v2beta1/mpi-operator.yaml"
 _LOOK_S = 0.5
+_ANSWER_S = 10.0
 _OFTEN_S = 2.0
 _LAST_WORDS_S = 10.0
 """For how long the launcher may go on after a worker is gone: mpirun says what it saw, and ends."""
@@ -220,6 +225,28 @@ class MpiJobRun:
             raise MachineError(self._gone.text, hint=self._gone.advice)
         if why := explain_launcher(self._pod(), self._last):
             raise MachineError(why.text, hint=why.advice)
+
+    def cancel_execution(self, execution: Execution) -> None:
+        """Have the job go on with the next execution: its script looks into this file. Raise nothing."""
+        append = 'printf "%s\\n" "$2" >>"$1"'
+        with suppress(MachineError):
+            there = self._inside(self._launcher, LAUNCHER_ROLE)
+            there.run(("sh", "-c", append, "sh", DONE_FILE, execution.id), timeout_s=_ANSWER_S)
+
+    def counters(self) -> Mapping[str, Sequence[str]]:
+        """Read what the NICs in the workers have counted, by the names of their nodes."""
+        workers = {str(pod["spec"].get("nodeName")): pod for pod in self._workers}
+        found = map_hosts(workers, self._counted)
+        return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
+
+    def _counted(self, worker: Object) -> Sequence[str]:
+        words = ("sh", "-c", f"{SNAPSHOT}\nfabbench_counters")
+        return self._inside(worker, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+
+    def _inside(self, pod: Object, container: str) -> PodConnection:
+        if not pod:
+            raise MachineError("The job has no pods yet.")
+        return PodConnection(self._api, pod["metadata"]["name"], container)
 
     def _start(self) -> None:
         """Wait until the launcher runs, or has run."""

@@ -77,6 +77,9 @@ class MpiJobLauncher(Launcher):
         timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
         with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as going:
             allocation = JobAllocation(found, _ResolvedManifest(resolved), _FILE, going.follow, begins=True)
+            allocation.cancel_execution = going.cancel_execution
+            allocation.read_counters = going.counters
+            allocation.remote = True
             try:
                 yield allocation
             finally:

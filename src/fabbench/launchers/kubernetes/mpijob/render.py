@@ -14,6 +14,7 @@ from fabbench.execution.script.readable import READ_MPIJOB, readable_body
 from fabbench.execution.script.target import BATCH, MPIJOB_HOSTS, SSH
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.kubernetes.manifests import (
+    FOLDER,
     ROLE,
     RunSpec,
     check_spec,
@@ -42,6 +43,9 @@ LAUNCHER_ROLE = "launcher"
 """The label ``training.kubeflow.org/job-role`` of the pod whose log is the run's, and its container."""
 _KUBEFLOW = "training.kubeflow.org"
 """Before the labels that the operator gives to pods."""
+WORKER_CONTAINER = "worker"
+DONE_FILE = f"{FOLDER}-done"
+"""Where the launcher's script reads which executions are over."""
 _SSH_FOLDER = "/root/.ssh"
 _PORT = 22
 _SSHD = (
@@ -55,12 +59,17 @@ _LONGEST = 120 * 1024
 
 
 def mpijob(
-    spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument
+    spec: RunSpec,
+    script: str,
+    *,
+    arch: str = "",
+    escape: Callable[[str], str] = escape_argument,
+    done_file: str = "",
 ) -> Object:
     """Return the MPIJob of a run whose launcher runs `script` with bash, which needs no heartbeat.
 
-    A worker has a slot per GPU. `arch` is that of the nodes to run on; empty:
-    any. Raise RequestError.
+    A worker has a slot per GPU. `arch` is that of the nodes to run on; empty: any. Executions that
+    `done_file` names are over; empty: the script has no such file. Raise RequestError.
     """
     check_spec(spec, key=False)
     text = escape(script)
@@ -72,7 +81,7 @@ def mpijob(
         )
     port = _port(spec)
     sshd = " ".join((_SSHD, *_on_port(spec)))
-    workers = template(spec, measuring(spec, "worker", ("/bin/sh", "-c", sshd), port))
+    workers = template(spec, measuring(spec, WORKER_CONTAINER, ("/bin/sh", "-c", sshd), port))
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -91,7 +100,7 @@ def mpijob(
                 "Launcher": {
                     "replicas": 1,
                     "restartPolicy": "Never",
-                    "template": _launcher(spec, text, arch),
+                    "template": _launcher(spec, text, arch, done_file),
                 },
                 "Worker": {"replicas": spec.count, "restartPolicy": "Never", "template": workers},
             },
@@ -104,7 +113,7 @@ def _port(spec: RunSpec) -> int:
     return spec.port if spec.host_network else _PORT
 
 
-def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
+def _launcher(spec: RunSpec, text: str, arch: str, done_file: str) -> Object:
     """Return the pod that runs the script: small, on any node that has the image's architecture."""
     container: Object = {
         "name": LAUNCHER_ROLE,
@@ -115,8 +124,11 @@ def _launcher(spec: RunSpec, text: str, arch: str) -> Object:
         "securityContext": container_security(),
     }
     options, profile = spec.options, spec.resources.profile
-    if profile is not None and profile.env:
-        container["env"] = env_list(profile.env)  # mpirun passes LD_LIBRARY_PATH on
+    env = dict(profile.env) if profile is not None else {}  # mpirun passes LD_LIBRARY_PATH on
+    if done_file:
+        env["DONE_FILE"] = done_file
+    if env:
+        container["env"] = env_list(env)
     pod_spec: Object = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -166,7 +178,7 @@ class MpiJobManifest(Rendering):
         text = script(
             source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh))
         )
-        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type))
+        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type), done_file=DONE_FILE)
         return yaml_documents([*claim_template(spec, object_metadata(spec)), made], source.command + _ABOUT)
 
     @override
