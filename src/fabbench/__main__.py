@@ -21,6 +21,8 @@ def main() -> None:
         if not lacks_memory(error):
             raise
         _end_without_memory()
+    finally:
+        gc.freeze()  # all memory is given back now: the interpreter need not look for garbage
 
 
 def _end_without_memory() -> None:

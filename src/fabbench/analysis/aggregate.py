@@ -4,11 +4,11 @@ Rails, which are pairs of network devices, have figures of their own, and come t
 """
 
 import math
-import statistics
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from fabbench.analysis.statistics import mean, median
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import natural_order
@@ -158,12 +158,12 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
 def _figure(found: Mapping[int, list[float]], metric: Metric, benchmark: str) -> Figure:
     everything = [value for values in found.values() for value in values]
     return Figure(
-        statistics.median(everything),
+        median(everything),
         len(everything),
         min(everything),
         max(everything),
         printed_step(benchmark, metric.name, everything),
-        tuple((execution, statistics.median(values)) for execution, values in found.items()),
+        tuple((execution, median(values)) for execution, values in found.items()),
     )
 
 
@@ -364,7 +364,7 @@ class RailFigures:
     @property
     def mean(self) -> float:
         """The mean of the rails."""
-        return statistics.fmean(self.figures.values())
+        return mean(self.figures.values())
 
     @property
     def total(self) -> float | None:
@@ -401,9 +401,7 @@ def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
         RailFigures(
             size=size,
             metric=METRICS[metric],
-            figures={
-                device: statistics.median(devices[device]) for device in sorted(devices, key=natural_order)
-            },
+            figures={device: median(devices[device]) for device in sorted(devices, key=natural_order)},
         )
         for size, devices in sorted(found.items())
         if len(devices) > 1

@@ -8,11 +8,10 @@ large enough to matter.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, median
 
 from fabbench.analysis.aggregate import UNUSABLE, Column
 from fabbench.analysis.compare import Comparison, ComparisonSection
-from fabbench.analysis.statistics import t_quantile
+from fabbench.analysis.statistics import mean, median, t_quantile
 from fabbench.model.log import Log, Severity
 from fabbench.model.units import format_decimal
 
@@ -81,12 +80,12 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
 def _change(middles: Sequence[float]) -> float:
     """Return by which part the last execution is better than the first, from the halves of their order."""
     count, half = len(middles), len(middles) // 2
-    return math.expm1((fmean(middles[-half:]) - fmean(middles[:half])) * (count - 1) / (count - half))
+    return math.expm1((mean(middles[-half:]) - mean(middles[:half])) * (count - 1) / (count - half))
 
 
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
     columns = list(zip(*deviations.values(), strict=True))
-    spreads = [math.sqrt(sum((value - fmean(size)) ** 2 for value in size)) for size in columns]
+    spreads = [math.sqrt(sum((value - mean(size)) ** 2 for value in size)) for size in columns]
     return [
         sum(value / spread for value, spread in zip(own, spreads, strict=True) if spread > 0)
         for own in deviations.values()
@@ -96,7 +95,7 @@ def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
 def _stands_apart(scores: Sequence[float], number: int) -> bool:
     """Return whether a score is farther from the others than they let expect."""
     others = [score for each, score in enumerate(scores) if each != number]
-    middle, freedom = fmean(others), len(others) - 1
+    middle, freedom = mean(others), len(others) - 1
     variance = sum((score - middle) ** 2 for score in others) / freedom
     reach = t_quantile(LEVEL / 2 / len(scores), freedom) * math.sqrt(variance * (1 + 1 / len(others)))
     return abs(scores[number] - middle) > reach
@@ -105,7 +104,7 @@ def _stands_apart(scores: Sequence[float], number: int) -> bool:
 def _slope(scores: Sequence[float]) -> float:
     """Return the slope of scores over their order; 0 where none is shown."""
     count = len(scores)
-    middle, center = fmean(scores), (count - 1) / 2
+    middle, center = mean(scores), (count - 1) / 2
     squares = sum((number - center) ** 2 for number in range(count))
     slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / squares
     rest = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))

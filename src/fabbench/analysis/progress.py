@@ -3,10 +3,10 @@
 What is shown while a run goes on is the comparison of what was read until then, made as the final one is.
 """
 
-import statistics
 from collections.abc import Sequence
 
 from fabbench.analysis.compare import Column, Comparison, compare
+from fabbench.analysis.statistics import mean
 from fabbench.model.errors import FabbenchError
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.model.messages import counted
@@ -102,7 +102,7 @@ class RunProgress:
         An execution takes as long as the earlier ones of its configuration did. The first is taken to go on
         as it did for the sizes that it has.
         """
-        known = {label: statistics.fmean(took) for label, took in self._took.items()}
+        known = {label: mean(took) for label, took in self._took.items()}
         rest = 0.0
         if self.current is not None:
             label, spent = self.current.configuration.label, self.spent(now)
@@ -113,7 +113,7 @@ class RunProgress:
             rest = max(0.0, own - spent)
         if not known:
             return None
-        usual = statistics.fmean(known.values())
+        usual = mean(known.values())
         later = self.plan.executions[self.number :]
         return rest + sum(known.get(each.configuration.label, usual) for each in later)
 

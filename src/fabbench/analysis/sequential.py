@@ -8,13 +8,11 @@ statistics; Student's t takes them as they are.
 
 import math
 from functools import lru_cache
-from statistics import NormalDist
 
 from fabbench.analysis.statistics import LEVEL
 
 FIRST_LOOK = 3
 """Repeats before the first look."""
-_NORMAL = NormalDist()
 _CELLS = 160
 
 
@@ -35,9 +33,14 @@ def spent_levels(most: int, level: float = LEVEL) -> tuple[float, ...]:
         allowed = level * math.log1p((math.e - 1) * time)
         bound = _bound(grid, density, step, allowed - spent)
         spent = allowed
-        found.append(2 * _NORMAL.cdf(-bound / math.sqrt(time)))
+        found.append(2 * _below(-bound / math.sqrt(time)))
         grid, density = _inside(grid, density, step, bound)
     return tuple(found)
+
+
+def _below(value: float) -> float:
+    """Return the chance that a standard normal value is below this one."""
+    return 0.5 * (1 + math.erf(value / math.sqrt(2)))
 
 
 def _bound(grid: list[float], density: list[float], step: float, chance: float) -> float:
@@ -46,7 +49,7 @@ def _bound(grid: list[float], density: list[float], step: float, chance: float) 
     while high - low > 1e-7:
         middle = (low + high) / 2
         passed = sum(
-            mass * (_NORMAL.cdf((-middle - at) / step) + _NORMAL.cdf((at - middle) / step))
+            mass * (_below((-middle - at) / step) + _below((at - middle) / step))
             for at, mass in zip(grid, density, strict=True)
         )
         low, high = (middle, high) if passed > chance else (low, middle)

@@ -49,6 +49,8 @@ The sentences stand here too so that `--help` need not import every command; a t
 
 _GROUPS = frozenset({"run", "render"})
 """Commands whose options are those of the commands below them."""
+_READERS = frozenset({"parse", "explain", "compare"})
+"""Commands that start nothing, so that there is nothing to be told while one waits."""
 
 
 class Commands(SuggestingGroup):
@@ -75,6 +77,15 @@ class Commands(SuggestingGroup):
         return command if cmd_name in _GROUPS else with_verbosity(command)
 
     @override
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name not in _READERS:
+            ctx.with_resource(_notices())
+        return name, command, rest
+
+    @override
     def main(self, *args: Any, **more: Any) -> Any:
         with terminal.safe_streams(), internal_errors():
             return super().main(*args, **more)
@@ -82,7 +93,7 @@ class Commands(SuggestingGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what it raises becomes a message on stderr and an exit status."""
         try:
-            with _plain_warnings(), _notices():
+            with _plain_warnings():
                 return super().invoke(ctx)
         except FabbenchError as error:
             terminal.print_error(error)
@@ -114,6 +125,8 @@ def _plain_warnings() -> Iterator[None]:
         def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, PluginWarning):
                 click.echo(f"Warning: {message}", err=True)
+            elif category.__module__.startswith("fabbench."):
+                terminal.notify(str(message))
             else:
                 usual(message, category, *place, **more)
 

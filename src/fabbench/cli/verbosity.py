@@ -1,6 +1,5 @@
 """``--quiet``, ``--verbose`` and ``--debug FILE``, which every command has."""
 
-import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import IO, TypeVar, cast
 import click
 
 from fabbench.cli import terminal
-from fabbench.model.actions import LOGGER
+from fabbench.model.actions import action_logger
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import printable
 
@@ -20,29 +19,25 @@ _CLOCK = "%H:%M:%S"
 _VERBOSE = "fabbench.verbose"
 
 
-class _Lines(logging.Handler):
-    """Writes a line for each record on a stream."""
-
-    def __init__(self, stream: IO[str] | None = None) -> None:
-        """Without a stream, on standard error as it is then."""
-        super().__init__()
-        self._stream = stream
-        self.setFormatter(logging.Formatter(_LINE, _CLOCK))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        stream = self._stream or sys.stderr
-        stream.write(f"{printable(self.format(record))}\n")
-        stream.flush()
-
-
 @contextmanager
-def _logged(handler: logging.Handler) -> Iterator[None]:
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.DEBUG)
+def _logged(stream: IO[str] | None = None) -> Iterator[None]:
+    """Write a line for each action on a stream; without one, on standard error as it is then."""
+    import logging
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            out = stream or sys.stderr
+            out.write(f"{printable(self.format(record))}\n")
+            out.flush()
+
+    handler, logger = Lines(), action_logger()
+    handler.setFormatter(logging.Formatter(_LINE, _CLOCK))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        LOGGER.removeHandler(handler)
+        logger.removeHandler(handler)
 
 
 @contextmanager
@@ -52,7 +47,7 @@ def _logged_to(path: Path) -> Iterator[None]:
     except OSError as error:
         text = f"{path} cannot be written: {error.strerror}."
         raise MachineError(text, hint="Choose another file for --debug.") from error
-    with file, _logged(_Lines(cast("IO[str]", file))):
+    with file, _logged(cast("IO[str]", file)):
         yield
 
 
@@ -66,7 +61,7 @@ def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> Non
     del parameter
     if given and not ctx.resilient_parsing:
         ctx.meta[_VERBOSE] = True
-        ctx.with_resource(_logged(_Lines()))
+        ctx.with_resource(_logged())
 
 
 def is_verbose(ctx: click.Context) -> bool:
@@ -77,7 +72,7 @@ def is_verbose(ctx: click.Context) -> bool:
 def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
     del parameter
     if path is not None and not ctx.resilient_parsing:
-        ctx.with_resource(_logged(_Lines()) if str(path) == "-" else _logged_to(path))
+        ctx.with_resource(_logged() if str(path) == "-" else _logged_to(path))
 
 
 def verbosity_options() -> list[click.Parameter]:

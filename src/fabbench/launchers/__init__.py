@@ -9,7 +9,6 @@ Other distributions have theirs in the groups of entry points ``fabbench.launche
 `Explanation`.
 """
 
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -378,6 +377,8 @@ class Launcher(ABC):
 
 def notify(sentence: str) -> None:
     """Log what a launcher does while one waits for it. The command line writes it on standard error."""
+    import logging
+
     logging.getLogger(__name__).info("%s", sentence)
 
 

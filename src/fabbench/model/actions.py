@@ -3,24 +3,37 @@
 Logged for ``--verbose`` and ``--debug``. Secrets are not in it: see `fabbench.model.messages`.
 """
 
-import logging
 import shlex
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 from fabbench.model.messages import word
 
-LOGGER = logging.getLogger("fabbench.actions")
-LOGGER.propagate = False
+if TYPE_CHECKING:
+    import logging
+
 _LONGEST = 2000
+
+
+@cache
+def action_logger() -> "logging.Logger":
+    """Return the logger. What only reads logs does nothing to the world, and needs no logging."""
+    import logging
+
+    logger = logging.getLogger("fabbench.actions")
+    logger.propagate = False
+    return logger
 
 
 def action(where: str, what: str | Sequence[str]) -> None:
     """Log an action: a sentence, or the words of a command."""
-    if not LOGGER.isEnabledFor(logging.DEBUG) or not LOGGER.handlers:
+    logger = action_logger()
+    if not logger.handlers:
         return
     text = word(what) if isinstance(what, str) else shlex.join(map(_shown, what))
     line = " ".join(text.split())
-    LOGGER.debug("%s: %s", where, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
+    logger.debug("%s: %s", where, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
 
 
 def _shown(text: str) -> str:

@@ -54,7 +54,6 @@ def times(count: int) -> str:
     return "" if count == 1 else f" {count} times"
 
 
-_HARMLESS = bytes((*b"\t\n", *range(0x20, 0x7F)))
 _COLOUR = lazy(r"\x1b\[[\d;:]*m")
 _OBEYED = lazy(
     "["
@@ -69,7 +68,7 @@ _OBEYED = lazy(
 
 def printable(text: str) -> str:
     """Return `text` with what is not plain text written as escapes. Of itself it is always the same."""
-    if text.isascii() and not text.encode("ascii").translate(None, _HARMLESS):
+    if text.replace("\n", "").replace("\t", "").isprintable():  # whatever is not has a sign below
         return text
     return _OBEYED.sub(_escaped, _COLOUR.sub("", text).replace("\r\n", "\n"))
 

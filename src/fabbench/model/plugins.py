@@ -14,7 +14,6 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fabbench.model.errors import RequestError
@@ -50,22 +49,28 @@ def _offered() -> bool:
     own = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
     if any(hasattr(finder, "find_distributions") and _name(finder) not in own for finder in sys.meta_path):
         return True  # distributions may be anywhere
-    return any(_mentions_groups(Path(folder or ".")) for folder in dict.fromkeys(sys.path))
+    return any(_mentions_groups(folder or ".") for folder in dict.fromkeys(sys.path))
 
 
 def _name(finder: Any) -> str:
     return str(getattr(finder, "__name__", type(finder).__name__))
 
 
-def _mentions_groups(folder: Path) -> bool:
-    if not folder.is_dir():
-        return folder.exists()  # an archive
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.lower().endswith((".dist-info", "egg-info")):
-                with contextlib.suppress(OSError):
-                    if b"[fabbench." in Path(entry.path, "entry_points.txt").read_bytes():
+def _mentions_groups(folder: str) -> bool:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - hundreds of names
+    except NotADirectoryError:
+        return True  # an archive
+    except OSError:
+        return False
+    for name in names:
+        if name.lower().endswith((".dist-info", "egg-info")):
+            try:
+                with open(f"{folder}/{name}/entry_points.txt", "rb", 0) as file:  # noqa: PTH123 - of each of these
+                    if b"[fabbench." in file.read():
                         return True
+            except OSError:
+                continue
     return False
 
 

@@ -10,7 +10,6 @@ markup, a link or HTML; only what would be read as such is escaped, so that most
 A terminal obeys nothing of a table but what draws it.
 """
 
-import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +84,8 @@ def records_to_csv(
 
 def write_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, raw: bool = False) -> str:
     """Write a header and rows of text. A carriage return becomes a line feed: csv would not quote it."""
+    import csv
+
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     cell = _raw if raw else _cell

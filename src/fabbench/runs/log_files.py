@@ -5,10 +5,10 @@ and a file that swells beyond what logs do is refused.
 """
 
 import io
-import logging
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -16,12 +16,12 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fabbench.logs.learned_prefixes import UnreadWarning
 from fabbench.model.errors import MachineError
 
 if TYPE_CHECKING:
     from tarfile import TarInfo
 
-_LOGGER = logging.getLogger("fabbench")
 MEMBER_SIGN = "!"
 """Stands between the name of an archive and that of a file in it."""
 MOST_BYTES = 16 << 30
@@ -56,14 +56,13 @@ class Source:
     named: bool = True
 
 
-def _damage() -> tuple[type[Exception], ...]:
-    """Return what reading a file raises that is damaged. Only one that is compressed needs these modules."""
-    import lzma
-    import tarfile
-    import zipfile
-    import zlib
+_ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile": "BadZipFile"}
 
-    return OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return what reading a file raises that is damaged: of modules in use, as a plain file needs none."""
+    used = ((sys.modules.get(module), error) for module, error in _ERRORS.items())
+    return OSError, EOFError, *(getattr(module, error) for module, error in used if module)
 
 
 class LogStream:
@@ -94,12 +93,11 @@ class LogStream:
 
     def _first(self, size: int) -> bytes:
         found = bytearray()
-        raised: tuple[type[Exception], ...] = (MachineError, *_damage())
         try:
             while len(found) < size and (piece := self._file.read(size - len(found))):
                 found += piece
-        except raised as error:
-            if not found:
+        except Exception as error:
+            if not found or not isinstance(error, (MachineError, *_damage())):
                 raise
             # What stands before the damage counts.
             self._damage = error if isinstance(error, MachineError) else _unreadable(self.name, error)
@@ -138,7 +136,7 @@ def _expanded(name: str) -> Iterator[Source]:
         for file in sorted(entry for entry in files if not entry.startswith(".")):
             found = Path(folder, file)
             if kind := _special(found):
-                _LOGGER.warning("%s is %s: it was skipped.", found, kind)
+                warnings.warn(f"{found} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
                 yield Source(name=str(found), named=False)
 

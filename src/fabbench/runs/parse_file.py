@@ -24,7 +24,6 @@ from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Outcome, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.model.plugins import PluginWarning
-from fabbench.report.log_report import log_writer
 from fabbench.runs.log_files import (
     COMPRESSED,
     Bytes,
@@ -446,6 +445,8 @@ def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJo
 
 
 def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
+    from fabbench.report.log_report import log_writer
+
     write = log_writer(job.form, colour=job.colour, width=job.width).log
     logs, untrusted = 0, False
     for entry in parse_source(source, proof=job.proof) if part is None else _range(source, part, job):
