@@ -22,6 +22,7 @@ from tests.performance.logs import debug_log, rows_log, tables_log, write
 from tests.performance.nodes import check_nodes
 from tests.performance.overhead import overhead
 from tests.performance.shaped import shaped
+from tests.performance.sweeps import sweeps
 from tests.support.paths import LOGS, ROOT
 
 FABBENCH = (sys.executable, "-m", "fabbench")
@@ -137,6 +138,7 @@ def main() -> None:
     overhead(times)
     shaped(1 if quick else 5, repeats=4)
     simulate(100 if quick else 2000)
+    sweeps(*((2, (8, 64, 232)) if quick else (30,)))
 
 
 if __name__ == "__main__":

@@ -101,11 +101,26 @@ class Factors:
     """The chance that what lies between the members is bad; 0: nothing does."""
 
 
-_CHUNK = 1 << 16
+@dataclass(frozen=True, slots=True)
+class Beliefs:
+    """What is believed of all members."""
+
+    logs: Floats
+    """Member × state → the logarithm of its chance, but for a constant."""
+    messages: Sequence[Floats]
+    """For each class of factors, factor × place × state → what it contributed to that, as a logarithm."""
+
+    def chances(self) -> Floats:
+        """Return member × state → posterior chance."""
+        return _normal(self.logs)
+
+    def without(self, members: Ints, messages: Floats | None) -> Floats:
+        """Return the chances of members, without what their factors themselves contributed."""
+        return _normal(self.logs[members] if messages is None else self.logs[members] - messages)
 
 
-def propagate(factors: Sequence[Factors], count: int, states: States) -> Floats:
-    """Return member × state → posterior chance."""
+def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs:
+    """Return what all factors together say."""
     prior = np.log(states.prior(NODE_PRIOR))
     beliefs = np.tile(prior, (count, 1))
     kernels = [_kernel(each, states) for each in factors]
@@ -122,24 +137,16 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Floats:
         beliefs = fresh
         if moved < _SETTLED:
             break
-    return _normal(beliefs)
+    return Beliefs(beliefs, messages)
 
 
-def links(factors: Factors, beliefs: Floats, states: States) -> Floats:
-    """Return factor → the chance that the link between its members is bad."""
-    found = [
-        _links(
-            factors.evidence[start : start + _CHUNK], factors.members[start : start + _CHUNK], beliefs, states
-        )
-        for start in range(0, len(factors.members), _CHUNK)
-    ]
-    return np.asarray(np.concatenate(found)) if found else np.zeros(0)
+def links(evidence: Floats, others: Floats, states: States) -> Floats:
+    """Return factor → the chance that the link between its members is bad.
 
-
-def _links(evidence: Floats, members: Ints, beliefs: Floats, states: States) -> Floats:
-    """Return the same for a part of them: the worst of the members is one thing, and the link another."""
-    worst = np.diff(np.prod(np.cumsum(beliefs[members], axis=2), axis=1), prepend=0.0, axis=1)
-    likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    `others` has the chances of the members (factor × place × state), as their other tests show them.
+    """
+    worst = np.diff(np.prod(np.cumsum(others, axis=2), axis=1), prepend=0.0, axis=1)
+    likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True, initial=-np.inf))
     given = _told_by(worst, likelihood) * states.prior(LINK_PRIOR)
     return np.asarray(given[:, states.healthy :].sum(axis=1) / np.maximum(given.sum(axis=1), _LEAST))
 
@@ -180,4 +187,4 @@ def _normal(logs: Floats) -> Floats:
     return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
 
 
-__all__: Final = ["LINK_PRIOR", "NODE_PRIOR", "Factors", "States", "links", "propagate"]
+__all__: Final = ["LINK_PRIOR", "NODE_PRIOR", "Beliefs", "Factors", "States", "links", "propagate"]

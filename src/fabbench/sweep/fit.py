@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabbench.sweep.beliefs import LINK_PRIOR, Factors, States, links, propagate
+from fabbench.sweep.beliefs import LINK_PRIOR, Beliefs, Factors, States, links, propagate
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
@@ -63,6 +63,10 @@ class _Class:
     pairs: Ints
     factor_of: Ints
     members: Ints
+    order: Ints
+    """Tests by factor."""
+    first: Ints
+    """Factor → its first test in `order`; one more, for where the last one ends."""
     typical: Floats = field(default_factory=lambda: np.zeros(0))
     slower: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -80,22 +84,24 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
         each.typical = _first_typical(each.tests)
         each.measure()
     total = parts.count
-    beliefs, noise = np.tile(states.prior(0.0), (total, 1)), _noise(found, None)
+    noise = _noise(found, None)
     for _ in range(_PASSES):
         beliefs = propagate([_factors(each, states, noise) for each in found], total, states)
-        bad = beliefs[:, states.healthy :].sum(axis=1)
+        chances = beliefs.chances()
+        bad = chances[:, states.healthy :].sum(axis=1)
         shift = max((_center(each, bad) for each in found), default=0.0)
         noise, before = _noise(found, bad), noise
         if shift < 0.1 * noise and abs(noise - before) < 0.1 * before:
             break
-    bad = beliefs[:, states.healthy :].sum(axis=1)
     return Fit(
         nodes=readings.nodes,
         bad=bad[:count],
-        state=beliefs[:count].argmax(axis=1),
+        state=chances[:count].argmax(axis=1),
         nics={key: float(bad[index]) for key, index in parts.nics.items()},
         uplinks={key: float(bad[index]) for key, index in parts.uplinks.items()},
-        classes=[_fitted(each, beliefs, states, noise) for each in found],
+        classes=[
+            _fitted(each, beliefs, beliefs.messages[index], states, noise) for index, each in enumerate(found)
+        ],
         noise=noise,
         slow=min(1.5 * float(np.log1p(-tolerance)), -2.5 * noise),
     )
@@ -144,14 +150,17 @@ def _class(tests: TestClass, parts: _Parts) -> _Class:
         pairs = tests.members[first]
     else:
         pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
-    return _Class(tests, pairs, factor_of.reshape(-1), parts.of(pairs, tests))
+    factor_of = factor_of.reshape(-1)
+    order = np.argsort(factor_of, kind="stable")
+    first = np.searchsorted(factor_of[order], np.arange(len(pairs) + 1))
+    return _Class(tests, pairs, factor_of, parts.of(pairs, tests), order, first)
 
 
 def _first_typical(tests: TestClass) -> Floats:
     """Return series → the value of healthy tests, before it is known which these are.
 
-    It is that of the median node, and a node's is its median test, or its best one of few: what is bad makes
-    tests slower, and never faster, and a healthy node has had some healthy partner.
+    It is that of the median node, and a node's is its upper quartile, or its best test of few: what is bad
+    makes tests slower, and never faster, and a healthy node has had some healthy partner.
     """
     found = np.zeros(tests.series.max(initial=-1) + 1)
     for series in np.unique(tests.series).tolist():
@@ -167,8 +176,8 @@ def _typical_of(members: Ints, measured: Floats) -> float:
     nodes, values = nodes[order], values[order]
     starts = np.flatnonzero(np.diff(nodes, prepend=-1))
     lengths = np.diff(starts, append=len(nodes))
-    middle = np.where(lengths < 4, lengths - 1, lengths // 2)
-    typical = float(np.median(values[starts + middle]))
+    good = np.where(lengths < 9, lengths - 1, 3 * lengths // 4)
+    typical = float(np.median(values[starts + good]))
     near = measured[np.abs(measured - typical) < 0.2]
     return float(np.median(near)) if len(near) else typical
 
@@ -221,24 +230,25 @@ def _link_prior(size: int) -> float:
 
 
 def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Floats:
-    """Return factor × state → the logarithm of the likelihood of the tests of chosen factors."""
-    place = np.full(len(each.pairs), -1)
-    place[chosen] = np.arange(len(chosen))
-    rows = place[each.factor_of]
-    taken = rows >= 0
-    logs = np.log(states.likelihood(each.slower[taken], noise))
+    """Return factor × state → the logarithm of the likelihood of the tests of chosen factors, ascending."""
+    starts, stops = each.first[chosen], each.first[chosen + 1]
+    counts = stops - starts
+    rows = np.repeat(np.arange(len(chosen)), counts)
+    tests = each.order[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
+    logs = np.log(states.likelihood(each.slower[tests], noise))
     found = np.zeros((len(chosen), states.count))
-    np.add.at(found, rows[taken], logs)
+    np.add.at(found, rows, logs)
     return found
 
 
-def _fitted(each: _Class, beliefs: Floats, states: States, noise: float) -> FittedClass:
-    chances = np.zeros(len(each.pairs))
-    step = 1 << 18
+def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, noise: float) -> FittedClass:
+    """Judge links. Where a sample of pairs judged nodes, what one pair contributed is next to nothing."""
+    chances, step = np.zeros(len(each.pairs)), 1 << 17
     for start in range(0, len(each.pairs) if each.tests.size > 1 else 0, step):
         chosen = np.arange(start, min(start + step, len(each.pairs)))
-        factors = Factors(each.members[chosen], _evidence(each, states, noise, chosen), LINK_PRIOR)
-        chances[chosen] = links(factors, beliefs, states)
+        own = messages[chosen] if len(messages) == len(each.pairs) else None
+        others = beliefs.without(each.members[chosen], own)
+        chances[chosen] = links(_evidence(each, states, noise, chosen), others, states)
     return FittedClass(
         tests=each.tests,
         typical=each.typical,

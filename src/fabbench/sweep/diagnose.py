@@ -1,0 +1,246 @@
+"""The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
+
+Screening puts every node into two random pairs, or into one group where tests may have more than two nodes.
+After that, each round tests what is not decided: nodes that may be bad, each with healthy ones, and pairs
+whose link may be bad, once more. Where many nodes of a group may be bad, half of the chance is tested:
+bisection. It ends when every node and link is either bad or healthy with the confidence that is asked for, or
+when further tests of the rest have stopped to help.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil, sqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fabbench.model.messages import counted
+from fabbench.sweep.analyze import CONFIDENCE
+from fabbench.sweep.fit import TOLERANCE, Fit, fit
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.schedule import matchings
+from fabbench.sweep.values import Round, SweepResult, SweepTest
+
+if TYPE_CHECKING:
+    from fabbench.model.log import Metric
+
+_SCREENING = 2
+"""Pairs of each node before anything is judged."""
+_FEW = 16
+"""Of so few nodes each has twice as many: several bad ones may be half of them."""
+_CLEAR = 0.008
+"""Below this chance a node is healthy."""
+_OPEN_LINK = 0.03
+_LIKELY_LINK = 0.5
+_FOUND = 0.3
+"""From this chance on a node is tested by itself, and not half of its group."""
+_MOST_ROUNDS = 16
+_MOST_ALIKE = 4
+"""Tests of one pair."""
+_MOST_TESTS = 12
+"""Tests of one node that is not decided."""
+
+
+class DiagnosePlanner:
+    """Plans rounds from the results of earlier ones."""
+
+    def __init__(  # noqa: PLR0913 - what is known, and what is asked for
+        self,
+        nodes: Sequence[str],
+        metric: "Metric",
+        *,
+        group_of: Mapping[str, str] | None = None,
+        size: int = 2,
+        confidence: float = CONFIDENCE,
+        tolerance: float = TOLERANCE,
+        seed: int = 0,
+    ) -> None:
+        """`size` is that of a test: 2, or of a group; see `group_size`."""
+        self._readings = Readings(metric, nodes, group_of=group_of)
+        self._size = min(size, len(nodes))
+        self._confidence, self._tolerance = confidence, tolerance
+        self._chance = random.Random(seed)  # noqa: S311 - no secret
+        self._screening = _screening(nodes, self._size, seed)
+        self._number = 0
+        self._purpose = ""
+        self._left: dict[SweepTest, None] = {}
+        self._results: dict[int, list[SweepResult]] = {}
+        """Results by round, until the round is over."""
+        self._met: Counter[frozenset[str]] = Counter()
+        self._tested: Counter[str] = Counter()
+
+    def add(self, result: SweepResult) -> None:
+        """Take what came of a test, also of a round that has not begun here."""
+        self._results.setdefault(result.round, []).append(result)
+        if result.round == self._number:
+            self._left.pop(result.test, None)
+
+    def next_round(self) -> Round | None:
+        """Return the tests of the current round that have no result yet; None: all is decided."""
+        while not self._left:
+            self._close()
+            planned = self._plan()
+            if planned is None:
+                return None
+            self._number, self._purpose = planned.number, planned.purpose
+            done = {result.test for result in self._results.get(self._number, ())}
+            self._left = dict.fromkeys(test for test in planned.tests if test not in done)
+        return Round(number=self._number, tests=tuple(self._left), purpose=self._purpose)
+
+    @property
+    def most_rounds(self) -> int | None:
+        """Return None: it depends on what is found."""
+        return None
+
+    def _close(self) -> None:
+        """Take the results of the round that is over, in an order that does not depend on time."""
+        for result in sorted(self._results.pop(self._number, ()), key=lambda each: each.test.nodes):
+            self._readings.add(result)
+            self._met[frozenset(result.test.nodes)] += 1
+            self._tested.update(result.test.nodes)
+
+    def _plan(self) -> Round | None:
+        number = self._number + 1
+        if number <= len(self._screening):
+            return self._screening[number - 1]
+        if number > _MOST_ROUNDS or len(self._readings.nodes) < 2:
+            return None
+        found = fit(self._readings, tolerance=self._tolerance)
+        tests = list(_Plan(self, found).tests())
+        if not tests:
+            return None
+        return Round(number=number, tests=tuple(tests), purpose=f"{counted(len(tests), 'test')} of suspects")
+
+
+def group_size(nodes: int) -> int:
+    """Return of how many nodes a test of groups should be: few groups, and few nodes to search in one.
+
+    About one and a half times the square root, such that few nodes are left over.
+    """
+    if nodes < 16:
+        return 2
+    middle = 1.4 * sqrt(nodes)
+    sizes = range(ceil(0.8 * middle), ceil(1.25 * middle) + 1)
+    return min(sizes, key=lambda size: (nodes % size, abs(size - middle)))
+
+
+def _screening(nodes: Sequence[str], size: int, seed: int) -> Sequence[Round]:
+    """Return the rounds that come first, whatever they show."""
+    if size <= 2:
+        return list(matchings(nodes, _SCREENING if len(nodes) > _FEW else 2 * _SCREENING, seed))
+    shuffled = list(nodes)
+    random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
+    parts = [tuple(sorted(shuffled[at : at + size])) for at in range(0, len(nodes) - size + 1, size)]
+    return [Round(number=1, tests=tuple(map(SweepTest, parts)), purpose=f"groups of {size} nodes")]
+
+
+class _Plan:
+    """One round of tests of what is not decided."""
+
+    def __init__(self, planner: DiagnosePlanner, found: Fit) -> None:
+        self._planner, self._found = planner, found
+        self._size, self._confidence = planner._size, planner._confidence  # noqa: SLF001 - a part of it
+        bad = found.bad
+        self._open = {
+            node
+            for node in np.flatnonzero((bad >= _CLEAR) & (bad < self._confidence)).tolist()
+            if planner._tested[found.nodes[node]] < _MOST_TESTS  # noqa: SLF001
+        }
+        self._open |= self._ends()
+        self._free = set(np.flatnonzero(bad < self._confidence).tolist())
+        """Nodes that no test of this round has yet, but for bad ones."""
+        healthy = np.flatnonzero(bad < _CLEAR).tolist()
+        planner._chance.shuffle(healthy)  # noqa: SLF001
+        self._healthy: list[int] = healthy
+
+    def _ends(self) -> set[int]:
+        """Return the ends of links that were slow repeatedly: that they are fine elsewhere is to be shown."""
+        found: set[int] = set()
+        for each in self._found.classes:
+            likely = (each.link >= _LIKELY_LINK) & (each.link < self._confidence)
+            for pair in each.pairs[likely & (each.tests.size == 2)].tolist():
+                if self._met(pair) > 1:
+                    found.update(node for node in pair if self._found.bad[node] < self._confidence)
+        return {node for node in found if self._planner._tested[self._found.nodes[node]] < _MOST_TESTS}  # noqa: SLF001
+
+    def _met(self, pair: Sequence[int]) -> int:
+        """Return how often these nodes were tested together."""
+        return self._planner._met[frozenset(self._found.nodes[node] for node in pair)]  # noqa: SLF001
+
+    def tests(self) -> Iterator[SweepTest]:
+        """Yield tests that share no node."""
+        yield from self._likely()
+        yield from self._halves()
+        yield from self._rest()
+        yield from self._links()
+
+    def _likely(self) -> Iterator[SweepTest]:
+        """Yield tests of nodes that may well be bad, each with healthy ones."""
+        bad = self._found.bad
+        least = _FOUND if self._size > 2 else 0.0
+        for node in sorted(self._open, key=lambda each: (-bad[each], each)):
+            if bad[node] >= least and node in self._free:
+                yield from self._test([node])
+
+    def _halves(self) -> Iterator[SweepTest]:
+        """Yield a test of half of the chance in each group that something is bad in."""
+        bad = self._found.bad
+        for each in self._found.classes:
+            slow = np.isnan(each.slower) | (np.nan_to_num(each.slower) < self._found.slow)
+            for row in np.unique(each.factor_of[slow]).tolist():
+                members = [node for node in each.pairs[row].tolist() if node in self._open & self._free]
+                if each.tests.size <= 2 or len(members) < 2 or (bad[each.pairs[row]] >= _FOUND).any():
+                    continue
+                members.sort(key=lambda node: (-bad[node], node))
+                half = np.cumsum(bad[members]) <= bad[members].sum() / 2
+                yield from self._test(members[: max(int(half.sum()), 1)])
+                self._free -= set(members)
+
+    def _rest(self) -> Iterator[SweepTest]:
+        """Yield tests of nodes that are not likely bad, and were not shown to be healthy: many at once."""
+        left = sorted(self._open & self._free, key=lambda node: (self._found.bad[node], node))
+        for start in range(0, len(left) if self._size > 2 else 0, self._size):
+            yield from self._test(left[start : start + self._size])
+
+    def _links(self) -> Iterator[SweepTest]:
+        """Yield pairs once more whose link may be bad."""
+        names = self._found.nodes
+        for each in self._found.classes:
+            likely = (each.link >= _OPEN_LINK) & (each.link < self._confidence)
+            for row in np.flatnonzero(likely if each.tests.size == 2 else likely & False).tolist():
+                pair = each.pairs[row].tolist()
+                nodes = tuple(names[node] for node in pair)
+                if self._free.issuperset(pair) and self._met(pair) < _MOST_ALIKE:
+                    self._free -= set(pair)
+                    yield SweepTest(nodes)
+
+    def _test(self, suspects: Sequence[int]) -> Iterator[SweepTest]:
+        """Yield a test of suspects, and of as many healthy nodes as it takes, where there are enough."""
+        names = self._found.nodes
+        wanted = max(self._size, 2) - len(suspects)
+        partners = self._partners(suspects, wanted)
+        if len(partners) < wanted and self._size > 2:
+            wanted = 2 - len(suspects)
+            partners = partners[: max(wanted, 0)]
+        if len(partners) < wanted:
+            return
+        chosen = sorted(names[node] for node in (*suspects, *partners))
+        self._free -= {*suspects, *partners}
+        yield SweepTest(tuple(chosen))
+
+    def _partners(self, suspects: Sequence[int], wanted: int) -> list[int]:
+        """Return healthy nodes, those first that the suspects have not met; where none is left, others."""
+        found = [node for node in self._healthy if node in self._free and node not in suspects]
+        if len(found) < wanted:
+            bad = self._found.bad
+            rest = self._free - set(found) - set(suspects)
+            found += sorted(rest, key=lambda node: (bad[node], node))
+        if len(suspects) > 1 or self._size > 2:
+            return found[:wanted]
+        (one,) = suspects
+        pairs = {node: self._met((one, node)) for node in found}
+        fresh = [node for node in found if pairs[node] < _MOST_ALIKE]
+        healthy = set(self._healthy)
+        fresh.sort(key=lambda node: (node not in healthy, pairs[node]))
+        return fresh[:wanted]

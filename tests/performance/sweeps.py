@@ -1,0 +1,143 @@
+"""Sweeps of simulated clusters with known faults: what is found, rightly or not, and by how many tests."""
+
+import random
+import resource
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fabbench.model.log import METRICS
+from fabbench.sweep.analyze import analyze
+from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from fabbench.sweep.readings import Readings
+from fabbench.sweep.schedule import all_pairs
+from fabbench.sweep.values import SweepOutcome, SweepResult
+from tests.support.simulated_sweeps import TYPICAL, Cluster, named
+
+NOISES = (0.03, 0.05, 0.08)
+"""Between executions, as recorded (tests/data/aa has 8 %)."""
+OUTLIERS = 0.002
+RACK = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of one sweep."""
+
+    right: int
+    bad: int
+    wrong: int
+    tests: int
+    rounds: int
+    seconds: float
+
+
+def severity(chance: random.Random) -> float:
+    """One fault in three fails all tests; the others are 25 to 90 % slower."""
+    return 1.0 if chance.random() < 1 / 3 else chance.uniform(0.25, 0.9)
+
+
+def cluster(count: int, fault: str, noise: float, seed: int) -> tuple[Cluster, set[str]]:
+    """Draw a cluster with a fault; return it and the names of what is bad."""
+    chance, nodes = random.Random(f"{count} {fault} {noise} {seed}"), named(count)
+    drawn = Cluster(nodes, noise=noise, outliers=OUTLIERS, seed=seed)
+    bad: Mapping[str, float] = {}
+    if fault in {"node", "flaky node"}:
+        bad = {chance.choice(nodes): severity(chance)}
+        drawn.flaky = 0.5 if fault == "flaky node" else 1.0
+    elif fault == "three nodes":
+        bad = {name: severity(chance) for name in chance.sample(nodes, 3)}
+    elif fault == "rack":
+        first = RACK * chance.randrange(count // RACK // 2 + 1)
+        slower = chance.uniform(0.25, 0.9)
+        bad = dict.fromkeys(nodes[first : first + RACK], slower)
+    drawn.bad_nodes = bad
+    return drawn, set(bad)
+
+
+def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Found:
+    """Draw a cluster, and let the planner find what is bad in it."""
+    drawn, bad = cluster(count, fault, noise, seed)
+    if fault == "link":
+        # A link is found where its nodes meet: in one of the random pairs that screen.
+        screening = DiagnosePlanner(drawn.nodes, METRICS["busbw"], size=size, seed=seed).next_round()
+        assert screening is not None
+        pair = random.Random(seed).choice(screening.tests).nodes
+        drawn.bad_links = {frozenset(pair): severity(random.Random(seed))}
+        bad = {" – ".join(sorted(pair))}
+    begin = time.perf_counter()
+    planner = DiagnosePlanner(drawn.nodes, METRICS["busbw"], size=size, seed=seed)
+    readings, rounds = drawn.carried_out(planner)
+    named_bad = {suspect.name for suspect in analyze(readings).suspects}
+    return Found(
+        right=len(named_bad & bad),
+        bad=len(bad),
+        wrong=len(named_bad - bad),
+        tests=drawn.tests,
+        rounds=rounds,
+        seconds=time.perf_counter() - begin,
+    )
+
+
+def cases(count: int) -> Iterator[tuple[str, int]]:
+    """Yield what is simulated: faults, and sizes of tests."""
+    for fault in ("none", "node", "three nodes", "flaky node", "link", "rack"):
+        if fault != "rack" or count > 2 * RACK:
+            yield fault, 2
+    if group_size(count) > 2:
+        yield from ((fault, group_size(count)) for fault in ("none", "node", "three nodes"))
+
+
+def line(count: int, fault: str, size: int, found: Sequence[Found]) -> str:
+    """Write what came of many sweeps."""
+    bad, tests = sum(each.bad for each in found), sorted(each.tests for each in found)
+    healthy = sum(count - each.bad for each in found)
+    recall = f"{100 * sum(each.right for each in found) / bad:5.1f} %" if bad else "      -"
+    wrong = sum(each.wrong for each in found)
+    rounds = sum(each.rounds for each in found) / len(found)
+    return (
+        f"  {count:5} {size:5}  {fault:<12} {len(found):4}  {recall} of {bad:<5} {wrong:3} "
+        f"({100 * wrong / healthy:.4f} %)  {tests[len(tests) // 2]:6} {tests[-1]:6} {rounds:6.1f}"
+        f"  {max(each.seconds for each in found):6.2f} s"
+    )
+
+
+def sweeps(times: int, counts: Sequence[int] = (8, 64, 232, 1024, 4096)) -> None:
+    """Print a table."""
+    print(f"sweeps of simulated clusters, noise {', '.join(f'{noise:.0%}' for noise in NOISES)}")
+    print("  nodes  size  fault        runs    found               wrong      tests    most rounds  longest")
+    for count in counts:
+        repeats = max(1, min(times, 20_000 // count))
+        for fault, size in cases(count):
+            seeds = [(noise, seed) for seed in range(repeats) for noise in NOISES]
+            print(
+                line(
+                    count, fault, size, [diagnosed(count, fault, noise, seed, size) for noise, seed in seeds]
+                )
+            )
+    everything(counts[-1])
+
+
+def everything(count: int) -> None:
+    """Plan all pairs, and analyze results of all of them."""
+    nodes, chance = named(count), random.Random(1)
+    begin, tests = time.perf_counter(), 0
+    readings = Readings(METRICS["busbw"], nodes)
+    for each in all_pairs(nodes):
+        for test in each.tests:
+            part = 0.5 if nodes[7] in test.nodes else 1.0
+            readings.add(
+                SweepResult(test, SweepOutcome.OK, TYPICAL * part * chance.uniform(0.9, 1.1), each.number)
+            )
+            tests += 1
+    planned = time.perf_counter()
+    found = [each.name for each in analyze(readings).suspects]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"  all {tests} pairs of {count} nodes: planned and drawn in {planned - begin:.1f} s, analyzed in "
+        f"{time.perf_counter() - planned:.1f} s ({', '.join(found)} is bad); {memory:.0f} MB"
+    )
+
+
+if __name__ == "__main__":
+    sweeps(30)

@@ -1,0 +1,92 @@
+"""The planner that finds what is bad with few tests."""
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fabbench.model.log import METRICS
+from fabbench.sweep.analyze import analyze
+from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from tests.support.simulated_sweeps import Cluster, named
+
+if TYPE_CHECKING:
+    from fabbench.sweep.values import Round, SweepResult
+
+BUSBW = METRICS["busbw"]
+
+
+def found(cluster: Cluster, size: int = 2, seed: int = 0) -> set[tuple[str, str]]:
+    readings, _ = cluster.carried_out(DiagnosePlanner(cluster.nodes, BUSBW, size=size, seed=seed))
+    return {(each.kind.value, each.name) for each in analyze(readings).suspects}
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9, 64])
+def test_healthy_clusters_have_a_quick_answer(count: int) -> None:
+    cluster = Cluster(named(count), noise=0.02)
+    assert found(cluster) == set()
+    assert cluster.tests <= (2 if count > 16 else 4) * (count // 2)
+
+
+@pytest.mark.parametrize("size", [2, 9])
+def test_several_bad_nodes_are_found_and_nobody_else(size: int) -> None:
+    for seed in range(3):
+        bad = {"node-07": 0.4, "node-23": 1.0, "node-55": 0.6}
+        cluster = Cluster(named(64), bad, noise=0.05, seed=seed)
+        assert found(cluster, size, seed) == {("node", name) for name in bad}
+        assert cluster.tests < (110 if size == 2 else 50)
+
+
+def test_a_bad_link_that_screening_meets_is_no_node() -> None:
+    first = DiagnosePlanner(named(32), BUSBW).next_round()
+    assert first is not None
+    pair = first.tests[3].nodes
+    cluster = Cluster(named(32), bad_links={frozenset(pair): 0.5})
+    assert found(cluster) == {("link", " – ".join(sorted(pair)))}
+
+
+def test_of_two_nodes_it_cannot_tell_and_ends() -> None:
+    cluster = Cluster(["a", "b"], {"a": 1.0})
+    assert found(cluster) == set()
+    assert cluster.tests < 10
+
+
+def test_rounds_share_no_node_and_tests_are_of_one_size() -> None:
+    cluster = Cluster(named(50), {"node-11": 0.5, "node-12": 0.3}, noise=0.08)
+    for size in (2, 10):
+        planner = DiagnosePlanner(cluster.nodes, BUSBW, size=size)
+        while (each := planner.next_round()) is not None:
+            used = [node for test in each.tests for node in test.nodes]
+            assert len(used) == len(set(used))
+            assert {len(test.nodes) for test in each.tests} == {size}
+            for test in each.tests:
+                planner.add(cluster.measure(test, each.number))
+
+
+def test_a_sweep_that_was_cut_off_goes_on_alike() -> None:
+    """Results are given in another order, and one test of the last round has none yet."""
+    planner = DiagnosePlanner(named(24), BUSBW)
+    first = planner.next_round()
+    assert first is not None
+    cluster = Cluster(named(24), {"node-05": 0.5}, {frozenset(first.tests[0].nodes): 1.0}, noise=0.05)
+    rounds: list[Round] = []
+    results: list[SweepResult] = []
+    while (each := planner.next_round()) is not None:
+        rounds.append(each)
+        measured = [cluster.measure(test, each.number) for test in each.tests]
+        results += measured
+        for result in measured:
+            planner.add(result)
+    assert len(rounds) > 2
+    for kept in range(0, len(results), 5):
+        resumed = DiagnosePlanner(cluster.nodes, BUSBW)
+        for result in reversed(results[:kept]):
+            resumed.add(result)
+        left = resumed.next_round()
+        assert left is not None
+        assert left.tests[0] == results[kept].test
+        assert left.number == results[kept].round
+
+
+@pytest.mark.parametrize(("nodes", "size"), [(8, 2), (15, 2), (64, 9), (232, 21), (4096, 91)])
+def test_groups_leave_few_nodes_over(nodes: int, size: int) -> None:
+    assert group_size(nodes) == size
