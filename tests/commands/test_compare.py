@@ -444,6 +444,7 @@ def test_each_configuration_is_held_against_what_is_normal() -> None:
 # ---------------------------------------------------------------- a picture
 
 
+@pytest.mark.slow  # loads Matplotlib
 def test_a_picture_goes_to_a_file_or_a_pipe(efa: Path, tcp: Path, tmp_path: Path) -> None:
     target = tmp_path / "plots.png"
     result = compare(efa, tcp, "--format", "png", "-o", target, "--gate", "busbw@1G>=1GB/s")

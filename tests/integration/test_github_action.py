@@ -63,12 +63,14 @@ def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
 
 
 @local
+@pytest.mark.slow
 def test_a_wrong_network_fails_it_too(tmp_path: Path) -> None:
     job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", fabrics="efa\nany")
     assert (job.failed, outputs["status"]) == (True, "4")
 
 
 @local
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inputs", "status"),
     [
@@ -121,6 +123,36 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
         *("actions/checkout", "actions/setup-python", "actions/upload-artifact")
     ]
     assert (folder / steps[-1]["with"]["path"] / "junit.xml").exists()
+
+
+@local
+@pytest.mark.slow
+def test_the_smoke_check_is_installed_run_and_kept(tmp_path: Path) -> None:
+    """The other workflow, with pingpong on this machine, and programs that write down what they are asked."""
+    folder, programs = tmp_path / "workspace", tmp_path / "bin"
+    programs.mkdir()
+    for name in ("python", "aws", "kubectl"):
+        program(programs / name, f'echo "{name} $*" >>"$RUNNER_TEMP/asked"')
+    shutil.copytree(EXAMPLES / "ci-smoke", folder / "examples/ci-smoke")
+    smoke = loaded(EXAMPLES / "ci-smoke/workflow.yaml")["jobs"]["smoke"]
+    variables = {"FABBENCH_PACKAGE": "fabbench==1", "EKS_CLUSTER": "c", "SMOKE_GATES": "latency@64<=10s"}
+    job = Job(folder, {}, {"vars": variables})
+    given = {name: job.text(str(value)) for name, value in smoke["env"].items()}
+    assert (given["SMOKE_GATES"], given["SMOKE_BASELINE"]) == ("latency@64<=10s", "")
+    quick = "pingpong --no-efa --size 64 --iterations 10"
+    path = f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    job.env = {**given, "FABBENCH_TARGET": "local", "SMOKE_RUN": quick, "PATH": path}
+    job.run(smoke["steps"])
+    assert not job.failed, job.log
+    assert (tmp_path / "workspace-temp/asked").read_text().splitlines() == [
+        "python -m pip install fabbench==1",
+        "aws eks update-kubeconfig --name c",
+        "kubectl config set-context --current --namespace fabbench",
+    ]
+    assert "## Fabric smoke check passed" in job.log
+    assert job.summary.startswith("### fabbench: pingpong")
+    kept = folder / smoke["steps"][-1]["with"]["path"]
+    assert {each.name for each in kept.iterdir()} >= {"junit.xml", "summary.md", "runs"}
 
 
 def program(path: Path, line: str) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-_EXPRESSION = re.compile(r"\$\{\{ *([\w.-]+) *\}\}")
+_EXPRESSION = re.compile(r"\$\{\{ *([\w.-]+)(?: *\|\| *'([^']*)')? *\}\}")
+"""A name, and what stands in for an empty one."""
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Job:
             found: Any = self.contexts
             for name in match[1].split("."):
                 found = found.get(name, "") if isinstance(found, dict) else ""
-            return str(found)
+            return str(found or match[2] or "")
 
         done = _EXPRESSION.sub(value, text)
         assert "${{" not in done, f"an expression that this runner does not know: {done}"

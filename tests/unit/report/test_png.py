@@ -1,4 +1,7 @@
-"""Plots as a PNG picture: what is drawn, in which colors, and what the file says as text."""
+"""Plots as a PNG picture: what is drawn, in which colors, and what the file says as text.
+
+Slow: loading Matplotlib takes a second.
+"""
 
 import io
 import sys
@@ -32,6 +35,7 @@ def colors(image: Image.Image) -> set[tuple[int, ...]]:
     return {color for _, color in counted or () if isinstance(color, tuple)}
 
 
+@pytest.mark.slow
 def test_a_line_is_drawn_and_told() -> None:
     found = picture([PLOT])
     assert found.format == "PNG"
@@ -40,6 +44,7 @@ def test_a_line_is_drawn_and_told() -> None:
     assert found.info["Description"] == "busbw by message size. EFA is normal."
 
 
+@pytest.mark.slow
 def test_ceilings_bands_and_published_ranges_are_drawn() -> None:
     more = replace(
         PLOT,
@@ -52,11 +57,13 @@ def test_ceilings_bands_and_published_ranges_are_drawn() -> None:
     assert picture([more, PLOT]).height > picture([more]).height
 
 
+@pytest.mark.slow
 def test_labels_are_text_and_no_formulas() -> None:
     labelled = [replace(EFA, label="_$\\frac{1}$"), replace(TCP, label=HOSTILE * 3), replace(TCP, label="漢")]
     assert picture(list(plots(compare(labelled)))).width == 1280
 
 
+@pytest.mark.slow
 def test_no_values_make_a_sentence() -> None:
     assert picture([]).height < 400
 
