@@ -197,3 +197,24 @@ def test_mpijobs_where_there_is_no_operator(client: Client) -> None:
         done.stderr
     )
     assert client.pods() == []
+
+
+def test_pods_of_a_declared_profile(client: Client) -> None:
+    """Oracle's: privileged, on the nodes' network, with a directory of the node."""
+    with client.nothing_left():
+        words = ("--cluster-profile", "oke-host-network", "--fabric", "tcp", "--repeat", "1")
+        done = client.call(client.pingpong(*words))
+    assert done.returncode == 0, done.stderr
+    (log,) = client.logs("tcp")
+    assert log.outcome is Outcome.OK
+    made = (client.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
+    pod = next(yaml.safe_load_all(made))["spec"]["template"]["spec"]
+    assert pod["hostNetwork"]
+    assert pod["containers"][0]["securityContext"]["privileged"]
+
+
+def test_claims_of_devices_where_the_cluster_has_none(client: Client) -> None:
+    """Kubernetes has them from 1.34 on."""
+    done = client.call(client.nccl("--cluster-profile", "efa-dra"))
+    assert done.returncode == 3
+    assert "has no resourceclaimtemplates (resource.k8s.io/v1)" in done.stderr

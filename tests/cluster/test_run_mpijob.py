@@ -108,6 +108,19 @@ def test_pingpong_between_two_workers(client: Client) -> None:
     assert all(traffic.total > 2 * 100 * 64 for traffic in moved.values()), moved
 
 
+def test_workers_on_the_nodes_network(client: Client) -> None:
+    """Oracle's profile: another sshd has the node's port 22."""
+    with client.nothing_left():
+        words = ("--fabric", "tcp", "--repeat", "1", "--bin-dir", "/usr/bin")
+        done = client.call(client.pingpong(*words, "--cluster-profile", "oke-host-network"))
+    assert done.returncode == 0, done.stderr
+    (log,) = client.logs("tcp")
+    assert log.outcome is Outcome.OK
+    worker = yaml.safe_load(document(client))["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert worker["hostNetwork"]
+    assert worker["containers"][0]["ports"] == [{"name": "ssh", "containerPort": 2222}]
+
+
 @pytest.mark.races(
     "controllers may miss a removal while the API restarts, and find it at their next look only"
 )
