@@ -213,7 +213,7 @@ def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pyte
     assert (seen.named("a") or {})["status"]["phase"] == "Failed"
     queries = [query for _, query, _ in server.asked]
     assert {query["labelSelector"] for query in queries} == {"fabbench/run=x"}
-    assert [query.get("watch") for query in queries[:4]] == [None, "true", None, "true"]
+    assert [query.get("watch", "").lower() for query in queries[:4]] == ["", "true", "", "true"]
     assert queries[1]["resourceVersion"] == "7"
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from fabbench.benchmarks import nccl_env
 from fabbench.catalog.cluster_profiles import DECLARED, PROFILES, declared_profile, profile_for
@@ -208,7 +209,6 @@ def test_networks_of_google_need_their_profile() -> None:
 
 def test_a_claim_stands_in_place_of_the_extended_resource() -> None:
     job, claim, *_ = workload(spec("efa-dra"))
-    assert list(schema_problems(claim, "V1ResourceClaimTemplate")) == []
     assert claim["apiVersion"] == "resource.k8s.io/v1"
     (request,) = claim["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"] == {"deviceClassName": "efa.networking.k8s.aws", "allocationMode": "All"}
@@ -243,6 +243,8 @@ def test_manifests_are_the_golden_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*CLOUDS, "efa-dra"])
 def test_the_client_library_knows_every_field(name: str) -> None:
+    if name == "efa-dra" and not hasattr(client, "V1ResourceClaimTemplate"):
+        pytest.skip("releases before 34 know no claims of resource.k8s.io/v1")
     for thing in workload(spec(name)):
         assert list(schema_problems(thing, f"V1{thing['kind']}")) == []
 
