@@ -7,6 +7,7 @@ be a whole row whose figures fit each other; else the pieces are reported as dam
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from fabbench.benchmarks import UNREADABLE, Shortcut
@@ -291,8 +292,16 @@ _SIGNS = tuple(dict.fromkeys(word for _, _, words, _ in _STATEMENTS for word in 
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 
+_SHORT = 400
+"""Characters of a line that is remembered: of the programs of one log most banners are the same."""
+
+
 def read_statement(text: str) -> Statement | None:
     """Understand a line that is no row; None if it is nothing that nccl-tests says."""
+    return _remembered(text) if len(text) <= _SHORT else _understand(text)
+
+
+def _understand(text: str) -> Statement | None:
     if "algbw" in text:
         layout = read_header(text)
         return Statement("header", HEADER, (), layout) if layout else None
@@ -308,6 +317,9 @@ def read_statement(text: str) -> Statement | None:
         if (match := pattern.match(text)) is not None:
             return Statement(kind, stage, match.groups() or (match[0],))
     return None
+
+
+_remembered = lru_cache(maxsize=1024)(_understand)
 
 
 def case_of(program: str) -> str:
