@@ -144,15 +144,21 @@ class _Parts:
 
 def _class(tests: TestClass, parts: _Parts) -> _Class:
     """Return a class with its sets of nodes numbered."""
+    # Most compact where it matters: there are millions of pairs.
     if tests.size <= 2:
-        place = np.array([parts.count, 1][-tests.size :])
-        _, first, factor_of = np.unique(tests.members @ place, return_index=True, return_inverse=True)
-        pairs = tests.members[first]
+        place = np.array([parts.count, 1][-tests.size :], dtype=np.int64)
+        key = tests.members @ place
+        order = np.argsort(key, kind="stable").astype(np.int32)
+        begins = np.diff(key[order], prepend=-1) != 0
+        del key
     else:
-        pairs, factor_of = np.unique(tests.members, axis=0, return_inverse=True)
-    factor_of = factor_of.reshape(-1)
-    order = np.argsort(factor_of, kind="stable")
-    first = np.searchsorted(factor_of[order], np.arange(len(pairs) + 1))
+        order = np.lexsort(tests.members.T[::-1]).astype(np.int32)
+        ordered = tests.members[order]
+        begins = np.concatenate(([True], (ordered[1:] != ordered[:-1]).any(axis=1)))[: len(order)]
+    first = np.append(np.flatnonzero(begins), len(order)).astype(np.int32)
+    factor_of = np.empty(len(order), dtype=np.int32)
+    factor_of[order] = np.cumsum(begins, dtype=np.int32) - 1
+    pairs = tests.members[order[first[:-1]]]
     return _Class(tests, pairs, factor_of, parts.of(pairs, tests), order, first)
 
 
@@ -162,7 +168,7 @@ def _first_typical(tests: TestClass) -> Floats:
     It is that of the median node, and a node's is its upper quartile, or its best test of few: what is bad
     makes tests slower, and never faster, and a healthy node has had some healthy partner.
     """
-    found = np.zeros(tests.series.max(initial=-1) + 1)
+    found = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
     for series in np.unique(tests.series).tolist():
         chosen = (tests.series == series) & ~np.isnan(tests.values)
         if chosen.any():
@@ -171,6 +177,9 @@ def _first_typical(tests: TestClass) -> Floats:
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
+    if len(measured) > _MOST_FACTORS:
+        chosen = np.random.default_rng(0).choice(len(measured), _MOST_FACTORS, replace=False)
+        members, measured = members[chosen], measured[chosen]
     nodes, values = members.T.reshape(-1), np.tile(measured, members.shape[1])
     order = np.lexsort((values, nodes))
     nodes, values = nodes[order], values[order]
@@ -243,9 +252,10 @@ def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Float
 
 def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, noise: float) -> FittedClass:
     """Judge links. Where a sample of pairs judged nodes, what one pair contributed is next to nothing."""
-    chances, step = np.zeros(len(each.pairs)), 1 << 17
-    for start in range(0, len(each.pairs) if each.tests.size > 1 else 0, step):
-        chosen = np.arange(start, min(start + step, len(each.pairs)))
+    chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
+    likely = _maybe_slow(each, states, noise) if each.tests.size > 1 else np.zeros(0, dtype=np.int64)
+    for start in range(0, len(likely), step):
+        chosen = likely[start : start + step]
         own = messages[chosen] if len(messages) == len(each.pairs) else None
         others = beliefs.without(each.members[chosen], own)
         chances[chosen] = links(_evidence(each, states, noise, chosen), others, states)
@@ -257,3 +267,10 @@ def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, no
         pairs=each.pairs,
         link=chances,
     )
+
+
+def _maybe_slow(each: _Class, states: States, noise: float) -> Ints:
+    """Return the factors with a test that is slow or failed, or nearly so: other links are fine."""
+    least = max(-states.levels[states.healthy] / 2, noise)
+    slow = np.isnan(each.slower) | (each.slower < -least)
+    return np.unique(each.factor_of[slow])

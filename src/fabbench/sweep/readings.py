@@ -13,8 +13,8 @@ from fabbench.sweep.values import SweepOutcome, SweepResult
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
 
-Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
-Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
+Floats: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.floating]]
+Ints: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.integer]]
 Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
@@ -43,8 +43,8 @@ class TestClass:
 @dataclass(slots=True)
 class _Rows:
     members: "array[int]" = field(default_factory=lambda: array("i"))
-    series: "array[int]" = field(default_factory=lambda: array("i"))
-    values: "array[float]" = field(default_factory=lambda: array("d"))
+    series: "array[int]" = field(default_factory=lambda: array("H"))
+    values: "array[float]" = field(default_factory=lambda: array("f"))
 
 
 class Readings:
@@ -99,9 +99,9 @@ class Readings:
                 size=size,
                 rail=rail,
                 between=between,
-                members=np.array(rows.members, dtype=np.int64).reshape(-1, size),
-                series=np.array(rows.series, dtype=np.int64),
-                values=np.array(rows.values, dtype=np.float64),
+                members=np.array(rows.members, dtype=np.int32).reshape(-1, size),
+                series=np.array(rows.series, dtype=np.int32),
+                values=np.array(rows.values, dtype=np.float32),
             )
             for (size, rail, between), rows in self._rows.items()
         ]
