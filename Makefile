@@ -38,7 +38,7 @@ test:
 	.venv/bin/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 test-slow:
-	@setup/prepare dev
+	@setup/prepare slow
 	.venv/bin/python -m pytest -m "slow or hypothesis" --hypothesis-profile nightly --numprocesses 2 --dist loadfile $(ARGS)
 
 test-cluster:

@@ -1,6 +1,7 @@
 """Debian's Chromium without a screen, driven over its debugging pipe: pages as a browser sees them.
 
-`setup/prepare dev` does not install it (300 MB for one page); its tests are left out where it is missing.
+`setup/prepare slow` installs it on Debian (300 MB). Elsewhere its tests are left out where it is missing, but
+not in CI.
 """
 
 import fcntl
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-import pytest
+from tests.support.needed import refuse, strict
 
 _FLAGS = ("--headless", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--no-first-run")
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -101,7 +102,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     """Start a browser whose files are in `folder`; leave the test out where there is none."""
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
-        pytest.skip("no Chromium: apt-get install chromium")
+        refuse("no Chromium: setup/prepare slow installs Debian's", fail=strict("FABBENCH_REQUIRE_LAB"))
     ends = [fcntl.fcntl(end, fcntl.F_DUPFD, 20) for pair in (os.pipe(), os.pipe()) for end in _closing(pair)]
     reads, writes, answers, says = ends
     argv = [program, *_FLAGS, f"--user-data-dir={folder}", "--disk-cache-size=1", "about:blank"]

@@ -24,9 +24,9 @@ from tests.support.ssh_runs import the_run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 COUNTING = replace(WAY, inventory=inventory())
-BIG = ("--fabric", "tcp", "--size", "1M", "--iterations", "150", "--repeat", "1")
-"""150 MiB there and back."""
-MOVED = range(150 << 20, 3 * 150 << 20)
+BIG = ("--fabric", "tcp", "--size", "1M", "--iterations", "40", "--repeat", "1")
+"""40 MiB there and back."""
+MOVED = range(40 << 20, 3 * 40 << 20)
 ELSEWHERE = r"tcp was requested and fab1 moved [\d.]+ MB, fab0 [\d.]+ [kK]?B"
 
 

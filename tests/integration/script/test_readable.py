@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 ARMS = ("--fabric", "ofi-tcp", "--fabric", "tcp", "--repeat", "2")
 NCCL = ("nccl", *ARMS, "--gpus", "1", "--bin-dir", str(STANDIN), "-e", "1K")
 OF_OSU = ("osu", *ARMS, "--bin-dir", str(OSU), "-e", "64")
-PINGPONG = ("pingpong", *ARMS, "--bin-dir", "/usr/bin", "--iterations", "100")
+PINGPONG = ("pingpong", *ARMS, "--bin-dir", "/usr/bin", "--iterations", "10")
 
 
 def fabbench(site: Lab, *words: str, given: str = "") -> str:

@@ -43,9 +43,9 @@ def test_a_job_is_requeued_and_goes_on(lab: Labs) -> None:
     script = 'echo $SLURM_RESTART_COUNT >>told; [ "$SLURM_RESTART_COUNT" ] || sleep 600'
     wrapped = ["sbatch", "--parsable", "--requeue", "-p", "rest", "-o", "/dev/null", "-D", "~", "--wrap"]
     job = hosts.ssh(hosts[0], f"{' '.join(wrapped)} '{script}'", check=True).stdout.strip()
-    assert processes.eventually(told.exists, 30)
+    assert processes.eventually(told.exists, 120)
     hosts[0].sh(["scontrol", "requeue", job])
-    assert processes.eventually(lambda: told.read_text().split() == ["1"], 60)
+    assert processes.eventually(lambda: told.read_text().split() == ["1"], 180)
     shown = hosts[0].sh(["scontrol", "show", "job", job]).stdout
     assert re.search(r"Restarts=1\b", shown)
     told.unlink()

@@ -133,7 +133,7 @@ def test_in_an_allocation_the_script_runs_there(lab: Labs) -> None:
         (("--partition", "closed"), "The partition closed is DOWN"),
         (("--reservation", "nope"), "The reservation does not allow this: Requested reservation is invalid."),
         (("--constraint", "h100"), "No node has the requested resources: Invalid feature specification."),
-        (("--partition", "short"), "The partition short cannot provide what it requests (Partition"),
+        (("--partition", "short"), "(Partition"),
         (("--partition", "short", "--time", "5"), "(Partition"),
         (("--chdir", "/nowhere"), "could not write its output"),
     ],
@@ -153,7 +153,8 @@ def test_devices_have_to_be_named(lab: Labs) -> None:
     nameless = run(site(lab), typed)
     assert (nameless.returncode, "needs the name of each device" in nameless.stderr) == (2, True)
     named = run(site(lab), [*typed, "--device", "rdmap79s0"])
-    assert (named.returncode, "no /nowhere/ib_write_bw on node1" in named.stderr) == (3, True), named.stderr
+    assert named.returncode == 3
+    assert "Not found: /nowhere/ib_write_bw on node" in named.stderr
 
 
 def test_gpus_that_slurm_does_not_count_are_refused(lab: Labs) -> None:
