@@ -74,6 +74,22 @@ def test_tolerance_says_how_slow_is_bad(tmp_path: Path) -> None:
     assert sweep("--from", str(folder), "--tolerance", "30%").exit_code == 0
 
 
+def test_a_group_whose_nodes_are_all_bad_is_named(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {"node-0": 0.5, "node-1": 0.5, "node-2": 0.5})
+    groups = tmp_path / "groups"
+    groups.write_text("node-[0-2] rack-1\nnode-[3-4]  rack-2  # the new one\nnode-[5-7],rack-3")
+    more = ("--groups", str(groups), "--confidence", "95%", "--format", "json")
+    document = json.loads(sweep("--from", str(folder), *more).stdout)
+    (suspect,) = document["suspects"]
+    assert document["undecided"] == []
+    assert (suspect["kind"], suspect["name"]) == ("group", "rack-1")
+    assert suspect["nodes"] == ["node-0", "node-1", "node-2"]
+    groups.write_text("node-[0-2] rack-1\n")
+    missing = sweep("--from", str(folder), "--groups", str(groups))
+    assert missing.exit_code == 2
+    assert "has no group for node-3, node-4" in missing.stderr
+
+
 def test_what_cannot_be_judged_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -1,15 +1,17 @@
 """What ``fabbench sweep`` answers: options of the answer, the same for tests that it runs and for logs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.declared import click_options
-from fabbench.model.errors import Exit
-from fabbench.model.option_types import Choice, Parsed
+from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.messages import listed
+from fabbench.model.option_types import Choice, File, Parsed
 from fabbench.model.options import declared, option, read_options
 from fabbench.report.sweep_report import CORDON, FORMATS
 
@@ -40,6 +42,11 @@ class AnswerOptions:
         "How much slower than typical a healthy node may be.",
         default="10%",
     )
+    groups: Path | None = option(
+        File(),
+        "File that says which rack or other group nodes are in: lines such as node[01-08] rack-1. "
+        "Tests between groups are judged apart, and groups can be suspects.",
+    )
     print_cordon: str | None = option(
         Choice(CORDON),
         "Print only the commands that take bad nodes out of service: kubectl cordon, or scontrol with "
@@ -64,6 +71,23 @@ def answer_options(ctx: click.Context) -> AnswerOptions:
     return replace(given, form=ctx.params["form"])
 
 
+def groups_of(nodes: Iterable[str], path: Path | None) -> Mapping[str, str]:
+    """Return the group of each node, as a file says it. Raise FabbenchError where it does not."""
+    from fabbench.sweep.group_file import read_groups
+
+    if path is None:
+        return {}
+    try:
+        found = read_groups(path.read_text("utf-8"))
+    except OSError as error:
+        raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
+    if missing := [node for node in nodes if node not in found]:
+        raise RequestError(f"{path} has no group for {listed(missing)}.", hint="Add them to a line of it.")
+    return found
+
+
 def print_answer(
     results: Iterable["SweepResult"],
     metric: "Metric",
@@ -80,7 +104,7 @@ def print_answer(
     from fabbench.sweep.matrix import matrix_of
     from fabbench.sweep.readings import Readings
 
-    readings = Readings(metric, nodes)
+    readings = Readings(metric, nodes, group_of=groups_of(nodes, how.groups))
     for result in results:
         readings.add(result)
     found = fit(readings, tolerance=how.tolerance)

@@ -18,7 +18,9 @@ MOST_ROWS = 40
 MOST_SVG_ROWS = 96
 _FINE = 0.9
 _LONGEST = 28
-_KEY = "Part of the typical figure, in tenths: · 90 % or more, 8 80 %, …, x failed, blank not tested."
+_KEY = (
+    "· 90% of the typical figure or more; a digit: tenths of it (5: 50 to 59%); x failed; blank: not tested."
+)
 
 
 def heat_map_text(matrix: "Matrix") -> str:
@@ -35,7 +37,7 @@ def heat_map_text(matrix: "Matrix") -> str:
         if several > 1
         else ""
     )
-    return "\n".join([*lines, "", f"{_KEY} Columns are in the order of rows.{shared}"]) + "\n"
+    return "\n".join([*lines, "", f"{_KEY}\nColumns are in the order of rows.{shared}"]) + "\n"
 
 
 def _sign(part: float) -> str:
@@ -51,7 +53,8 @@ def _short(name: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
-_CELL = 9
+_SMALLEST, _LARGEST, _WIDE = 9, 24, 640
+"""Of a cell, and of the whole where cells may be larger."""
 _LEFT, _TOP, _BOTTOM = 200, 64, 40
 _LEVELS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1)
 _COLORS = (
@@ -65,15 +68,16 @@ _FAILED = "#000000"
 def heat_map_svg(matrix: "Matrix", headline: str) -> str:
     """Write a file: text that needs no library, no script and no network."""
     rows = len(matrix.names)
-    width = max(_LEFT + rows * _CELL + 20, 640)
-    height = _TOP + rows * _CELL + _BOTTOM
+    cell = max(_SMALLEST, min(_LARGEST, _WIDE // max(rows, 1)))
+    width = max(_LEFT + rows * cell + 20, 680)
+    height = _TOP + rows * cell + _BOTTOM
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" font-family="system-ui, sans-serif" font-size="8">\n'
         f"<title>{_text(headline)}</title>\n"
         f'<rect width="{width}" height="{height}" fill="#fff"/>\n'
         f'<text x="12" y="22" font-size="12">{_text(headline)}</text>\n'
-        f"{''.join(_legend())}{''.join(_labels(matrix))}{''.join(_cells(matrix))}</svg>\n"
+        f"{''.join(_legend())}{''.join(_labels(matrix, cell))}{''.join(_cells(matrix, cell))}</svg>\n"
     )
 
 
@@ -89,17 +93,17 @@ def _legend() -> Iterator[str]:
         )
 
 
-def _labels(matrix: "Matrix") -> Iterator[str]:
+def _labels(matrix: "Matrix", cell: int) -> Iterator[str]:
     for row, (name, size) in enumerate(zip(matrix.names, matrix.sizes, strict=True)):
         weight = ' font-weight="bold"' if row < matrix.suspects else ""
         more = f" ({size})" if size > 1 else ""
         yield (
-            f'<text x="{_LEFT - 6}" y="{_TOP + row * _CELL + 7}" text-anchor="end"{weight}>'
+            f'<text x="{_LEFT - 6}" y="{_TOP + row * cell + cell // 2 + 3}" text-anchor="end"{weight}>'
             f"{_text(_short(name))}{more}</text>\n"
         )
 
 
-def _cells(matrix: "Matrix") -> Iterator[str]:
+def _cells(matrix: "Matrix", cell: int) -> Iterator[str]:
     """Yield cells; neighbours of one color in a row are one rectangle, unless they are worth a word."""
     for row, cells in enumerate(matrix.cells):
         start = 0
@@ -111,8 +115,8 @@ def _cells(matrix: "Matrix") -> Iterator[str]:
             if color != _MISSING:
                 about = "" if fine else _about(matrix, row, column)
                 yield (
-                    f'<rect x="{_LEFT + start * _CELL}" y="{_TOP + row * _CELL}" '
-                    f'width="{(column + 1 - start) * _CELL}" height="{_CELL}" fill="{color}">{about}</rect>\n'
+                    f'<rect x="{_LEFT + start * cell}" y="{_TOP + row * cell}" '
+                    f'width="{(column + 1 - start) * cell}" height="{cell}" fill="{color}">{about}</rect>\n'
                 )
             start = column + 1
 

@@ -25,9 +25,13 @@ def diagnosis(readings: Readings, found: Fit, *, confidence: float = CONFIDENCE)
     """Name what is bad as far as a fit shows it."""
     everything = sorted(_suspects(readings, found, confidence), key=lambda each: -each.confidence)
     sure = [each for each in everything if each.confidence >= confidence]
+    suspects = _grouped(sure, readings.group_of)
+    said = {node for each in suspects if each.kind is SuspectKind.GROUP for node in each.nodes}
     return Diagnosis(
-        suspects=_grouped(sure, readings.group_of),
-        undecided=[each for each in everything if each.confidence < confidence],
+        suspects=suspects,
+        undecided=[
+            each for each in everything if each.confidence < confidence and not said.issuperset(each.nodes)
+        ],
         bad=bool(sure) or _something(found, confidence),
         required=confidence,
         typical=_typical(readings, found),
