@@ -1,15 +1,27 @@
 """What tests read logs with: files, texts and lines, and the figures as they were printed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
+from fabbench.logs.demux import Demux, RestartDetector
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Log, Point
-from fabbench.model.plan import Proof
+from fabbench.model.plan import Execution, Plan, Proof
 from fabbench.testing import read
 from tests.support.paths import LOGS
 
-__all__ = ["BASE_UNITS", "LOGS", "figures", "found", "printed", "read", "read_lines", "read_live", "read_one"]
+__all__ = [
+    "BASE_UNITS",
+    "LOGS",
+    "figures",
+    "found",
+    "printed",
+    "read",
+    "read_lines",
+    "read_live",
+    "read_one",
+    "read_plan_output",
+]
 
 
 BASE_UNITS = {
@@ -55,3 +67,27 @@ def printed(figure: str, metric: str) -> float:
 def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
     """Return a log's points as nccl_layouts.points says them."""
     return [(point.size, dict(point.labels), figures(point)) for point in log.points]
+
+
+def read_plan_output(
+    lines: Iterable[str], plan: Plan, source: str
+) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
+    """Judge what a job printed: every execution that has begun, each by what it was to prove."""
+    split = Demux(lines)
+    for execution in plan.executions:
+        parser, restarts = LogParser(source, proof=execution.proof, live=False), RestartDetector()
+        found: list[Log] = []
+        lines = split.execute(execution)
+        ending = None
+        while ending is None:
+            try:
+                line = next(lines)
+            except StopIteration as end:
+                ending = end.value
+                break
+            if restarts.restarted(line):
+                parser, found = LogParser(source, proof=execution.proof, live=False), []
+            found += logs(parser.feed(line))
+        found += logs(parser.close(ending))
+        if found:
+            yield execution, tuple(found)

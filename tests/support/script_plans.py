@@ -8,13 +8,13 @@ from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.counters.execution_counters import ExecutionCounters, PrintedCounters
 from fabbench.execution.script import script
 from fabbench.execution.script.target import NAMED_HOSTS, ScriptTarget
-from fabbench.logs.demux import read_plan_output
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind
 from fabbench.model.log import Log, read_marker
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step
 from fabbench.plan.build import plan
 from tests.support.host_fixtures import STANDIN
 from tests.support.hosts import HOME, Lab
+from tests.support.read_logs import read_plan_output
 from tests.support.requests import request
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def judged(done: "CompletedProcess[str]", of: Plan) -> dict[str, Log]:
 
 def printed(text: str, execution: str = "000-tcp-r1") -> ExecutionCounters:
     """What a script printed of the NICs around an execution."""
-    read_plan_output = PrintedCounters(execution)
+    counters = PrintedCounters(execution)
     for marker in map(read_marker, text.splitlines()):
         if marker is not None and (marker.kind, marker.execution) == ("nics", execution):
-            read_plan_output.take(marker)
-    assert read_plan_output.counters is not None, text
-    return read_plan_output.counters
+            counters.take(marker)
+    assert counters.counters is not None, text
+    return counters.counters

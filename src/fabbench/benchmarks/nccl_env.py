@@ -12,7 +12,7 @@ from itertools import groupby
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, provider
 from fabbench.model.hosts import Host
-from fabbench.model.plan import Command
+from fabbench.model.plan import Command, Proof
 
 PLUGIN = "AWS Libfabric"
 """The plugin aws-ofi-nccl as NCCL_NET calls it. Every release of it answers to this name."""
@@ -162,6 +162,11 @@ def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
     if fabric not in {"efa", "ib"}:
         return None
     return min(len(host.linked(fabric)) for host in hosts) or None
+
+
+def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None) -> Proof:
+    """Return what a log must show: the network, and the NICs where their number is given or known."""
+    return Proof(fabric=fabric, nics=expected_nics(fabric, hosts) if nics is None else nics)
 
 
 def gpus_per_host(hosts: Sequence[Host]) -> int:

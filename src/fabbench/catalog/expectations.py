@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from fabbench.catalog.instances import catalogue, plain
+from fabbench.catalog.instances import catalogue, plain, whole
 from fabbench.model.errors import RequestError
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
@@ -112,8 +112,8 @@ def _published(row: Mapping[str, str]) -> Published:
     units = {**RATE_UNITS, **TIME_UNITS}
     return Published(
         system=row["system"],
-        nodes=_number(row["nodes"]),
-        nics=_number(row["nics"]),
+        nodes=whole(row["nodes"]),
+        nics=whole(row["nics"]),
         fabric=row["fabric"],
         benchmark=row["benchmark"],
         case=row["case"],
@@ -141,7 +141,7 @@ def _instances() -> Iterator[System]:
 
 
 def _system(row: Mapping[str, str]) -> System:
-    nics = _number(row["nics"])
+    nics = whole(row["nics"])
     return System(
         name=row["name"],
         gpus=int(row["gpus"]),
@@ -150,7 +150,3 @@ def _system(row: Mapping[str, str]) -> System:
         rate=float(row["network_gbps"]) * _GBPS if row["network_gbps"] else None,
         nvlink_domain=row["nvlink_domain"] == "yes",
     )
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text else None

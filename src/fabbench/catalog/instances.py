@@ -77,11 +77,11 @@ def _instance(row: Mapping[str, str]) -> Instance:
     return Instance(
         instance_type=row["instance_type"],
         arch=row["arch"],
-        vcpus=_number(row["vcpus"]),
-        memory_mib=_number(row["memory_mib"]),
+        vcpus=whole(row["vcpus"]),
+        memory_mib=whole(row["memory_mib"]),
         gpus=int(row["gpus"]),
         gpu_model=row["gpu_model"],
-        gpu_memory_mib=_number(row["gpu_memory_mib"]),
+        gpu_memory_mib=whole(row["gpu_memory_mib"]),
         other_accelerators=int(row["other_accelerators"] or 0),
         other_accelerator_name=row["other_accelerator_name"],
         efa_interfaces=int(row["efa_interfaces"]),
@@ -90,9 +90,10 @@ def _instance(row: Mapping[str, str]) -> Instance:
         rdma_read=row["rdma_read"] == "yes",
         rdma_write=row["rdma_write"] == "yes",
         efa_gbps_if_lower=float(row["efa_gbps_if_lower"]) if row["efa_gbps_if_lower"] else None,
-        k8s_efa_request_if_lower=_number(row["k8s_efa_request_if_lower"]),
+        k8s_efa_request_if_lower=whole(row["k8s_efa_request_if_lower"]),
     )
 
 
-def _number(text: str) -> int | None:
+def whole(text: str) -> int | None:
+    """Return the whole number in a cell; None: it is empty."""
     return int(text) if text else None

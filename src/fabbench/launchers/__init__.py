@@ -125,6 +125,8 @@ class Rendering(ABC):
     """Its options. A format of fabbench's own has them in its package: ``FORMAT_OPTIONS``, or ``OPTIONS``."""
     inherits: bool = False
     """Whether programs get the variables of `Target.inherited` from where the document is used."""
+    open_starts_nothing: bool = False
+    """Whether `open` only looks at machines, so that `preview` may open them."""
     switches_networks: bool = False
     """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
 
@@ -304,6 +306,8 @@ class Launcher(ABC):
     """Whether `leftovers` finds what runs have left, for `fabbench clean`."""
     inherits: bool = False
     """Whether programs get the variables of `Target.inherited` as fabbench has them, by no command line."""
+    open_starts_nothing: bool = False
+    """Whether `open` only looks at machines, so that `preview` may open them."""
     switches_networks: bool = False
     """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
 
@@ -324,8 +328,10 @@ class Launcher(ABC):
 
         Raise RequestError where that is known only to `open`, MachineError as `open` does.
         """
-        del needs
-        raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
+        if not self.open_starts_nothing:
+            raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
+        with self.open(target, needs) as allocation:
+            return allocation.inventory
 
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
         """Return the command that starts all ranks of a step, for `fabbench run --dry-run`."""

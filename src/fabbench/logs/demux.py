@@ -8,10 +8,9 @@ by its own proof.
 from collections.abc import Generator, Iterable, Iterator
 
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.parser import LogParser, logs
-from fabbench.model.log import MARKER_SIGN, Ending, Log, Marker, read_marker
+from fabbench.model.log import MARKER_SIGN, Ending, Marker, read_marker
 from fabbench.model.patterns import lazy
-from fabbench.model.plan import Execution, Plan
+from fabbench.model.plan import Execution
 
 _ENDED = lazy(r"fabbench: (?P<why>.+ was (?:aborted|ended)(?: after \d+ s)?: .+)")
 _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
@@ -130,27 +129,3 @@ class _EndTracker:
             return f"The output ends in step {self._open}."
         planned = len(self._execution.steps)
         return f"The output ends after {self._over} of {planned} steps." if self._over < planned else ""
-
-
-def read_plan_output(
-    lines: Iterable[str], plan: Plan, source: str
-) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
-    """Judge what a job printed: every execution that has begun, each by what it was to prove."""
-    split = Demux(lines)
-    for execution in plan.executions:
-        parser, restarts = LogParser(source, proof=execution.proof, live=False), RestartDetector()
-        found: list[Log] = []
-        lines = split.execute(execution)
-        ending = None
-        while ending is None:
-            try:
-                line = next(lines)
-            except StopIteration as end:
-                ending = end.value
-                break
-            if restarts.restarted(line):
-                parser, found = LogParser(source, proof=execution.proof, live=False), []
-            found += logs(parser.feed(line))
-        found += logs(parser.close(ending))
-        if found:
-            yield execution, tuple(found)

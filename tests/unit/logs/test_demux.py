@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.logs.demux import Demux, RestartDetector, read_plan_output
+from fabbench.logs.demux import Demux, RestartDetector
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import Ending, Outcome, begin_marker, end_marker
 from fabbench.model.plan import Execution, Plan
+from tests.support.read_logs import read_plan_output
 from tests.support.script_plans import pingpong
 
 PLAN = pingpong("tcp", "tcp", repeats=1)

@@ -153,8 +153,7 @@ class NcclWork:
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what the log must show: the network, and the NICs where their number is known."""
-        wanted = nccl_env.expected_nics(fabric, hosts) if self.nics is None else self.nics
-        return Proof(fabric=fabric, nics=wanted)
+        return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
         given = nccl_env.environment(fabric, hosts, debug=self.debug)

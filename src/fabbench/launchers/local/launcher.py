@@ -154,6 +154,7 @@ class LocalLauncher(Launcher):
 
     name = "local"
     options = LocalOptions
+    open_starts_nothing = True
     inherits = True
 
     @contextlib.contextmanager
@@ -169,11 +170,6 @@ class LocalLauncher(Launcher):
         name = socket.gethostname()
         found = inventories(target, needs, lambda here, variant: {name: self._probe(here, needs, variant)})
         yield LocalAllocation(parted(found, parts) if parts > 1 else found)
-
-    @override
-    def preview(self, target: Target, needs: Needs) -> Inventory:
-        with self.open(target, needs) as allocation:
-            return allocation.inventory
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress

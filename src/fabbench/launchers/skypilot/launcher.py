@@ -16,7 +16,6 @@ from fabbench.launchers.skypilot import IDLE_MINUTES, Flavour, SkyPilotOptions
 from fabbench.launchers.skypilot.cluster import ClusterOptions, SkyCluster, asking, echo, failed, prefix, sky
 from fabbench.logs.demux import Demux
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import MARKER_SIGN, Ending, read_marker
@@ -113,6 +112,7 @@ class SkyPilotLauncher(Launcher):
 
     name = "skypilot"
     options = SkyPilotOptions
+    open_starts_nothing = True
     inherits = True
 
     @contextlib.contextmanager
@@ -134,11 +134,6 @@ class SkyPilotLauncher(Launcher):
         )
         with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
             yield SkyPilotAllocation(found, rendering_named(self.name), cluster)
-
-    @override
-    def preview(self, target: Target, needs: Needs) -> Inventory:
-        with self.open(target, needs) as allocation:
-            return allocation.inventory
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress

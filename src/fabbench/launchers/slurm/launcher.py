@@ -217,6 +217,7 @@ class SlurmLauncher(Launcher):
 
     name = "slurm"
     options = SlurmOptions
+    open_starts_nothing = True
     inherits = True
     has_deep_check = True
     cleans = True
@@ -228,11 +229,6 @@ class SlurmLauncher(Launcher):
             place = _allocated(target, needs, there) if inside(target) else _wanted(target, needs, there)
             with contextlib.closing(place):
                 yield place
-
-    @override
-    def preview(self, target: Target, needs: Needs) -> Inventory:
-        with self.open(target, needs) as allocation:
-            return allocation.inventory
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:

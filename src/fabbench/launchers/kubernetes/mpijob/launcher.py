@@ -31,7 +31,7 @@ from fabbench.launchers.kubernetes.mpijob.job import MpiJobRun, Timeouts, requir
 from fabbench.launchers.kubernetes.select_nodes import check_choice, choose, matching_nodes, resources_on
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.model.hosts import Inventory, Needs, Target
+from fabbench.model.hosts import Needs, Target
 from fabbench.report.table import Overview
 
 _FILE = "mpijob.yaml"
@@ -42,6 +42,7 @@ class MpiJobLauncher(Launcher):
 
     name = "mpijob"
     options = MpiJobOptions
+    open_starts_nothing = True
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
@@ -84,11 +85,6 @@ class MpiJobLauncher(Launcher):
                 yield allocation
             finally:
                 allocation.close()
-
-    @override
-    def preview(self, target: Target, needs: Needs) -> Inventory:
-        with self.open(target, needs) as allocation:
-            return allocation.inventory
 
     @override
     def nodes(self, target: Target) -> Overview:
