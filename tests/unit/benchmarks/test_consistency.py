@@ -53,7 +53,7 @@ def test_the_last_digit_tells_the_rounding(token: str, low: float, high: float) 
 def test_what_is_no_number_says_nothing_or_that_it_is_large() -> None:
     assert printed("nan").contains(1e9)
     assert printed("inf").low > 1e12
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="not a number"):
         printed("7x5")
 
 
