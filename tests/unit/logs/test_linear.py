@@ -85,4 +85,4 @@ def test_a_snapshot_that_expands_a_thousandfold_is_not_unpacked() -> None:
     step = f"#@fabbench begin 000-tcp-r1/x benchmark=nccl\n{WHOLE}#@fabbench end 000-tcp-r1/x 0\n"
     text = f"{before}{step}{marker}"
     (log,) = parse_stream(io.BytesIO(text.encode()), "x")
-    assert any("is not whole" in finding.meaning for finding in log.findings)
+    assert any("are incomplete" in finding.meaning for finding in log.findings)
