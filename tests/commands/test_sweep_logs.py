@@ -1,6 +1,7 @@
 """``fabbench sweep --from``: logs of pairs that exist already."""
 
 import json
+import re
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -59,6 +60,29 @@ def test_a_log_without_a_result_is_a_failed_pair(tmp_path: Path) -> None:
     done = sweep("--from", str(folder), "--format", "json")
     assert [each["name"] for each in json.loads(done.stdout)["suspects"]] == ["node-2"]
     assert done.exit_code == 1
+
+
+def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    for other in ("node-1", "node-2", "node-3"):
+        path = folder / f"nccl_node-0_{other}.log"
+        path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
+    document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
+    assert (document["suspects"], document["undecided"], document["tests"]) == ([], [], 25)
+    assert ["rows are missing or were altered" in each["reason"] for each in document["left_out"]] == [
+        True
+    ] * 3
+
+
+def test_a_pair_that_was_slow_once_is_a_suspect(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    slow = nccl_text([(1 << 20, 20), (1 << 30, 38)]).replace("node0", "node-1").replace("node1", "node-2")
+    (folder / "nccl_node-1_node-2.log").write_text(slow)
+    done = sweep("--from", str(folder), "--format", "json")
+    assert done.exit_code == 4
+    (suspect,) = json.loads(done.stdout)["suspects"]
+    assert (suspect["kind"], suspect["name"], suspect["verdict"]) == ("link", "node-1 – node-2", "suspect")
+    assert sweep("--from", str(folder)).stdout.startswith("Suspect: 1 link. 28 tests of 8 nodes")
 
 
 def test_commands_to_cordon_are_all_that_is_printed(tmp_path: Path) -> None:

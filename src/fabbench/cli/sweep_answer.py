@@ -120,4 +120,4 @@ def print_answer(
     terminal.write_drawn(text)
     if said.bad:
         return Exit.BAD_ANSWER
-    return Exit.UNTRUSTED if said.undecided else Exit.FINE
+    return Exit.UNTRUSTED if said.unconfirmed or said.undecided else Exit.FINE

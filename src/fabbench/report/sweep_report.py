@@ -64,15 +64,17 @@ def headline(report: SweepReport) -> str:
 
 def _verdict(said: "Diagnosis") -> str:
     if said.suspects:
-        counts = [
-            counted(sum(each.kind is kind for each in said.suspects), _NOUNS[kind])
-            for kind in SuspectKind
-            if any(each.kind is kind for each in said.suspects)
-        ]
-        return f"Bad: {', '.join(counts)}."
+        return f"Bad: {_counts(said.suspects)}."
     if said.bad:
         return "Something is bad, and these tests do not show which node or link."
+    if said.unconfirmed:
+        return f"Suspect: {_counts(said.unconfirmed)}."
     return "Nothing is shown to be bad, but not all is decided." if said.undecided else "Nothing is bad."
+
+
+def _counts(suspects: Sequence[Suspect]) -> str:
+    kinds = {kind: sum(each.kind is kind for each in suspects) for kind in SuspectKind}
+    return ", ".join(counted(number, _NOUNS[kind]) for kind, number in kinds.items() if number)
 
 
 _NOUNS = {
@@ -87,8 +89,11 @@ def suspects_table(report: SweepReport) -> Table:
     """Return suspects, the surest first, and then what is not decided."""
     said = report.diagnosis
     rows = [_row("bad", each) for each in said.suspects]
+    rows += [_row("suspect", each) for each in said.unconfirmed]
     rows += [_row("undecided", each) for each in said.undecided]
-    notes = ["Undecided: test these nodes again, with other partners."] if said.undecided else []
+    notes = ["Suspect: slow or failed too seldom to exclude chance. Test these pairs again."]
+    notes = notes if said.unconfirmed else []
+    notes += ["Undecided: test these nodes again, with other partners."] if said.undecided else []
     return Table(
         header=_HEADER if rows else (),
         rows=rows,
@@ -120,14 +125,18 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "spread": said.spread,
         "required_confidence": said.required,
         "bad": said.bad,
-        "suspects": [_record(each) for each in said.suspects],
-        "undecided": [_record(each) for each in said.undecided],
+        "suspects": [
+            *(_record("bad", each) for each in said.suspects),
+            *(_record("suspect", each) for each in said.unconfirmed),
+        ],
+        "undecided": [_record("undecided", each) for each in said.undecided],
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 
 
-def _record(suspect: Suspect) -> dict[str, object]:
+def _record(verdict: str, suspect: Suspect) -> dict[str, object]:
     return {
+        "verdict": verdict,
         "kind": suspect.kind.value,
         "name": suspect.name,
         "nodes": list(suspect.nodes),

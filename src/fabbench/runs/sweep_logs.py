@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fabbench.benchmarks import benchmark_named
+from fabbench.benchmarks.nccl.findings import MISMATCH
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import natural_order
@@ -83,6 +84,10 @@ def _result(
     nodes = _named(entry.source, entry.hosts, hosts)
     if not nodes:
         left_out.append((entry.source, "Neither the log nor its name says which nodes it is of."))
+        return
+    altered = [found.meaning for found in entry.findings if found.code == MISMATCH]
+    if altered:  # which says something of the file, and nothing of the nodes
+        left_out.append((entry.source, altered[0]))
         return
     if entry.outcome not in _TRUSTED:
         outcome = SweepOutcome.HUNG if entry.outcome is Outcome.TIMEOUT else SweepOutcome.FAILED

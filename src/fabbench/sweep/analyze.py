@@ -27,11 +27,13 @@ def diagnosis(readings: Readings, found: Fit, *, confidence: float = CONFIDENCE)
     sure = [each for each in everything if each.confidence >= confidence]
     suspects = _grouped(sure, readings.group_of)
     said = {node for each in suspects if each.kind is SuspectKind.GROUP for node in each.nodes}
+    rest = [each for each in everything if each.confidence < confidence and not said.issuperset(each.nodes)]
+    unsure = {node for each in rest if each.kind is not SuspectKind.LINK for node in each.nodes}
+    unconfirmed = [each for each in rest if each.kind is SuspectKind.LINK and unsure.isdisjoint(each.nodes)]
     return Diagnosis(
         suspects=suspects,
-        undecided=[
-            each for each in everything if each.confidence < confidence and not said.issuperset(each.nodes)
-        ],
+        unconfirmed=unconfirmed,
+        undecided=[each for each in rest if each not in unconfirmed],
         bad=bool(sure) or _something(found, confidence),
         required=confidence,
         typical=_typical(readings, found),

@@ -33,7 +33,9 @@ class Matrix:
 
 def matrix_of(readings: Readings, found: Fit, said: Diagnosis, *, most: int) -> Matrix:
     """Return the matrix with about `most` rows, or fewer."""
-    named = {node: None for each in (*said.suspects, *said.undecided) for node in each.nodes}
+    named = {
+        node: None for each in (*said.suspects, *said.unconfirmed, *said.undecided) for node in each.nodes
+    }
     worst = [readings.index(node) for node in named][: max(most // 2, 1)]
     groups, names = readings.group_of, readings.nodes
     rest = sorted(

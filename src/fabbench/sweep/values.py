@@ -86,6 +86,8 @@ class Diagnosis:
 
     suspects: Sequence[Suspect]
     """Bad with at least `required` confidence; the surest first."""
+    unconfirmed: Sequence[Suspect]
+    """Bad, or slow by chance: links that were tested too seldom, whose nodes are fine with others."""
     undecided: Sequence[Suspect]
     """What may be bad; the likeliest first."""
     bad: bool

@@ -35,7 +35,7 @@ def test_json_names_suspects() -> None:
         ("link", "node-1 – node-2"),
     ]
     for each in document["suspects"]:
-        assert set(each) == {"kind", "name", "nodes", "confidence", "evidence"}
+        assert set(each) == {"verdict", "kind", "name", "nodes", "confidence", "evidence"}
         assert 0.99 <= each["confidence"] <= 1
     assert document["nodes"] == named(8)
     assert document["tests"] == 84
