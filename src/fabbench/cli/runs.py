@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.options import AGE
 from fabbench.cli.output import output, require_writable
@@ -17,13 +17,14 @@ from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
 
 if TYPE_CHECKING:
+    from fabbench.runs.indexed_run import IndexedRun
     from fabbench.runs.store import StoredRun
 
 _HEADER = (
-    *("ID", "NAME", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE", "WHEN"),
-    "OUTCOMES",
+    *("ID", "NAME", "FOLDER", "BENCHMARK", "TARGET", "NODES", "CONFIGURATIONS", "SIZES", "PEAK", "GATE"),
+    *("WHEN", "OUTCOMES"),
 )
-_OPTIONAL = frozenset({"NAME", "GATE"})
+_OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})
 """Columns that are left out where all runs have nothing in them."""
 
 _filters = (
@@ -69,7 +70,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     found = _chosen(store, benchmark, target, name)
     listed = list(islice((run for run in found if since is None or _age(run) <= since), limit))
     if form == "json":
-        _print_json(listed)
+        _print_json(store, listed)
         return
     if not listed:
         some = any((benchmark, target, name, since))
@@ -77,8 +78,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         return
     _print_table([_row(run) for run in listed])
     for run in listed:
-        for sentence in run.damage:
-            click.echo(f"{run.path.name} is damaged: {sentence}", err=True)
+        for sentence in run.damaged:
+            click.echo(f"{run.path} is damaged: {sentence}", err=True)
 
 
 @with_verbosity
@@ -107,7 +108,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.store import in_progress, open_run, remove_run
+    from fabbench.runs.store import StoredRun, in_progress, open_run, remove_run
 
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
     if bool(refs) == any(rules):
@@ -121,7 +122,8 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         if keep is None and older_than is None:
             raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
         matching = list(_chosen(store, benchmark, target, name))
-        found = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
+        left = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
+        found = [StoredRun(store / run.path) for run in left]
     for run in (run for run in found if in_progress(run.path)):
         click.echo(f"{run.id} may be in progress, and is kept.", err=True)
     found = [run for run in found if not in_progress(run.path)]
@@ -129,7 +131,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         click.echo("Nothing to remove.", err=True)
         return
     for run in found:
-        click.echo(f"{run.id}  {run.benchmark}  {_when(run)}", err=True)
+        click.echo(f"{run.id}  {run.benchmark}  {_when(run.created)}", err=True)
     if not yes and not _confirmed(len(found)):
         click.get_current_context().exit(Exit.BAD_ANSWER)
     for run in found:
@@ -165,7 +167,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.store import open_run
+    from fabbench.runs.store import StoredRun, open_run
 
     if refs and any((benchmark, target, name, since)):
         raise RequestError("Name runs or choose them, not both.", hint="Leave one of them out.")
@@ -174,7 +176,9 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     if target_file is not None:
         require_writable(target_file, "--output")
     found = [open_run(ref, store) for ref in refs] or [
-        run for run in _chosen(store, benchmark, target, name) if since is None or _age(run) <= since
+        StoredRun(store / run.path)
+        for run in _chosen(store, benchmark, target, name)
+        if since is None or _age(run) <= since
     ]
     damaged: list[StoredRun] = []
     sound = _sound(found, damaged)
@@ -220,43 +224,43 @@ def _count(number: int) -> str:
 
 def _chosen(
     store: Path, benchmark: str | None, target: str | None, name: str | None
-) -> Iterator["StoredRun"]:
-    """Open the runs of a store that match."""
-    from fabbench.runs.store import StoredRun, runs
+) -> Iterator["IndexedRun"]:
+    """Return the runs of a store that match, newest first."""
+    from fabbench.runs.index import open_index
 
-    for run in map(StoredRun, runs(store)):
+    with open_index(store, terminal.files_progress) as index:
+        found = index.runs
+    for run in found:
         wanted = ((benchmark, run.benchmark), (target, run.target), (name, run.name))
         if all(value is None or value == own for value, own in wanted):
             yield run
 
 
-def _age(run: "StoredRun") -> timedelta:
+def _age(run: "IndexedRun") -> timedelta:
     """Return how old a run is, by the time in its name."""
-    created = datetime.strptime(run.path.name.partition("-")[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    return datetime.now(UTC) - created
+    when = run.path.rpartition("/")[2].partition("-")[0]
+    return datetime.now(UTC) - datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _when(run: "StoredRun") -> str:
-    created: str = run.created
+def _when(created: str) -> str:
     return created.replace("T", " ").replace("Z", " UTC")
 
 
-def _row(run: "StoredRun") -> tuple[str, ...]:
-    from fabbench.runs.summary import outcomes, summary
-
-    told = summary(run)
+def _row(run: "IndexedRun") -> tuple[str, ...]:
+    outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     return (
         run.id,
         run.name,
+        run.folder,
         run.benchmark,
         run.target,
         str(len(run.hosts) or ""),
         ", ".join(configuration.label for configuration in run.configurations),
-        told.sizes,
-        told.peak,
-        told.gate,
-        _when(run),
-        ", ".join((*(f"{count} {each}" for each, count in outcomes(run).items()), *_damaged(run))),
+        run.sizes,
+        run.peak,
+        run.gate,
+        _when(run.created),
+        ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
 
 
@@ -270,32 +274,25 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
-def _print_json(listed: Sequence["StoredRun"]) -> None:
+def _print_json(store: Path, listed: Sequence["IndexedRun"]) -> None:
     from fabbench.report.json_contract import to_json
-    from fabbench.runs.summary import outcomes, summary
 
-    documents = []
-    for run in listed:
-        told = summary(run)
-        documents.append(
-            {
-                "id": run.id,
-                "name": run.name,
-                "path": str(run.path),
-                "benchmark": run.benchmark,
-                "target": run.target,
-                "hosts": list(run.hosts),
-                "arms": [configuration.label for configuration in run.configurations],
-                "created": run.created,
-                "sizes": told.sizes,
-                "peak": told.peak,
-                "gate": told.gate,
-                "outcomes": outcomes(run),
-                "damaged": list(run.damage),
-            }
-        )
+    documents = [
+        {
+            "id": run.id,
+            "name": run.name,
+            "path": str(store / run.path),
+            "benchmark": run.benchmark,
+            "target": run.target,
+            "hosts": list(run.hosts),
+            "arms": [configuration.label for configuration in run.configurations],
+            "created": run.created,
+            "sizes": run.sizes,
+            "peak": run.peak,
+            "gate": run.gate,
+            "outcomes": run.outcomes,
+            "damaged": list(run.damaged),
+        }
+        for run in listed
+    ]
     click.echo(to_json({"format": 1, "runs": documents}), nl=False)
-
-
-def _damaged(run: "StoredRun") -> tuple[str, ...]:
-    return ("damaged",) if run.damage else ()

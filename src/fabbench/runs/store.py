@@ -34,6 +34,8 @@ from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan import STORE
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.folders import REQUEST, RUN_NAME, VERDICT
+from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
 FORMAT = 1
@@ -113,9 +115,6 @@ _QUIET_S = 600
 STOPPED = "fabbench was stopped before this execution ended."
 
 _EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
-_REQUEST = "request.json"
-VERDICT = "verdict.json"
-_RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 
 
 # ---------------------------------------------------------------- writing
@@ -169,9 +168,9 @@ class RunWriter:
         """Write that these executions decided, and that no more are to come."""
         document = {**self._document, "schedule": [execution.id for execution in executions]}
         try:
-            write(self.path / _REQUEST, document)
+            write(self.path / REQUEST, document)
         except OSError as error:
-            raise unwritable(self.path / _REQUEST, error) from error
+            raise unwritable(self.path / REQUEST, error) from error
 
     def judged(self, status: Exit, breaches: Sequence[str]) -> None:
         """Write whether the gates held."""
@@ -253,7 +252,7 @@ class StoredRun:
         self._damage: list[str] = []
         self.document = self._request_document()
         self.request = self._value(Mapping[str, Any], self.document, "request", {})
-        name = _RUN_NAME.fullmatch(path.name)
+        name = RUN_NAME.fullmatch(path.name)
         usual = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
         self.id = self._value(str, self.document, "id", usual["id"])
         self.created = self._value(str, self.document, "created", usual["when"])
@@ -335,7 +334,7 @@ class StoredRun:
     def _request_document(self) -> Mapping[str, Any]:
         """Read the request; an empty one where it cannot be understood."""
         try:
-            document = read(self.path / _REQUEST)
+            document = read(self.path / REQUEST)
         except MachineError as error:
             self._damage.append(str(error))
             return {}
@@ -343,7 +342,7 @@ class StoredRun:
         if number == FORMAT:
             return document
         self._damage.append(
-            f"{_REQUEST} has format {one_line(repr(number))}, and this fabbench reads format {FORMAT}: "
+            f"{REQUEST} has format {one_line(repr(number))}, and this fabbench reads format {FORMAT}: "
             "read it with the fabbench that wrote it."
         )
         return {}
@@ -353,7 +352,7 @@ class StoredRun:
         if document.get(key) is None:
             return usual
         try:
-            return decode(kind, document[key], f"{_REQUEST}: {key}")
+            return decode(kind, document[key], f"{REQUEST}: {key}")
         except MachineError as error:
             self._damage.append(str(error))
             return usual
@@ -369,7 +368,7 @@ class StoredRun:
                 yield name
             else:
                 wrong = one_line(repr(name))
-                self._damage.append(f"{_REQUEST}: schedule has {wrong}, which is not an execution.")
+                self._damage.append(f"{REQUEST}: schedule has {wrong}, which is not an execution.")
 
     def _labels(self) -> Sequence[str]:
         """Return the labels of the configurations, the longest first."""
@@ -429,14 +428,6 @@ def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Endi
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
-def runs(store: Path) -> Iterator[Path]:
-    """Yield the directories of all runs of a store, newest first."""
-    if store.is_dir():
-        found = (path for path in store.iterdir() if _RUN_NAME.fullmatch(path.name))
-        begun = (path for path in found if (path / "request.json").is_file())
-        yield from sorted(begun, key=_age, reverse=True)
-
-
 def open_run(ref: str, store: Path = STORE) -> StoredRun:
     """Find a run by its directory, by its id or name or the beginning or end of one, or as ``last``.
 
@@ -474,7 +465,7 @@ def in_progress(path: Path) -> bool:
 
 def remove_run(path: Path) -> None:
     """Remove the directory of a run. Raise MachineError where that is impossible, or it is none."""
-    if path.is_symlink() or not (path / _REQUEST).is_file():
+    if path.is_symlink() or not (path / REQUEST).is_file():
         raise MachineError(f"{path} is not a run directory and was not removed.")
     try:
         shutil.rmtree(path)
@@ -482,13 +473,8 @@ def remove_run(path: Path) -> None:
         raise MachineError(f"{path} cannot be removed: {error.strerror or error}.") from error
 
 
-def _age(path: Path) -> tuple[str, int]:
-    """Order runs by the second in their name, and within it by when their request was written."""
-    return path.name.partition("-")[0], (path / "request.json").stat().st_mtime_ns
-
-
 def _matches(ref: str, path: Path) -> bool:
-    name = _RUN_NAME.fullmatch(path.name)
+    name = RUN_NAME.fullmatch(path.name)
     return (
         bool(ref)
         and name is not None

@@ -16,7 +16,8 @@ from fabbench.model.plan import Configuration
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
-from fabbench.runs.store import VERDICT, StoredExecution, StoredRun
+from fabbench.runs.folders import VERDICT
+from fabbench.runs.store import StoredExecution, StoredRun
 from fabbench.runs.summary import outcomes, summary
 
 if TYPE_CHECKING:

@@ -1,0 +1,187 @@
+"""What the index of a store keeps of a run: what lists, histories and baselines need, and no samples."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from fabbench.runs.folders import RUN_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fabbench.runs.store import StoredRun
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class IndexedConfiguration(NamedTuple):
+    """One configuration of a run."""
+
+    label: str
+    fabric: str
+    variant: str = ""
+    """What its variant is, in words; empty: it has none."""
+    versions: Mapping[str, str] = _NOTHING
+    """Library → version, as the logs state it."""
+
+
+class IndexedRun(NamedTuple):
+    """One run, as it was when its directory was last read. No dataclass: there may be tens of thousands."""
+
+    path: str
+    """Its directory, from the store on."""
+    id: str
+    name: str
+    benchmark: str
+    target: str
+    created: str
+    fabbench: str = ""
+    """The version that measured."""
+    image: str = ""
+    hosts: Sequence[str] = ()
+    instance_types: Sequence[str] = ()
+    configurations: Sequence[IndexedConfiguration] = ()
+    options: str = "{}"
+    """What was measured: the benchmark's own options, as JSON with sorted keys."""
+    env: Mapping[str, str] = _NOTHING
+    sizes: str = ""
+    peak: str = ""
+    gate: str = ""
+    """`passed` or `failed`; empty: there were none, or it did not end."""
+    outcomes: Mapping[str, int] = _NOTHING
+    """Outcome → number of executions."""
+    damaged: Sequence[str] = ()
+    """Sentences: what cannot be read, and why."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the store that the run is in, such as a machine's; empty: the store itself."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether every execution is ok, nothing is damaged, and no gate failed."""
+        return set(self.outcomes) == {"ok"} and not self.damaged and self.gate != "failed"
+
+    def to_json(self) -> str:
+        """Write it as the index keeps it."""
+        return json.dumps(self, ensure_ascii=False, default=dict)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        run = cls(*json.loads(text))
+        return run._replace(configurations=[IndexedConfiguration(*each) for each in run.configurations])
+
+
+class Measured(NamedTuple):
+    """The values of one metric that a configuration of a run has: of each size the median of its repeats."""
+
+    configuration: str
+    metric: str
+    key: tuple[tuple[str, str], ...]
+    """What tells it from others of the configuration: case, ranks, dtype, … and their values."""
+    sizes: tuple[int, ...]
+    values: tuple[float, ...]
+    executions: int
+    """How many there are of."""
+
+
+def unreadable(path: str, reason: str) -> IndexedRun:
+    """Return what is known of a run whose directory cannot be read at all."""
+    match = RUN_NAME.fullmatch(path.rpartition("/")[2])
+    known = match.groupdict() if match else {"id": path, "when": "", "benchmark": ""}
+    return IndexedRun(
+        path=path,
+        id=known["id"],
+        name="",
+        benchmark=known["benchmark"],
+        target="",
+        created=known["when"],
+        damaged=[reason],
+    )
+
+
+def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[Measured]]:
+    """Read the directory of a run; whatever is wrong with it is its damage."""
+    from fabbench.runs.store import StoredRun
+
+    try:
+        run = StoredRun(store / path)
+        return _indexed(path, run), [] if run.damage else list(_measured(run))
+    except OSError as error:
+        return unreadable(path, f"{path} cannot be read: {error.strerror or error}."), []
+
+
+def _indexed(path: str, run: "StoredRun") -> IndexedRun:
+    from fabbench.runs.summary import outcomes, summary
+
+    told = summary(run)
+    hosts = run.document.get("hosts")
+    found = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
+    env = run.request.get("env")
+    return IndexedRun(
+        path=path,
+        id=run.id,
+        name=run.name,
+        benchmark=run.benchmark,
+        target=run.target,
+        created=run.created,
+        fabbench=str(run.document.get("fabbench") or ""),
+        image=run.image,
+        hosts=list(run.hosts),
+        instance_types=sorted({str(host.get("instance_type") or "") for host in found} - {""}),
+        configurations=[
+            IndexedConfiguration(
+                label=each.label,
+                fabric=each.fabric,
+                variant=str(run.variant(each) or ""),
+                versions=_versions(run, each.label),
+            )
+            for each in run.configurations
+        ],
+        options=json.dumps(run.options, sort_keys=True, default=str),
+        env={str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {},
+        sizes=told.sizes,
+        peak=told.peak,
+        gate=told.gate,
+        outcomes=outcomes(run),
+        damaged=list(run.damage),
+    )
+
+
+def _versions(run: "StoredRun", label: str) -> dict[str, str]:
+    """Return the versions that a configuration's logs state; several of one library with a slash."""
+    from fabbench.benchmarks import benchmark_named
+
+    found: dict[str, dict[str, None]] = {}
+    for log in run.logs(label):
+        for name in benchmark_named(log.benchmark).versions:
+            if name in log.facts:
+                found.setdefault(name, {})[str(log.facts[name])] = None
+    return {name: "/".join(values) for name, values in found.items()}
+
+
+def _measured(run: "StoredRun") -> Iterator[Measured]:
+    """Yield what the executions that are ok measured, of the benchmark's main figure of each size."""
+    from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
+    from fabbench.model.log import METRICS, Outcome
+
+    for configuration in run.configurations:
+        logs = tuple(log for log in run.logs(configuration.label) if log.outcome is Outcome.OK)
+        column = Column(label=configuration.label, logs=logs, source="")
+        for fields, rows in column_rows(column, placement="out-of-place").rows.items():
+            key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=True) if value)
+            metrics = dict.fromkeys(name for row in rows for name in row.point.metrics if name != "wrong")
+            for name in metrics:
+                figures = pooled_figures(rows, METRICS[name], run.benchmark)
+                yield Measured(
+                    configuration=configuration.label,
+                    metric=name,
+                    key=key,
+                    sizes=tuple(figures),
+                    values=tuple(figure.value for figure in figures.values()),
+                    executions=len({row.execution for row in rows}),
+                )
