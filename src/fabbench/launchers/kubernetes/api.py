@@ -22,7 +22,7 @@ _WATCH_S = 50
 """After how many seconds the cluster ends a watch: before its silence would be an error."""
 _PAGE = 500
 _INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED = 400, 403, 404, 401
-_AGAIN, _BROKEN = {0, 429}, 500
+_AGAIN, _BROKEN = {429}, 500
 
 
 @functools.cache
@@ -272,12 +272,18 @@ def translated_errors(what: str) -> Iterator[None]:
     except library.client.ApiException as error:
         body = error.body or error.reason or ""
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
-        raise _refusal(error.status or 0, text, what) from error
+        if not error.status:  # the library's way to say that TLS failed
+            raise _unanswered(text, what) from error
+        raise _refusal(error.status, text, what) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise UnansweredError(
-            f"The cluster's API does not answer ({what}): {_short(str(error))}.",
-            hint="Try `kubectl version`. Check the network, the VPN and the token.",
-        ) from error
+        raise _unanswered(str(error), what) from error
+
+
+def _unanswered(why: str, what: str) -> UnansweredError:
+    return UnansweredError(
+        f"The cluster's API does not answer ({what}): {_short(why)}.",
+        hint="Try `kubectl version`. Check the network, the VPN and the token.",
+    )
 
 
 def _refusal(status: int, body: str, what: str) -> MachineError:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.launchers.kubernetes.api import open_api
+from fabbench.launchers.kubernetes.api import UnansweredError, client_library, open_api, translated_errors
 from fabbench.model.errors import MachineError, RequestError
 
 
@@ -52,3 +52,17 @@ def test_a_context_that_is_not_there_is_refused(kubeconfig: Path) -> None:
 def test_a_kubeconfig_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="No usable kubeconfig found"):
         open_api(tmp_path / "none", None, None)
+
+
+def test_a_connection_that_tls_ends_is_no_answer() -> None:
+    """The client library makes an ApiException of it, with status 0."""
+    ended = client_library().client.ApiException(
+        status=0, reason="SSLError\n[SSL: UNEXPECTED_EOF] EOF occurred"
+    )
+    with (
+        pytest.raises(
+            UnansweredError, match=r"does not answer \(read Pod\): SSLError \[SSL: UNEXPECTED_EOF\]"
+        ),
+        translated_errors("read Pod"),
+    ):
+        raise ended
