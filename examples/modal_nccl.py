@@ -308,9 +308,16 @@ flooded() {
 }
 weighed=0
 
+# Empty where no ranks run on this host, as in the launcher of an MPIJob: the first of the others is asked.
+ranks_here=yes
+
 # Prints what ranks on this host have written into files of their own since the last time: whole lines.
 news() {
     local count file
+    if [ -z "$ranks_here" ]; then
+        news_there
+        return
+    fi
     ! too_large "$folder"/debug.* || return
     while read -r count file; do
         case $file in debug.*) ;; *) continue ;; esac
@@ -318,6 +325,30 @@ news() {
         sed -n "$((${shown[$file]:-0} + 1)),${count}p" "$folder/$file"
         shown[$file]=$count
     done < <(cd "$folder" 2>/dev/null && wc -l debug.* 2>/dev/null)
+}
+
+# The same of the first host. How much was printed of a file is in another one there.
+news_there() {
+    # shellcheck disable=SC2016 # text for another shell
+    brief='timeout -k 1 10' reach 0 sh -c 'cd "$1" 2>/dev/null || exit 0
+        for file in debug.*; do
+            [ -f "$file" ] && [ "$(wc -c <"$file")" -le "$2" ] || continue
+            from=$(cat "shown.$file" 2>/dev/null || echo 0) to=$(wc -l <"$file")
+            [ "$to" -gt "$from" ] || continue
+            sed -n "$((from + 1)),${to}p" "$file"
+            echo "$to" >"shown.$file"
+        done' sh "$folder" "$longest_output" </dev/null 2>/dev/null
+}
+
+# Prints the rest of those files, and removes them.
+rest_there() {
+    # shellcheck disable=SC2016 # text for another shell
+    brief='timeout -k 1 60' reach 0 sh -c 'cd "$1" 2>/dev/null || exit 0
+        for file in shown.*; do
+            [ -f "$file" ] || continue
+            tail -n "+$(($(cat "$file") + 1))" "${file#shown.}" | head -c "$2" | grep -a ""
+            rm -f "$file" "${file#shown.}"
+        done' sh "$folder" "$longest_output" </dev/null 2>/dev/null
 }
 
 # Prints what the ranks wrote into files of their own, and removes the step's directory.
@@ -328,6 +359,7 @@ collect() {
         rm -f "$folder/$file"
     done
     shown=()
+    [ -n "$ranks_here" ] || rest_there
     everywhere sh -c 'cd "$1" 2>/dev/null || exit 0
         grep -ah "" debug.* 2>/dev/null | head -c "$2"
         cd / && rm -rf "$1"' sh "$folder" "$longest_output"
