@@ -125,6 +125,10 @@ def test_one_configuration_gates_and_json(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     labels = [column["label"] for column in json.loads(again.stdout)["columns"]]
     assert labels == ["shm", f"shm ({before})"]
+    good = json.loads(again.stdout)["columns"][0]["source"]
+    third = pingpong(tmp_path, *arguments, "--gate", "latency:900000%", "--baseline", "last-good")
+    assert third.returncode == 0, third.stderr
+    assert json.loads(third.stdout)["columns"][1]["source"] == good
 
 
 def test_another_domain_than_asked_for_is_off_fabric(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "Diagnose which network a log used, and why.",
     "compare": "Compare runs and log files, and gate on the result.",
     "sweep": "Find bad nodes, NICs and links of a cluster.",
+    "baseline": "Name runs that others are compared with.",
     "runs": "List past runs, or remove them.",
     "show": "Print a past run.",
     "report": "Write runs as an HTML page, to read or to send.",

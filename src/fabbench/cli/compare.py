@@ -1,7 +1,9 @@
 """``fabbench compare``."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,11 +13,20 @@ from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
 from fabbench.model.errors import Exit, RequestError, worst
 
+if TYPE_CHECKING:
+    from fabbench.analysis.aggregate import Column
+
 
 @output
 @click.command(short_help="Compare runs and log files, and gate on the result.")
 @click.argument(
     "inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run
+)
+@click.option(
+    "--baseline",
+    metavar="NAME|RUN",
+    help="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
+    "earlier run of the same key that is good), a run, RUN:CONFIG, or a log file.",
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
 @click.option(
@@ -60,6 +71,7 @@ from fabbench.model.errors import Exit, RequestError, worst
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     inputs: tuple[str, ...],
+    baseline: str | None,
     labels: tuple[str, ...],
     metric: str | None,
     placement: str,
@@ -85,7 +97,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     and 4 if one cannot be trusted.
     """
     from fabbench.analysis.compare import compare
-    from fabbench.runs.load_columns import NOTHING_KNOWN, load
+    from fabbench.runs.load_columns import NOTHING_KNOWN
 
     if form == terminal.PNG:
         _require_picture()
@@ -95,7 +107,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
             wanted = parse_gates(gates, strict=strict)
         known = options.known(None, instance_type, nodes, nics) or NOTHING_KNOWN
-        columns = load(*inputs, store=store, fabrics=fabrics, labels=labels, known=known)
+        columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=known)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
@@ -104,6 +116,21 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
+
+
+def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more: Any) -> "list[Column]":
+    """Read the inputs, and the baseline after them. Raise FabbenchError."""
+    from fabbench.runs.load_columns import columns, fitting_column, labelled, load
+
+    if baseline is None:
+        return load(*inputs, store=store, **more)
+    from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_before
+
+    words = more.pop("labels")
+    found = load(*inputs, store=store, **more)
+    last_good = baseline == LAST_GOOD
+    name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
+    return labelled([*found, fitting_column(columns(name, store=store), found[0].label)], words)
 
 
 def _require_picture() -> None:

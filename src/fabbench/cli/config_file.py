@@ -89,7 +89,9 @@ class RunOptions:
     )
     strict: bool = option(Flag(), "Fail a gate also if its loss can be neither shown nor excluded.")
     baseline: str | None = option(
-        Text("a run or a file", "RUN|FILE"), "What gates compare with: a run, RUN:CONFIG, or a log file."
+        Text("a run or a file", "NAME|RUN|FILE"),
+        "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a "
+        "log file.",
     )
     metric: str | None = option(
         Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one."

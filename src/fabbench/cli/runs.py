@@ -108,7 +108,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.store import StoredRun, in_progress, open_run, remove_run
+    from fabbench.runs.store import StoredRun, open_run, remove_run
 
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
     if bool(refs) == any(rules):
@@ -124,9 +124,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         matching = list(_chosen(store, benchmark, target, name))
         left = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
         found = [StoredRun(store / run.path) for run in left]
-    for run in (run for run in found if in_progress(run.path)):
-        click.echo(f"{run.id} may be in progress, and is kept.", err=True)
-    found = [run for run in found if not in_progress(run.path)]
+    found = list(_removable(found, store))
     if not found:
         click.echo("Nothing to remove.", err=True)
         return
@@ -208,6 +206,22 @@ def _write_pieces(pieces: Iterator[str], target: Path | None) -> None:
         return
     with target.open("w", encoding="utf-8", errors="backslashreplace") as file:
         file.writelines(pieces)
+
+
+def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
+    """Yield the runs that may be removed, and say why others are kept."""
+    from fabbench.runs.baselines import baselines
+    from fabbench.runs.store import in_progress
+
+    named = {each.folder(store).resolve(): each.name for each in baselines(store)}
+    for run in found:
+        name = named.get(run.path.resolve())
+        if in_progress(run.path):
+            click.echo(f"{run.id} may be in progress, and is kept.", err=True)
+        elif name is not None:
+            click.echo(f"{run.id} is the baseline {name}, and is kept.", err=True)
+        else:
+            yield run
 
 
 def _confirmed(number: int) -> bool:

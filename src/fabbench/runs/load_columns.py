@@ -136,6 +136,18 @@ def _skipped(run: "StoredRun") -> Log:
     )
 
 
+def fitting_column(baseline: Sequence[Column], label: str) -> Column:
+    """Return the only column of a baseline, or the one with a label. Raise RequestError: there is none."""
+    found = [column for column in baseline if len(baseline) == 1 or column.label == label]
+    if found:
+        return found[0]
+    labels = ", ".join(column.label for column in baseline)
+    raise RequestError(
+        f"The baseline has {len(baseline)} configurations ({labels}), and none of them is {label}.",
+        hint="Specify one of them: --baseline RUN:CONFIG.",
+    )
+
+
 def labelled(found: Sequence[Column], labels: Sequence[str]) -> list[Column]:
     """Name columns by the user's own words, if there are any, and make equal names distinct.
 

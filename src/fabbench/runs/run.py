@@ -25,8 +25,9 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.adaptive import Enough, undecided
+from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
-from fabbench.runs.load_columns import columns, labelled
+from fabbench.runs.load_columns import columns, fitting_column, labelled
 from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]
@@ -80,6 +81,7 @@ class _Held(NamedTuple):
 
     writer: RunWriter
     result: PlanResult
+    checks: _Checks
     release_failure: FabbenchError | KeyboardInterrupt | None = None
 
 
@@ -97,7 +99,7 @@ def run(
     remove_abandoned_folders()
     checks = _checks(request)
     held = _held(request, checks, notify, watching)
-    return _compared(request, checks, held)
+    return _compared(request, held)
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
@@ -110,6 +112,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
+    checks = _with_last_good(checks, request, inventory, planned)
     _check_gates(checks, [configuration.label for configuration in planned.configurations])
     return inventory, planned
 
@@ -119,8 +122,17 @@ def _checks(request: RunRequest) -> _Checks:
     if request.metric is not None and request.metric not in METRICS:
         raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
     gates = parse_gates(request.gates, strict=request.strict)
-    baseline = columns(request.baseline, store=request.store) if request.baseline else []
+    named = request.baseline if request.baseline != LAST_GOOD else None
+    baseline = columns(baseline_input(named, request.store), store=request.store) if named else []
     return _Checks(gates, baseline, request.adaptive is not None)
+
+
+def _with_last_good(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
+    """Add the last good run, where it is the baseline: what it must have measured is known by now."""
+    if request.baseline != LAST_GOOD:
+        return checks
+    found = last_good(key_of_plan(request, inventory, planned), request.store)
+    return checks._replace(baseline=columns(found, store=request.store))
 
 
 def _held(request: RunRequest, checks: _Checks, notify: Notify, watching: Watching) -> _Held:
@@ -145,6 +157,7 @@ def _measured(
     inventory = allocation.inventory
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
+    checks = _with_last_good(checks, request, inventory, planned)
     _check_gates(checks, [configuration.label for configuration in planned.configurations])
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _not_adaptive(request)
@@ -160,7 +173,7 @@ def _measured(
     with watching(planned) as watcher:
         enough = _enough(request, checks, writer, planned, watcher)
         result = carry_out(planned, allocation, writer, watcher, keep_going=request.keep_going, enough=enough)
-    return _Held(writer, result)
+    return _Held(writer, result, checks)
 
 
 def _not_adaptive(request: RunRequest) -> RequestError:
@@ -221,13 +234,8 @@ def _reason(request: RunRequest) -> str:
 def _check_gates(checks: _Checks, configurations: Sequence[str]) -> None:
     """Raise RequestError for what would only fail after the measurement."""
     gates, baseline, adaptive = checks
-    if len(baseline) > 1 and configurations[0] not in {column.label for column in baseline}:
-        labels = ", ".join(column.label for column in baseline)
-        raise RequestError(
-            f"The baseline has {len(baseline)} configurations ({labels}), "
-            f"and none of them is {configurations[0]}.",
-            hint="Specify one of them: --baseline RUN:CONFIG.",
-        )
+    if baseline:
+        fitting_column(baseline, configurations[0])
     alone = len(configurations) == 1 and not baseline
     if alone and adaptive:
         raise RequestError(
@@ -242,9 +250,9 @@ def _check_gates(checks: _Checks, configurations: Sequence[str]) -> None:
         )
 
 
-def _compared(request: RunRequest, checks: _Checks, held: _Held) -> RunResult:
+def _compared(request: RunRequest, held: _Held) -> RunResult:
     """Compare what was measured, and check the gates."""
-    writer, measured, release_failure = held
+    writer, measured, checks, release_failure = held
     interrupted = measured.interrupted or isinstance(release_failure, KeyboardInterrupt)
     configurations = _configurations(request, writer, measured.logs)
     comparison, verdict, failure = None, None, measured.failure
@@ -273,7 +281,7 @@ def _judged(
     """Return the comparison, and what the gates say of it; without `gates` None."""
     first, *others = configurations
     baseline = checks.baseline
-    fitting = [column for column in baseline if len(baseline) == 1 or column.label == first.label]
+    fitting = [fitting_column(baseline, first.label)] if baseline else []
     fitting = labelled([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)

@@ -1,0 +1,68 @@
+"""``fabbench baseline``: runs that others are compared with, by name."""
+
+from pathlib import Path
+
+import click
+
+from fabbench.cli import options
+from fabbench.cli.complete import complete_run
+from fabbench.cli.suggestions import SuggestingGroup
+from fabbench.cli.verbosity import with_verbosity
+
+
+@click.group(cls=SuggestingGroup, short_help="Name runs that others are compared with.")
+def command() -> None:
+    """Name runs that others are compared with: `--baseline NAME` of `run` and `compare`.
+
+    `--baseline last-good` needs no name: it is the newest earlier run of the same benchmark, options,
+    target, nodes and configuration whose executions are all ok and whose gates passed.
+    """
+
+
+@with_verbosity
+@command.command("set", short_help="Name a run.")
+@click.argument("name", metavar="NAME")
+@click.argument("run", metavar="RUN", shell_complete=complete_run)
+@options.store
+def set_(name: str, run: str, store: Path) -> None:
+    """Name a run, or give a name to another run. `fabbench runs rm` keeps runs that have one.
+
+    Example: fabbench baseline set nccl-2.27 last
+    """
+    from fabbench.runs.baselines import set_baseline
+
+    found = set_baseline(name, run, store)
+    click.echo(f"Baseline {name}: {found.path}", err=True)
+
+
+@with_verbosity
+@command.command("list", short_help="List baselines.")
+@options.form(("table", "json"), "How to write the list.")
+@options.store
+def list_(form: str, store: Path) -> None:
+    """List the names and the runs that they stand for."""
+    from fabbench.report.json_contract import to_json
+    from fabbench.runs.baselines import baselines
+
+    known = list(baselines(store))
+    if form == "json":
+        rows = [{"name": each.name, "run": each.path, "exists": each.is_there(store)} for each in known]
+        click.echo(to_json({"format": 1, "baselines": rows}), nl=False)
+        return
+    if not known:
+        click.echo(f"No baselines in {store}.", err=True)
+    width = max((len(each.name) for each in known), default=0)
+    for each in known:
+        click.echo(f"{each.name:{width}}  {each.path}{'' if each.is_there(store) else '  (removed)'}")
+
+
+@with_verbosity
+@command.command("rm", short_help="Forget names.")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@options.store
+def remove(names: tuple[str, ...], store: Path) -> None:
+    """Forget names. The runs stay."""
+    from fabbench.runs.baselines import remove_baseline
+
+    for name in names:
+        remove_baseline(name, store)

@@ -1,0 +1,211 @@
+"""Runs that others are compared with: by a name that the user gave, or as the last good one of its kind.
+
+A name is a file of the store, ``baselines/NAME.json``, that says which run it is.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from fabbench.model.errors import MachineError, RequestError
+from fabbench.model.messages import redacted
+from fabbench.model.options import written
+from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.folders import BASELINES, REQUEST
+from fabbench.runs.index import open_index
+from fabbench.runs.indexed_run import IndexedRun, read_run
+from fabbench.runs.store import open_run
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Inventory
+    from fabbench.model.plan import Plan
+    from fabbench.plan.request import RunRequest
+
+LAST_GOOD = "last-good"
+_FORMAT = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_TAKEN = frozenset({LAST_GOOD, "last"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """A run with a name. `path` is its directory, from the store on."""
+
+    name: str
+    path: str
+
+    def folder(self, store: Path) -> Path:
+        """Return the directory of the run."""
+        return store / self.path
+
+    def is_there(self, store: Path) -> bool:
+        """Return whether the run has not been removed."""
+        return (self.folder(store) / REQUEST).is_file()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    run: str
+
+
+def set_baseline(name: str, ref: str, store: Path) -> Baseline:
+    """Give a run a name. Raise RequestError for a name that cannot be, and for a run that is not good."""
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise RequestError(
+            f"{name!r} cannot be the name of a baseline.",
+            hint=f"Use up to 64 letters, digits, '.', '_' and '-'; {' and '.join(sorted(_TAKEN))} are taken.",
+        )
+    run = open_run(ref, store)
+    indexed, _ = read_run(run.path.parent, run.path.name)
+    if not indexed.is_ok:
+        raise RequestError(
+            f"Run {run.id} is not good enough for a baseline: {_problem(indexed)}.",
+            hint="Name a run whose executions are all ok and whose gates passed.",
+        )
+    inside, folder = run.path.resolve(), store.resolve()
+    path = inside.relative_to(folder) if inside.is_relative_to(folder) else inside
+    file = _file(store, name)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, {"format": _FORMAT, "run": str(path)})
+    except OSError as error:
+        raise unwritable(file, error) from error
+    return Baseline(name=name, path=str(path))
+
+
+def remove_baseline(name: str, store: Path) -> None:
+    """Forget a name; the run stays. Raise RequestError where there is none such."""
+    baseline = _found(name, store)
+    if baseline is None:
+        known = ", ".join(each.name for each in baselines(store)) or "none"
+        raise RequestError(f"Baseline {name} not found in {store}.", hint=f"Known: {known}.")
+    try:
+        _file(store, name).unlink()
+    except OSError as error:
+        raise unwritable(_file(store, name), error) from error
+
+
+def baselines(store: Path) -> Iterator[Baseline]:
+    """Yield the baselines of a store, by name. Raise MachineError for a file that is damaged."""
+    for file in sorted((store / BASELINES).glob("*.json")):
+        if found := _found(file.stem, store):
+            yield found
+
+
+def baseline_input(ref: str, store: Path) -> str:
+    """Return what a baseline is as an input of a comparison: a name, or NAME:CONFIG, becomes its run.
+
+    What is no name stays as it is. Raise RequestError where its run has been removed.
+    """
+    name, colon, configuration = ref.partition(":")
+    found = _found(name, store)
+    if found is None:
+        return ref
+    if not found.is_there(store):
+        raise RequestError(
+            f"The run of baseline {name}, {found.path}, has been removed.",
+            hint=f"Choose another: fabbench baseline set {name} RUN.",
+        )
+    return f"{found.folder(store)}{colon}{configuration}"
+
+
+def _file(store: Path, name: str) -> Path:
+    return store / BASELINES / f"{name}.json"
+
+
+def _found(name: str, store: Path) -> Baseline | None:
+    file = _file(store, name)
+    if not _NAME.fullmatch(name) or not file.is_file():
+        return None
+    return Baseline(name=name, path=decode(_Stored, read(file), f"{BASELINES}/{file.name}").run)
+
+
+def _problem(run: IndexedRun) -> str:
+    if run.damaged:
+        return "it is damaged"
+    if run.gate == "failed":
+        return "a gate failed"
+    outcomes = [f"{count} {outcome}" for outcome, count in run.outcomes.items()]
+    return ", ".join(outcomes) or "nothing was measured"
+
+
+# ---------------------------------------------------------------- the last good run
+
+
+class BaselineKey(NamedTuple):
+    """What runs must have in common to be compared over time."""
+
+    benchmark: str
+    target: str
+    options: str
+    """The benchmark's own, as `IndexedRun` has them."""
+    nodes: int
+    instance_types: Sequence[str]
+    configuration: str
+    """The first one."""
+
+    def fits(self, run: IndexedRun) -> bool:
+        """Return whether a run measured the same, whatever other configurations it has."""
+        labels = [each.label for each in run.configurations]
+        own = (run.benchmark, run.target, run.options, len(run.hosts), list(run.instance_types))
+        wanted = (self.benchmark, self.target, self.options, self.nodes, list(self.instance_types))
+        return own == wanted and self.configuration in labels
+
+
+def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> BaselineKey:
+    """Return the key of a run that is about to begin."""
+    return BaselineKey(
+        benchmark=planned.benchmark,
+        target=request.target.name,
+        options=json.dumps(redacted(written(request.work)), sort_keys=True, default=str),
+        nodes=len(inventory.hosts),
+        instance_types=sorted({host.instance_type or "" for host in inventory.hosts} - {""}),
+        configuration=planned.configurations[0].label,
+    )
+
+
+def last_good(key: BaselineKey, store: Path) -> str:
+    """Return the newest good run of a key, as an input of a comparison. Raise RequestError: there is none."""
+    with open_index(store) as index:
+        return _newest_good(key, index.runs, store)
+
+
+def last_good_before(ref: str, store: Path) -> str:
+    """Return the newest good run before a run that measured the same as it. Raise RequestError."""
+    wanted, _, configuration = ref.partition(":")
+    try:
+        run = open_run(wanted, store)
+    except RequestError as error:
+        raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
+    own, _ = read_run(run.path.parent, run.path.name)
+    if own.damaged or not own.configurations:
+        raise MachineError(
+            f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read."
+        )
+    key = BaselineKey(
+        benchmark=own.benchmark,
+        target=own.target,
+        options=own.options,
+        nodes=len(own.hosts),
+        instance_types=own.instance_types,
+        configuration=configuration or own.configurations[0].label,
+    )
+    with open_index(store) as index:
+        places = [place for place, each in enumerate(index.runs) if each.id == own.id]
+        earlier = index.runs[places[0] + 1 :] if places else index.runs
+        return _newest_good(key, [each for each in earlier if each.created <= own.created], store)
+
+
+def _newest_good(key: BaselineKey, known: Sequence[IndexedRun], store: Path) -> str:
+    found = next((run for run in known if run.is_ok and key.fits(run)), None)
+    if found is None:
+        raise RequestError(
+            f"No earlier run of {key.benchmark} on {key.target} in {store} measured {key.configuration} "
+            "the same way and is good.",
+            hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
+            "all executions ok, and no failed gate.",
+        )
+    return f"{store / found.path}:{key.configuration}"
