@@ -158,6 +158,16 @@ def test_special_files_are_skipped_with_a_word(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- ends
 
 
+@pytest.mark.slow
+def test_workers_end_without_a_word(tmp_path: Path) -> None:
+    """Again and again: what the interpreter does at its end raced with what was left of the workers."""
+    for number in range(20):
+        (tmp_path / f"{number}.log").write_bytes(LOG.read_bytes())
+    for _ in range(15):
+        done = shell(tmp_path, f"{FABBENCH} parse {tmp_path} --format csv")
+        assert (done.returncode, done.stderr) == (Exit.FINE, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_no_worker_outlives_the_command(tmp_path: Path, number: signal.Signals) -> None:
     text = LOG.read_bytes()

@@ -357,7 +357,7 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         try:
             yield from _in_order(sources, job, pool, ahead=4 * count)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # and wait: the interpreter would meet its thread half gone
 
 
 def _in_order(

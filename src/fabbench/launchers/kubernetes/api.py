@@ -230,7 +230,7 @@ class ForbiddenError(MachineError):
 
 
 class InvalidError(MachineError):
-    """The request makes no sense to the cluster."""
+    """The cluster rejects the request as invalid."""
 
 
 class UnansweredError(MachineError):
