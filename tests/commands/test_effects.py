@@ -51,6 +51,7 @@ VALUES = {
     "port": "2345",
     "image": "registry.example/team/image:1",
     "schedule": "0 3 * * *",
+    "ssh_client": "openssh",
     "metrics_image": "registry.example/team/fabbench:1",
     "metrics_dir": "/srv/metrics",
 }

@@ -1,4 +1,4 @@
-"""Starting programs on this machine, and directories for their files. No other module starts one.
+"""Starting programs on this machine, and directories for their files.
 
 Each program gets a session of its own, no standard input, and two pipes that are both read all the time.
 Leaving the `Processes` block ends them and what they started, whatever happened: a failure, Ctrl-C, a
@@ -6,7 +6,8 @@ program that ignores SIGTERM, floods its output or goes into the background. Sho
 the kernel kills the programs that it started.
 
 Everything happens in the calling thread. Use it from the main thread: the kernel takes the end of the thread
-that started a program for the end of its parent.
+that started a program for the end of its parent. What outlives a thread `fabbench.execution.background`
+starts; no other module starts a program.
 """
 
 import codecs

@@ -19,6 +19,7 @@ from fabbench.remote.host import RemoteHost
 from fabbench.remote.options import SshOptions
 from fabbench.remote.parallel import connect_all, map_hosts
 from fabbench.remote.session import HeldHosts, RemoteSession
+from fabbench.remote.ssh_client import with_clients
 from fabbench.remote.ssh_config import all_settings
 from fabbench.remote.transport import GoneError, Transport
 
@@ -34,14 +35,15 @@ def connected(
 ) -> Iterator[Mapping[str, Connection | MachineError]]:
     """Connect to hosts; `on_progress` gets the number of those done. All are closed at the end."""
     options = target.options_as(SshOptions)
+    settings = all_settings(
+        names,
+        config=str(options.ssh_config) if options.ssh_config else None,
+        user=options.user,
+        port=options.port,
+        identity=str(options.identity) if options.identity else None,
+    )
     found = connect_all(
-        all_settings(
-            names,
-            config=str(options.ssh_config) if options.ssh_config else None,
-            user=options.user,
-            port=options.port,
-            identity=str(options.identity) if options.identity else None,
-        ),
+        with_clients(settings, options.ssh_client),
         accept_new=options.accept_new_host_keys,
         on_progress=on_progress,
     )

@@ -16,6 +16,8 @@ from fabbench.remote.ssh_config import SshSettings
 if TYPE_CHECKING:
     from paramiko import Channel
 
+    from fabbench.remote.mux import MuxChannel
+
 _CHUNK = 1 << 16
 _MOST_CHUNKS = 2
 """A reading is a batch, of which several wait: lines of two characters take 25 times their size in memory."""
@@ -41,10 +43,12 @@ def lost(settings: SshSettings, why: object) -> LostError:
 class SshStream:
     """A program on another machine. No terminal; closing it does not end the program."""
 
-    def __init__(self, channel: "Channel", settings: SshSettings, answers: Callable[[], bool]) -> None:
+    def __init__(
+        self, channel: "Channel | MuxChannel", settings: SshSettings, answers: Callable[[], bool]
+    ) -> None:
         """Take a channel on which the program was started; `answers` says whether the machine still does."""
         self.status: int | None = None
-        """Exit status; -1: ended by a signal, which paramiko does not name. None: not known (yet)."""
+        """Exit status; -1: ended by a signal, which neither client names. None: not known (yet)."""
         self.err: deque[str] = deque(maxlen=_MOST_ERR)
         """The last lines of its standard error."""
         self.closed = False

@@ -13,15 +13,16 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.remote import sockets
+from fabbench.remote import openssh, sockets
 from fabbench.remote.auth import log_in
 from fabbench.remote.channel import LostError, SshStream, lost
 from fabbench.remote.interrupts import apart
+from fabbench.remote.mux import MuxChannel, MuxTransport
 from fabbench.remote.paramiko_import import paramiko
 from fabbench.remote.sockets import DroppedError
 from fabbench.remote.ssh_config import SshSettings
@@ -75,6 +76,7 @@ _OPEN_S = 20.0
 _TRIES = 8
 _MOST_BACK_OFF_S = 3.0
 _INPUT_POLL_S = 0.01
+_FREE_POLL_S = 0.2
 LONGEST_ANSWER = 16 << 20
 """Characters that a program may print which is run to its end: fabbench's own print much less."""
 _PIECE = 1 << 15
@@ -82,6 +84,10 @@ _A_LINE = 60
 _POLL_S = 0.2
 _LINGER_S = 1.0
 _NO_CHANNEL = "sshd's MaxSessions may be too low (default: 10 programs per connection)."
+_NO_SECOND = (
+    "sshd takes no more programs over your connection (MaxSessions; default: 10), and no second connection "
+    "can be made without you. Raise MaxSessions there."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ class Connection:
         self._via = via
         self._lock = threading.Lock()
         self._carrier: sockets.Carrier | None = None
-        self._transport: Transport | None = None
+        self._transport: Transport | MuxTransport | None = None
         self._host_key = ("", "")
         self._closed = threading.Event()
         self._users: set[Connection] = set()
@@ -143,6 +149,8 @@ class Connection:
         self._has_started = False
         self._next: Connection | None = None
         """Takes the programs for which sshd allows no further channel on this connection."""
+        self._no_second: MachineError | None = None
+        """Why there can be no such connection."""
 
     @property
     def alive(self) -> bool:
@@ -151,7 +159,12 @@ class Connection:
 
     @property
     def host_key(self) -> tuple[str, str]:
-        """The type and the base64 of the key that the host showed, and that was checked."""
+        """The type and the base64 of the key that the host showed, and that was checked.
+
+        OpenSSH checks it, and tells nobody: the host is asked. Raise MachineError where it does not know.
+        """
+        if isinstance(self._transport, MuxTransport) and not self._host_key[0]:
+            self._host_key = openssh.host_key(self.settings, self.run(openssh.HOST_KEYS).out)
         return self._host_key
 
     def connect(self) -> None:
@@ -218,6 +231,17 @@ class Connection:
         return apart(lambda: self._open(argv, _OPEN_S))
 
     def _open(self, argv: Sequence[str], timeout_s: float) -> SshStream:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return self._start(argv, timeout_s)
+            except MachineError:
+                # Programs of ours that end make room on a connection of the user's that has no second.
+                if self._no_second is None or not self.alive or time.monotonic() >= deadline:
+                    raise
+            self._closed.wait(_FREE_POLL_S)
+
+    def _start(self, argv: Sequence[str], timeout_s: float) -> SshStream:
         library = paramiko()
         line = command_line(argv)
         action(f"ssh {self.settings}", argv)
@@ -225,11 +249,11 @@ class Connection:
         if transport is None or not transport.is_active():
             raise lost(self.settings, "it is closed")
         try:
-            channel: Channel = transport.open_session(timeout=timeout_s)
+            channel: Channel | MuxChannel = transport.open_session(timeout=timeout_s)
             channel.exec_command(line)
         except library.ChannelException as error:
-            # MaxSessions, 10 as sshd comes, counts for each connection.
-            if self._has_started:
+            # MaxSessions, 10 as sshd comes, counts for each connection, and others may use the user's own.
+            if self._has_started or self._shared:
                 return self._another().open(argv)
             raise MachineError(
                 f"{self.settings} does not start programs: {error.text}.", hint=_NO_CHANNEL
@@ -248,11 +272,31 @@ class Connection:
 
     def _another(self) -> "Connection":
         """Return the connection that is used when this one takes no more programs."""
+        if self._no_second is not None:
+            raise self._no_second
         with self._lock:
             if self._next is None:
-                self._next = Connection(self.settings, accept_new=self._accept_new, via=self._via)
-        self._next.connect()
+                own = replace(self.settings, control_path=None)
+                self._next = Connection(own, accept_new=self._accept_new, via=self._via)
+        try:
+            self._next.connect()
+        except LostError:
+            raise
+        except MachineError as error:
+            if self._shared:
+                self._no_second = MachineError(
+                    f"{self.settings} does not start programs. {error}", hint=_NO_SECOND
+                )
+                raise self._no_second from error
+            raise
         return self._next
+
+    @property
+    def _shared(self) -> bool:
+        """Whether this is a connection that the user made, and that others may use too."""
+        return (
+            isinstance(self._transport, MuxTransport) and self._transport.path == self.settings.control_path
+        )
 
     def answers(self) -> bool:
         """Ask the host's sshd for a sign of life. Where none comes the connection is closed: it is broken."""
@@ -280,10 +324,10 @@ class Connection:
         begun = time.monotonic()
         for attempt in range(_TRIES):
             try:
-                with self._carried() as carrier:
-                    self._host_key = log_in(
-                        carrier, self.settings, accept_new=self._accept_new, started=self._started
-                    )
+                if self.settings.openssh:
+                    self._by_openssh()
+                else:
+                    self._by_paramiko()
             except DroppedError as error:
                 why = error
             else:
@@ -296,6 +340,27 @@ class Connection:
             f"{self.settings} closed the connection before login, {_TRIES} times in {took:.0f} s: {why}.",
             hint="Check that sshd listens there. It drops some of many concurrent connections (MaxStartups).",
         )
+
+    def _by_paramiko(self) -> None:
+        with self._carried() as carrier:
+            self._host_key = log_in(
+                carrier, self.settings, accept_new=self._accept_new, started=self._started
+            )
+
+    def _by_openssh(self) -> None:
+        jump = None
+        if self._via is not None and not openssh.has_master(self.settings):
+            # All hops have the same client: see fabbench.remote.ssh_client.
+            jump = cast("MuxTransport", self._jumped(self._via))
+        self._no_second = None
+        if self._transport is not None:
+            self._transport.close()  # what is left of one that broke
+        self._transport = openssh.reach(
+            self.settings, accept_new=self._accept_new, jump=jump, closed=self._closed
+        )
+        if self._closed.is_set():
+            self._drop()
+            self._unless_closed()
 
     @contextmanager
     def _carried(self) -> Iterator[sockets.Carrier]:
@@ -312,25 +377,27 @@ class Connection:
 
     def _reach(self) -> sockets.Carrier:
         if self._via is not None:
-            self._via.hold(self)
-            try:
-                self._via.connect()
-            except MachineError as error:
-                raise MachineError(
-                    f"{self.settings} is behind a jump host. {error}", hint=error.hint
-                ) from error
-            jump = self._via.transport()
+            jump = cast("Transport", self._jumped(self._via))
             return sockets.through(jump, self.settings, self._via.settings)
         if self.settings.proxy_command is not None:
             return sockets.by_command(self.settings, self.settings.proxy_command)
         return sockets.over_tcp(self.settings, self._opened)
 
+    def _jumped(self, via: "Connection") -> "Transport | MuxTransport":
+        """Connect to the jump host."""
+        via.hold(self)
+        try:
+            via.connect()
+        except MachineError as error:
+            raise MachineError(f"{self.settings} is behind a jump host. {error}", hint=error.hint) from error
+        return via.transport()
+
     def hold(self, user: "Connection") -> None:
         """Note that somebody goes through this jump host."""
         self._users.add(user)
 
-    def transport(self) -> "Transport":
-        """Return paramiko's connection. Raise LostError where there is none."""
+    def transport(self) -> "Transport | MuxTransport":
+        """Return paramiko's connection, or OpenSSH's. Raise LostError where there is none."""
         if self._transport is None:
             raise lost(self.settings, "it is closed")
         return self._transport

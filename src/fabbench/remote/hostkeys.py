@@ -62,6 +62,14 @@ def known_kinds(settings: SshSettings) -> tuple[str, ...]:
     return tuple(name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,)))
 
 
+def authority(settings: SshSettings) -> Known | None:
+    """Return the certificate authority by which alone a host is known, if it is."""
+    about = list(_about(settings))
+    if any(not known.marker for known in about):
+        return None
+    return next((known for known in about if known.marker == "@cert-authority"), None)
+
+
 def fingerprint(key: str) -> str:
     """Write a key's fingerprint as OpenSSH does: ``SHA256:...``."""
     digest = hashlib.sha256(base64.b64decode(key)).digest()

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fabbench.model.option_types import USER, File, Flag, Seconds, Whole
+from fabbench.model.option_types import USER, Choice, File, Flag, Seconds, Whole
 from fabbench.model.options import LauncherOptions, option
 
 
@@ -22,6 +22,15 @@ class SshOptions(LauncherOptions):
     )
     ssh_config: Path | None = option(
         File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True
+    )
+    ssh_client: str = option(
+        Choice(("auto", "paramiko", "openssh")),
+        "What connects to hosts: fabbench itself with paramiko, or your ssh program (openssh), through a "
+        "connection that you have open (ControlMaster) if there is one. auto: openssh where one is open, or "
+        "where your ssh configuration asks for what paramiko cannot do.",
+        default="auto",
+        only="run",
+        reaches=True,
     )
     accept_new_host_keys: bool = option(
         Flag(),

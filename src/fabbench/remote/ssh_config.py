@@ -86,6 +86,16 @@ class SshSettings:
     hash_names: bool = False
     """HashKnownHosts: whether names are hashed where a host key is written down."""
     limits: TimeLimits = field(default_factory=TimeLimits, repr=False)
+    config: str | None = None
+    """Another file than ``~/.ssh/config``."""
+    control_path: str | None = None
+    """ControlPath, with its tokens filled in."""
+    forks: bool = False
+    """ForkAfterAuthentication."""
+    beyond: tuple[str, ...] = ()
+    """What the configuration asks for and paramiko cannot do: ``CertificateFile`` and the like."""
+    openssh: str = ""
+    """Why OpenSSH connects; empty: paramiko does."""
 
     def __str__(self) -> str:
         """Name the host as the user does, and what that comes to: ``node1 (ubuntu@10.0.0.1:22)``."""
@@ -241,6 +251,10 @@ def _settings(
         identities_only=_one(options, "identitiesonly") == "yes",
         identity_agent=_one(options, "identityagent"),
         hash_names=_one(options, "hashknownhosts") == "yes",
+        config=question.config,
+        control_path=_one(options, "controlpath"),
+        forks=_one(options, "forkafterauthentication") == "yes",
+        beyond=tuple(_beyond(options)),
     )
     command = _one(options, "proxycommand")
     given = () if question.identity is None else (question.identity,)  # ssh forgets one that is not there
@@ -250,6 +264,27 @@ def _settings(
         proxy_command=None if command is None or jumps else _filled(command, bare),
         identities=tuple(dict.fromkeys(_expanded(path) for path in files if path != "none")),
     )
+
+
+_BEYOND = (
+    ("CertificateFile", {""}),
+    ("GSSAPIAuthentication", {"no"}),
+    ("HostbasedAuthentication", {"no", "false"}),
+    ("KnownHostsCommand", {""}),
+    ("PKCS11Provider", {""}),
+    ("ProxyUseFdpass", {"no"}),
+    ("PubkeyAuthentication", {"yes", "true", "unbound", "host-bound"}),
+    ("RevokedHostKeys", {""}),
+    ("VerifyHostKeyDNS", {"no", "false"}),
+)
+"""Options that paramiko cannot honor, and the values with which it need not."""
+
+
+def _beyond(options: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for name, harmless in _BEYOND:
+        value = _one(options, name.lower())
+        if value is not None and value not in harmless:
+            yield name
 
 
 def _one(options: Mapping[str, Sequence[str]], key: str) -> str | None:

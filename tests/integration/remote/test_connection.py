@@ -30,9 +30,19 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
         yield running
 
 
+BOTH = ["", pytest.param("asked for", marks=pytest.mark.slow)]
+"""The setting `openssh`: paramiko connects, or OpenSSH does."""
+NAMES = ["paramiko", "openssh"]
+
+
+@pytest.fixture(params=BOTH, ids=NAMES)
+def openssh(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def connection(sshd: Sshd) -> Iterator[Connection]:
-    made = Connection(sshd.settings())
+def connection(sshd: Sshd, openssh: str) -> Iterator[Connection]:
+    made = Connection(sshd.settings(openssh=openssh))
     made.connect()
     yield made
     made.close()
@@ -83,8 +93,8 @@ def test_connecting_twice_is_connecting_once(connection: Connection) -> None:
     assert connection.alive
 
 
-def test_after_close_it_can_be_connected_again(sshd: Sshd) -> None:
-    connection = Connection(sshd.settings())
+def test_after_close_it_can_be_connected_again(sshd: Sshd, openssh: str) -> None:
+    connection = Connection(sshd.settings(openssh=openssh))
     connection.connect()
     connection.close()
     assert not connection.alive
@@ -96,12 +106,15 @@ def test_after_close_it_can_be_connected_again(sshd: Sshd) -> None:
 
 
 @pytest.mark.parametrize("only", [False, True])
-def test_the_agent_s_key_opens_the_door(sshd: Sshd, tmp_path: Path, only: bool) -> None:
+def test_the_agent_s_key_opens_the_door(sshd: Sshd, tmp_path: Path, only: bool, openssh: str) -> None:
     other = make_key(tmp_path / "other")
     shutil.copy(sshd.folder / "user.pub", tmp_path / "named.pub")
     with running_agent(tmp_path, other, sshd.folder / "user") as agent:
         settings = sshd.settings(
-            identities=(str(tmp_path / "named"),) if only else (), identity_agent=agent, identities_only=only
+            identities=(str(tmp_path / "named"),) if only else (),
+            identity_agent=agent,
+            identities_only=only,
+            openssh=openssh,
         )
         connection = Connection(settings)
         connection.connect()
@@ -121,12 +134,12 @@ def test_other_kinds_of_keys_open_the_door(sshd: Sshd, tmp_path: Path, kind: str
     connection.close()
 
 
-def test_a_certificate_beside_the_key_opens_the_door(tmp_path: Path) -> None:
+def test_a_certificate_beside_the_key_opens_the_door(tmp_path: Path, openssh: str) -> None:
     authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "key")
     signing = ["ssh-keygen", "-q", "-s", str(authority), "-I", "me", "-n", USER, f"{key}.pub"]
     subprocess.run(signing, check=True)
     with running_sshd(tmp_path / "s", f"TrustedUserCAKeys {authority}.pub") as sshd:
-        connection = Connection(sshd.settings(identities=(str(key),)))
+        connection = Connection(sshd.settings(identities=(str(key),), openssh=openssh))
         connection.connect()
         assert connection.alive
         connection.close()
@@ -173,14 +186,14 @@ def test_no_such_user_looks_like_a_wrong_key(sshd: Sshd) -> None:
 # -- getting there
 
 
-def test_a_refused_connection_is_told(sshd: Sshd) -> None:
-    error = failure(sshd.settings(port=free_port()))
+def test_a_refused_connection_is_told(sshd: Sshd, openssh: str) -> None:
+    error = failure(sshd.settings(port=free_port(), openssh=openssh))
     assert "refused the connection" in str(error)
     assert "sshd" in str(error.hint)
 
 
-def test_a_name_without_an_address_is_told(sshd: Sshd) -> None:
-    error = failure(sshd.settings(address="no-such-host.invalid"))
+def test_a_name_without_an_address_is_told(sshd: Sshd, openssh: str) -> None:
+    error = failure(sshd.settings(address="no-such-host.invalid", openssh=openssh))
     assert "cannot resolve host no-such-host.invalid" in str(error)
 
 
@@ -208,9 +221,9 @@ def test_what_is_no_sshd_is_told(sshd: Sshd) -> None:
         assert "ssh negotiation with" in str(failure(sshd.settings(port=port)))
 
 
-def test_who_hangs_up_is_tried_again_and_then_given_up(sshd: Sshd) -> None:
+def test_who_hangs_up_is_tried_again_and_then_given_up(sshd: Sshd, openssh: str) -> None:
     with talking(b"") as port:
-        error = failure(sshd.settings(port=port, limits=TimeLimits(back_off_s=0.001)))
+        error = failure(sshd.settings(port=port, limits=TimeLimits(back_off_s=0.001), openssh=openssh))
     assert "8 times" in str(error)
     assert "MaxStartups" in str(error.hint)
 
@@ -235,10 +248,10 @@ def talking(text: bytes) -> Iterator[int]:
         thread.join()
 
 
-def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
     with running_sshd(tmp_path / "inner") as inner:
-        jump = sshd.settings(name="jump")
-        connection = Connection(inner.settings(name="inner", jumps=(jump,)))
+        jump = sshd.settings(name="jump", openssh=openssh)
+        connection = Connection(inner.settings(name="inner", jumps=(jump,), openssh=openssh))
         connection.connect()
         assert connection.host_key == inner.key()
         assert connection.run(["echo", "inside"]).out == ["inside"]
@@ -246,20 +259,24 @@ def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path) -> None:
         assert eventually(lambda: not sshd.children() and not inner.children())
 
 
-def test_each_jump_host_s_key_is_checked(sshd: Sshd, tmp_path: Path) -> None:
-    jump = sshd.settings(name="jump", known_hosts=(str(tmp_path / "none"),))
-    error = failure(sshd.settings(jumps=(jump,)))
+def test_each_jump_host_s_key_is_checked(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
+    jump = sshd.settings(name="jump", known_hosts=(str(tmp_path / "none"),), openssh=openssh)
+    error = failure(sshd.settings(jumps=(jump,), openssh=openssh))
     assert "node1" in str(error)
     assert "jump (root@127.0.0.1" in str(error)
 
 
-def test_a_jump_host_that_gets_nowhere_says_why(sshd: Sshd) -> None:
+def test_a_jump_host_that_gets_nowhere_says_why(sshd: Sshd, openssh: str) -> None:
     port = free_port()
-    error = failure(sshd.settings(port=port, jumps=(sshd.settings(name="jump"),)))
+    error = failure(
+        sshd.settings(port=port, jumps=(sshd.settings(name="jump", openssh=openssh),), openssh=openssh)
+    )
     assert f"node1 (root@127.0.0.1:{port} via jump) is unreachable from its jump host jump" in str(error)
 
 
-def test_a_proxy_command_carries_the_connection_and_leaves_no_process(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_proxy_command_carries_the_connection_and_leaves_no_process(
+    sshd: Sshd, tmp_path: Path, openssh: str
+) -> None:
     mark = tmp_path / "pid"
     relay = (
         "import os,socket,sys,threading;"
@@ -269,7 +286,7 @@ def test_a_proxy_command_carries_the_connection_and_leaves_no_process(sshd: Sshd
         "t.start();"
         "[s.sendall(d) for d in iter(lambda:os.read(0,65536),b'')]"
     )
-    connection = Connection(sshd.settings(proxy_command=f'python3 -c "{relay}"'))
+    connection = Connection(sshd.settings(proxy_command=f'python3 -c "{relay}"', openssh=openssh))
     connection.connect()
     os.kill(int(mark.read_text()), signal.SIGINT)  # Ctrl-C must leave a connection to clean up with
     assert connection.run(["echo", "through"]).out == ["through"]
@@ -277,9 +294,11 @@ def test_a_proxy_command_carries_the_connection_and_leaves_no_process(sshd: Sshd
     assert eventually(lambda: not Path(f"/proc/{mark.read_text()}").exists())
 
 
-def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd) -> None:
-    error = failure(sshd.settings(proxy_command="sh -c 'echo the tunnel is down >&2; exit 1'"))
-    assert "Its ProxyCommand says: the tunnel is down" in str(error)
+def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, openssh: str) -> None:
+    error = failure(
+        sshd.settings(proxy_command="sh -c 'echo the tunnel is down >&2; exit 1'", openssh=openssh)
+    )
+    assert "says: the tunnel is down" in str(error)
 
 
 # -- programs over there
@@ -375,9 +394,9 @@ def test_a_connection_that_breaks_in_mid_run_is_lost(sshd: Sshd, connection: Con
     assert not connection.alive
 
 
-def test_a_machine_that_no_longer_answers_is_lost(sshd: Sshd, connection: Connection) -> None:
+def test_a_machine_that_no_longer_answers_is_lost(sshd: Sshd, connection: Connection, openssh: str) -> None:
     assert connection.answers()
-    connection = Connection(sshd.settings(limits=TimeLimits(silence_s=0.3, answer_s=0.5)))
+    connection = Connection(sshd.settings(limits=TimeLimits(silence_s=0.3, answer_s=0.5), openssh=openssh))
     connection.connect()
     pipe = connection.open(["sh", "-c", "echo begun; sleep 20"])
     with sshd.frozen(), pytest.raises(LostError, match="does not answer"):
@@ -394,9 +413,11 @@ def test_more_programs_at_once_than_sshd_takes_go_over_another_connection(connec
         list(pipes[-1].lines())
 
 
-def test_nothing_is_written_to_the_terminal(sshd: Sshd, capfd: pytest.CaptureFixture[str]) -> None:
-    failure(replace(sshd.settings(), port=free_port()))
-    connection = Connection(sshd.settings())
+def test_nothing_is_written_to_the_terminal(
+    sshd: Sshd, capfd: pytest.CaptureFixture[str], openssh: str
+) -> None:
+    failure(replace(sshd.settings(openssh=openssh), port=free_port()))
+    connection = Connection(sshd.settings(openssh=openssh))
     connection.connect()
     sshd.end_connections()
     assert eventually(lambda: not connection.alive)

@@ -1,0 +1,104 @@
+"""A program that runs beside fabbench, from whichever thread: the master of an OpenSSH connection.
+
+What `fabbench.execution.process` starts ends with the thread that started it. This ends with fabbench itself,
+however that ends: a shell waits for the end of its standard input, which fabbench holds, and then ends the
+program and removes its folder.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fabbench.execution.process import unwritable_folder
+from fabbench.model.errors import MachineError
+
+_PREFIX = "fabbench-ssh-"
+_MOST_FOLDER = 40
+"""Characters of a folder's path that leave room for the path of a socket in it: some systems allow 104."""
+_GRACE_S = 2.0
+_POLL_S = 0.01
+_MOST_SAID = 1 << 16
+# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach it, and ends none of it.
+_KEEPER = """\
+trap '' INT
+exec 3<&0
+(trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
+exec "$@" </dev/null 3<&- >/dev/null 2>"$0/said"
+"""
+
+
+class PrivateFolder:
+    """A directory for the files of a program, with a short path, that nobody else can enter."""
+
+    def __init__(self) -> None:
+        """Make it. Raise MachineError where that is impossible."""
+        usual = tempfile.gettempdir()
+        try:
+            short = usual if len(usual) <= _MOST_FOLDER else "/tmp"  # noqa: S108 - mkdtemp makes it safe
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=short))
+        except OSError as error:
+            raise unwritable_folder(error) from error
+
+    def remove(self) -> None:
+        """Remove it with what it holds."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class BackgroundProcess:
+    """One such program. It runs in a session and a group of its own, and reads nothing."""
+
+    def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
+        """Start it; `env` is added to this process's environment, and the folder removed when it ends.
+
+        Raise MachineError where it cannot be started.
+        """
+        self._folder = folder
+        self._ending = threading.Lock()
+        try:
+            self._popen = subprocess.Popen(
+                ["/bin/sh", "-c", _KEEPER, str(folder.path), *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                start_new_session=True,
+                env={**os.environ, **env},
+            )
+        except OSError as error:
+            folder.remove()
+            raise MachineError(f"{argv[0]} could not be started: {error.strerror}.") from error
+
+    def ended(self) -> bool:
+        """Return whether it has ended."""
+        return self._popen.poll() is not None
+
+    def said(self) -> list[str]:
+        """Return the lines that it wrote to standard error, as far as they are few."""
+        try:
+            with (self._folder.path / "said").open("rb") as file:
+                text = file.read(_MOST_SAID)
+        except OSError:
+            return []
+        return [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+
+    def close(self) -> None:
+        """End it with all that it started, and remove its folder. Wait until it is gone."""
+        with self._ending:
+            if self._popen.stdin is not None:
+                with contextlib.suppress(OSError):
+                    self._popen.stdin.close()  # the shell ends the group
+            deadline = time.monotonic() + _GRACE_S
+            while self._popen.poll() is None and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+            if self._popen.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._popen.pid, signal.SIGKILL)
+                self._popen.wait()
+            self._folder.remove()

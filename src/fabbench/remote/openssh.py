@@ -1,0 +1,285 @@
+"""Connections by the user's OpenSSH: through the master that the user has open, or through one of our own.
+
+Ours knows all that OpenSSH knows: host and user certificates, security keys, GSSAPI, PKCS#11. It lives in a
+folder that only the user can enter, asks nobody, and is gone with the connection or with fabbench.
+"""
+
+import itertools
+import re
+import shlex
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from fabbench.execution.background import BackgroundProcess, PrivateFolder
+from fabbench.model.actions import action
+from fabbench.model.errors import MachineError
+from fabbench.remote.channel import lost
+from fabbench.remote.hostkeys import names_of
+from fabbench.remote.mux import MuxTransport, serves
+from fabbench.remote.sockets import DroppedError
+from fabbench.remote.ssh_config import SshSettings
+
+_LOGIN_S = 30.0
+_POLL_S = 0.02
+_KEEPALIVE_S = 15
+_MOST_SAID = 3
+HOST_KEYS = (
+    "sh",
+    "-c",
+    (
+        "set -- $SSH_CONNECTION; ssh-keyscan -T 5 -p ${4:-22} -- ${3:-localhost} 2>/dev/null; "
+        "cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true"
+    ),
+)
+"""What a host is asked for its keys, over a connection that was checked: sshd first, then its usual files."""
+_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
+_FIXED = (
+    "BatchMode=yes",
+    "ControlPersist=no",
+    "UpdateHostKeys=no",
+    "GlobalKnownHostsFile=/dev/null",  # they are among the user's here
+    "ConnectionAttempts=1",
+    f"ServerAliveInterval={_KEEPALIVE_S}",
+    "ServerAliveCountMax=2",
+    "TCPKeepAlive=yes",
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "PermitLocalCommand=no",
+    "Tunnel=no",
+    "RemoteCommand=none",
+    "RequestTTY=no",
+    "LogLevel=INFO",
+)
+"""What a master is told besides what the configuration comes to."""
+
+
+def reach(
+    settings: SshSettings, *, accept_new: bool, jump: MuxTransport | None, closed: threading.Event
+) -> MuxTransport:
+    """Connect to a host, through the user's master where one answers.
+
+    Raise MachineError, and DroppedError where another attempt may help. `closed` ends the attempt.
+    """
+    who = f"ssh {settings}"
+    if settings.control_path is not None:
+        try:
+            transport = MuxTransport(settings.control_path, end=lambda: None)
+        except (OSError, EOFError):
+            action(who, f"no connection of yours at {settings.control_path} (any more)")
+        else:
+            action(who, f"OpenSSH, through your connection at {settings.control_path}")
+            return transport
+    action(who, f"OpenSSH ({settings.openssh})")
+    return _own(settings, accept_new=accept_new, jump=jump, closed=closed)
+
+
+def has_master(settings: SshSettings) -> bool:
+    """Return whether a connection of the user's to the host is open."""
+    return settings.control_path is not None and serves(settings.control_path)
+
+
+def host_key(settings: SshSettings, lines: Sequence[str]) -> tuple[str, str]:
+    """Return the type and the base64 of a host's key, from its answer to `HOST_KEYS`. Raise MachineError."""
+    found: dict[str, str] = {}
+    for line in lines:
+        words = line.split()
+        for kind, key in itertools.pairwise(words):
+            if kind in _KINDS:
+                found.setdefault(kind, key)
+    for kind in _KINDS:
+        if kind in found:
+            return kind, found[kind]
+    raise MachineError(
+        f"{settings} did not report the key of its sshd, which mpirun's ssh needs.",
+        hint="Install ssh-keyscan there (openssh-client), or pass --mpi-ssh existing.",
+    )
+
+
+def master_command(
+    settings: SshSettings, path: str, *, accept_new: bool, proxy: str | None
+) -> tuple[str, ...]:
+    """Return the command of a master with its control socket at a path, that reaches its host by `proxy`."""
+    return tuple(_words(settings, path, accept_new=accept_new, proxy=proxy))
+
+
+def _words(settings: SshSettings, path: str, *, accept_new: bool, proxy: str | None) -> Iterator[str]:
+    yield from ("ssh", "-M", "-N", "-T", "-x", "-a", "-S", path.replace("%", "%%"))
+    if settings.config is not None:
+        yield from ("-F", settings.config)
+    yield from ("-l", settings.user, "-p", str(settings.port))
+    for identity in settings.identities:
+        yield from ("-o", f'IdentityFile="{identity}"'.replace("%", "%%"))
+    for setting in (*_FIXED, *_settings(settings, accept_new=accept_new)):
+        yield from ("-o", setting)
+    if proxy is not None:
+        yield from ("-o", f"ProxyCommand={proxy.replace('%', '%%')}")
+    elif settings.proxy_command is None:
+        yield from ("-o", "ProxyCommand=none")
+    yield from ("--", settings.name.rpartition("@")[2])
+
+
+def _settings(settings: SshSettings, *, accept_new: bool) -> Iterator[str]:
+    """Yield those of the configuration that hold for either client, as they are known here."""
+    files = " ".join(f'"{path}"'.replace("%", "%%") for path in settings.known_hosts) or "/dev/null"
+    yield f"HostName={settings.address}"
+    yield f"StrictHostKeyChecking={'accept-new' if accept_new else 'yes'}"
+    yield f"UserKnownHostsFile={files}"
+    yield f"HashKnownHosts={'yes' if settings.hash_names else 'no'}"
+    yield f"IdentitiesOnly={'yes' if settings.identities_only else 'no'}"
+    yield f"ConnectTimeout={max(1, round(settings.limits.connect_s))}"
+    if settings.host_key_alias is not None:
+        yield f"HostKeyAlias={settings.host_key_alias}"
+    if settings.identity_agent is not None:
+        yield f"IdentityAgent={settings.identity_agent}"
+    if settings.forks:
+        yield "ForkAfterAuthentication=no"
+
+
+def _proxy(settings: SshSettings, jump: MuxTransport | None) -> str | None:
+    """Return the command that leads to a host: through the jump host's master, or the user's own."""
+    if jump is None:
+        return settings.proxy_command
+    there = f"[{settings.address}]:{settings.port}"
+    # Should the master be gone, ssh would connect by itself, and as somebody else: it must not.
+    never = ("-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "BatchMode=yes")
+    return shlex.join(("ssh", "-F", "none", "-S", jump.path, *never, "-W", there, "jump"))
+
+
+def _own(
+    settings: SshSettings, *, accept_new: bool, jump: MuxTransport | None, closed: threading.Event
+) -> MuxTransport:
+    """Start a master, and wait until it is logged in."""
+    if shutil.which("ssh") is None:
+        raise MachineError(
+            f"{settings} is to be reached by OpenSSH, but ssh was not found on this machine.",
+            hint="Install it (openssh-client), or use --ssh-client paramiko.",
+        )
+    folder = PrivateFolder()
+    path = str(folder.path / "m")
+    words = master_command(settings, path, accept_new=accept_new, proxy=_proxy(settings, jump))
+    action("here", words)
+    # Nobody is asked, by a window neither.
+    master = BackgroundProcess(words, folder, {"SSH_ASKPASS_REQUIRE": "never"})
+    try:
+        return _logged_in(settings, master, folder, closed)
+    except BaseException:
+        master.close()
+        raise
+
+
+def _logged_in(
+    settings: SshSettings, master: BackgroundProcess, folder: PrivateFolder, closed: threading.Event
+) -> MuxTransport:
+    """Wait for the control socket, which a master makes once it is logged in."""
+    limits, socket = settings.limits, folder.path / "m"
+    begun = time.monotonic()
+    deadline = begun + limits.connect_s + limits.handshake_s + _LOGIN_S
+    while not socket.exists():
+        if closed.wait(_POLL_S):
+            raise lost(settings, "it was closed while connecting")
+        if master.ended():
+            raise failure(settings, master.said())
+        if time.monotonic() > deadline:
+            raise MachineError(
+                f"ssh has not logged in to {settings} within {time.monotonic() - begun:.0f} s.",
+                hint=f"Run ssh -v {settings.name} for details.",
+            )
+    try:
+        return MuxTransport(str(socket), end=master.close)
+    except (OSError, EOFError) as error:
+        raise failure(settings, master.said() or [str(error)]) from error
+
+
+# ---------------------------------------------------------------- what ssh says of a failure
+
+_DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange)")
+_DENIED = re.compile(r"Permission denied \(([^)]*)\)")
+_HOST_KEY = re.compile(r"[Hh]ost key|HOST (?:IDENTIFICATION|KEY)")
+_ASKING = {"keyboard-interactive", "password"}
+_WORDS_OF_SSH = (
+    (
+        "Stdio forwarding request failed",
+        "is unreachable from its jump host {jump}",
+        "The machine may be down, or the jump host's sshd forbids it (AllowTcpForwarding).",
+    ),
+    ("Connection refused", "refused the connection", "Check that sshd runs there, on that port."),
+    (
+        "timed out",
+        "did not answer",
+        "The machine may be down, or a firewall (security group) drops packets to that port.",
+    ),
+    (
+        "No route to host",
+        "is unreachable: no route to host",
+        "Check that it is up, and on a network you can reach.",
+    ),
+    (
+        "Could not resolve hostname",
+        "has no address: ssh cannot resolve host {address}",
+        "Check the spelling, or add a HostName entry to your ssh configuration.",
+    ),
+)
+
+
+def failure(settings: SshSettings, said: Sequence[str]) -> Exception:
+    """Return the error of a master that did not get in, from what it wrote to standard error."""
+    aside = f" ssh says: {' '.join(said[-_MOST_SAID:])}" if said else ""
+    text = " ".join(said)
+    if (denied := _DENIED.search(text)) is not None:
+        return _refused(settings, denied[1].split(","))
+    if _HOST_KEY.search(text):
+        return _not_trusted(settings, said, aside)
+    for words, seen, hint in _WORDS_OF_SSH:
+        if words in text:
+            jump = settings.jumps[-1] if settings.jumps else "(none)"
+            return MachineError(
+                f"{settings} {seen.format(address=settings.address, jump=jump)}.{aside}", hint=hint
+            )
+    if said and all(map(_DROPPED.search, said if settings.proxy_command else said[-1:])):
+        return DroppedError(said[-1])
+    return MachineError(
+        f"ssh could not connect to {settings}.{aside or ' It gave no reason.'}",
+        hint=f"Run ssh -v {settings.name} for details.",
+    )
+
+
+def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> MachineError:
+    """Return the error of a host whose key is another, revoked or unknown."""
+    text = " ".join(said)
+    if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
+        return MachineError(
+            f"The host key of {settings} has changed.{_offending(said)}",
+            hint="Possible man-in-the-middle attack, or the host was reinstalled. If you know that it was: "
+            f"ssh-keygen -R '{names_of(settings)[0]}'",
+        )
+    if "revoked" in text.lower():
+        return MachineError(
+            f"{settings} presented a host key that is revoked.{aside}",
+            hint="Do not connect to this host; ask whoever revoked the key.",
+        )
+    file = next(iter(settings.known_hosts), "known_hosts")
+    return MachineError(
+        f"{settings} is not in {file}, and no certificate authority there vouches for it.{aside}",
+        hint=f"Connect once with ssh {settings.name}, or pass --accept-new-host-keys.",
+    )
+
+
+def _offending(said: Sequence[str]) -> str:
+    line = next((line for line in said if line.startswith("Offending")), "")
+    return f" {line}." if line else ""
+
+
+def _refused(settings: SshSettings, ways: Sequence[str]) -> MachineError:
+    """Return the error of a login that the host refused; it would take `ways`."""
+    if _ASKING.intersection(ways):
+        hint = (
+            "fabbench never prompts. Log in once yourself, and fabbench uses your connection: set "
+            "ControlMaster auto, ControlPath and ControlPersist in your ssh configuration, and run "
+            f"ssh {settings.name}."
+        )
+    else:
+        hint = f"Check whether ssh {settings.name} works without a prompt (ssh-add -l, klist)."
+    return MachineError(f"Login to {settings} refused; it accepts {', '.join(ways)}.", hint=hint)
