@@ -85,7 +85,7 @@ def _described(context: click.Context, command: click.Command, shared: list[Entr
         common = _kinds(_common(_subcommands(root, group)))
         entries = [each for each in entries if each.kind not in common]
     elif isinstance(command, click.Group):
-        entries += _common(_subcommands(root, group))
+        entries += [each for each in _common(_subcommands(root, group)) if each not in entries]
     of_run: list[Entry] = []
     if group == "render" and rest:
         known = _kinds(_entries(_subcommands(root, "run")[rest[0]]))

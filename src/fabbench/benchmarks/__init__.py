@@ -116,6 +116,14 @@ class Benchmark(ABC):
     def reader(self) -> Reader:
         """Return a fresh reader."""
 
+    sweep_defaults: Mapping[str, str | tuple[str, ...]] = MappingProxyType({})
+    """Field of the work → what `fabbench sweep` has there where no option says otherwise, as it is written.
+
+    Empty: it is not swept. A test is to take seconds: a sweep has many.
+    """
+    sweep_metric: str = ""
+    """What nodes are compared by; empty: the first of `default_metrics`."""
+
     summary: str = ""
     """What `fabbench run` lists it with: one sentence."""
     help: str = ""
@@ -206,6 +214,18 @@ def runnable(name: str) -> Benchmark:
 def runnable_names() -> Sequence[str]:
     """Return the names of those that can be run, and of those that cannot be loaded."""
     return sorted(name for name in _plugins() if _may_run(name))
+
+
+def swept_names() -> Sequence[str]:
+    """Return the names of those that `fabbench sweep` has."""
+    return sorted(name for name in _plugins() if _is_swept(name))
+
+
+def _is_swept(name: str) -> bool:
+    try:
+        return bool(_plugins()[name].sweep_defaults)
+    except RequestError:
+        return False
 
 
 def _may_run(name: str) -> bool:

@@ -28,10 +28,11 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     from fabbench.report.page import to_page
     from fabbench.runs.store import open_run
     from fabbench.runs.stored_results import run_page
+    from fabbench.runs.sweep_store import require_executions
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    found = [open_run(ref, store) for ref in runs or ("last",)]
+    found = [require_executions(open_run(ref, store)) for ref in runs or ("last",)]
     stored = list({run.path.resolve(): run for run in found}.values())
     with terminal.files_progress(len(stored)) as read:
         pages = []

@@ -1,14 +1,13 @@
 """``fabbench rerun``: the command line of a past run, again."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from fabbench.cli import options
 from fabbench.cli.complete import complete_run
+from fabbench.cli.past_command import repeated
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import REDACTED
 
 
 @click.command(
@@ -30,6 +29,7 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
     Example: fabbench rerun last --dry-run
     """
     from fabbench.cli.run import command as run_command
+    from fabbench.cli.sweep import command as sweep_command
     from fabbench.runs.store import open_run
 
     if run.startswith("-"):
@@ -42,25 +42,6 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
         )
     words = repeated(stored.command[2:], more, target=stored.target, store=store)
     click.echo(f"Repeating run {stored.id}: {stored.command_line}", err=True)
-    with run_command.make_context("run", words, parent=ctx.parent) as inner:
-        run_command.invoke(inner)
-
-
-def repeated(words: Sequence[str], more: Sequence[str], *, target: str, store: Path) -> list[str]:
-    """Return the words of a command line with more options, on the target where it ran.
-
-    Raise RequestError for a secret that is not stored, and is not given again.
-    """
-    own = words.index("--") if "--" in words else len(words)
-    first, last = list(words[:own]), list(words[own:])
-    names = {each.partition("=")[0] for each in more}
-    for word in first:
-        name = word.removeprefix("--env=").partition("=")[0]
-        if REDACTED in word and name not in names and f"--env={name}" not in names:
-            raise RequestError(
-                f"The value of {name} is a secret, and is not stored.",
-                hint=f"Pass it again: fabbench rerun … --env {name}=VALUE.",
-            )
-    if not any(word.partition("=")[0] == "--on" for word in (*first, *more)) and target:
-        first += ["--on", target]
-    return [*first, *more, "--store", str(store), *last]
+    again = sweep_command if stored.command[1] == "sweep" else run_command
+    with again.make_context(stored.command[1], words, parent=ctx.parent) as inner:
+        again.invoke(inner)

@@ -67,7 +67,8 @@ class RunCommand(HostsCommand):
 
     def __init__(self, benchmark: "Benchmark", work: type[Any], **more: Any) -> None:
         help_ = inspect.cleandoc(benchmark.help or benchmark.summary)
-        self.benchmark, self.work_options = benchmark, declared(work)
+        self.benchmark = benchmark
+        self.work_options = self.work_options_of(work)
         params = [*self.shared_parameters(), *click_options(self.work_options.values())]
         self.places = places_of(self.shared_places())
         self.sections = {
@@ -77,6 +78,10 @@ class RunCommand(HostsCommand):
         }
         super().__init__(benchmark.name, params=params, help=help_, short_help=benchmark.summary, **more)
         self._work = work
+
+    def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
+        """Return the benchmark's own options."""
+        return declared(work)
 
     def shared_places(self) -> Places:
         """Return what --on or --as chooses from."""
@@ -121,7 +126,7 @@ class RunCommand(HostsCommand):
         watched = {} if terminal.is_quiet() else {"watching": partial(watching, metric=request.metric)}
         junit = read_options(RunOptions, {"junit": ctx.params["junit"]} if ctx.params["junit"] else {}).junit
         with build_result(f"fabbench run {self.name}", junit) as told:
-            with _interruptible():
+            with interruptible():
                 result = run(request, notify=terminal.notify, **watched)
             told.comparison, told.verdict = result.comparison, result.verdict
             told.problem = "Interrupted. Partial results were saved." if result.interrupted else ""
@@ -301,7 +306,7 @@ def _print(result: "RunResult", form: str) -> None:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Take SIGTERM, and the terminal's going away, as Ctrl-C; a second one while ending changes nothing."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -166,6 +166,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
     from fabbench.runs.store import StoredRun, open_run
+    from fabbench.runs.sweep_store import require_executions
 
     if refs and any((benchmark, target, name, since)):
         raise RequestError("Name runs or choose them, not both.", hint="Leave one of them out.")
@@ -173,7 +174,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
         raise RequestError("Parquet is not text.", hint="Add -o FILE.")
     if target_file is not None:
         require_writable(target_file, "--output")
-    found = [open_run(ref, store) for ref in refs] or [
+    found = [require_executions(open_run(ref, store)) for ref in refs] or [
         StoredRun(store / run.path)
         for run in _chosen(store, benchmark, target, name)
         if since is None or _age(run) <= since

@@ -10,7 +10,7 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.model.errors import Exit
+from fabbench.model.errors import Exit, RequestError
 from fabbench.model.messages import counted
 
 if TYPE_CHECKING:
@@ -33,8 +33,12 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
     from fabbench.report.json_contract import to_json
     from fabbench.runs.store import open_run
     from fabbench.runs.stored_results import nic_tables
+    from fabbench.runs.sweep_store import is_sweep
 
     stored = open_run(run, store)
+    if is_sweep(stored.path):
+        _show_sweep(stored, form, metric)
+        return
     compared = _compared(stored, form, metric)
     if form == "json":
         document = {
@@ -64,6 +68,29 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
         raise click.exceptions.Exit(Exit.REFUSED)
     if not any(execution.logs for execution in stored.executions):
         raise click.exceptions.Exit(Exit.UNTRUSTED)
+
+
+def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
+    """Print what a sweep found."""
+    from fabbench.cli.sweep_answer import AnswerOptions
+    from fabbench.cli.sweep_command import print_sweep
+    from fabbench.report.sweep_report import FORMATS
+    from fabbench.runs.sweep_store import stored_sweep
+
+    if form not in (*FORMATS, options.RAW_CSV):
+        raise RequestError(
+            f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}."
+        )
+    if metric is not None:
+        raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
+    sweep = stored_sweep(run.path)
+    if run.command and form in {"markdown", "terminal"}:
+        click.echo(f"$ {run.command_line}\n")
+    print_sweep(sweep.document, sweep.tests, AnswerOptions(form=form))
+    for sentence in sweep.damage:
+        terminal.notify(f"{run.path.name} is damaged: {sentence}")
+    if sweep.damage:
+        raise click.exceptions.Exit(Exit.REFUSED)
 
 
 def _compared(run: "StoredRun", form: str, metric: str | None) -> str:

@@ -1,25 +1,36 @@
-"""``fabbench sweep``: names bad nodes, NICs and links."""
+"""``fabbench sweep``: names bad nodes, NICs and links; from tests that it runs, or from logs."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from fabbench.cli import terminal
+from fabbench.cli import options, terminal
+from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
 from fabbench.cli.sweep_answer import answer_options, answer_parameters, print_answer
+from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
 
 _NAMED = 20
 """Files that gave nothing and are named; others are counted."""
 
 
-class _SweepCommand(click.Command):
-    """A command with the options of answers, behind its own."""
+class _Sweep(SweepGroup):
+    """A group with the options of answers, behind its own."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: object) -> None:
         super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
 
 
 @output
-@click.command(name="sweep", cls=_SweepCommand, short_help="Find bad nodes, NICs and links of a cluster.")
+@click.group(
+    name="sweep",
+    cls=_Sweep,
+    invoke_without_command=True,
+    short_help="Find bad nodes, NICs and links of a cluster.",
+)
 @click.option(
     "--from",
     "sources",
@@ -28,24 +39,91 @@ class _SweepCommand(click.Command):
     help="Logs of pairs of nodes that you have run: a directory, an archive or a file. Can be given several "
     "times.",
 )
+@click.option(
+    "--resume",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Resume this sweep: tests that have ended are not run again.",
+)
 @click.option("--metric", help="Metric to judge by. Default: the benchmark's usual one.")
-def command(sources: tuple[str, ...], metric: str | None, **answer: object) -> None:
+@options.store
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    sources: tuple[str, ...],
+    resume: str | None,
+    metric: str | None,
+    store: Path,
+    **answer: object,
+) -> None:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
-    Reads the logs of any benchmark that fabbench parses. Which nodes a log is of, it says itself (NCCL, MPI),
-    or the name of its file does, such as nccl_node-01_node-02.log. A pair that failed counts as evidence.
+    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested at once. A
+    test that fails, hangs or uses another network is evidence, and the sweep goes on.
+
+    With --from, reads the logs of any benchmark that fabbench parses. Which nodes a log is of, it says itself
+    (NCCL, MPI), or the name of its file does, such as nccl_node-01_node-02.log. A pair that failed counts as
+    evidence.
 
     The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
     judge.
 
+    Example: fabbench sweep nccl --on ssh --host node[01-32]
+
+    Example: fabbench sweep --resume last
+
     Example: fabbench sweep --from pair-logs/
     """
     del answer
-    if not sources:
-        raise RequestError("Nothing to read: --from is missing.", hint="fabbench sweep --from DIRECTORY")
+    given = dict(_given(ctx))
+    if ctx.invoked_subcommand is not None:
+        _require_none(given, ctx.invoked_subcommand)
+    elif resume is not None:
+        for name in given.keys() - {"resume", "store"}:
+            raise RequestError(
+                f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
+                hint=f"Leave it out. To write the answer otherwise: fabbench show {resume}",
+            )
+        _resume(ctx, resume, store)
+    elif sources:
+        if "store" in given:
+            raise RequestError("--store has no effect with --from.", hint="Leave it out.")
+        _read(ctx, sources, metric)
+    else:
+        raise RequestError(
+            "Nothing to test and nothing to read: a benchmark or --from is missing.",
+            hint="fabbench sweep nccl --on TARGET, or fabbench sweep --from DIRECTORY",
+        )
+
+
+def _given(ctx: click.Context) -> Iterator[tuple[str, str]]:
+    """Yield the options that the command line has: their names, and how they are written."""
+    for each in ctx.command.params:
+        if (
+            each.name
+            and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
+            and each.expose_value
+        ):
+            yield each.name, each.opts[-1]
+
+
+def _require_none(given: dict[str, str], benchmark: str) -> None:
+    if "sources" in given:
+        raise RequestError(
+            "--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from."
+        )
+    for flag in given.values():
+        raise RequestError(
+            f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …"
+        )
+
+
+def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
+    """Answer from logs."""
     from fabbench.runs.sweep_logs import nodes_of, read_sweep_logs
 
-    how = answer_options(click.get_current_context())
+    how = answer_options(ctx)
     found = read_sweep_logs(sources, metric)
     for source, reason in found.left_out[:_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")
@@ -53,3 +131,14 @@ def command(sources: tuple[str, ...], metric: str | None, **answer: object) -> N
         terminal.notify(f"Left out: {len(found.left_out) - _NAMED} more. --format json names all.")
     status = print_answer(found.results, found.metric, nodes_of(found.results), how, left_out=found.left_out)
     raise click.exceptions.Exit(status)
+
+
+def _resume(ctx: click.Context, ref: str, store: Path) -> None:
+    """Go on with a sweep: its own command line, once more."""
+    from fabbench.cli.past_command import repeated
+    from fabbench.runs.sweep_store import open_sweep
+
+    run = open_sweep(ref, store)
+    words = repeated(run.command[2:], ("--resume", str(run.path)), target=run.target, store=store)
+    with command.make_context("sweep", words, parent=ctx.parent) as inner:
+        command.invoke(inner)

@@ -88,15 +88,19 @@ def groups_of(nodes: Iterable[str], path: Path | None) -> Mapping[str, str]:
     return found
 
 
-def print_answer(
+def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     results: Iterable["SweepResult"],
     metric: "Metric",
     nodes: Sequence[str],
     how: AnswerOptions,
     *,
     left_out: Sequence[tuple[str, str]] = (),
+    group_of: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Write what results say on standard output; return the exit status that they deserve."""
+    """Write what results say on standard output; return the exit status that they deserve.
+
+    `group_of` is for groups that are known without the file of `how`.
+    """
     from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
     from fabbench.report.sweep_report import SweepReport, cordon_commands, render_sweep
     from fabbench.sweep.analyze import diagnosis
@@ -104,7 +108,8 @@ def print_answer(
     from fabbench.sweep.matrix import matrix_of
     from fabbench.sweep.readings import Readings
 
-    readings = Readings(metric, nodes, group_of=groups_of(nodes, how.groups))
+    groups = groups_of(nodes, how.groups) if group_of is None else group_of
+    readings = Readings(metric, nodes, group_of=groups)
     for result in results:
         readings.add(result)
     found = fit(readings, tolerance=how.tolerance)

@@ -27,6 +27,8 @@ from fabbench.model.plan import Execution, Plan, Step, Variant
 from fabbench.model.plugins import Plugins
 
 if TYPE_CHECKING:
+    from threading import Event
+
     # --help lists the options of all launchers, and needs none of these.
     from fabbench.catalog.instances import Instance
     from fabbench.execution.script.target import ScriptTarget, VariantOverrides
@@ -278,6 +280,18 @@ class Allocation(Protocol):
         """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`.
 
         Nothing where they come with the lines of an execution; see `fabbench.counters.execution_counters`.
+        """
+
+
+@runtime_checkable
+class DivisibleAllocation(Allocation, Protocol):
+    """Machines of which some can run an execution while others run another one; see `LauncherOptions`."""
+
+    def part(self, hosts: Sequence[int], ended: "Event") -> Allocation:
+        """Return some of the machines as an allocation of their own. No machine is in two that run.
+
+        Where the machines are remote, a part may be used in any thread; once `ended` is set, whoever waits
+        for its lines gets a KeyboardInterrupt.
         """
 
 

@@ -55,6 +55,8 @@ class Needs:
     """Where the programs are below the directory that they were installed into."""
     devices: tuple[str, ...] = ()
     """RDMA devices that the user names: those of hosts which nobody asks."""
+    any_head: bool = False
+    """Whether mpirun is to start on any of the hosts, and not on the first one alone."""
     fabrics: tuple[str, ...] = ()
     """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
 
@@ -136,6 +138,15 @@ class Inventory:
 
         views = {variant: given(hosts) for variant, hosts in self.variants.items()}
         return replace(self, hosts=given(self.hosts), variants=views)
+
+    def part(self, hosts: Sequence[int]) -> "Inventory":
+        """Return some of the hosts, in this order."""
+
+        def chosen(found: Sequence[Host]) -> tuple[Host, ...]:
+            return tuple(found[index] for index in hosts)
+
+        views = {variant: chosen(found) for variant, found in self.variants.items()}
+        return replace(self, hosts=chosen(self.hosts), variants=views)
 
     def views(self) -> Iterator[tuple[str, Host]]:
         """Yield every host as every variant sees it, with what to call it."""

@@ -189,6 +189,8 @@ class LauncherOptions:
     """Whether a host can be named with a user: ``ubuntu@node1``."""
     requires: ClassVar[Collection[str]] = ()
     """Options that a target of `fabbench.yaml` must have."""
+    divides: ClassVar[bool] = False
+    """Whether some of its machines can run an execution while others run another one, as sweeps do."""
     order: ClassVar[int] = 0
     """In which order `surroundings` are looked at, where nobody says where to run; 0: they are not."""
 

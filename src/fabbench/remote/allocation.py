@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Event
 from typing import TypeVar
 
 from fabbench.execution.runner import run_steps
@@ -120,6 +121,16 @@ class RemoteAllocation:
     def remote(self) -> bool:
         """True: channels of one connection do not wait for each other."""
         return True
+
+    def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
+        """Return some of the machines: mpirun starts on the first of them, where `Needs.any_head` is."""
+        held = replace(
+            self.held,
+            hosts=tuple(self.held.hosts[index] for index in hosts),
+            remotes=tuple(self.held.remotes[index] for index in hosts),
+            ended=ended,
+        )
+        return RemoteAllocation(self.inventory.part(hosts), held)
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""

@@ -1,10 +1,10 @@
 """An ssh key for one run, by which the first host's mpirun reaches the others.
 
-It lies in the run's directory on the first host. The others take it for as long as the run lasts, for
-commands alone, and everything that is started with it carries the run's mark.
+It lies in the run's directory on the first host; of a sweep, on every host. The others take it for as long as
+the run lasts, for commands alone, and everything that is started with it carries the run's mark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fabbench.remote.host import RemoteHost
@@ -70,28 +70,39 @@ def known_hosts(hosts: Sequence[tuple[str, RemoteHost]]) -> str:
     return "".join(f"{name} {key}\n" for name, key in zip(names, keys, strict=True))
 
 
-def install(addresses: Sequence[Sequence[str]], remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+def install(
+    addresses: Sequence[Sequence[str]], remotes: Sequence[RemoteHost], *, any_head: bool = False
+) -> tuple[str, ...]:
     """Put a key on the first host, let the others accept it, and return the ssh command for mpirun.
 
-    `addresses` are those of each host, in the order of `remotes`. Raise MachineError where it cannot be put.
+    `addresses` are those of each host, in the order of `remotes`. With `any_head`, every host gets the key
+    and accepts it. Raise MachineError where it cannot be put.
     """
+    key, token, folder = new_key(), remotes[0].token, remotes[0].folder
+    hosts = [(address, remote) for own, remote in zip(addresses, remotes, strict=True) for address in own]
+    contents = {
+        "key": key.private,
+        "known_hosts": known_hosts(hosts).encode(),
+        "ssh_config": client_config(folder, hosts).encode(),
+    }
+
+    def put(head: RemoteHost) -> None:
+        for name, content in contents.items():
+            head.run("put", f"{folder}/{name}", stdin=content)
+
+    _on_each(remotes if any_head else remotes[:1], put)
+    line = authorized_line(key, token).encode()
+    first, *others = remotes if any_head else remotes[1:]
+    # One after the other first: hosts may share one home, and then the others find the line there.
+    first.run("key", stdin=line)
+    _on_each(others, lambda remote: remote.run("key", stdin=line))
+    return ("ssh", "-F", f"{folder}/ssh_config")
+
+
+def _on_each(remotes: Sequence[RemoteHost], work: Callable[[RemoteHost], object]) -> None:
+    """Do something on each host. Raise the first failure."""
     from fabbench.remote.parallel import map_hosts
 
-    head, key = remotes[0], new_key()
-    hosts = [(address, remote) for own, remote in zip(addresses, remotes, strict=True) for address in own]
-    for name, content in (
-        ("key", key.private),
-        ("known_hosts", known_hosts(hosts).encode()),
-        ("ssh_config", client_config(head.folder, hosts).encode()),
-    ):
-        head.run("put", f"{head.folder}/{name}", stdin=content)
-    line = authorized_line(key, head.token).encode()
-    # One after the other first: hosts may share one home, and then the others find the line there.
-    remotes[1].run("key", stdin=line)
-    done = map_hosts(
-        {remote.name: remote for remote in remotes[2:]}, lambda remote: remote.run("key", stdin=line)
-    )
-    for result in done.values():
+    for result in map_hosts({remote.name: remote for remote in remotes}, work).values():
         if isinstance(result, Exception):
             raise result
-    return ("ssh", "-F", f"{head.folder}/ssh_config")

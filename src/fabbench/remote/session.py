@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -56,6 +56,8 @@ class HeldHosts:
     remotes: tuple[RemoteHost, ...]
     agent: tuple[str, ...] = ()
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
+    ended: threading.Event = field(default_factory=threading.Event)
+    """Once it is set, whoever waits for lines is interrupted: for threads, which Ctrl-C does not reach."""
 
 
 class RemoteSession(Session):
@@ -215,6 +217,8 @@ class RemoteSession(Session):
 
     def _take(self, wait_s: float) -> None:
         """Wait for a batch of output. Raise what a thread failed with."""
+        if self._held.ended.is_set():
+            raise KeyboardInterrupt
         for remote in self._held.remotes:
             if remote.lost is not None:
                 raise remote.lost

@@ -236,7 +236,7 @@ def carry_out(  # noqa: PLR0913 - a run, who looks on, and how it ends early
         for number, execution in enumerate(plan.executions, 1):
             watcher.begin(execution, number)
             with writer.execution(execution) as stored:
-                running = _Running(execution, stored, watcher, stops_off_fabric=not keep_going)
+                running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
                 done = running.run(
                     plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics)
                 )
@@ -256,7 +256,7 @@ def carry_out(  # noqa: PLR0913 - a run, who looks on, and how it ends early
     return PlanResult(logs=done_logs, interrupted=interrupted, failure=failure)
 
 
-class _Running:
+class RunningExecution:
     """One execution that is going on."""
 
     def __init__(

@@ -10,6 +10,8 @@ REQUEST = "request.json"
 """A directory without it is of no run."""
 VERDICT = "verdict.json"
 """What came of the gates; written last."""
+SWEEP = "sweep.json"
+"""Is there where the run is a sweep: see `fabbench.runs.sweep_store`."""
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 BASELINES = "baselines"
 """The folder of a store that holds the names of baselines."""

@@ -108,8 +108,9 @@ def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     # which comparing files needs none of
     from fabbench.runs.store import open_run
     from fabbench.runs.stored_results import stored_column
+    from fabbench.runs.sweep_store import require_executions
 
-    run = open_run(ref, store)
+    run = require_executions(open_run(ref, store))
     if run.damage:
         raise MachineError(
             f"Run {run.id} is damaged: {run.damage[0]}",

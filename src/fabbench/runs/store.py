@@ -34,7 +34,7 @@ from fabbench.model.plan import Configuration, Execution, Plan, Proof, Variant
 from fabbench.plan import STORE
 from fabbench.plan.request import RunRequest
 from fabbench.runs.document import decode, read, unwritable, write
-from fabbench.runs.folders import REQUEST, RUN_NAME, VERDICT
+from fabbench.runs.folders import REQUEST, RUN_NAME, SWEEP, VERDICT
 from fabbench.runs.folders import runs as runs  # noqa: PLC0414 - a part of the store
 from fabbench.runs.parse_file import parse_file
 
@@ -174,17 +174,25 @@ class RunWriter:
 
     def judged(self, status: Exit, breaches: Sequence[str]) -> None:
         """Write whether the gates held."""
-        document = {"format": FORMAT, "status": int(status), "breaches": list(breaches)}
-        try:
-            write(self.path / VERDICT, document)
-        except OSError as error:
-            raise unwritable(self.path / VERDICT, error) from error
+        write_verdict(self.path, status, breaches)
 
     def execution(self, execution: Execution) -> ExecutionWriter:
         """Begin the directory of one execution."""
-        return ExecutionWriter(
-            self.path / "exec" / execution.id, _counters(self.path, execution.id), execution
-        )
+        return execution_writer(self.path, execution)
+
+
+def write_verdict(run: Path, status: Exit, breaches: Sequence[str]) -> None:
+    """Write what came of a run's gates, or of a sweep."""
+    document = {"format": FORMAT, "status": int(status), "breaches": list(breaches)}
+    try:
+        write(run / VERDICT, document)
+    except OSError as error:
+        raise unwritable(run / VERDICT, error) from error
+
+
+def execution_writer(run: Path, execution: Execution) -> ExecutionWriter:
+    """Begin the directory of one execution of a run."""
+    return ExecutionWriter(run / "exec" / execution.id, _counters(run, execution.id), execution)
 
 
 def _document(request: RunRequest) -> dict[str, Any]:
@@ -459,6 +467,7 @@ def in_progress(path: Path) -> bool:
     """Return whether a run may be going on: it has executions left, and was written to a short while ago."""
     stored = StoredRun(path)
     left = any(not (path / "exec" / name / "run.json").is_file() for name, _ in stored.schedule())
+    left = left or ((path / SWEEP).is_file() and stored.verdict is None)
     touched = max((each.stat().st_mtime for each in (path, *path.glob("exec/*/*"))), default=0.0)
     return left and time.time() - touched < _QUIET_S
 

@@ -10,9 +10,10 @@ import shlex
 import pytest
 
 from fabbench.model.log import Outcome
-from tests.support.host_fixtures import Labs, standin
+from tests.support.host_fixtures import STANDIN, Labs, standin
 from tests.support.hosts import Lab
 from tests.support.ssh_runs import nccl, nothing_left, run, the_log, the_run
+from tests.support.sweeps import kept_tests, sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -105,6 +106,18 @@ def test_fewer_nics_than_the_hosts_have_is_off_fabric_at_once(efa: Lab) -> None:
     assert "fabbench then aborted it" in (log.reason or "")
     # The first row would come after 30 s.
     assert log.points == []
+
+
+def test_a_pair_of_a_sweep_has_to_prove_its_fabric_too(lab: Labs) -> None:
+    """One host has fewer NICs than its devices: pairs with it are off-fabric, and no figures."""
+    site = with_efa(lab, hosts=3)
+    words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", fabric="efa")
+    with standin(site[2], NICS=1), nothing_left(site):
+        done = site.run([*words, "-b", "1M", "-e", "1M"], timeout=240)
+    assert done.returncode == 1, done.stderr
+    found = {frozenset(each["nodes"]): each for each in kept_tests(site)}
+    assert found.pop(frozenset({"node0", "node1"}))["outcome"] == "ok"
+    assert {(each["outcome"], each["value"]) for each in found.values()} == {("off-fabric", None)}
 
 
 def test_keep_going_lets_it_finish_and_it_counts_for_nothing(efa: Lab) -> None:

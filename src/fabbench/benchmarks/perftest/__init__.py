@@ -60,6 +60,7 @@ class Perftest(Benchmark):
     Example: fabbench run perftest --on prod --fabric roce --test ib_read_bw --together
     """
     in_built_image = True
+    sweep_defaults = MappingProxyType({"timeout_s": "30"})
     joins_groups = True
     joins_steps = True
     between_two = True

@@ -29,6 +29,9 @@ class Pingpong(LibfabricBenchmark):
     resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})
     """`%.2f` of usec and MB/sec."""
 
+    sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})
+    sweep_metric = "bandwidth"
+
     summary = "Latency and bandwidth of fi_pingpong between two processes."
     help = """\
     Run libfabric's fi_pingpong: a server and a client process per size.

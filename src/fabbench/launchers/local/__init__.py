@@ -11,6 +11,7 @@ class LocalOptions(LauncherOptions):
     """Options of the launcher ``local``."""
 
     without = ("hosts", "nodes")
+    divides = True
 
     virtual_nodes: int = option(
         Whole(1, 1024),

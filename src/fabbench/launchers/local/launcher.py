@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -138,6 +139,11 @@ class LocalAllocation:
     def documents(self) -> Mapping[str, str]:
         """Return none: nothing is submitted."""
         return {}
+
+    def part(self, hosts: Sequence[int], ended: Event) -> "LocalAllocation":
+        """Return some of the virtual nodes."""
+        del ended  # whoever waits for lines is in the main thread, which is interrupted itself
+        return LocalAllocation(self.inventory.part(hosts))
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution with programs of this machine."""

@@ -13,6 +13,7 @@ class SshLauncherOptions(SshOptions):
 
     requires = ("hosts",)
     logins = True
+    divides = True
 
     mpi_ssh: str = option(
         Choice(("ephemeral", "existing")),

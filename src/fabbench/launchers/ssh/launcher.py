@@ -52,7 +52,7 @@ class SshLauncher(Launcher):
                 for name, connection in connections.items()
             )
             with agents(remotes):
-                agent = _mpi_ssh(target, hosts, remotes) if needs.mpi else ()
+                agent = _mpi_ssh(target, needs, hosts, remotes) if needs.mpi else ()
                 yield RemoteAllocation(hosts, HeldHosts(hosts=hosts.hosts, remotes=remotes, agent=agent))
 
     @override
@@ -83,8 +83,10 @@ def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connectio
     return inventories(target, needs, ask)
 
 
-def _mpi_ssh(target: Target, found: Inventory, remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
+def _mpi_ssh(
+    target: Target, needs: Needs, found: Inventory, remotes: Sequence[RemoteHost]
+) -> tuple[str, ...]:
     """Return how mpirun reaches the other hosts, and make it so."""
     if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
         return ()
-    return run_key.install(found.addresses(), remotes)
+    return run_key.install(found.addresses(), remotes, any_head=needs.any_head)

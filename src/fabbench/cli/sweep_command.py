@@ -1,0 +1,241 @@
+"""The command of ``fabbench sweep`` for one benchmark: its options → one request → what is printed."""
+
+import inspect
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fabbench.cli import terminal
+from fabbench.cli.config_file import RunOptions, config_option, split_environment
+from fabbench.cli.declared import Places, click_options, place_options
+from fabbench.cli.host_options import command_line
+from fabbench.cli.output import output_option
+from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible
+from fabbench.cli.sweep_answer import (
+    AnswerOptions,
+    answer_options,
+    answer_parameters,
+    groups_of,
+    print_answer,
+)
+from fabbench.launchers import options_of_launchers
+from fabbench.model.compat import override
+from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
+from fabbench.model.log import METRICS, Outcome
+from fabbench.model.messages import counted
+from fabbench.model.option_types import Choice, Seconds, Text, Whole
+from fabbench.model.options import Option, declared, option, read_options
+
+if TYPE_CHECKING:
+    from fabbench.benchmarks import Benchmark
+    from fabbench.runs.sweep import SweepRequest, SweepRun
+    from fabbench.runs.sweep_store import MeasuredTest, SweepDocument
+
+_SHARED = ("on", "fabrics", "env", "name", "metric", "store")
+"""Options of runs that sweeps have as well."""
+MODES = ("diagnose", "pairs", "quick")
+
+
+_HELP = """\
+    Find bad nodes, NICs and links with tests of {name}, each on two nodes.
+
+    Options of {name} are those of fabbench run {name}, with defaults for short tests.
+
+    Example: fabbench sweep {name} --on ssh --host node[01-32]
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepOptions:
+    """Options of sweeps alone."""
+
+    mode: str = option(
+        Choice(MODES),
+        "What to test. diagnose: a few random pairs, and then what stands out, with other partners, until it "
+        "is decided; pairs: all pairs; quick: three random pairs of each node.",
+        default=MODES[0],
+    )
+    max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
+    seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
+    resume: str | None = option(
+        Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
+    )
+
+
+class SweepCommand(RunCommand):
+    """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's own."""
+
+    def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
+        super().__init__(benchmark, work)
+        self.help = inspect.cleandoc(_HELP.format(name=benchmark.name))
+
+    @override
+    def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
+        usual = self.benchmark.sweep_defaults
+        known = declared(work)
+        return {name: replace(each, default=usual.get(name, each.default)) for name, each in known.items()}
+
+    @override
+    def shared_places(self) -> Places:
+        return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
+
+    @override
+    def shared_parameters(self) -> list[click.Parameter]:
+        shared = declared(RunOptions)
+        own = click_options(shared[name] for name in _SHARED)
+        return [
+            config_option(),
+            own[0],
+            *place_options(self.shared_places(), lambda each: each.only != "render"),
+            *own[1:],
+            *click_options(declared(SweepOptions).values()),
+            *answer_parameters(),
+            output_option(),
+        ]
+
+    @override
+    def invoke(self, ctx: click.Context) -> None:
+        from fabbench.cli.sweep_live import watching_sweep
+        from fabbench.runs.sweep import sweep
+
+        how = answer_options(ctx)
+        request = self.sweep_request(ctx, how)
+        with interruptible():
+            result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, _suspects))
+        _print(result, how)
+
+    def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
+        """Return the request that all options make. Raise RequestError."""
+        from fabbench.plan.request import RunRequest
+        from fabbench.runs.sweep import SweepRequest
+        from fabbench.runs.sweep_store import open_sweep
+
+        given = read_options(RunOptions, _given(ctx, _SHARED))
+        own = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
+        if own.mode == "pairs" and own.seed is not None:
+            raise RequestError("--seed has no effect with --mode pairs.", hint="Leave it out.")
+        target, reason = chosen_target(ctx)
+        env, inherited = split_environment(given.env, os.environ)
+        run = RunRequest(
+            benchmark=self.name or "",
+            work=self.work(ctx),
+            target=replace(target, inherited=inherited),
+            target_reason=reason,
+            env={**target.env, **env},
+            **{name: getattr(given, name) for name in ("fabrics", "metric", "store", "name")},
+            command=command_line(ctx),
+        )
+        return SweepRequest(
+            run=run,
+            mode=own.mode,
+            confidence=how.confidence,
+            tolerance=how.tolerance,
+            group_of=groups_of((), how.groups),
+            seed=own.seed or 0,
+            max_time=own.max_time,
+            resume=open_sweep(own.resume, given.store) if own.resume else None,
+        )
+
+
+class SweepGroup(RunGroup):
+    """Makes the command of a benchmark when it is needed."""
+
+    @override
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from fabbench.benchmarks import swept_names
+
+        del ctx
+        return list(swept_names())
+
+    @override
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+    @override
+    def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
+        return SweepCommand(benchmark, work)
+
+
+def _given(ctx: click.Context, names: Any) -> dict[str, Any]:
+    return {name: ctx.params[name] for name in names if ctx.params.get(name) is not None}
+
+
+def _suspects(document: "SweepDocument", results: "Sequence[MeasuredTest]") -> list[str]:
+    """Name the suspects of results so far."""
+    from fabbench.sweep.analyze import analyze
+    from fabbench.sweep.readings import Readings
+
+    readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
+    for each in results:
+        readings.add(each.result)
+    said = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
+    return [each.name for each in (*said.suspects, *said.undecided)]
+
+
+def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how: AnswerOptions) -> Exit:
+    """Write what the tests of a sweep say on standard output; return the exit status that they deserve.
+
+    Raise MachineError where there is nothing to judge.
+    """
+    if not any(each.result.figure for each in tests):
+        reasons = (each.reason for each in tests if each.reason)
+        raise MachineError(
+            f"No test of this sweep succeeded, of {len(tests)}. {next(reasons, '')}".rstrip(),
+            hint=f"Run the benchmark on two of the nodes first: fabbench run {document.benchmark}",
+        )
+    how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
+    results = [each.result for each in tests]
+    metric, groups = METRICS[document.metric], document.group_of
+    answer = print_answer(results, metric, document.nodes, how, group_of=groups)
+    unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
+    if unproven:
+        terminal.notify(
+            f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}."
+        )
+    return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
+
+
+def _print(result: "SweepRun", how: AnswerOptions) -> None:
+    """Write what was found and what went wrong, and end with the exit status."""
+    late = result.release_failure
+    if late is not None and (result.interrupted or result.failure is not None):
+        if isinstance(late, FabbenchError) and str(late) != str(result.failure):
+            terminal.print_error(late)
+        terminal.print_notes(late)
+    try:
+        answer = _answer(result, how)
+    finally:
+        terminal.notify(f"Run: {result.path}")
+    if result.interrupted or result.out_of_time:
+        resume = shlex.join(["fabbench", "sweep", "--resume", str(result.path)])
+        why = "Interrupted" if result.interrupted else "The time is up"
+        terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
+    error = None if result.interrupted else result.failure or late
+    if isinstance(error, FabbenchError):
+        error.exit = worst(error.exit, answer)
+        raise error
+    raise click.exceptions.Exit(Exit.INTERRUPTED if result.interrupted else answer)
+
+
+def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
+    """Write what was found, and keep the status where the sweep is whole; return it."""
+    from fabbench.runs.sweep import keep_answer
+
+    if not result.whole:
+        if any(each.result.figure for each in result.tests):
+            answer = print_sweep(result.document, result.tests, how)
+            return Exit.UNTRUSTED if answer is Exit.FINE else answer
+        terminal.notify("No test has succeeded yet.")
+        return Exit.UNTRUSTED
+    try:
+        answer = print_sweep(result.document, result.tests, how)
+    except MachineError as error:
+        keep_answer(result, error.exit)
+        raise
+    keep_answer(result, answer)
+    return answer

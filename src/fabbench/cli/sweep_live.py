@@ -1,0 +1,141 @@
+"""What a sweep shows on standard error while it goes on: one line on a terminal, elsewhere one a round."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fabbench.cli import terminal
+from fabbench.cli.live import SIGN_OF_LIFE_S, ticking
+from fabbench.model.log import Outcome
+from fabbench.model.messages import counted, listed
+from fabbench.model.units import format_duration
+from fabbench.runs.sweep import SweepWatcher
+from fabbench.runs.sweep_store import MeasuredTest, SweepDocument
+from fabbench.sweep.values import Round
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+Suspects = Callable[[Sequence[MeasuredTest]], Sequence[str]]
+"""Names the suspects of results."""
+SuspectsOf = Callable[[SweepDocument, Sequence[MeasuredTest]], Sequence[str]]
+"""Does so for the sweep that it is told."""
+
+
+@contextmanager
+def watching_sweep(suspects_of: SuspectsOf, document: SweepDocument) -> Iterator[SweepWatcher]:
+    """Show a line that changes on a terminal, and a line per round elsewhere."""
+    suspects = partial(suspects_of, document)
+    if terminal.is_quiet():
+        yield SweepProgress(suspects, lambda text: None)  # noqa: ARG005 - nobody looks
+        return
+    console = terminal.console() if sys.stderr.isatty() else None
+    if console is None or console.is_dumb_terminal:
+        lines = SweepProgress(suspects, terminal.notify)
+        with ticking(lines.tick):
+            yield lines
+        return
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        screen = SweepScreen(suspects, live)
+        with ticking(screen.tick):
+            yield screen
+
+
+class SweepProgress(SweepWatcher):
+    """One line per round, and a sign of life every minute."""
+
+    def __init__(
+        self,
+        suspects: Suspects,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find, self._tell, self._clock = suspects, tell, clock
+        self._began = self._told = clock()
+        self._round: Round | None = None
+        self._rounds_done = 0
+        self._most_rounds: int | None = None
+        self._done = self._bad = self._in_round = 0
+        self._suspects: Sequence[str] = ()
+
+    def begin(self, planned: Round, most_rounds: int | None) -> None:
+        """Remember the round."""
+        self._round, self._most_rounds, self._in_round = planned, most_rounds, 0
+
+    def measured(self, result: MeasuredTest) -> None:
+        """Count the test."""
+        self._done += 1
+        self._in_round += 1
+        self._bad += result.outcome != Outcome.OK
+
+    def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
+        """Write what came of the round."""
+        self._rounds_done += 1
+        self._suspects = self._find(results)
+        self._line()
+        del planned
+
+    def tick(self) -> None:
+        """Write a sign of life where nothing has been written for a minute."""
+        if self._round is not None and self._clock() - self._told >= SIGN_OF_LIFE_S:
+            self._line()
+
+    def text(self) -> str:
+        """Return how far the sweep is."""
+        planned = self._round
+        if planned is None:
+            return "Sweep: beginning"
+        of = f" of {self._most_rounds}" if self._most_rounds else ""
+        bad = f", {self._bad} not ok" if self._bad else ""
+        spent = self._clock() - self._began
+        left = self._left(spent)
+        tests = f"{self._in_round} of {counted(len(planned.tests), 'test')} ({planned.purpose})"
+        parts = [
+            f"[round {planned.number}{of}] {tests}",
+            f"{self._done} in all{bad}",
+            format_duration(spent),
+            *([f"about {format_duration(left)} left"] if left else []),
+        ]
+        suspects = f"; suspects: {listed(self._suspects)}" if self._suspects else ""
+        return ", ".join(parts) + suspects
+
+    def _line(self) -> None:
+        self._told = self._clock()
+        self._tell(self.text())
+
+    def _left(self, spent: float) -> float | None:
+        """Guess how long it takes, from the rounds that are over."""
+        if not self._most_rounds or not self._rounds_done or self._round is None:
+            return None
+        rounds = max(0, self._most_rounds - self._round.number + (not self._over()))
+        return spent / self._rounds_done * rounds
+
+    def _over(self) -> bool:
+        return self._round is not None and self._in_round >= len(self._round.tests)
+
+
+class SweepScreen(SweepProgress):
+    """The same in one line of a terminal, which changes."""
+
+    def __init__(self, suspects: Suspects, live: "Live", clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(suspects, self._draw, clock)
+        self._live = live
+
+    def measured(self, result: MeasuredTest) -> None:
+        """Count the test, and show it."""
+        super().measured(result)
+        self._draw(self.text())
+
+    def tick(self) -> None:
+        """Show how much time has gone."""
+        self._draw(self.text())
+
+    def _draw(self, text: str) -> None:
+        from rich.text import Text
+
+        self._live.update(Text(text, overflow="ellipsis"), refresh=True)

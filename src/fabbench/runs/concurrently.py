@@ -1,0 +1,95 @@
+"""Pieces of work done at once, each by a thread, until all are done or somebody has had enough.
+
+Ctrl-C reaches the main thread alone. What threads wait for looks at an event, which is set then: see
+`fabbench.launchers.DivisibleAllocation`.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+WORKERS = 64
+"""How many pieces of work are done at once."""
+_WAKE_S = 0.25
+_ENDING_S = 60.0
+"""How long threads may take to end what they do: each ends the programs that it has started."""
+
+
+class _Crew(Generic[T, U]):
+    """Threads that take items from a list, and say what came of each."""
+
+    def __init__(self, items: Sequence[T], work: Callable[[T], U], ended: threading.Event) -> None:
+        self._work, self._ended = work, ended
+        self._todo: queue.SimpleQueue[T] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[T, U | BaseException]] = queue.SimpleQueue()
+        for item in items:
+            self._todo.put(item)
+        self._threads = [
+            threading.Thread(target=self._take, name=f"fabbench part {number}", daemon=True)
+            for number in range(min(WORKERS, len(items)))
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def result(self) -> tuple[T, U]:
+        """Wait for the next result. Raise what a piece of work failed with."""
+        while True:
+            # Not one long wait: a Ctrl-C just before it would be seen after it.
+            with contextlib.suppress(queue.Empty):
+                item, result = self._done.get(timeout=_WAKE_S)
+                break
+        if isinstance(result, BaseException):
+            raise result
+        return item, result
+
+    def end(self) -> None:
+        """Have the threads end what they do, and wait for that."""
+        self._ended.set()
+        deadline = time.monotonic() + _ENDING_S
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(deadline - time.monotonic(), 0))
+
+    def _take(self) -> None:
+        while not self._ended.is_set():
+            try:
+                item = self._todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._done.put((item, self._work(item)))
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for results
+                self._done.put((item, error))
+
+
+def concurrently(
+    items: Sequence[T], work: Callable[[T], U], ended: threading.Event
+) -> Generator[tuple[T, U], None, None]:
+    """Do something with each item, and yield items and results as they come.
+
+    Leaving it early, as Ctrl-C does, sets `ended` and waits until what is going on has ended. Raise what a
+    piece of work failed with.
+    """
+    crew = _Crew(items, work, ended)
+    try:
+        crew.start()
+        for _ in items:
+            yield crew.result()
+    except BaseException:
+        crew.end()
+        raise
+
+
+def in_turn(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[T, U], None, None]:
+    """Do something with one item after the other, in this thread."""
+    for item in items:
+        yield item, work(item)

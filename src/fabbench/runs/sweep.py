@@ -1,0 +1,309 @@
+"""The use case of ``fabbench sweep``: hold machines once, and measure tests on parts of them, round by round.
+
+A round's tests share no node, and run at once where machines are remote. What fails, hangs or is on another
+network is a result like any other. Nothing is printed here.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeAlias
+
+from fabbench.execution.process import remove_abandoned_folders
+from fabbench.launchers import DivisibleAllocation, launcher_named, require_support
+from fabbench.model.errors import Exit, FabbenchError, RequestError
+from fabbench.model.hosts import Inventory
+from fabbench.model.messages import counted, listed
+from fabbench.model.plan import Plan
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
+from fabbench.runs.concurrently import concurrently, in_turn
+from fabbench.runs.store import RunWriter, StoredRun
+from fabbench.runs.sweep_modes import planner_of
+from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument, SweepWriter, stored_sweep
+from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of
+from fabbench.sweep.planner import Planner
+from fabbench.sweep.values import Round
+
+Watching: TypeAlias = "Callable[[SweepDocument], AbstractContextManager[SweepWatcher]]"
+"""Makes the watcher of a sweep."""
+_FEWEST = 2
+"""Nodes of a sweep."""
+Notify: TypeAlias = Callable[[str], None]
+
+
+class SweepWatcher(Protocol):
+    """Is notified of what happens, as it happens; always in the main thread."""
+
+    def begin(self, planned: Round, most_rounds: int | None) -> None:
+        """Take note that a round begins, and of how many rounds there are at most."""
+
+    def measured(self, result: MeasuredTest) -> None:
+        """Take note of a test that has ended."""
+
+    def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
+        """Take note that a round has ended, and of all results so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """One sweep, as it was asked for."""
+
+    run: RunRequest
+    """What a test measures, and where."""
+    mode: str
+    confidence: float
+    tolerance: float
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    """Node → its rack or other group; of all nodes or of none."""
+    seed: int = 0
+    max_time: float | None = None
+    """Seconds after which the best answer so far is given; None: there is no limit."""
+    resume: StoredRun | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRun:
+    """A sweep that has ended, however it did."""
+
+    path: Path
+    """The run's directory."""
+    document: SweepDocument
+    tests: Sequence[MeasuredTest]
+    interrupted: bool = False
+    out_of_time: bool = False
+    failure: FabbenchError | None = None
+    release_failure: FabbenchError | KeyboardInterrupt | None = None
+    """What went wrong when the machines were let go."""
+
+    @property
+    def whole(self) -> bool:
+        """Return whether every test that was planned has ended."""
+        return not (self.interrupted or self.out_of_time or self.failure)
+
+
+def keep_answer(result: SweepRun, status: Exit) -> None:
+    """Keep the exit status that a sweep which is whole deserves."""
+    SweepWriter(result.path).judged(status, [])
+
+
+class _Begun(NamedTuple):
+    """A sweep whose directory is there."""
+
+    writer: SweepWriter
+    document: SweepDocument
+    stored: Sequence[MeasuredTest] = ()
+
+
+def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
+    """Carry out a sweep. Raise FabbenchError for what keeps it from beginning."""
+    remove_abandoned_folders()
+    stored = _resumed(request)
+    run, result = request.run, None
+    launcher = launcher_named(run.target.launcher)
+    require_divisible(request)
+    require_support(launcher, run.target)
+    needs = replace(run.work.needs, fabrics=run.fabrics, any_head=run.work.needs.mpi)
+    try:
+        with launcher.open(run.target, needs) as allocation:
+            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
+            result = _swept(request, stored, allocation, notify, watching)
+    except (FabbenchError, KeyboardInterrupt) as error:
+        if result is None:
+            raise
+        interrupted = result.interrupted or isinstance(error, KeyboardInterrupt)
+        return replace(result, interrupted=interrupted, release_failure=error)
+    return result
+
+
+def require_divisible(request: SweepRequest) -> None:
+    """Raise RequestError where a launcher's machines cannot be measured in parts."""
+    target = request.run.target
+    if not target.options.divides:
+        raise RequestError(
+            f"fabbench sweep does not run on {target.launcher}.",
+            hint="It runs with --on ssh and --on local. Elsewhere, test pairs with a loop of your own, "
+            "and pass the logs to fabbench sweep --from.",
+        )
+
+
+def _resumed(request: SweepRequest) -> StoredSweep | None:
+    """Return the sweep that is to go on. Raise RequestError where it asked for something else."""
+    if request.resume is None:
+        return None
+    stored = stored_sweep(request.resume.path)
+    document = stored.document
+    asked = {
+        "mode": request.mode,
+        "benchmark": request.run.benchmark,
+        "metric": metric_of(request.run),
+        "seed": request.seed,
+        "confidence": request.confidence,
+        "tolerance": request.tolerance,
+    }
+    for name, value in asked.items():
+        if value != getattr(document, name):
+            raise RequestError(
+                f"The sweep {request.resume.id} has the {name} {getattr(document, name)}, not {value}.",
+                hint=f"fabbench sweep --resume {request.resume.id} goes on with what it asked for.",
+            )
+    groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
+    if groups != document.group_of:
+        raise RequestError(
+            f"The sweep {request.resume.id} has other groups.", hint="Restore the file of --groups."
+        )
+    return stored
+
+
+def _swept(
+    request: SweepRequest,
+    stored: StoredSweep | None,
+    allocation: DivisibleAllocation,
+    notify: Notify,
+    watching: Watching,
+) -> SweepRun:
+    """Measure until the planner knows all, the time is up, or something ends it."""
+    inventory, run = allocation.inventory, request.run
+    _require_nodes(inventory)
+    reason = f": {run.target_reason}" if run.target_reason else ""
+    notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
+    whole = plan(replace(run, repeats=1), inventory)
+    run = replace(run, fabrics=(_fabric(whole),), repeats=1)
+    nodes = tuple(host.name for host in inventory.hosts)
+    document = _document(request, run, nodes) if stored is None else stored.document
+    _require_same(document, run.fabrics[0], nodes)
+    begun = _begun(stored, document, run, inventory, whole)
+    deadline = None if request.max_time is None else time.monotonic() + request.max_time
+    metric = begun.document.metric
+    tests = SweepTests(run, allocation, begun.writer, metric=metric, deadline=deadline)
+    rounds = _Rounds(planner_of(document), begun.stored, nodes)
+    kept = f", {counted(len(begun.stored), 'test')} kept" if stored else ""
+    notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
+    interrupted, failure = False, None
+    try:
+        with watching(document) as watcher:
+            rounds.run(tests, watcher, concurrent=allocation.remote)
+    except KeyboardInterrupt:
+        interrupted = True
+    except FabbenchError as error:
+        failure = error
+    return SweepRun(
+        path=begun.writer.path,
+        document=begun.document,
+        tests=stored_sweep(begun.writer.path).tests,
+        interrupted=interrupted,
+        out_of_time=rounds.out_of_time,
+        failure=failure,
+    )
+
+
+def _require_nodes(inventory: Inventory) -> None:
+    found = len(inventory.hosts)
+    if found < _FEWEST:
+        raise RequestError(
+            f"A sweep needs {_FEWEST} nodes or more, not {found}.",
+            hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
+        )
+
+
+def _fabric(whole: Plan) -> str:
+    """Return the one fabric of a sweep."""
+    if len(whole.configurations) != 1:
+        raise RequestError(
+            f"A sweep has one fabric, not {len(whole.configurations)}.", hint="Run a sweep for each."
+        )
+    return whole.configurations[0].fabric
+
+
+def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...]) -> SweepDocument:
+    """Return how a new sweep was asked for. Raise RequestError for a node without a group."""
+    missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
+    if missing:
+        raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
+    return SweepDocument(
+        mode=request.mode,
+        benchmark=run.benchmark,
+        fabric=run.fabrics[0],
+        nodes=nodes,
+        metric=metric_of(run),
+        seed=request.seed,
+        confidence=request.confidence,
+        tolerance=request.tolerance,
+        group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
+    )
+
+
+def _begun(
+    stored: StoredSweep | None, document: SweepDocument, run: RunRequest, inventory: Inventory, whole: Plan
+) -> _Begun:
+    """Make the directory of a sweep, or go on in one."""
+    if stored is not None:
+        writer = SweepWriter(stored.path)
+        writer.forget_interrupted()
+        return _Begun(writer, document, stored.tests)
+    begun = RunWriter(run, inventory, replace(whole, executions=()))
+    return _Begun(SweepWriter.begin(begun, document), document)
+
+
+def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) -> None:
+    if document.fabric != fabric:
+        raise RequestError(
+            f"The sweep measured {document.fabric}, not {fabric}.", hint=f"Add --fabric {document.fabric}."
+        )
+    if set(document.nodes) != set(nodes):
+        missing = sorted(set(document.nodes) - set(nodes)) or sorted(set(nodes) - set(document.nodes))
+        raise RequestError(
+            f"The sweep has other nodes: {', '.join(missing[:5])} is in one of the two only.",
+            hint="Name the same nodes with --host, or begin a new sweep.",
+        )
+
+
+class _Rounds:
+    """Rounds of tests, one after another."""
+
+    def __init__(self, planner: Planner, stored: Sequence[MeasuredTest], nodes: Sequence[str]) -> None:
+        """Begin after the tests that were `stored` by an earlier part of the sweep."""
+        self.out_of_time = False
+        self._planner = planner
+        self._results = list(stored)
+        self._indices = {name: index for index, name in enumerate(nodes)}
+        self._number = 1 + max((each.number for each in stored), default=-1)
+        for each in stored:
+            planner.add(each.result)
+
+    def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
+        """Measure until the planner knows all, or the time is up."""
+        while (planned := self._planner.next_round()) is not None:
+            watcher.begin(planned, self._planner.most_rounds)
+            many = self._many(planned)
+            with closing(
+                concurrently(many, tests.measure, tests.ended) if concurrent else in_turn(many, tests.measure)
+            ) as measured:
+                for _, result in measured:
+                    self._take(result, watcher)
+            watcher.end(planned, self._results)
+            if self.out_of_time:
+                return
+
+    def _many(self, planned: Round) -> list[PlannedTest]:
+        """Return the tests of a round with numbers and hosts."""
+        first, self._number = self._number, self._number + len(planned.tests)
+        return [
+            PlannedTest(
+                number=number,
+                round=planned.number,
+                test=test,
+                hosts=tuple(self._indices[name] for name in test.nodes),
+            )
+            for number, test in enumerate(planned.tests, first)
+        ]
+
+    def _take(self, measured: MeasuredTest | None, watcher: SweepWatcher) -> None:
+        if measured is None:
+            self.out_of_time = True
+            return
+        self._results.append(measured)
+        self._planner.add(measured.result)
+        watcher.measured(measured)

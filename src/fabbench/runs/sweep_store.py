@@ -1,0 +1,234 @@
+"""Sweeps on disk: a run directory with ``sweep.json`` and ``tests.jsonl``.
+
+``sweep.json`` says how the sweep was asked for; it is written first. ``tests.jsonl`` grows by a line per
+test that has ended; a line is on disk when the test counts. ``logs/NNNNNN.log.gz`` is what the programs of a
+test printed. ``exec/`` and ``counters/`` hold only tests that are going on, as those of any run: what is
+found there later was interrupted, and is measured again. ``request.json`` and ``verdict.json`` are those of
+any run.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from fabbench.model.errors import Exit, MachineError, RequestError
+from fabbench.model.log import Outcome
+from fabbench.model.plan import Execution
+from fabbench.runs.document import decode, read, unwritable, write
+from fabbench.runs.folders import SWEEP
+from fabbench.runs.store import (
+    ExecutionWriter,
+    RunWriter,
+    StoredRun,
+    execution_writer,
+    open_run,
+    write_verdict,
+)
+from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
+
+FORMAT = 1
+_SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
+    Outcome.OK: SweepOutcome.OK,
+    Outcome.UNPROVEN: SweepOutcome.OK,
+    Outcome.TIMEOUT: SweepOutcome.HUNG,
+}
+MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
+"""Outcomes with a figure: nodes are compared also where it is not proven which network carried the data."""
+_TESTS = "tests.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDocument:
+    """How a sweep was asked for: it is resumed with the same."""
+
+    format: int = FORMAT
+    mode: str
+    benchmark: str
+    fabric: str
+    nodes: tuple[str, ...]
+    """All nodes, in the order of the launcher's."""
+    metric: str
+    seed: int
+    confidence: float
+    tolerance: float
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    """Node → its rack or other group, where that was said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTest:
+    """One test that has ended."""
+
+    number: int
+    """Counts from 0."""
+    round: int
+    nodes: tuple[str, ...]
+    """Those that took part, in their order."""
+    rail: str = ""
+    """The NIC that each of them used, where one was chosen."""
+    outcome: str
+    reason: str = ""
+    """Why it is not ok."""
+    value: float | None = None
+    """The metric in base units; None: there is none that counts."""
+    nics: Mapping[str, float] = field(default_factory=dict)
+    """The same of each NIC, where they were measured one by one."""
+    notes: tuple[str, ...] = ()
+    """Warnings, such as what counters of NICs show."""
+    seconds: float = 0.0
+
+    @property
+    def result(self) -> SweepResult:
+        """Return what planners and the analysis need of it."""
+        outcome = _SWEEP_OUTCOMES.get(self.outcome, SweepOutcome.FAILED)
+        reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
+        return SweepResult(
+            test=SweepTest(self.nodes, self.rail),
+            outcome=outcome,
+            figure=self.value if outcome is SweepOutcome.OK else None,
+            round=self.round,
+            reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
+        )
+
+
+class SweepWriter:
+    """A sweep that is going on. Its methods may be called in any thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Go on with a sweep whose documents are there."""
+        self.path = path
+        self._lock = threading.Lock()
+
+    @classmethod
+    def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
+        """Make a sweep of a run that was just begun. Raise MachineError where that is impossible."""
+        try:
+            (run.path / "logs").mkdir()
+            write(run.path / SWEEP, asdict(document))
+        except OSError as error:
+            raise unwritable(run.path / SWEEP, error) from error
+        return cls(run.path)
+
+    def forget_interrupted(self) -> None:
+        """Remove what was interrupted, and a line that is not whole."""
+        tests = self.path / _TESTS
+        for folder in ("exec", "counters"):
+            for path in (self.path / folder).glob("*"):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            whole = tests.read_bytes().rpartition(b"\n")
+            os.truncate(tests, len(whole[0]) + len(whole[1]))
+
+    def execution(self, execution: Execution) -> ExecutionWriter:
+        """Begin the directory of one test."""
+        return execution_writer(self.path, execution)
+
+    def judged(self, status: Exit, findings: Sequence[str]) -> None:
+        """Write that the sweep is over, and what came of it."""
+        write_verdict(self.path, status, findings)
+
+    def add(self, measured: MeasuredTest) -> None:
+        """Keep what came of a test: when this returns, it survives fabbench."""
+        line = json.dumps(asdict(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+        path = self.path / _TESTS
+        try:
+            with self._lock, path.open("ab") as file:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unwritable(path, error) from error
+
+    def pack(self, execution: Execution, number: int) -> None:
+        """Keep the log of a test small, and remove its directory."""
+        folder = self.path / "exec" / execution.id
+        packed = log_path(self.path, number)
+        try:
+            with (folder / "output.log").open("rb") as log, gzip.open(packed, "wb") as file:
+                shutil.copyfileobj(log, file)
+            self.drop(execution)
+        except OSError as error:
+            raise unwritable(packed, error) from error
+
+    def drop(self, execution: Execution) -> None:
+        """Remove the directory of a test: it was packed, or does not count."""
+        shutil.rmtree(self.path / "exec" / execution.id, ignore_errors=True)
+        (self.path / "counters" / f"{execution.id}.json").unlink(missing_ok=True)
+
+
+def log_path(path: Path, number: int) -> Path:
+    """Return where a sweep keeps what the programs of a test printed."""
+    return path / "logs" / f"{number:06}.log.gz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSweep:
+    """A sweep on disk."""
+
+    path: Path
+    document: SweepDocument
+    tests: Sequence[MeasuredTest]
+    """What has ended, in order."""
+    damage: Sequence[str] = ()
+    """Sentences."""
+
+
+def is_sweep(path: Path) -> bool:
+    """Return whether a run directory is a sweep's."""
+    return (path / SWEEP).is_file()
+
+
+def stored_sweep(path: Path) -> StoredSweep:
+    """Read a sweep. Raise MachineError where it cannot be read at all."""
+    document = decode(SweepDocument, read(path / SWEEP), SWEEP)
+    if document.format != FORMAT:
+        raise MachineError(
+            f"{path / SWEEP} has format {document.format}, and this fabbench reads format {FORMAT}.",
+            hint="Read it with the fabbench that wrote it.",
+        )
+    damage: list[str] = []
+    tests = {each.number: each for each in _tests(path / _TESTS, damage)}
+    in_order = tuple(tests[number] for number in sorted(tests))
+    return StoredSweep(path=path, document=document, tests=in_order, damage=tuple(damage))
+
+
+def require_executions(run: StoredRun) -> StoredRun:
+    """Return a run that is no sweep. Raise RequestError for one that is."""
+    if is_sweep(run.path):
+        raise RequestError(
+            f"{run.id} is a sweep: it compares nodes, and no configurations.",
+            hint=f"fabbench show {run.id} prints what it found.",
+        )
+    return run
+
+
+def open_sweep(ref: str, store: Path) -> StoredRun:
+    """Find the run directory of a sweep. Raise RequestError where there is none such."""
+    run = open_run(ref, store)
+    if not is_sweep(run.path):
+        raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
+    return run
+
+
+def _tests(path: Path, damage: list[str]) -> Iterator[MeasuredTest]:
+    """Yield the tests that have ended. A last line without an end was being written."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield decode(MeasuredTest, json.loads(line), f"{path.name}: line {number}")
+            except (MachineError, ValueError, RecursionError) as error:
+                damage.append(f"{path.name}: line {number} is damaged: {error}")

@@ -1,0 +1,28 @@
+"""`fabbench sweep`: options that have no effect together are refused before anything starts."""
+
+import pytest
+
+from fabbench.cli import cli
+from tests.support.command_line import runner
+
+REFUSED = {
+    (): "a benchmark or --from is missing",
+    ("--from", "logs", "nccl"): "--from reads logs, and runs no benchmark",
+    ("--format", "json", "nccl"): "--format has no effect before nccl",
+    ("--resume", "last", "nccl"): "--resume has no effect before nccl",
+    ("--resume", "last", "--format", "json"): "--format has no effect with --resume",
+    ("--from", "logs", "--resume", "last"): "--from has no effect with --resume",
+    ("--from", "logs", "--store", "runs"): "--store has no effect with --from",
+    ("torch",): "No such command 'torch'",
+    ("nccl", "--on", "local", "--mode", "pairs", "--seed", "1"): "--seed has no effect with --mode pairs",
+    ("nccl", "--on", "local", "--groups", "/nowhere"): "/nowhere",
+    ("nccl", "--on", "slurm"): "fabbench sweep does not run on slurm",
+    ("nccl", "--on", "kubernetes"): "fabbench sweep does not run on kubernetes",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED.items())
+def test_what_has_no_effect_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = runner().invoke(cli, ["sweep", *words])
+    assert done.exit_code in {2, 3}
+    assert said in done.stderr

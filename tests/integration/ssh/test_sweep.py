@@ -1,0 +1,133 @@
+"""`fabbench sweep` over ssh: pairs of hosts at once, and every way in which it ends."""
+
+import itertools
+import json
+import signal
+
+import pytest
+
+from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.hosts import Lab, processes
+from tests.support.ssh_faults import running
+from tests.support.ssh_runs import STORE, argv, nothing_left
+from tests.support.sweeps import going_on, kept_tests, sweep
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+QUICK = ("--size", "64K", "--iterations", "10")
+"""Not smaller: on a busy machine the bandwidth would be printed as 0.00, which is none."""
+LONG = ("--size", "64M", "--iterations", "2000")
+"""A test that takes long enough for anything to happen to it."""
+ANSWERED = {0, 1, 4}
+"""Exit statuses of a sweep that has ended: figures of hosts that are not shaped vary with the load here."""
+
+
+def pairs(lab: Lab) -> set[frozenset[str]]:
+    return {frozenset(pair) for pair in itertools.combinations((host.name for host in lab.hosts), 2)}
+
+
+def fresh(lab: Lab) -> Lab:
+    lab.run(["rm", "-rf", STORE])
+    return lab
+
+
+def test_mpirun_starts_on_any_host(lab: Labs) -> None:
+    """Pairs of NCCL: half of them begin on a host that is not the first."""
+    site = fresh(lab(4, homes="own"))
+    words = sweep(site, "nccl", "--mode", "pairs", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M")
+    with nothing_left(site):
+        done = site.run([*words, "-e", "1M"], timeout=240)
+    assert done.returncode == 0, done.stderr
+    found = kept_tests(site)
+    assert {frozenset(each["nodes"]) for each in found} == pairs(site)
+    assert {each["outcome"] for each in found} == {"ok"}
+    assert len({each["nodes"][0] for each in found}) > 1
+
+
+def test_a_slow_host_is_named(lab: Labs) -> None:
+    """One host of eight is slow with whomever it meets: it is named, and nothing else."""
+    site = fresh(lab(8))
+    # All are shaped, so that the load of this machine matters little.
+    for host in site.hosts:
+        host.rate("40mbit", "fab0")
+    site[5].rate("10mbit", "fab0")
+    own = ("--size", "256K", "--iterations", "20", "--tolerance", "40%", "--format", "json")
+    with nothing_left(site):
+        done = site.run(sweep(site, "pingpong", *own), timeout=300)
+    for host in site.hosts:
+        host.rate("off", "fab0")
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    assert [(each["kind"], each["name"]) for each in found["suspects"]] == [("node", "node5")]
+    assert "suspects: node5" in done.stderr
+
+
+def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
+    """One link is cut without a word: its test hangs, and all others count."""
+    site = fresh(lab(4))
+    site[0].wall(site[2])
+    with nothing_left(site):
+        done = site.run(sweep(site, "pingpong", "--mode", "pairs", *QUICK, "--timeout", "10"), timeout=240)
+    assert done.returncode in {1, 4}, done.stderr
+    outcomes = {frozenset(each["nodes"]): each["outcome"] for each in kept_tests(site)}
+    assert set(outcomes) == pairs(site)
+    assert outcomes.pop(frozenset({"node0", "node2"})) == "timeout"
+    assert "ok" in outcomes.values(), kept_tests(site)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted(lab: Labs, number: signal.Signals) -> None:
+    """What had ended is told; what went on is ended, and nothing is left."""
+    site = fresh(lab(4))
+    with nothing_left(site), running(site, sweep(site, "pingpong", "--mode", "pairs", *LONG)) as run:
+        run.until(lambda: going_on(site) == 2)
+        run.process.send_signal(number)
+        assert run.ends(60) == 130, run.err
+    assert "fabbench sweep --resume" in run.err
+    assert going_on(site) == 0
+
+
+def test_killed_and_resumed(lab: Labs) -> None:
+    """Tests that had ended are kept, and the others measured: each once."""
+    site = fresh(lab(4))
+    # Some test goes on while another one has ended.
+    site[3].rate("2mbit", "fab0")
+    own = ("--size", "1M", "--iterations", "10", "--lost-after", "3")
+    words = sweep(site, "pingpong", "--mode", "pairs", *own)
+    with nothing_left(site, 120):
+        with running(site, words) as run:
+            run.until(lambda: len(kept_tests(site)) >= 1 and going_on(site) >= 1, 120)
+            run.process.kill()
+            run.process.wait()
+        kept = kept_tests(site)
+        site[3].rate("off", "fab0")
+        assert processes.eventually(lambda: not still_there(site), 120)
+        done = site.run(argv("sweep", "--resume", "last"), timeout=240)
+    assert done.returncode in ANSWERED, done.stderr
+    found = kept_tests(site)
+    assert found[: len(kept)] == kept
+    assert f"mode pairs, {len(kept)} test" in done.stderr
+    assert sorted(map(sorted, (each["nodes"] for each in found))) == sorted(map(sorted, pairs(site)))
+    assert going_on(site) == 0
+
+
+def still_there(site: Lab) -> list[str]:
+    return [line for host in site.hosts for line in host.traces() if "fabbench-" in line]
+
+
+def test_a_host_that_dies(lab: Labs) -> None:
+    """Its tests fail, and the others go on."""
+    site = fresh(lab(4))
+    # It takes long, so that it dies before its tests have ended.
+    site[3].rate("10mbit", "fab0")
+    own = ("--size", "256K", "--iterations", "10", "--lost-after", "5")
+    words = sweep(site, "pingpong", "--mode", "pairs", *own)
+    with nothing_left(site), running(site, words) as run:
+        run.until(lambda: len(kept_tests(site)) + going_on(site) >= 1)
+        site[3].kill()
+        status = run.ends(240)
+    assert status in {1, 3, 4}, run.err
+    outcomes = {frozenset(each["nodes"]): each["outcome"] for each in kept_tests(site)}
+    assert set(outcomes) == pairs(site)
+    assert any(outcomes[pair] == "ok" for pair in outcomes if "node3" not in pair), kept_tests(site)
+    assert any(outcomes[pair] != "ok" for pair in outcomes if "node3" in pair), outcomes

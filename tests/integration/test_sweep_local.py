@@ -1,0 +1,54 @@
+"""`fabbench sweep` on virtual nodes of this machine, with a stand-in for nccl-tests."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.host_fixtures import STANDIN
+from tests.support.local_runs import fabbench
+from tests.support.sweeps import stored
+
+pytestmark = pytest.mark.local
+
+SWEEP = (
+    *("sweep", "nccl", "--on", "local", "--fabric", "tcp", "--bin-dir", str(STANDIN)),
+    *("-b", "1M", "-e", "1M", "--mode", "pairs"),
+)
+
+
+def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
+    done = fabbench(tmp_path, *SWEEP, "--gpus", "3", "--virtual-nodes", "3")
+    assert done.returncode == 0, done.stderr
+    assert "3 tests of 3 nodes" in done.stdout
+    found = stored(tmp_path)
+    assert [each["outcome"] for each in found] == ["ok"] * 3
+    assert len({frozenset(each["nodes"]) for each in found}) == 3
+    (path,) = tmp_path.iterdir()
+    assert sorted(each.name for each in (path / "logs").iterdir()) == [
+        f"{number:06}.log.gz" for number in range(3)
+    ]
+    assert list((path / "exec").iterdir()) == list((path / "counters").iterdir()) == []
+    assert fabbench(tmp_path, "show").stdout.endswith(done.stdout)
+    assert json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"] == "passed"
+    # One of them is measured again.
+    lines = (path / "tests.jsonl").read_bytes().splitlines(keepends=True)
+    (path / "tests.jsonl").write_bytes(lines[0] + lines[2] + lines[1][:30])
+    again = fabbench(tmp_path, "sweep", "--resume", "last")
+    assert again.returncode == 0, again.stderr
+    assert "2 tests kept" in again.stderr
+    pairs = {frozenset(each["nodes"]) for each in found}
+    assert {frozenset(each["nodes"]) for each in stored(tmp_path)} == pairs
+    assert len(stored(tmp_path)) == 3
+
+
+def test_what_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    alone = fabbench(tmp_path, *SWEEP, "--gpus", "1")
+    assert alone.returncode == 2
+    assert "needs 2 nodes or more, not 1" in alone.stderr
+    batch = fabbench(tmp_path, "sweep", "nccl", "--on", "slurm")
+    assert batch.returncode == 2
+    assert "does not run on slurm" in batch.stderr
+    assert fabbench(tmp_path, "sweep", "--resume", "last").returncode == 2
+    assert fabbench(tmp_path, "sweep", "torch").returncode == 2
+    assert list(tmp_path.iterdir()) == []

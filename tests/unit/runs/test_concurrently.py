@@ -1,0 +1,68 @@
+"""Work done by threads at once: all of it, until it fails or somebody has had enough."""
+
+import threading
+from contextlib import closing
+
+import pytest
+
+from fabbench.model.errors import MachineError
+from fabbench.runs.concurrently import concurrently, in_turn
+
+
+def test_everything_is_done_at_once() -> None:
+    """Nobody gets on before all are there."""
+    together = threading.Barrier(3, timeout=60)
+
+    def work(item: int) -> int:
+        together.wait()
+        return item * 10
+
+    found = dict(concurrently([1, 2, 3], work, threading.Event()))
+    assert found == {1: 10, 2: 20, 3: 30}
+
+
+def test_one_after_the_other_in_this_thread() -> None:
+    main = threading.current_thread()
+    found = list(in_turn([1, 2], lambda item: (item, threading.current_thread() is main)))
+    assert found == [(1, (1, True)), (2, (2, True))]
+
+
+def test_a_failure_is_raised_where_results_are_asked_for() -> None:
+    ended = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 1:
+            raise MachineError("The disk is full.")
+        ended.wait(60)
+        return item
+
+    with pytest.raises(MachineError, match="disk is full"):
+        list(concurrently([1, 2], work, ended))
+    assert ended.is_set()
+
+
+def test_leaving_it_ends_what_goes_on_before_it_returns() -> None:
+    ended, left = threading.Event(), []
+
+    def work(item: int) -> int:
+        if item:
+            ended.wait(60)
+            left.append(item)
+        return item
+
+    with closing(concurrently([0, 1, 2], work, ended)) as results:
+        assert next(results) == (0, 0)
+    assert sorted(left) == [1, 2]
+
+
+def test_an_interrupt_in_the_consumer_ends_it_too() -> None:
+    ended = threading.Event()
+
+    def interrupted() -> None:
+        with closing(concurrently([0, 1], lambda item: item or ended.wait(60), ended)) as results:
+            next(results)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert ended.is_set()

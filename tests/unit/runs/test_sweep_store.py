@@ -1,0 +1,113 @@
+"""Sweeps on disk: what survives, and what is read of one that was cut off."""
+
+from pathlib import Path
+
+import pytest
+
+from fabbench.model.errors import MachineError
+from fabbench.runs.document import write
+from fabbench.runs.sweep_store import MeasuredTest, SweepDocument, SweepWriter, stored_sweep
+from fabbench.sweep.values import SweepOutcome, SweepTest
+
+DOCUMENT = {
+    "format": 1,
+    "mode": "pairs",
+    "benchmark": "nccl",
+    "fabric": "efa",
+    "nodes": ["a", "b", "c"],
+    "metric": "busbw",
+    "seed": 0,
+    "confidence": 0.99,
+    "tolerance": 0.1,
+    "group_of": {"a": "rack-1", "b": "rack-1", "c": "rack-2"},
+}
+
+
+def measured(number: int, *nodes: str, **more: object) -> MeasuredTest:
+    values = {"outcome": "ok", "value": 1e9, **more}
+    return MeasuredTest(number=number, round=1, nodes=nodes, **values)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    for folder in ("exec", "counters", "logs"):
+        (tmp_path / folder).mkdir()
+    write(tmp_path / "sweep.json", DOCUMENT)
+    return tmp_path
+
+
+def test_what_is_added_is_read_again(sweep: Path) -> None:
+    tests = [
+        measured(0, "a", "b", nics={"mlx5_0": 2.0}, notes=("retransmits",)),
+        measured(1, "a", "c", outcome="timeout", value=None, reason="It hung."),
+    ]
+    writer = SweepWriter(sweep)
+    for each in tests:
+        writer.add(each)
+    found = stored_sweep(sweep)
+    assert list(found.tests) == tests
+    assert found.document == SweepDocument(
+        mode="pairs",
+        benchmark="nccl",
+        fabric="efa",
+        nodes=("a", "b", "c"),
+        metric="busbw",
+        seed=0,
+        confidence=0.99,
+        tolerance=0.1,
+        group_of={"a": "rack-1", "b": "rack-1", "c": "rack-2"},
+    )
+    assert found.damage == ()
+
+
+def test_a_line_that_was_being_written_does_not_count(sweep: Path) -> None:
+    SweepWriter(sweep).add(measured(0, "a", "b"))
+    whole = (sweep / "tests.jsonl").read_bytes()
+    (sweep / "tests.jsonl").write_bytes(whole + whole[:20])
+    assert len(stored_sweep(sweep).tests) == 1
+    writer = SweepWriter(sweep)
+    writer.forget_interrupted()
+    writer.add(measured(1, "a", "c"))
+    assert [each.number for each in stored_sweep(sweep).tests] == [0, 1]
+
+
+def test_what_went_on_is_forgotten(sweep: Path) -> None:
+    (sweep / "exec/000003-efa-r1").mkdir()
+    (sweep / "exec/000003-efa-r1/output.log").write_text("half\n")
+    (sweep / "counters/000003-efa-r1.json").write_text("{}")
+    SweepWriter(sweep).forget_interrupted()
+    assert list((sweep / "exec").iterdir()) == []
+    assert list((sweep / "counters").iterdir()) == []
+
+
+def test_a_damaged_line_is_told_and_the_others_count(sweep: Path) -> None:
+    SweepWriter(sweep).add(measured(0, "a", "b"))
+    with (sweep / "tests.jsonl").open("a") as file:
+        file.write('{"number": "one"}\n')
+    SweepWriter(sweep).add(measured(2, "b", "c"))
+    found = stored_sweep(sweep)
+    assert [each.number for each in found.tests] == [0, 2]
+    assert "tests.jsonl: line 2 is damaged" in found.damage[0]
+
+
+def test_another_format_is_refused(sweep: Path) -> None:
+    write(sweep / "sweep.json", {**DOCUMENT, "format": 9})
+    with pytest.raises(MachineError, match="format 9"):
+        stored_sweep(sweep)
+
+
+@pytest.mark.parametrize(
+    ("given", "outcome", "figure", "reason"),
+    [
+        ({}, SweepOutcome.OK, 1e9, ""),
+        ({"outcome": "timeout", "reason": "It hung."}, SweepOutcome.HUNG, None, "timeout: It hung."),
+        ({"outcome": "failed", "reason": "No route."}, SweepOutcome.FAILED, None, "No route."),
+        ({"outcome": "off-fabric"}, SweepOutcome.FAILED, None, "off-fabric"),
+    ],
+)
+def test_what_planners_are_told(
+    given: dict[str, str], outcome: SweepOutcome, figure: float | None, reason: str
+) -> None:
+    result = measured(0, "a", "b", rail="mlx5_1", **given).result
+    assert result.test == SweepTest(("a", "b"), "mlx5_1")
+    assert (result.outcome, result.figure, result.reason, result.round) == (outcome, figure, reason, 1)

@@ -1,0 +1,60 @@
+"""What the logs of one test of a sweep say of its nodes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fabbench.model.log import Log, Outcome, Point
+from fabbench.runs.sweep_tests import figures
+
+
+def log(*points: Point, outcome: Outcome = Outcome.OK, **more: Any) -> Log:
+    values: dict[str, Any] = {"reason": None, "facts": {}, "case": "all_reduce", **more}
+    return Log(source="x", benchmark="nccl", outcome=outcome, points=points, **values)
+
+
+def point(size: int, value: float, metric: str = "busbw", labels: Mapping[str, str] | None = None) -> Point:
+    return Point(size, labels or {}, ("time", metric), (1.0, value))
+
+
+def test_the_largest_size_counts() -> None:
+    assert figures([log(point(8, 1.0), point(1024, 5.0))], "busbw").value == 5.0
+
+
+def test_in_place_and_statistics_do_not() -> None:
+    own = {"placement": "out-of-place"}
+    points = (
+        point(8, 5.0, labels=own),
+        point(8, 9.0, labels={"placement": "in-place"}),
+        point(8, 7.0, labels={**own, "stat": "max"}),
+    )
+    assert figures([log(*points)], "busbw").value == 5.0
+
+
+def test_of_several_nics_the_slowest_decides() -> None:
+    points = (point(8, 5.0, labels={"device": "mlx5_0"}), point(8, 3.0, labels={"device": "mlx5_1"}))
+    found = figures([log(*points)], "busbw")
+    assert found.value == 3.0
+    assert found.nics == {"mlx5_0": 5.0, "mlx5_1": 3.0}
+
+
+def test_of_times_the_longest_is_the_slowest() -> None:
+    points = (
+        point(8, 5.0, "latency", labels={"device": "mlx5_0"}),
+        point(8, 3.0, "latency", labels={"device": "mlx5_1"}),
+    )
+    assert figures([log(*points)], "latency").value == 5.0
+
+
+def test_the_worst_outcome_decides_and_leaves_no_figure() -> None:
+    bad = log(point(8, 1.0), outcome=Outcome.OFF_FABRIC, reason="Sockets carried it.")
+    found = figures([log(point(8, 1.0)), bad], "busbw")
+    assert found == (Outcome.OFF_FABRIC, "Sockets carried it.", None, {})
+
+
+def test_a_metric_that_nothing_has_is_a_failure() -> None:
+    found = figures([log(point(8, 1.0))], "latency")
+    assert (found.outcome, found.reason, found.value) == (
+        Outcome.FAILED,
+        "No latency was measured.",
+        None,
+    )
