@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "compare": "Compare runs and log files, and gate on the result.",
     "sweep": "Find bad nodes, NICs and links of a cluster.",
     "baseline": "Name runs that others are compared with.",
+    "history": "Show how a metric changed over past runs.",
     "runs": "List past runs, or remove them.",
     "show": "Print a past run.",
     "report": "Write runs as an HTML page, to read or to send.",

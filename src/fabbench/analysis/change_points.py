@@ -1,0 +1,142 @@
+"""Values in the order in which they were measured → where their level changed. Pure.
+
+Each place where a series may be cut is tested by Wilcoxon's rank-sum test of what is before against what is
+after it: only the order of values counts, so that no single outlier, and no shape of the noise, makes a
+change. Tied values, as rounded figures are, count against a change. The test is exact up to `_EXACT` values,
+and beyond by the normal approximation, whose tails are wider than the exact ones. Bonferroni's bound over the
+cuts, over the series that are looked at together, and over the parts that a found change leaves to be
+searched, keeps the chance of any change in series without one at 5 %. docs/runs.md says what that assumes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from fabbench.analysis.statistics import LEVEL, NEGLIGIBLE, median
+
+LEAST = 3
+"""Values on each side of a change."""
+LEAST_VALUES = 10
+"""Of fewer values no order is rare enough to show a change."""
+_EXACT = 40
+_NEAR = 8
+"""How far from the surest cut the change may be: ranks favor cuts in the middle."""
+_SEEN = 2 * _NEAR
+"""How many values on each side tell the place and the size of a change: others may have other levels."""
+_WHOLE = 0.8
+"""The part of the level that goes to a series as a whole."""
+_PARTS = 0.08
+"""What goes to the parts that found changes leave, depth by depth."""
+_WINDOWS = 1 / 8
+"""How much more goes to halves, when the whole shows nothing: for a change that was undone later."""
+
+
+def change_points(values: Sequence[float], *, series: int = 1, level: float = LEVEL) -> tuple[int, ...]:
+    """Return the indices at which a new level begins, in order. `series`: how many are looked at together.
+
+    A change of the median by less than `NEGLIGIBLE` is none.
+    """
+    return tuple(sorted(_search(values, 0, 0, level / max(series, 1))))
+
+
+def _search(values: Sequence[float], start: int, depth: int, level: float) -> Iterator[int]:
+    # At depth d there are at most 2^d parts: (_WHOLE + _PARTS) * (1 + _WINDOWS) is less than 1.
+    own = level * (_WHOLE if depth == 0 else _PARTS / 4**depth)
+    cut, chance = _best_cut(values)
+    if chance > own:
+        cut, chance = _best_in_halves(values)
+        own *= _WINDOWS
+    if cut is None or chance > own:
+        return
+    cut = _place(values, cut)
+    before, after = values[:cut], values[cut:]
+    apart = abs(math.log(median(after[:_SEEN]) / median(before[-_SEEN:])))
+    if apart >= math.log1p(NEGLIGIBLE):
+        yield start + cut
+    yield from _search(before, start, depth + 1, level)
+    yield from _search(after, start + cut, depth + 1, level)
+
+
+def _place(values: Sequence[float], cut: int) -> int:
+    """Return the cut near a significant one that leaves values closest to the medians before and after it."""
+    low, high = max(0, cut - _SEEN), cut + _SEEN
+
+    def apart(place: int) -> float:
+        return sum(
+            abs(math.log(value / middle))
+            for side in (values[low:place], values[place:high])
+            for middle in [median(side)]
+            for value in side
+        )
+
+    near = range(max(LEAST, cut - _NEAR), min(len(values) - LEAST, cut + _NEAR) + 1)
+    return min(near, key=apart)
+
+
+def _best_in_halves(values: Sequence[float]) -> tuple[int | None, float]:
+    """Return the best cut of the first, middle and last half, and its chance among all three."""
+    half = len(values) // 2
+    starts = (0, half // 2, len(values) - half)
+    found = [
+        (chance, start + cut)
+        for start in starts
+        for cut, chance in [_best_cut(values[start : start + half])]
+        if cut
+    ]
+    chance, best = min(found, default=(1.0, None))
+    return best, min(1.0, len(starts) * chance)
+
+
+def _best_cut(values: Sequence[float]) -> tuple[int | None, float]:
+    """Return where what is before and after differs most surely, and the chance of it in equal values."""
+    count = len(values)
+    cuts = count - 2 * LEAST + 1
+    if count < LEAST_VALUES:
+        return None, 1.0
+    best: tuple[float, int] | None = None
+    # Of tied values those that count against the direction come first.
+    for sign in (1, -1):
+        order = sorted(range(count), key=lambda place: (sign * values[place], -place))
+        ranks = [0] * count
+        for rank, place in enumerate(order):
+            ranks[place] = rank
+        before = sum(ranks[:LEAST])
+        for cut in range(LEAST, count - LEAST + 1):
+            # How many pairs have the later value above the earlier one.
+            above = cut * (count - cut) - (before - cut * (cut - 1) // 2)
+            chance = 2 * _tail(above, min(cut, count - cut), count)
+            best = min(best or (chance, cut), (chance, cut))
+            before += ranks[cut]
+    assert best is not None  # noqa: S101 - there are cuts
+    return best[1], min(1.0, best[0] * cuts)
+
+
+def _tail(above: int, few: int, count: int) -> float:
+    """Return the chance of so many pairs or more, when `few` of `count` equal values are on one side."""
+    pairs = few * (count - few)
+    if count <= _EXACT:
+        return _exact_tails(few, count)[above]
+    deviation = math.sqrt(pairs * (count + 1) / 12)
+    return 0.5 * math.erfc((above - 0.5 - pairs / 2) / deviation / math.sqrt(2))
+
+
+@lru_cache(maxsize=512)
+def _exact_tails(few: int, count: int) -> tuple[float, ...]:
+    """Return the chance of each number of pairs or more: Mann and Whitney's distribution.
+
+    The numbers of ways are the coefficients of the Gaussian binomial: a product of 1 - q^(n-few+i), divided
+    by 1 - q^i.
+    """
+    pairs = few * (count - few)
+    ways = [1] + [0] * pairs
+    for step in range(1, few + 1):
+        larger = count - few + step
+        for place in range(pairs, larger - 1, -1):
+            ways[place] -= ways[place - larger]
+        for place in range(step, pairs + 1):
+            ways[place] += ways[place - step]
+    total, above, tails = math.comb(count, few), 0, []
+    for number in reversed(ways):
+        above += number
+        tails.append(above / total)
+    return tuple(reversed(tails))

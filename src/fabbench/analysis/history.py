@@ -1,0 +1,106 @@
+"""What runs measured over time: series of one key each, and what a change of level came with. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fabbench.analysis.change_points import LEAST, change_points
+from fabbench.analysis.statistics import median
+from fabbench.model.log import Metric
+
+
+class HistoryPoint(NamedTuple):
+    """What one run has."""
+
+    run: str
+    """Its id."""
+    created: str
+    value: float
+    circumstances: Mapping[str, str]
+    """What may differ within a series: versions, image, nodes, environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelChange:
+    """A change of level, by the first run that has the new one."""
+
+    index: int
+    before: float
+    """The median of the level before."""
+    after: float
+    different: Mapping[str, tuple[str, str]]
+    """What most of the last runs before and of the first ones after it differ in: name → both values."""
+
+    @property
+    def ratio(self) -> float:
+        """Return how many times the value before the value after is."""
+        return self.after / self.before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The runs of one key, the oldest first."""
+
+    key: Mapping[str, str]
+    points: Sequence[HistoryPoint]
+    changes: Sequence[LevelChange] = ()
+
+    @property
+    def level(self) -> float:
+        """Return the median since the last change."""
+        start = self.changes[-1].index if self.changes else 0
+        return median(point.value for point in self.points[start:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The series of one metric."""
+
+    metric: Metric
+    size: int | None
+    """None: of each run its best value."""
+    series: Sequence[Series]
+
+    def told_apart(self, named: Sequence[str]) -> tuple[str, ...]:
+        """Return the names in keys that tell apart series which have the same values for `named`."""
+        groups: dict[tuple[str | None, ...], list[Series]] = {}
+        for each in self.series:
+            groups.setdefault(tuple(each.key.get(name) for name in named), []).append(each)
+        names = dict.fromkeys(name for each in self.series for name in each.key)
+        return tuple(
+            name
+            for name in names
+            if name not in named
+            and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
+        )
+
+
+def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], together: int) -> Series:
+    """Return a series with its changes; `together`: how many are looked at that could have one."""
+    values = [point.value for point in points]
+    found = change_points(values, series=together)
+    ends = (0, *found, len(points))
+    changes = [
+        LevelChange(
+            index=index,
+            before=median(values[ends[place] : index]),
+            after=median(values[index : ends[place + 2]]),
+            different=_different(
+                points[max(ends[place], index - LEAST) : index], points[index : index + LEAST]
+            ),
+        )
+        for place, index in enumerate(found)
+    ]
+    return Series(key=key, points=points, changes=changes)
+
+
+def _different(before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]) -> dict[str, tuple[str, str]]:
+    """Compare several runs on each side: noise may move the place of a change by a run or two."""
+    names = dict.fromkeys(name for point in (*before, *after) for name in point.circumstances)
+    pairs = {name: (_usual(before, name), _usual(after, name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _usual(points: Sequence[HistoryPoint], name: str) -> str:
+    return Counter(point.circumstances.get(name, "") for point in points).most_common(1)[0][0]

@@ -1,0 +1,54 @@
+"""``fabbench history``."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click
+
+from fabbench.cli import options, terminal
+from fabbench.cli.options import AGE
+from fabbench.cli.output import output
+
+
+@output
+@click.command(short_help="Show how a metric changed over past runs.")
+@click.argument("metric", metavar="METRIC[@SIZE]")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? fit any "
+    "text. Can be given several times.",
+)
+@click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
+@options.form(("markdown", "csv", "json", "terminal"), "Output format.")
+@options.store
+def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
+    """Show how a metric changed over the runs of a store, and with which run.
+
+    Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. Of
+    each run it has the median of the repeats that are ok: at SIZE, or without one the best of all sizes.
+    A change of level is named with its first run, and with what else changed then: versions, image, nodes,
+    environment. In series without a change, any is named with a chance of 5% at most.
+
+    Example: fabbench history busbw@1G --where name=nightly
+    """
+    from fabbench.report.history_report import render_history
+    from fabbench.runs.history import history, parse_metric, parse_where
+    from fabbench.runs.index import open_index
+
+    asked, size = parse_metric(metric)
+    wanted = parse_where(where)
+    oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
+    with open_index(store, terminal.files_progress) as index:
+        measured = [(run, each) for run, each in index.measured(asked.name) if run.created >= oldest]
+        damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
+    found = history(measured, asked, size, wanted)
+    for path, sentence in damaged:
+        click.echo(f"{path} is damaged, and left out: {sentence}", err=True)
+    if not found.series:
+        terminal.notify(f"No run in {store} matches.")
+        if form in {"markdown", "terminal"}:
+            return
+    width = terminal.width()
+    terminal.write_drawn(render_history(found, form, colour=width is not None, width=width))

@@ -1,0 +1,142 @@
+"""A history as text: a table with a sparkline for each series, the changes below it, CSV, JSON. Pure."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from fabbench.analysis.history import History, LevelChange, Series
+from fabbench.analysis.statistics import median
+from fabbench.model.errors import RequestError
+from fabbench.model.messages import counted
+from fabbench.model.units import Scale, format_decimal, format_size, scale
+from fabbench.report.json_contract import to_json
+from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
+
+FORMATS = ("markdown", "csv", "json", "terminal")
+_BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 32
+_SPAN = 0.05
+"""The least part of a value that a sparkline's height stands for: noise is to look flat."""
+_NAMED = ("benchmark", "case", "configuration", "target")
+_COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
+
+
+def render_history(
+    history: History, form: str = "markdown", *, colour: bool = False, width: int | None = None
+) -> str:
+    """Write a history in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    if form == "json":
+        return to_json(history_document(history))
+    if form in CSV_FORMATS:
+        keys = dict.fromkeys(name for each in history.series for name in each.key)
+        return records_to_csv(_records(history), (*keys, *_COLUMNS), raw=form == RAW_CSV)
+    if form == "markdown":
+        return to_markdown(history_table(history))
+    if form == "terminal":
+        return to_terminal([history_table(history)], colour=colour, width=width)
+    raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
+
+
+def history_table(history: History) -> Table:
+    """Return one row per series; its changes are notes."""
+    others = history.told_apart(_NAMED)
+    rows, notes = [], []
+    for each in history.series:
+        written = scale(history.metric.unit, max(point.value for point in each.points))
+        names = [each.key.get(name) or "-" for name in (*_NAMED, *others)]
+        values = [point.value for point in each.points]
+        figures = (written.quantity(each.level), written.quantity(values[-1]))
+        rows.append((*names, str(len(values)), sparkline(values), *figures, _last_change(each)))
+        place = " ".join(each.key[name] for name in _NAMED[:3] if each.key.get(name))
+        notes += [f"{place}: {_sentence(each, change, written)}" for change in each.changes]
+    return Table(
+        header=(*_NAMED, *others, "runs", "trend", "level", "latest", "change"),
+        rows=rows,
+        align="l" * (len(_NAMED) + len(others)) + "rlrrr",
+        headline=_headline(history),
+        notes=notes,
+    )
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw values as bars, the oldest first; where there are many, medians of neighbors."""
+    count = min(len(values), _WIDTH)
+    edges = [len(values) * place // count for place in range(count + 1)]
+    drawn = [median(values[start:end]) for start, end in pairwise(edges)]
+    low, high = min(drawn), max(drawn)
+    span = max(high - low, _SPAN * high)
+    bottom = (low + high - span) / 2
+    return "".join(_BARS[min(int((value - bottom) / span * len(_BARS)), len(_BARS) - 1)] for value in drawn)
+
+
+def _headline(history: History) -> str:
+    changes = sum(len(each.changes) for each in history.series)
+    where = f" at {format_size(history.size)}" if history.size is not None else ", best of each run"
+    points = sum(len(each.points) for each in history.series)
+    told = counted(changes, "change") if changes else "no change is shown"
+    return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {told}."
+
+
+def _percent(change: LevelChange) -> str:
+    percent = 100 * (change.ratio - 1)
+    return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
+
+
+def _last_change(series: Series) -> str:
+    return _percent(series.changes[-1]) if series.changes else "-"
+
+
+def _sentence(series: Series, change: LevelChange, written: Scale) -> str:
+    first = series.points[change.index]
+    levels = f"{written.quantity(change.before)} to {written.quantity(change.after)}"
+    named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
+    told = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
+    when = first.created.replace("T", " ").replace("Z", " UTC")
+    return f"{_percent(change)} ({levels}) with run {first.run}, {when}. {told}"
+
+
+def _records(history: History) -> Iterator[dict[str, object]]:
+    for each in history.series:
+        changes = {change.index: change for change in each.changes}
+        for place, point in enumerate(each.points):
+            yield {
+                **each.key,
+                "run": point.run,
+                "created": point.created,
+                "metric": history.metric.name,
+                "size": history.size,
+                "value": point.value,
+                "unit": history.metric.unit,
+                "change": changes[place].ratio if place in changes else None,
+            }
+
+
+def history_document(history: History) -> dict[str, object]:
+    """Return a history as plain data; documented in docs/runs.md."""
+    return {
+        "format": 1,
+        "metric": history.metric.name,
+        "unit": history.metric.unit,
+        "size": history.size,
+        "series": [
+            {
+                "key": dict(each.key),
+                "level": each.level,
+                "points": [
+                    {"run": point.run, "created": point.created, "value": point.value}
+                    for point in each.points
+                ],
+                "changes": [
+                    {
+                        "run": each.points[change.index].run,
+                        "previous": each.points[change.index - 1].run,
+                        "before": change.before,
+                        "after": change.after,
+                        "ratio": change.ratio,
+                        "different": {name: list(pair) for name, pair in change.different.items()},
+                    }
+                    for change in each.changes
+                ],
+            }
+            for each in history.series
+        ],
+    }

@@ -1,0 +1,111 @@
+"""A metric over the runs of a store."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from fabbench.analysis.history import HistoryPoint, Series
+from fabbench.cli import cli
+from fabbench.report.history_report import sparkline
+from tests.performance.store import write_store
+from tests.support.command_line import runner
+
+COUNT = 40
+CHANGED = 30
+"""From here on the store's first configuration is slower, with another NCCL."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = tmp_path_factory.mktemp("made") / "store"
+    write_store(store, COUNT)
+    return store
+
+
+def history(store: Path, *words: str) -> Result:
+    return runner({"FABBENCH_STORE": str(store)}).invoke(cli, ("history", *words))
+
+
+def ids(store: Path) -> list[str]:
+    return [path.name.rpartition("-")[2] for path in sorted(store.glob("*-nccl-*"))]
+
+
+def test_a_change_is_named_with_its_run_and_what_came_with_it(store: Path) -> None:
+    document = json.loads(history(store, "busbw@1G", "--format", "json").stdout)
+    assert (document["metric"], document["size"]) == ("busbw", 1 << 30)
+    slower, same = document["series"]
+    assert [each["key"]["configuration"] for each in (slower, same)] == ["socket", "tcp"]
+    assert [point["run"] for point in slower["points"]] == ids(store)
+    (change,) = slower["changes"]
+    assert [change["previous"], change["run"]] == ids(store)[CHANGED - 1 : CHANGED + 1]
+    assert change["ratio"] == pytest.approx(0.9, abs=0.03)
+    assert change["different"] == {"nccl": ["2.26.2", "2.27.5"]}
+    assert slower["level"] == change["after"]
+    assert same["changes"] == []
+
+
+def test_the_table(store: Path) -> None:
+    lines = history(store, "busbw@1G").stdout.splitlines()
+    assert lines[0] == "busbw at 1 GB: 80 runs in 2 series, 1 change."
+    assert lines[2].split()[1::2] == [
+        *("benchmark", "case", "configuration", "target", "runs", "trend", "level", "latest", "change")
+    ]
+    assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in lines[-1]
+    assert lines[-1].endswith("Changed with it: nccl 2.26.2 → 2.27.5.")
+
+
+def test_rows_for_other_programs(store: Path) -> None:
+    text = history(store, "busbw@1G", "--where", "configuration=socket", "--format", "csv").stdout
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["run"] for row in rows] == ids(store)
+    assert [place for place, row in enumerate(rows) if row["change"]] == [CHANGED]
+    assert (rows[0]["unit"], rows[0]["size"], rows[0]["case"]) == ("B/s", str(1 << 30), "all_reduce")
+
+
+def test_conditions(store: Path) -> None:
+    def count(*words: str) -> int:
+        return sum(
+            len(each["points"])
+            for each in json.loads(history(store, "busbw", *words, "--format", "json").stdout)["series"]
+        )
+
+    assert count() == 2 * COUNT
+    assert count("--where", "configuration=soc*", "--where", "nccl=2.27.5") == COUNT - CHANGED
+    assert count("--where", "name=nightly") == 0
+    assert count("--since", "1d") == 0
+    assert history(store, "busbw", "--where", "case=none").stderr == f"No run in {store} matches.\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("speed",), "Unknown metric speed."),
+        (("busbw@big",), "Invalid size in 'busbw@big'"),
+        (("busbw", "--where", "case"), "Invalid condition 'case'"),
+        (("busbw", "--where", "case=a", "--where", "case=b"), "--where case is given twice"),
+        (("busbw", "--where", "rack=7"), "No run has rack."),
+    ],
+)
+def test_usage_errors(store: Path, words: tuple[str, ...], told: str) -> None:
+    done = history(store, *words)
+    assert (done.exit_code, told in done.stderr) == (2, True)
+
+
+def test_a_damaged_run_is_left_out_and_named(tmp_path: Path) -> None:
+    write_store(tmp_path, 2)
+    broken = min(tmp_path.glob("*-nccl-*"))
+    (broken / "request.json").write_text("{")
+    done = history(tmp_path, "busbw", "--format", "json")
+    assert f"{broken.name} is damaged, and left out" in done.stderr
+    assert [len(each["points"]) for each in json.loads(done.stdout)["series"]] == [1, 1]
+
+
+def test_sparklines() -> None:
+    assert sparkline([1.0, 2.0, 3.0]) == "▁▅█"
+    assert sparkline([100.0, 100.5, 100.0]) == "▄▅▄"
+    assert len(sparkline([float(number) for number in range(1, 1000)])) == 32
+    assert Series(key={}, points=[HistoryPoint("a", "", 2.0, {}), HistoryPoint("b", "", 4.0, {})]).level == 3
