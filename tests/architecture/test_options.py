@@ -15,6 +15,7 @@ OTHERS = frozenset(
     {
         *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
         *("--body-file", "--create-if-none", "--edit-last"),
+        *("--disable-nodegroup-eviction", "--filters", "--query", "--region", "--wait"),
         *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
         *(
             "--length",
@@ -40,7 +41,7 @@ OTHERS = frozenset(
         ),
     }
 )
-"""Options of other programs: gh, sbatch, srun, mpirun, kubectl, docker, pip, pytest, the benchmarks."""
+"""Options of other programs: aws, eksctl, gh, sbatch, srun, mpirun, kubectl, docker, pip, the benchmarks …"""
 
 
 def options(command: click.Command, context: click.Context) -> Iterator[str]:
