@@ -36,7 +36,14 @@ def change_points(values: Sequence[float], *, series: int = 1, level: float = LE
 
     A change of the median by less than `NEGLIGIBLE` is none.
     """
-    return tuple(sorted(_search(values, 0, 0, level / max(series, 1))))
+    found = sorted(_search(values, 0, 0, level / max(series, 1)))
+    # In a long series the first cut may miss its change by more than `_NEAR`, and a later one finds it.
+    for cut in tuple(found):
+        place = found.index(cut)
+        start, end = ([0, *found][place], [*found, len(values)][place + 1])
+        if abs(math.log(median(values[cut:end]) / median(values[start:cut]))) < math.log1p(NEGLIGIBLE):
+            found.remove(cut)
+    return tuple(found)
 
 
 def _search(values: Sequence[float], start: int, depth: int, level: float) -> Iterator[int]:

@@ -23,6 +23,12 @@ def test_several_changes() -> None:
     assert change_points([*NIGHTS * 3, *SLOWER * 3, *NIGHTS * 3]) == (24, 48)
 
 
+def test_a_late_change_of_a_long_series_is_one_change() -> None:
+    chance = random.Random(3)
+    values = [chance.gauss(100, 2) * (1 if number < 2250 else 0.9) for number in range(3000)]
+    assert change_points(values) == (2250,)
+
+
 def test_one_outlier_is_no_change_and_hides_none() -> None:
     values = [*NIGHTS * 2, *SLOWER * 2]
     assert change_points([*NIGHTS[:4], 10.0, *NIGHTS, *NIGHTS]) == ()
