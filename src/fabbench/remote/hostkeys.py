@@ -118,8 +118,8 @@ def _unknown(settings: SshSettings, shown: str, authorities: Sequence[Known]) ->
     if authorities:
         where = f"{authorities[0].file}, line {authorities[0].line}"
         aside = (
-            f" The certificate authority of {where}, cannot be used: fabbench does not support "
-            "host certificates."
+            f" The certificate authority of {where}, cannot be used: paramiko does not support "
+            "host certificates. Pass --ssh-client openssh."
         )
     port = "" if settings.port == SSH_PORT else f"-p {settings.port} "
     return MachineError(

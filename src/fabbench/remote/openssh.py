@@ -197,7 +197,7 @@ def _logged_in(
 
 _DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange)")
 _DENIED = re.compile(r"Permission denied \(([^)]*)\)")
-_HOST_KEY = re.compile(r"[Hh]ost key|HOST (?:IDENTIFICATION|KEY)")
+_HOST_KEY = re.compile(r"(?<!matching )[Hh]ost key(?! type)|HOST (?:IDENTIFICATION|KEY)")
 _ASKING = {"keyboard-interactive", "password"}
 _WORDS_OF_SSH = (
     (

@@ -125,7 +125,7 @@ def test_a_revoked_key_is_refused(sshd: Sshd, known: Path) -> None:
 
 def test_a_certificate_authority_is_said_not_to_help(sshd: Sshd, known: Path) -> None:
     settings = knowing(sshd, known, "@cert-authority * " + " ".join(sshd.key()) + "\n")
-    with pytest.raises(MachineError, match="fabbench does not support host certificates"):
+    with pytest.raises(MachineError, match=r"paramiko does not support host certificates\. Pass --ssh"):
         connect(settings)
 
 
