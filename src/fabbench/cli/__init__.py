@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -105,9 +105,12 @@ class Commands(SuggestingGroup):
             terminal.notify("Error: Not enough memory for this.")
             ctx.exit(Exit.REFUSED)
         except (KeyboardInterrupt, click.Abort) as interrupt:
-            terminal.print_notes(interrupt)
-            click.echo("Interrupted.", err=True)
-            ctx.exit(Exit.INTERRUPTED)
+            _interrupted(ctx, interrupt)
+        except RuntimeError as error:
+            # Python 3.11 makes one of whatever comes while a class is made, a Ctrl-C too (__set_name__).
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                _interrupted(ctx, error.__cause__)
+            raise
         except OSError as error:
             _close_output()
             if error.errno == errno.ENOMEM:
@@ -116,6 +119,12 @@ class Commands(SuggestingGroup):
                 where = error.filename or "the output"
                 click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
             ctx.exit(Exit.REFUSED)
+
+
+def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
+    terminal.print_notes(interrupt)
+    click.echo("Interrupted.", err=True)
+    ctx.exit(Exit.INTERRUPTED)
 
 
 @contextlib.contextmanager
