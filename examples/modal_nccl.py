@@ -389,7 +389,7 @@ end_programs() {
 }
 
 finish() {
-    local status=$? number
+    local status=$? number started=()
     trap - EXIT
     trap '' TERM INT HUP
     exec 3<&-
@@ -397,8 +397,11 @@ finish() {
     [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
     [ -z "$guard" ] || kill -KILL "$guard" 2>/dev/null
     if [ -n "$touched" ]; then
-        for number in "${!hosts[@]}"; do reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 & done
-        wait
+        for number in "${!hosts[@]}"; do
+            reach "$number" rm -rf "$base" </dev/null >/dev/null 2>&1 &
+            started+=("$!")
+        done
+        for number in "${!hosts[@]}"; do wait "${started[number]}"; done
     fi
     rm -rf "$base"
     exit "$status"
@@ -635,6 +638,7 @@ side() { # NUMBER ROLE: starts the function ROLE_NUMBER
         "$2_$1" </dev/null >"$base/$1.$2" 2>&1
         echo "$?" >"$base/$1.$2.status"
     } &
+    sides_started+=("$!")
 }
 
 # A port that is free, as it seems; should it be taken, the server says so.
@@ -658,6 +662,7 @@ start_server() { # NUMBER
             sleep 0.1
         done
         exit 1' sh "${ports[$1]}" "$((limit * 10))" </dev/null >/dev/null 2>&1 && : >"$base/$1.ready" &
+    sides_started+=("$!")
 }
 
 # Waits until every server listens, or one of them has ended.
@@ -753,9 +758,17 @@ print_pair() {
     done
 }
 
+# Waits for the ends of both sides, and of who looked for the server. Never for all children: bash 5.2 then may wait
+# for those that were disowned, too, which end with the job.
+until_ended() {
+    local process
+    for process in "${sides_started[@]+"${sides_started[@]}"}"; do await "$process"; done
+    sides_started=()
+}
+
 # Runs the pairs of all steps since the last time, and prints them one after another.
 pairs() {
-    local number tries early why='' late=" after $limit s" statuses=() sides=()
+    local number tries early why='' late=" after $limit s" statuses=() sides=() sides_started=()
     touched=yes
     begin
     for ((tries = 0; tries < ports_tried; tries++)); do
@@ -763,7 +776,7 @@ pairs() {
         until_ready
         port_taken || break
         end_programs
-        wait
+        until_ended
     done
     for number in "${!ids[@]}"; do
         early=$(status_of "$number" server)
@@ -780,7 +793,7 @@ pairs() {
             break
         fi
     done
-    wait
+    until_ended
     check_signals
     for number in "${!ids[@]}"; do
         turn=$number

@@ -176,7 +176,7 @@ def here(folder: Path) -> Host:
 
 def test_without_a_word_of_libfabric_nothing_is_proven(tmp_path: Path) -> None:
     host = here(tmp_path)
-    execution = execution_of(FabtestsWork(), "efa", host)
+    execution = execution_of(FabtestsWork(timeout_s=900), "efa", host)
     steps = [
         replace(
             step,
