@@ -145,7 +145,7 @@ def command(**given: Any) -> None:
 
 
 def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
-    """Check tasks of SkyPilot's."""
+    """Check SkyPilot tasks."""
     from fabbench.launchers.skypilot.validate_task import check_task, read_tasks
 
     return [check for file in files for task in read_tasks(file) for check in check_task(file.name, task)]

@@ -24,13 +24,13 @@ def _logged(stream: IO[str] | None = None) -> Iterator[None]:
     """Write a line for each action on a stream; without one, on standard error as it is then."""
     import logging
 
-    class Lines(logging.Handler):
+    class ActionLines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             out = stream or sys.stderr
             out.write(f"{printable(self.format(record))}\n")
             out.flush()
 
-    handler, logger = Lines(), action_logger()
+    handler, logger = ActionLines(), action_logger()
     handler.setFormatter(logging.Formatter(_LINE, _CLOCK))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -40,7 +40,7 @@ class _Pair:
     def __init__(self, step: Step) -> None:
         self.step = step
         self.texts: list[str] = []
-        """Lines whose turn has not come."""
+        """Lines that are not printed yet."""
         self.status: int | None = None
         """The exit status of the side that failed first; 0: both ended well; None: it was ended."""
         self.server, self.client = sorted(step.commands, key=lambda command: command.role != "server")
@@ -231,20 +231,20 @@ class Pairs:
             self._limit.count(output.text)
 
     def _take(self, outputs: Iterable[Output]) -> None:
-        """Hand each line to its pair; what is nobody's goes to the pair whose turn it is."""
+        """Hand each line to its pair; what is nobody's goes to the current pair."""
         for output in outputs:
             pairs = (pair for pair in self._pairs if output.program in pair.programs)
             next(pairs, self._pairs[min(self._turn, len(self._pairs) - 1)]).take(output)
 
     def _begin(self) -> Iterator[str]:
-        """Yield the marker before the pair whose turn it is, once."""
+        """Yield the marker before the current pair, once."""
         if not self._begun:
             self._begun = True
             step = self._steps[self._turn]
             yield begin_marker(step.id, step.facts)
 
     def _given(self, *, all_of_them: bool = False) -> Generator[str, None, None]:
-        """Yield the lines of the pair whose turn it is, and go on to the next as soon as it is over."""
+        """Yield the lines of the current pair, and go on to the next as soon as it is over."""
         while self._turn < len(self._pairs):
             pair = self._pairs[self._turn]
             yield from self._begin()

@@ -51,7 +51,7 @@ class OutputQueue:
         self._left = threading.Event()
 
     def put(self, told: Told) -> None:
-        """Tell something, as soon as there is room. Raise LeftError when that is in vain."""
+        """Tell something, as soon as there is room. Raise LeftError when nobody listens any more."""
         while not self._left.is_set():
             with contextlib.suppress(queue.Full):
                 self._items.put(told, timeout=_WAKE_S)

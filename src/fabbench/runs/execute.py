@@ -349,7 +349,7 @@ class RunningExecution:
         self._logs.clear()
 
     def _off_fabric(self, line: str, benchmark: str) -> str:
-        """Return why going on is in vain, once a line settles the network."""
+        """Return why the execution need not go on, once a line settles the network."""
         if not any(word in line for word in _SETTLING):
             return ""
         why = refusal(self._parser.stated(), self._execution.proof, benchmark)

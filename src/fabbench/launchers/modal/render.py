@@ -25,7 +25,7 @@ _GPUS_OF_A_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600
-"""The longest that a function of Modal's may run."""
+"""The longest that a Modal function may run."""
 _WAIT_S = 900
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")

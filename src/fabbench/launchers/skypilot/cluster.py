@@ -29,7 +29,7 @@ _REQUESTS = frozenset({
     *("InvalidSkyPilotConfigError", "InvalidClusterNameError", "NotSupportedError", "ValueError"),
     "ResourcesMismatchError",
 })  # fmt: skip
-"""Names of SkyPilot's errors that say that a request is invalid."""
+"""Names of SkyPilot errors that mean an invalid request."""
 _OLDEST = (0, 14)
 """The release that fabbench is tried with; those before have not all of it."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
@@ -91,7 +91,7 @@ def asking(what: str, hint: str | None = None) -> Iterator[Any]:
 
 
 def told(error: BaseException) -> str:
-    """Return the text of SkyPilot's error on one line."""
+    """Return the text of a SkyPilot error on one line."""
     text = " ".join(uncoloured(str(error)).split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
@@ -134,7 +134,7 @@ class ClusterOptions:
     start_s: float | None = None
     """After how many seconds a cluster that is not up is given up; None: when SkyPilot does."""
     inherited: tuple[str, ...] = ()
-    """Variables that jobs get as fabbench has them: secrets of SkyPilot's."""
+    """Variables that jobs get as fabbench has them: SkyPilot secrets."""
 
 
 class SkyCluster:
@@ -261,7 +261,7 @@ class SkyCluster:
         with asking(what) as sky:
             chunks = sky.tail_logs(self.options.name, job, follow=True, preload_content=False)
         while True:
-            # Nothing of SkyPilot's may be in force while others go on with a line.
+            # No setting of SkyPilot may be in force while others go on with a line.
             with asking(what):
                 chunk = next(chunks, None)
             if chunk is None:
