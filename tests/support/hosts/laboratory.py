@@ -43,6 +43,7 @@ class Lab:
         self.touched = False
         """Whether anything was done to a host, or to its links, that the next test must not meet."""
         self.hosts: list[Host] = []
+        self._is_down = False
         write(folder, options)
         self._log = (folder / "boot.log").open("w+")
         boot = Path(__file__).with_name("boot")
@@ -90,6 +91,10 @@ class Lab:
 
     def down(self) -> None:
         """End the lab and all that runs in it; may be called again."""
+        # The kernel gives the numbers of namespaces that are gone to those of other labs.
+        if self._is_down:
+            return
+        self._is_down = True
         for pid in self._client_pids():
             processes.send(signal.SIGKILL, pid)
         assert self._outer.stdin
