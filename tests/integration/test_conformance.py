@@ -273,8 +273,10 @@ def test_a_port_that_is_taken_is_replaced(executor: Executor, tmp_path: Path) ->
     done = only(executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}")))))
     assert ended(done) == Ending(status=0)
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
-    first, second = (tmp_path / "ports").read_text().split()
-    assert first != second
+    tried = (tmp_path / "ports").read_text().split()
+    # Another program may have taken the second one, too.
+    assert len(tried) > 1
+    assert tried[0] != tried[-1]
 
 
 def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Executor) -> None:
