@@ -747,7 +747,7 @@ running_sides() { # NUMBER
     printf '%s' "$names"
 }
 
-# Prints what the pair whose turn it is has printed.
+# Prints what the current pair has printed.
 print_pair() {
     local role
     for role in server client; do

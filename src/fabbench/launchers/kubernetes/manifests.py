@@ -1,7 +1,7 @@
 """The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
 
 A pod measures alone on its node, with all of its devices, and without privilege.
-The Job is indexed, with one pod for each node. Its pods do nothing by themselves: fabbench starts programs in
+The Job is indexed, with one pod per node. Its pods do nothing by themselves: fabbench starts programs in
 them, and they end soon after it is gone (pod_watchdog.sh). Nothing is restarted, and the Job removes itself
 after its end, and with it all that it owns.
 """
