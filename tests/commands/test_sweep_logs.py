@@ -114,6 +114,12 @@ def test_a_group_whose_nodes_are_all_bad_is_named(tmp_path: Path) -> None:
     assert "has no group for node-3, node-4" in missing.stderr
 
 
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = sweep("--from", str(tmp_path / "none"))
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"Error: File not found: {tmp_path / 'none'}.")
+
+
 def test_what_cannot_be_judged_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -7,6 +7,7 @@ and holds no result is a failed test of theirs.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.benchmarks.nccl.findings import MISMATCH
@@ -35,8 +36,11 @@ class SweepLogs:
     """Files that gave nothing, and why."""
 
 
-def read_sweep_logs(names: Iterable[str], metric: str | None = None) -> SweepLogs:
-    """Read logs in folders, files and archives. Raise FabbenchError where there is nothing to compare."""
+def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLogs:
+    """Read logs in directories, files and archives. Raise FabbenchError where there is nothing to compare."""
+    for name in names:
+        if name != "-" and not Path(name).exists():
+            raise MachineError(f"File not found: {name}.", hint="Pass a directory, an archive or a log file.")
     entries = [entry for source in expand(names) for entry in parse_source(replace(source, named=True))]
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric)
