@@ -172,9 +172,11 @@ set -u
 
 sign='#@fabbench '
 partner_s=5
+closing_s=30
 ports_tried=5
 port_taken='Address already in use'
 time_up='it timed out'
+ran_on='it ran on after the other side had ended'
 silent='no output for'
 not_ready='the server was not ready'
 longest_output=268435456
@@ -696,9 +698,10 @@ port_taken() {
     return 1
 }
 
-# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds.
+# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds after a failure,
+# $closing_s after a good end.
 until_over() {
-    local number one other running deadline=$((SECONDS + limit)) since=()
+    local number one other running patience deadline=$((SECONDS + limit)) since=()
     while :; do
         check_signals
         running=
@@ -714,12 +717,15 @@ until_over() {
             running=yes
             if [ -n "$one$other" ]; then
                 since[number]=${since[number]:-$SECONDS}
-                [ "$((SECONDS - since[number]))" -lt "$partner_s" ] || deadline=0
+                patience=$closing_s
+                [ -z "${statuses[number]:-}" ] || patience=$partner_s
+                [ "$((SECONDS - since[number]))" -lt "$patience" ] || why=$ran_on
             fi
         done
         [ -n "$running" ] || return
-        if flooded; then
-            why=$too_much late=
+        if flooded; then why=$too_much; fi
+        if [ -n "$why" ]; then
+            late=
             name_sides
             return
         fi

@@ -358,6 +358,16 @@ def test_a_step_that_takes_too_long_is_ended(executor: Executor, shape: str) -> 
     assert ends(done) == [None]
 
 
+@pytest.mark.slow
+def test_a_side_that_runs_on_is_ended(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before its time is up, and not blamed on that."""
+    monkeypatch.setattr(session, "CLOSING_S", 3)
+    step = pair(client=shell(f"{words(CLIENT)}; exec sleep 99"), timeout_s=90)
+    done = only(executor.execute(plan_of(step)))
+    assert ended(done) == Ending(timed_out=f"Step pair was aborted: client: {session.RAN_ON}.")
+    assert ends(done) == [None]
+
+
 def test_a_server_that_never_listens(executor: Executor) -> None:
     done = only(executor.execute(plan_of(pair(server=("sleep", "99"), timeout_s=2))))
     assert ended(done) == Ending(timed_out="Step pair was aborted after 2 s: the server was not ready.")

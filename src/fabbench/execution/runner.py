@@ -13,15 +13,17 @@ from typing import Protocol, TypeAlias
 from fabbench.execution.mpirun import mpirun
 from fabbench.execution.session import (
     NOT_READY,
-    PARTNER_S,
     PORT_TAKEN,
     PORTS_TRIED,
+    RAN_ON,
+    TIME_UP,
     FloodedError,
     Output,
     OutputLimit,
     Program,
     Session,
     TimedOutError,
+    patience_s,
 )
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_line
@@ -72,7 +74,7 @@ class _Pair:
             self.texts.append(tag_line(program.name, text) if program is not None else text)
         elif program is not None and program.status is not None:
             self._ended.append(program.status)
-            self.partner_deadline = time.monotonic() + PARTNER_S
+            self.partner_deadline = time.monotonic() + patience_s(self.failed or 0)
             if self.over:
                 self.status = self.failed or 0
 
@@ -189,13 +191,15 @@ class Pairs:
         """End everything: a side has failed and its partner still waits, or prints too much, or is late."""
         failed = next((pair for pair in self._pairs if pair.failed), None)
         if failed is None:
-            now = time.monotonic()
-            alone = [
-                pair for pair in self._pairs if not pair.over and (pair.partner_deadline or deadline) <= now
-            ]
-            pairs = alone or [pair for pair in self._pairs if not pair.over]
+            now, flooded = time.monotonic(), isinstance(late, FloodedError)
+            pairs = [pair for pair in self._pairs if not pair.over]
+            alone = [pair for pair in pairs if (pair.partner_deadline or deadline) <= now < deadline]
+            if alone and not flooded:
+                pairs, why = alone, RAN_ON
+            else:
+                why = str(late)
             sides = dict.fromkeys(program.name for pair in pairs for program in pair.running())
-            self._time_out(pairs, f"{' and '.join(sides)}: {late}", flooded=isinstance(late, FloodedError))
+            self._time_out(pairs, f"{' and '.join(sides)}: {why}", in_full=why == TIME_UP)
         self._end(session)
         if isinstance(late, FloodedError) and self.timed_out:
             self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(own_line(self.timed_out))
@@ -215,13 +219,14 @@ class Pairs:
     def _running(self) -> list[Program]:
         return [program for pair in self._pairs for program in pair.running()]
 
-    def _time_out(self, pairs: Sequence[_Pair], why: str, *, flooded: bool = False) -> None:
+    def _time_out(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
+        """Note why pairs were ended, and whether it was after all their time."""
         labels = [pair.step.label for pair in pairs]
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
         steps = (
             f"Step {labels[0]} was" if len(labels) == 1 else f"Steps {', '.join(labels[:_NAMED])}{more} were"
         )
-        after = "" if flooded else f" after {self._timeout_s:g} s"
+        after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 
     # ------------------------------------------------------------ lines in turn

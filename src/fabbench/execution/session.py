@@ -15,11 +15,14 @@ FORWARDED = ("PATH", "LD_LIBRARY_PATH")
 """Variables of the host where mpirun runs that all ranks get."""
 
 PARTNER_S = 5
-"""How long one side of a pair may run on when the other has ended."""
+"""How long one side of a pair may run on when the other has failed."""
+CLOSING_S = 30
+"""How long one side of a pair may run on when the other has ended well: a busy host may need it."""
 PORTS_TRIED = 5
 PORT_TAKEN = "Address already in use"
 """What a server says that is to be started again, with another port."""
 TIME_UP = "it timed out"
+RAN_ON = "it ran on after the other side had ended"
 SILENT = "no output for"
 NOT_READY = "the server was not ready"
 
@@ -53,6 +56,11 @@ class FloodedError(TimedOutError):
 
     def __init__(self) -> None:
         super().__init__(TOO_MUCH)
+
+
+def patience_s(status: int) -> float:
+    """Return how long one side of a pair may run on when the other has ended with this status."""
+    return PARTNER_S if status else CLOSING_S
 
 
 def is_too_large(size: int) -> bool:

@@ -182,10 +182,8 @@ class RemoteSession(Session):
             if all(program.status is not None for program in self._programs):
                 yield from self._last_lines(deadline)
                 return
-            for output in self._next(_WAKE_S if until is None else _POLL_S):
-                yield output
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimedOutError(TIME_UP)
+            # Not looked at within a batch, which is small: what has come and who has ended counts.
+            yield from self._next(_WAKE_S if until is None else _POLL_S)
             now = time.monotonic()
             if deadline is not None and now >= deadline:
                 raise TimedOutError(TIME_UP)

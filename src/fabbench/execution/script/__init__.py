@@ -63,9 +63,11 @@ def _contract() -> Iterator[str]:
     values: Mapping[str, str | int] = {
         "sign": MARKER_SIGN,
         "partner_s": session.PARTNER_S,
+        "closing_s": session.CLOSING_S,
         "ports_tried": session.PORTS_TRIED,
         "port_taken": session.PORT_TAKEN,
         "time_up": session.TIME_UP,
+        "ran_on": session.RAN_ON,
         "silent": session.SILENT,
         "not_ready": session.NOT_READY,
         "longest_output": session.LONGEST_OUTPUT,

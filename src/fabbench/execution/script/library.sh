@@ -514,9 +514,10 @@ port_taken() {
     return 1
 }
 
-# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds.
+# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds after a failure,
+# $closing_s after a good end.
 until_over() {
-    local number one other running deadline=$((SECONDS + limit)) since=()
+    local number one other running patience deadline=$((SECONDS + limit)) since=()
     while :; do
         check_signals
         running=
@@ -532,12 +533,15 @@ until_over() {
             running=yes
             if [ -n "$one$other" ]; then
                 since[number]=${since[number]:-$SECONDS}
-                [ "$((SECONDS - since[number]))" -lt "$partner_s" ] || deadline=0
+                patience=$closing_s
+                [ -z "${statuses[number]:-}" ] || patience=$partner_s
+                [ "$((SECONDS - since[number]))" -lt "$patience" ] || why=$ran_on
             fi
         done
         [ -n "$running" ] || return
-        if flooded; then
-            why=$too_much late=
+        if flooded; then why=$too_much; fi
+        if [ -n "$why" ]; then
+            late=
             name_sides
             return
         fi
