@@ -17,7 +17,7 @@ REFUSED = {
     ("nccl", "--on", "local", "--mode", "pairs", "--seed", "1"): "--seed has no effect with --mode pairs",
     ("nccl", "--on", "local", "--groups", "/nowhere"): "/nowhere",
     ("nccl", "--on", "slurm"): "fabbench sweep does not run on slurm",
-    ("nccl", "--on", "kubernetes"): "fabbench sweep does not run on kubernetes",
+    ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }
 
 

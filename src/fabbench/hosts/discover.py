@@ -85,7 +85,7 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
         _one_place(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
     if needs.mpi:
-        for name in list(probes) if needs.any_head else list(probes)[:1]:
+        for name in list(probes) if needs.divided else list(probes)[:1]:
             _has_mpi(name, probes[name], target.mpirun)
     return Inventory(target=target.name, hosts=hosts)
 

@@ -55,8 +55,9 @@ class Needs:
     """Where the programs are below the directory that they were installed into."""
     devices: tuple[str, ...] = ()
     """RDMA devices that the user names: those of hosts which nobody asks."""
-    any_head: bool = False
-    """Whether mpirun is to start on any of the hosts, and not on the first one alone."""
+    divided: bool = False
+    """Whether parts of the hosts run executions by themselves, as in a sweep: mpirun starts on any of them,
+    and where nobody says how many there are to be, all that are free are taken."""
     fabrics: tuple[str, ...] = ()
     """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
 
@@ -176,7 +177,7 @@ class Target:
     nodes: int | None = option(
         Whole(1, 65536),
         "Number of nodes: the first N hosts; on a cluster, any N free nodes. Default: all hosts; "
-        "2 on a cluster.",
+        "2 on a cluster; of a sweep, all free nodes that are alike.",
     )
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
     interface: str | None = option(

@@ -123,7 +123,7 @@ class RemoteAllocation:
         return True
 
     def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
-        """Return some of the machines: mpirun starts on the first of them, where `Needs.any_head` is."""
+        """Return some of the machines: mpirun starts on the first of them, where `Needs.divided` is."""
         held = replace(
             self.held,
             hosts=tuple(self.held.hosts[index] for index in hosts),

@@ -101,11 +101,13 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     """Carry out a sweep. Raise FabbenchError for what keeps it from beginning."""
     remove_abandoned_folders()
     stored = _resumed(request)
+    if stored is not None:
+        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
     run, result = request.run, None
     launcher = launcher_named(run.target.launcher)
     require_divisible(request)
     require_support(launcher, run.target)
-    needs = replace(run.work.needs, fabrics=run.fabrics, any_head=run.work.needs.mpi)
+    needs = replace(run.work.needs, fabrics=run.fabrics, divided=True)
     try:
         with launcher.open(run.target, needs) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
@@ -124,8 +126,8 @@ def require_divisible(request: SweepRequest) -> None:
     if not target.options.divides:
         raise RequestError(
             f"fabbench sweep does not run on {target.launcher}.",
-            hint="It runs with --on ssh and --on local. Elsewhere, test pairs with a loop of your own, "
-            "and pass the logs to fabbench sweep --from.",
+            hint="It runs with --on ssh, kubernetes and local. Elsewhere, test pairs with a loop of your "
+            "own, and pass the logs to fabbench sweep --from.",
         )
 
 
@@ -157,6 +159,16 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
     return stored
 
 
+def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
+    """Return the request for the nodes that a sweep has, where it only says how many: others may be free."""
+    target = run.target
+    if "hosts" in target.options.without or (target.hosts and target.nodes is None):
+        return run
+    if target.nodes not in {None, len(nodes)} or not set(nodes) <= set(target.hosts or nodes):
+        return run
+    return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
+
+
 def _swept(
     request: SweepRequest,
     stored: StoredSweep | None,
@@ -174,7 +186,7 @@ def _swept(
     nodes = tuple(host.name for host in inventory.hosts)
     document = _document(request, run, nodes) if stored is None else stored.document
     _require_same(document, run.fabrics[0], nodes)
-    begun = _begun(stored, document, run, inventory, whole)
+    begun = _begun(stored, document, run, allocation, whole)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     metric = begun.document.metric
     tests = SweepTests(run, allocation, begun.writer, metric=metric, deadline=deadline)
@@ -236,14 +248,19 @@ def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...]) ->
 
 
 def _begun(
-    stored: StoredSweep | None, document: SweepDocument, run: RunRequest, inventory: Inventory, whole: Plan
+    stored: StoredSweep | None,
+    document: SweepDocument,
+    run: RunRequest,
+    allocation: DivisibleAllocation,
+    whole: Plan,
 ) -> _Begun:
     """Make the directory of a sweep, or go on in one."""
     if stored is not None:
         writer = SweepWriter(stored.path)
         writer.forget_interrupted()
         return _Begun(writer, document, stored.tests)
-    begun = RunWriter(run, inventory, replace(whole, executions=()))
+    begun = RunWriter(run, allocation.inventory, replace(whole, executions=()))
+    begun.rendered(allocation.documents)
     return _Begun(SweepWriter.begin(begun, document), document)
 
 

@@ -92,6 +92,7 @@ class KubernetesOptions(ClusterPodOptions):
     """Options of the launcher ``kubernetes``."""
 
     order = 2
+    divides = True
 
     mpi_agent: str = option(
         Choice(("ssh", "exec")),

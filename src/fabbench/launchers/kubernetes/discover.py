@@ -44,6 +44,7 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
     return NodeCriteria(
         count=target.nodes,
         instance_type=options.instance_type,
+        every=needs.divided,
         names=target.hosts,
         labels=_labels(options),
         needs_gpu=needs.mpi and target.gpus is None,

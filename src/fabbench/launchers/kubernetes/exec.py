@@ -24,8 +24,10 @@ from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, client
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
+from fabbench.remote.allocation import all_well
 from fabbench.remote.connection import AnswerLines, Done, LostError
 from fabbench.remote.host import RemoteHost
+from fabbench.remote.parallel import map_hosts
 from fabbench.remote.process import OutputQueue, ProcessEnded, RemoteProcess
 from fabbench.remote.session import MARK
 from fabbench.remote.transport import GoneError, HostShell
@@ -282,17 +284,21 @@ _FAILED = 255
 
 
 @contextlib.contextmanager
-def exec_launch_agent(first: RemoteHost, by_address: Mapping[str, RemoteHost]) -> Iterator[tuple[str, ...]]:
-    """Yield the agent for an mpirun on `first` that reaches the hosts by these addresses.
+def exec_launch_agent(
+    heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]
+) -> Iterator[tuple[str, ...]]:
+    """Yield the agent for an mpirun on any of the `heads` that reaches the hosts by these addresses.
 
     What it has started carries the run's mark, and ends with it. Raise MachineError.
     """
-    relay = _Relay(first, by_address)
-    relay.start()
+    relays = {head.name: _Relay(head, by_address) for head in heads}
     try:
-        yield relay.agent
+        all_well(map_hosts(relays, _Relay.start))
+        # All hosts have the same folder.
+        yield relays[heads[0].name].agent
     finally:
-        relay.close()
+        for relay in relays.values():
+            relay.close()
 
 
 class _Relay:

@@ -181,6 +181,7 @@ class KubernetesLauncher(Launcher):
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
+        _mention_left_out(seen, chosen, criteria)
         mention_undeclared(options, chosen)
         with by_kind(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
             yield allocation
@@ -275,7 +276,8 @@ def _pods(
             stack.enter_context(agents(remotes))
             stack.enter_context(_memory_watched(remotes, pods))
             mpi = needs.mpi and len(remotes) > 1
-            agent = stack.enter_context(_mpi_agent(spec, found, remotes)) if mpi else ()
+            heads = remotes if needs.divided else remotes[:1]
+            agent = stack.enter_context(_mpi_agent(spec, found, remotes, heads)) if mpi else ()
             held = HeldHosts(hosts=found.hosts, remotes=remotes, agent=agent)
             yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
 
@@ -285,6 +287,15 @@ def _with_profile(target: Target) -> Target:
     options = target.options_as(KubernetesOptions)
     require_profile(options, seen=True)
     return replace(target, options=replace(options, host_network=options.on_host_network))
+
+
+def _mention_left_out(seen: Sequence[Node], chosen: Sequence[Node], criteria: NodeCriteria) -> None:
+    """Say that a sweep which takes all nodes does not have all."""
+    if criteria.takes_all and len(chosen) < len(seen):
+        notify(
+            f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. "
+            "fabbench nodes shows the others."
+        )
 
 
 def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node]) -> PodResources:
@@ -398,17 +409,22 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _mpi_agent(spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost]) -> Iterator[tuple[str, ...]]:
-    """Yield how mpirun reaches the other pods. For ssh, make the first one know their host keys."""
+def _mpi_agent(
+    spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost], heads: Sequence[RemoteHost]
+) -> Iterator[tuple[str, ...]]:
+    """Yield how mpirun reaches other pods from the `heads`. For ssh, make these know the host keys."""
     own = zip(found.addresses(), remotes, strict=True)
     by_address = [(address, remote) for addresses, remote in own for address in addresses]
     if spec.agent == "exec":
-        with exec_launch_agent(remotes[0], dict(by_address)) as agent:
+        with exec_launch_agent(heads, dict(by_address)) as agent:
             yield agent
         return
     read = all_well(map_hosts({remote.name: remote for remote in remotes}, _host_key))
     lines = [f"[{address}]:{spec.port} {read[remote.name]}\n" for address, remote in by_address]
-    remotes[0].run("put", KNOWN_HOSTS, stdin="".join(lines).encode())
+    known = "".join(lines).encode()
+    all_well(
+        map_hosts({head.name: head for head in heads}, lambda head: head.run("put", KNOWN_HOSTS, stdin=known))
+    )
     yield SSH
 
 

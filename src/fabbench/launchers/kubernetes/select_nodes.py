@@ -26,6 +26,8 @@ class NodeCriteria:
 
     count: int | None = None
     """How many; None: as many as `names`, or 2."""
+    every: bool = False
+    """Whether, where neither says how many, all that are free and alike are taken: 2 or more."""
     instance_type: str = ""
     """With or without HyperPod's ``ml.``; empty: any one."""
     names: tuple[str, ...] = ()
@@ -35,6 +37,11 @@ class NodeCriteria:
     needs_gpu: bool = False
     tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
     """Taints that do not matter."""
+
+    @property
+    def takes_all(self) -> bool:
+        """Return whether all free nodes that are alike are taken, however many."""
+        return self.every and self.count is None and not self.names
 
 
 def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
@@ -56,6 +63,9 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     large = [group for group in groups if len(group) >= needed]
     if not large:
         raise _too_few(needed, groups, left_out, criteria.labels)
+    if criteria.takes_all:
+        most = max(map(len, large))
+        return min((tuple(group) for group in large if len(group) == most), key=_rank)
     return min((_closest(group, needed) for group in large), key=_rank)
 
 

@@ -89,4 +89,4 @@ def _mpi_ssh(
     """Return how mpirun reaches the other hosts, and make it so."""
     if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
         return ()
-    return run_key.install(found.addresses(), remotes, any_head=needs.any_head)
+    return run_key.install(found.addresses(), remotes, any_head=needs.divided)

@@ -44,6 +44,16 @@ def test_two_nodes_are_chosen_and_numbers_sort_as_numbers() -> None:
     assert chosen(nodes("p5", 12), count=11)[-2:] == ["p5-10", "p5-11"]
 
 
+def test_a_sweep_takes_all_that_are_alike() -> None:
+    pods = [pod_object("p5-2", {GPU: "1"})]
+    there = [*nodes("p5", 4), *nodes("hyperpod-p4d", 5)]
+    assert chosen(there, every=True) == [f"hyperpod-p4d-{number}" for number in range(1, 6)]
+    assert chosen(nodes("p5", 4), pods, every=True) == ["p5-1", "p5-3", "p5-4"]
+    assert chosen(there, every=True, count=2) == ["p5-1", "p5-2"]
+    assert chosen(there, every=True, names=("p5-3", "p5-4")) == ["p5-3", "p5-4"]
+    assert refused(nodes("p5", 1), every=True).startswith("2 nodes are needed, 1 available")
+
+
 def test_busy_nodes_are_left_out() -> None:
     pods = [pod_object("p5-1", {GPU: "1"}), pod_object("p5-2", {EFA: "1"})]
     assert chosen(nodes("p5", 4), pods) == ["p5-3", "p5-4"]

@@ -1,0 +1,63 @@
+"""`fabbench sweep` on a real cluster: its pods are made once, and each test runs in some of them."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.kubernetes import Cluster
+from tests.support.kubernetes.images import NCCL, NO_SSHD
+from tests.support.kubernetes_runs import Client
+from tests.support.sweeps import stored
+
+pytestmark = pytest.mark.cluster
+
+SSH = ("--image", NCCL)
+EXEC = ("--image", NO_SSHD, "--mpi-agent", "exec", "--bin-dir", "/opt/nccl-tests/build")
+SWEEP = ("sweep", "nccl", "--no-efa", "--gpus", "1", "-b", "64K", "-e", "64K", "--mode", "quick")
+SECOND = ("--seed", "1")
+"""The pair in such an order that mpirun starts in the second pod."""
+
+
+@pytest.fixture
+def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
+    return Client(cluster, namespace, tmp_path)
+
+
+def sweep(client: Client, *words: str) -> list[str]:
+    return client.argv(*SWEEP, *SECOND, *words, "--on", "kubernetes", "--store", str(store(client)))
+
+
+def store(client: Client) -> Path:
+    return client.folder / "runs"
+
+
+@pytest.mark.parametrize("agent", [SSH, EXEC], ids=["ssh", "exec"])
+def test_mpirun_starts_in_any_pod(client: Client, agent: tuple[str, ...]) -> None:
+    with client.nothing_left():
+        done = client.call(sweep(client, *agent))
+    # One pair shows nothing bad; its bandwidth is what the load of this machine lets it be.
+    assert done.returncode in {0, 4}, done.stderr
+    (test,) = stored(store(client))
+    pods = [host["name"] for host in client.the_run().document["hosts"]]
+    assert (test["nodes"], test["outcome"]) == (pods[::-1], "ok"), test
+    assert client.events().count("started container") == 2
+    (made,) = store(client).glob("*/rendered/kubernetes.yaml")
+    assert "PRIVATE KEY" not in made.read_text("utf-8")
+
+
+def test_interrupted_and_resumed(client: Client) -> None:
+    """Ctrl-C leaves nothing. The test that had not ended runs once there are pods again."""
+    with client.nothing_left():
+        hangs = client.cluster.standin(HANG_AT="64K")
+        with hangs, client.running(sweep(client, *SSH)) as run:
+            run.until(lambda: client.text() and client.measures(), 150)
+            run.process.send_signal(signal.SIGINT)
+            assert run.ends() == 130, run.err
+        assert "fabbench sweep --resume" in run.err
+        assert stored(store(client)) == []
+        again = [*client.argv()[:3], "sweep", "--resume", "last", "--store", str(store(client))]
+        done = client.call(again)
+    assert done.returncode in {0, 4}, done.stderr
+    (test,) = stored(store(client))
+    assert test["outcome"] == "ok", test
