@@ -14,7 +14,6 @@ REFUSED = {
     ("--from", "logs", "--resume", "last"): "--from has no effect with --resume",
     ("--from", "logs", "--store", "runs"): "--store has no effect with --from",
     ("torch",): "No such command 'torch'",
-    ("nccl", "--on", "local", "--mode", "pairs", "--seed", "1"): "--seed has no effect with --mode pairs",
     ("nccl", "--on", "local", "--groups", "/nowhere"): "/nowhere",
     ("nccl", "--on", "slurm"): "fabbench sweep does not run on slurm",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",

@@ -25,7 +25,7 @@ from fabbench.cli.sweep_answer import (
 )
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
+from fabbench.model.errors import Exit, FabbenchError, MachineError, worst
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted
 from fabbench.model.option_types import Choice, Seconds, Text, Whole
@@ -57,7 +57,7 @@ class SweepOptions:
     mode: str = option(
         Choice(MODES),
         "What to test. diagnose: a few random pairs, and then what stands out, with other partners, until it "
-        "is decided; pairs: all pairs; quick: three random pairs of each node.",
+        "is decided; pairs: all pairs, and what stands out again; quick: three random pairs of each node.",
         default=MODES[0],
     )
     max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
@@ -117,8 +117,6 @@ class SweepCommand(RunCommand):
 
         given = read_options(RunOptions, _given(ctx, _SHARED))
         own = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
-        if own.mode == "pairs" and own.seed is not None:
-            raise RequestError("--seed has no effect with --mode pairs.", hint="Leave it out.")
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
         run = RunRequest(

@@ -1,15 +1,14 @@
 """The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
 
-Screening puts every node into two random pairs, or into one group where tests may have more than two nodes.
-After that, each round tests what is not decided: nodes that may be bad, each with healthy ones, and pairs
-whose link may be bad, once more. Where many nodes of a group may be bad, half of the chance is tested:
-bisection. It ends when every node and link is either bad or healthy with the confidence that is asked for, or
-when further tests of the rest have stopped to help.
+Screening puts every node into two random pairs, or into one group where tests may have more than two nodes;
+or it is whatever rounds are asked for, such as all pairs. After that, each round tests what is not decided:
+nodes that may be bad, each with healthy ones, and pairs whose link may be bad, once more. Where many nodes of
+a group may be bad, half of the chance is tested: bisection. It ends when every node and link is either bad or
+healthy with the confidence that is asked for, or when further tests of the rest have stopped to help.
 """
 
 import random
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ import numpy as np
 from fabbench.model.messages import counted
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
-from fabbench.sweep.readings import Readings
+from fabbench.sweep.readings import Ints, Readings
 from fabbench.sweep.schedule import matchings
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
@@ -35,7 +34,8 @@ _OPEN_LINK = 0.03
 _LIKELY_LINK = 0.5
 _FOUND = 0.3
 """From this chance on a node is tested by itself, and not half of its group."""
-_MOST_ROUNDS = 16
+_MOST_ROUNDS = 14
+"""Rounds after screening."""
 _MOST_ALIKE = 4
 """Tests of one pair."""
 _MOST_TESTS = 12
@@ -55,20 +55,19 @@ class DiagnosePlanner:
         confidence: float = CONFIDENCE,
         tolerance: float = TOLERANCE,
         seed: int = 0,
+        screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size` is that of a test: 2, or of a group; see `group_size`."""
+        """`size` is that of a test: 2, or of a group; see `group_size`. `screening` are the first rounds."""
         self._readings = Readings(metric, nodes, group_of=group_of)
         self._size = min(size, len(nodes))
         self._confidence, self._tolerance = confidence, tolerance
         self._chance = random.Random(seed)  # noqa: S311 - no secret
-        self._screening = _screening(nodes, self._size, seed)
-        self._number = 0
+        self._screening = iter(_screening(nodes, self._size, seed) if screening is None else screening)
+        self._number = self._later = 0
         self._purpose = ""
         self._left: dict[SweepTest, None] = {}
         self._results: dict[int, list[SweepResult]] = {}
         """Results by round, until the round is over."""
-        self._met: Counter[frozenset[str]] = Counter()
-        self._tested: Counter[str] = Counter()
 
     def add(self, result: SweepResult) -> None:
         """Take what came of a test, also of a round that has not begun here."""
@@ -97,20 +96,19 @@ class DiagnosePlanner:
         """Take the results of the round that is over, in an order that does not depend on time."""
         for result in sorted(self._results.pop(self._number, ()), key=lambda each: each.test.nodes):
             self._readings.add(result)
-            self._met[frozenset(result.test.nodes)] += 1
-            self._tested.update(result.test.nodes)
 
     def _plan(self) -> Round | None:
-        number = self._number + 1
-        if number <= len(self._screening):
-            return self._screening[number - 1]
-        if number > _MOST_ROUNDS or len(self._readings.nodes) < 2:
+        if (screened := next(self._screening, None)) is not None:
+            return screened
+        self._later += 1
+        if self._later > _MOST_ROUNDS or len(self._readings.nodes) < 2:
             return None
         found = fit(self._readings, tolerance=self._tolerance)
         tests = list(_Plan(self, found).tests())
         if not tests:
             return None
-        return Round(number=number, tests=tuple(tests), purpose=f"{counted(len(tests), 'test')} of suspects")
+        purpose = f"{counted(len(tests), 'test')} of suspects"
+        return Round(number=self._number + 1, tests=tuple(tests), purpose=purpose)
 
 
 def group_size(nodes: int) -> int:
@@ -135,17 +133,43 @@ def _screening(nodes: Sequence[str], size: int, seed: int) -> Sequence[Round]:
     return [Round(number=1, tests=tuple(map(SweepTest, parts)), purpose=f"groups of {size} nodes")]
 
 
+class _History:
+    """How often nodes were tested, and with whom."""
+
+    def __init__(self, found: Fit) -> None:
+        self._count = len(found.nodes)
+        self.tested: Ints = np.zeros(self._count, dtype=np.int64)
+        """Node → number of its tests."""
+        self._pairs: list[tuple[Ints, Ints]] = []
+        for each in found.classes:
+            self.tested += np.bincount(each.tests.members.reshape(-1), minlength=self._count)
+            if each.tests.size == 2:
+                # Ascending, as the pairs of a class are.
+                keys = each.pairs.astype(np.int64) @ np.array([self._count, 1])
+                self._pairs.append((keys, np.bincount(each.factor_of, minlength=len(keys))))
+
+    def met(self, pair: Sequence[int]) -> int:
+        """Return how often two nodes were tested together."""
+        key, total = min(pair) * self._count + max(pair), 0
+        for keys, counts in self._pairs:
+            at = int(np.searchsorted(keys, key))
+            total += int(counts[at]) if at < len(keys) and keys[at] == key else 0
+        return total
+
+
 class _Plan:
     """One round of tests of what is not decided."""
 
     def __init__(self, planner: DiagnosePlanner, found: Fit) -> None:
-        self._planner, self._found = planner, found
+        self._found = found
         self._size, self._confidence = planner._size, planner._confidence  # noqa: SLF001 - a part of it
         bad = found.bad
+        self._history = _History(found)
+        self._met = self._history.met
         self._open = {
             node
             for node in np.flatnonzero((bad >= _CLEAR) & (bad < self._confidence)).tolist()
-            if planner._tested[found.nodes[node]] < _MOST_TESTS  # noqa: SLF001
+            if self._history.tested[node] < _MOST_TESTS
         }
         self._open |= self._ends()
         self._free = set(np.flatnonzero(bad < self._confidence).tolist())
@@ -162,11 +186,7 @@ class _Plan:
             for pair in each.pairs[likely & (each.tests.size == 2)].tolist():
                 if self._met(pair) > 1:
                     found.update(node for node in pair if self._found.bad[node] < self._confidence)
-        return {node for node in found if self._planner._tested[self._found.nodes[node]] < _MOST_TESTS}  # noqa: SLF001
-
-    def _met(self, pair: Sequence[int]) -> int:
-        """Return how often these nodes were tested together."""
-        return self._planner._met[frozenset(self._found.nodes[node] for node in pair)]  # noqa: SLF001
+        return {node for node in found if self._history.tested[node] < _MOST_TESTS}
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""

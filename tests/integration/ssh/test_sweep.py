@@ -44,22 +44,28 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     assert len({each["nodes"][0] for each in found}) > 1
 
 
-def test_a_slow_host_is_named(lab: Labs) -> None:
-    """One host of eight is slow with whomever it meets: it is named, and nothing else."""
+def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
+    """Of eight hosts one is slow, one loses packets, and a link between two others is cut."""
     site = fresh(lab(8))
-    # All are shaped, so that the load of this machine matters little.
+    # All are shaped so strongly that the load of this machine matters little. Sessions go by fab0.
     for host in site.hosts:
-        host.rate("40mbit", "fab0")
-    site[5].rate("10mbit", "fab0")
-    own = ("--size", "256K", "--iterations", "20", "--tolerance", "40%", "--format", "json")
+        host.rate("8mbit")
+    site[5].rate("2mbit")
+    site[6].lose(20, rate="8mbit")
+    site[1].wall(site[3])
+    own = ("--interface", "fab1", "--size", "64K", "--iterations", "6", "--tolerance", "30%")
     with nothing_left(site):
-        done = site.run(sweep(site, "pingpong", *own), timeout=300)
-    for host in site.hosts:
-        host.rate("off", "fab0")
+        words = sweep(site, "pingpong", "--mode", "pairs", *own, "--timeout", "8", "--format", "json")
+        done = site.run(words, timeout=400)
     assert done.returncode == 1, (done.stdout, done.stderr)
     found = json.loads(done.stdout)
-    assert [(each["kind"], each["name"]) for each in found["suspects"]] == [("node", "node5")]
-    assert "suspects: node5" in done.stderr
+    assert {(each["verdict"], each["kind"], each["name"]) for each in found["suspects"]} == {
+        ("bad", "node", "node5"),
+        ("bad", "node", "node6"),
+        ("bad", "link", "node1 – node3"),
+    }, (found, kept_tests(site))
+    assert found["undecided"] == []
+    assert "node5" in done.stderr.partition("suspects: ")[2]
 
 
 def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:

@@ -7,6 +7,7 @@ import pytest
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from fabbench.sweep.schedule import all_pairs
 from tests.support.simulated_sweeps import Cluster, named
 
 if TYPE_CHECKING:
@@ -42,6 +43,18 @@ def test_a_bad_link_that_screening_meets_is_no_node() -> None:
     pair = first.tests[3].nodes
     cluster = Cluster(named(32), bad_links={frozenset(pair): 0.5})
     assert found(cluster) == {("link", " – ".join(sorted(pair)))}
+
+
+def test_after_all_pairs_slow_ones_are_tested_again() -> None:
+    """One slow test of a pair may be chance: more of them name the link."""
+    link = frozenset({"node-1", "node-3"})
+    cluster = Cluster(named(8), {"node-5": 0.6, "node-6": 1.0}, {link: 1.0}, noise=0.05)
+    planner = DiagnosePlanner(cluster.nodes, BUSBW, screening=all_pairs(cluster.nodes))
+    readings, rounds = cluster.carried_out(planner)
+    named_bad = {(each.kind.value, each.name) for each in analyze(readings).suspects}
+    assert named_bad == {("node", "node-5"), ("node", "node-6"), ("link", "node-1 – node-3")}
+    assert rounds > 7
+    assert 28 < cluster.tests < 40
 
 
 def test_of_two_nodes_it_cannot_tell_and_ends() -> None:
