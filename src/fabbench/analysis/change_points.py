@@ -100,31 +100,34 @@ def _best_cut(values: Sequence[float]) -> tuple[int | None, float]:
     cuts = count - 2 * LEAST + 1
     if count < LEAST_VALUES:
         return None, 1.0
-    best: tuple[float, int] | None = None
+    backwards = range(count - 1, -1, -1)
+    found = []
     # Of tied values those that count against the direction come first.
-    for sign in (1, -1):
-        order = sorted(range(count), key=lambda place: (sign * values[place], -place))
+    for falls in (False, True):
         ranks = [0] * count
-        for rank, place in enumerate(order):
+        for rank, place in enumerate(sorted(backwards, key=values.__getitem__, reverse=falls)):
             ranks[place] = rank
-        before = sum(ranks[:LEAST])
-        for cut in range(LEAST, count - LEAST + 1):
-            # How many pairs have the later value above the earlier one.
-            above = cut * (count - cut) - (before - cut * (cut - 1) // 2)
-            chance = 2 * _tail(above, min(cut, count - cut), count)
-            best = min(best or (chance, cut), (chance, cut))
-            before += ranks[cut]
-    assert best is not None  # noqa: S101 - there are cuts
-    return best[1], min(1.0, best[0] * cuts)
+        found.append(_surest(ranks))
+    chance, cut = min(found)
+    return cut, min(1.0, 2 * chance * cuts)
 
 
-def _tail(above: int, few: int, count: int) -> float:
-    """Return the chance of so many pairs or more, when `few` of `count` equal values are on one side."""
-    pairs = few * (count - few)
+def _surest(ranks: Sequence[int]) -> tuple[float, int]:
+    """Return the least chance that later values are so often above earlier ones, and its cut."""
+    count, before = len(ranks), sum(ranks[:LEAST])
+    cuts = []
+    for cut in range(LEAST, count - LEAST + 1):
+        # How many pairs have the later value above the earlier one.
+        cuts.append((cut * (count - cut) - before + cut * (cut - 1) // 2, cut))
+        before += ranks[cut]
     if count <= _EXACT:
-        return _exact_tails(few, count)[above]
-    deviation = math.sqrt(pairs * (count + 1) / 12)
-    return 0.5 * math.erfc((above - 0.5 - pairs / 2) / deviation / math.sqrt(2))
+        return min((_exact_tails(min(cut, count - cut), count)[above], cut) for above, cut in cuts)
+    # The farther from the mean, the less the chance; many deviations away there is no number for it.
+    far, cut = max(
+        ((above - 0.5 - cut * (count - cut) / 2) / math.sqrt(cut * (count - cut)), -cut)
+        for above, cut in cuts
+    )
+    return 0.5 * math.erfc(far * math.sqrt(6 / (count + 1))), -cut
 
 
 @lru_cache(maxsize=512)

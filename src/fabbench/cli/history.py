@@ -41,9 +41,9 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     wanted = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
     with open_index(store, terminal.files_progress) as index:
-        measured = [(run, each) for run, each in index.measured(asked.name) if run.created >= oldest]
+        figures = [(run, each) for run, each in index.figures(asked, size) if run.created >= oldest]
         damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
-    found = history(measured, asked, size, wanted)
+    found = history(figures, asked, size, wanted)
     for path, sentence in damaged:
         click.echo(f"{path} is damaged, and left out: {sentence}", err=True)
     if not found.series:

@@ -246,7 +246,7 @@ def _chosen(
     with open_index(store, terminal.files_progress) as index:
         found = index.runs
     for run in found:
-        wanted = ((benchmark, run.benchmark), (target, run.target), (name, run.name))
+        wanted = ((benchmark, run.setup.benchmark), (target, run.setup.target), (name, run.name))
         if all(value is None or value == own for value, own in wanted):
             yield run
 
@@ -267,10 +267,10 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         run.id,
         run.name,
         run.folder,
-        run.benchmark,
-        run.target,
-        str(len(run.hosts) or ""),
-        ", ".join(configuration.label for configuration in run.configurations),
+        run.setup.benchmark,
+        run.setup.target,
+        str(len(run.setup.hosts) or ""),
+        ", ".join(configuration.label for configuration in run.setup.configurations),
         run.sizes,
         run.peak,
         run.gate,
@@ -297,10 +297,10 @@ def _print_json(store: Path, listed: Sequence["IndexedRun"]) -> None:
             "id": run.id,
             "name": run.name,
             "path": str(store / run.path),
-            "benchmark": run.benchmark,
-            "target": run.target,
-            "hosts": list(run.hosts),
-            "arms": [configuration.label for configuration in run.configurations],
+            "benchmark": run.setup.benchmark,
+            "target": run.setup.target,
+            "hosts": list(run.setup.hosts),
+            "arms": [configuration.label for configuration in run.setup.configurations],
             "created": run.created,
             "sizes": run.sizes,
             "peak": run.peak,

@@ -149,8 +149,9 @@ class BaselineKey(NamedTuple):
 
     def fits(self, run: IndexedRun) -> bool:
         """Return whether a run measured the same, whatever other configurations it has."""
-        labels = [each.label for each in run.configurations]
-        own = (run.benchmark, run.target, run.options, len(run.hosts), list(run.instance_types))
+        setup = run.setup
+        labels = [each.label for each in setup.configurations]
+        own = (setup.benchmark, setup.target, setup.options, len(setup.hosts), list(setup.instance_types))
         wanted = (self.benchmark, self.target, self.options, self.nodes, list(self.instance_types))
         return own == wanted and self.configuration in labels
 
@@ -181,17 +182,18 @@ def last_good_before(ref: str, store: Path) -> str:
     except RequestError as error:
         raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
     own, _ = read_run(run.path.parent, run.path.name)
-    if own.damaged or not own.configurations:
+    setup = own.setup
+    if own.damaged or not setup.configurations:
         raise MachineError(
             f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read."
         )
     key = BaselineKey(
-        benchmark=own.benchmark,
-        target=own.target,
-        options=own.options,
-        nodes=len(own.hosts),
-        instance_types=own.instance_types,
-        configuration=configuration or own.configurations[0].label,
+        benchmark=setup.benchmark,
+        target=setup.target,
+        options=setup.options,
+        nodes=len(setup.hosts),
+        instance_types=setup.instance_types,
+        configuration=configuration or setup.configurations[0].label,
     )
     with open_index(store) as index:
         places = [place for place, each in enumerate(index.runs) if each.id == own.id]

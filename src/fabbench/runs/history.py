@@ -1,7 +1,7 @@
 """A store's index → the history of a metric: one series for each key, with changes of level."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import parse_size
 
 if TYPE_CHECKING:
-    from fabbench.runs.indexed_run import IndexedRun, Measured
+    from fabbench.runs.indexed_run import IndexedFigure, IndexedRun, RunSetup
 
 
 def parse_metric(text: str) -> tuple[Metric, int | None]:
@@ -40,8 +40,24 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+class _Kind:
+    """What a series and the circumstances of some of its runs are."""
+
+    def __init__(self, setup: "RunSetup", figure: "IndexedFigure") -> None:
+        self.key = _key(setup, figure)
+        self.circumstances = _circumstances(setup, figure.configuration)
+
+    def value(self, run: "IndexedRun", name: str) -> str | None:
+        """Return what chooses runs by a name; None: it has none of that name."""
+        return self.key.get(name) or _names(run).get(name) or self.circumstances.get(name)
+
+    def fits(self, run: "IndexedRun", where: Mapping[str, str]) -> bool:
+        """Return whether a run has values that fit all patterns."""
+        return all(fnmatchcase(self.value(run, name) or "", pattern) for name, pattern in where.items())
+
+
 def history(
-    measured: Sequence[tuple["IndexedRun", "Measured"]],
+    figures: Sequence[tuple["IndexedRun", "IndexedFigure"]],
     metric: Metric,
     size: int | None = None,
     where: Mapping[str, str] | None = None,
@@ -51,62 +67,64 @@ def history(
     `where` has patterns for values of keys and of circumstances. Raise RequestError for a name that no run
     has.
     """
+    kinds: dict[tuple[RunSetup, str, object], tuple[_Kind, list[HistoryPoint]]] = {}
     found: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
-    known: dict[str, None] = {}
-    for run, each in measured:
-        value = _value(each, metric, size)
-        if value is None or value <= 0:
+    for run, each in figures:
+        if each.value <= 0:
             continue
-        key, circumstances = _key(run, each), _circumstances(run, each.configuration)
-        named = {**circumstances, **_names(run), **key}
-        known.update(dict.fromkeys(named))
-        if all(fnmatchcase(named.get(name, ""), pattern) for name, pattern in (where or {}).items()):
-            point = HistoryPoint(run=run.id, created=run.created, value=value, circumstances=circumstances)
-            found.setdefault(tuple(key.items()), []).append(point)
-    unknown = next((name for name in where or () if known and name not in known), None)
-    if unknown is not None:
-        raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
+        shared = (run.setup, each.configuration, each.key)
+        known = kinds.get(shared)
+        if known is None:
+            made = _Kind(run.setup, each)
+            known = kinds[shared] = made, found.setdefault(tuple(made.key.items()), [])
+        kind, points = known
+        if not where or kind.fits(run, where):
+            points.append(HistoryPoint(run.id, run.created, each.value, kind.circumstances))
+    _require_known(where or (), [kind for kind, _ in kinds.values()])
+    chosen = {key: points for key, points in found.items() if points}
     # How many runs a series has says nothing of their values, so that short ones take no part of the level.
-    together = sum(len(points) >= LEAST_VALUES for points in found.values())
-    series = [with_changes(dict(key), points[::-1], together) for key, points in found.items()]
+    together = sum(len(points) >= LEAST_VALUES for points in chosen.values())
+    series = [with_changes(dict(key), points[::-1], together) for key, points in chosen.items()]
     return History(metric=metric, size=size, series=series)
 
 
-def _value(measured: "Measured", metric: Metric, size: int | None) -> float | None:
-    if size is None:
-        return (min if metric.lower_is_better else max)(measured.values, default=None)
-    return dict(zip(measured.sizes, measured.values, strict=True)).get(size)
+def _require_known(names: Iterable[str], kinds: Sequence[_Kind]) -> None:
+    known = {name for kind in kinds for name in (*kind.key, *kind.circumstances)}
+    known |= {"name", "store"} if kinds else set()
+    unknown = next((name for name in names if known and name not in known), None)
+    if unknown is not None:
+        raise RequestError(f"No run has {unknown}.", hint=f"Known: {', '.join(sorted(known))}.")
 
 
-def _key(run: "IndexedRun", measured: "Measured") -> dict[str, str]:
+def _key(setup: "RunSetup", figure: "IndexedFigure") -> dict[str, str]:
     """Return what the runs of one series have in common: what was measured, and on which nodes."""
     first = {
-        "benchmark": run.benchmark,
+        "benchmark": setup.benchmark,
         "case": "",
-        "configuration": measured.configuration,
-        "target": run.target,
-        "nodes": str(len(run.hosts)),
-        "type": ", ".join(run.instance_types),
+        "configuration": figure.configuration,
+        "target": setup.target,
+        "nodes": str(len(setup.hosts)),
+        "type": ", ".join(setup.instance_types),
     }
-    return {**first, **dict(measured.key), **dict(_options(run, {*first, *dict(measured.key)}))}
+    return {**first, **dict(figure.key), **dict(_options(setup, {*first, *dict(figure.key)}))}
 
 
-def _options(run: "IndexedRun", taken: set[str]) -> Iterator[tuple[str, str]]:
-    for name, value in json.loads(run.options).items():
+def _options(setup: "RunSetup", taken: set[str]) -> Iterator[tuple[str, str]]:
+    for name, value in json.loads(setup.options).items():
         if name not in taken and value not in (None, "", [], False):
             yield name, ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _circumstances(run: "IndexedRun", configuration: str) -> dict[str, str]:
+def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
     """Return what may differ from run to run of one series."""
-    own = next((each for each in run.configurations if each.label == configuration), None)
+    own = next((each for each in setup.configurations if each.label == configuration), None)
     return {
         **(own.versions if own else {}),
         **({"variant": own.variant} if own else {}),
-        "image": run.image,
-        "node names": ", ".join(run.hosts),
-        **{f"env {name}": value for name, value in run.env.items()},
-        "fabbench": run.fabbench,
+        "image": setup.image,
+        "node names": ", ".join(setup.hosts),
+        **{f"env {name}": value for name, value in setup.env.items()},
+        "fabbench": setup.fabbench,
     }
 
 

@@ -11,20 +11,23 @@ the index cannot be written, such as in a store of somebody else, everything wor
 import json
 import os
 import sqlite3
+import struct
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias, TypeVar
 
 from fabbench import __version__
+from fabbench.model.log import Metric
 from fabbench.runs.folders import REQUEST, VERDICT, run_folders
-from fabbench.runs.indexed_run import IndexedRun, Measured, read_run
+from fabbench.runs.indexed_run import IndexedFigure, IndexedRun, Measured, RunSetup, read_run
 
 FILE = ".index.sqlite3"
-_FORMAT = 1
+_FORMAT = 2
 _SETTLED_NS = 2_000_000_000
 """A file that changed less than this before it was read may change again in the same tick of its clock."""
 _BATCH_S = 1.0
@@ -35,17 +38,22 @@ _POSITIVE = (1 << 63) - 1
 """The bits of an inode that a column holds."""
 
 _TABLES = """
+CREATE TABLE IF NOT EXISTS texts (number INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS runs (
     number INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, reader TEXT NOT NULL,
-    files TEXT NOT NULL, stamps BLOB NOT NULL, document TEXT NOT NULL
+    files TEXT NOT NULL, stamps BLOB NOT NULL, id TEXT NOT NULL, name TEXT NOT NULL, created TEXT NOT NULL,
+    setup INTEGER NOT NULL REFERENCES texts, sizes TEXT NOT NULL, peak TEXT NOT NULL, gate TEXT NOT NULL,
+    outcomes TEXT NOT NULL, damaged TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS measured (
     run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, metric TEXT NOT NULL, configuration TEXT NOT NULL,
-    key TEXT NOT NULL, sizes BLOB NOT NULL, figures BLOB NOT NULL, executions INTEGER NOT NULL
+    key INTEGER NOT NULL REFERENCES texts, sizes BLOB NOT NULL, figures BLOB NOT NULL,
+    executions INTEGER NOT NULL
 );
 CREATE INDEX IF NOT EXISTS by_metric ON measured (metric);
 CREATE INDEX IF NOT EXISTS by_run ON measured (run);
 """
+"""What many rows have in common is a text of its own: it is stored once, and read once."""
 
 Answer = TypeVar("Answer")
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
@@ -85,9 +93,9 @@ class StoreIndex:
     ) -> None:
         self._close()
 
-    def measured(self, metric: str) -> Sequence[tuple[IndexedRun, Measured]]:
-        """Return what each run measured of a metric, newest run first."""
-        found = self._ask(lambda database: _measured(database, metric))
+    def figures(self, metric: Metric, size: int | None = None) -> Sequence[tuple[IndexedRun, IndexedFigure]]:
+        """Return what each run measured of a metric: at a size, or the best of all; newest run first."""
+        found = self._ask(lambda database: _figures(database, metric, size))
         return [(run, each) for run in self.runs for each in found.get(run.path, ())]
 
     def _ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
@@ -110,8 +118,20 @@ class StoreIndex:
             self._database = None
 
     def _runs(self, database: sqlite3.Connection) -> tuple[IndexedRun, ...]:
-        known = dict(database.execute("SELECT path, document FROM runs").fetchall())
-        return tuple(IndexedRun.from_json(known[path]) for path in self._folders.paths if path in known)
+        setups = {number: RunSetup.from_json(text) for number, text in database.execute(_SETUPS)}
+        rows, read = database.execute(_RUNS).fetchall(), cache(json.loads)
+        known = {
+            path: IndexedRun(
+                *(path, run, name, created, setups[setup], sizes, peak, gate, read(outcomes), read(damaged))
+            )
+            for path, run, name, created, setup, sizes, peak, gate, outcomes, damaged in rows
+        }
+        return tuple(known[path] for path in self._folders.paths if path in known)
+
+
+_UNUSED = "DELETE FROM texts WHERE number NOT IN (SELECT setup FROM runs UNION SELECT key FROM measured)"
+_SETUPS = "SELECT number, text FROM texts WHERE number IN (SELECT setup FROM runs)"
+_RUNS = "SELECT path, id, name, created, setup, sizes, peak, gate, outcomes, damaged FROM runs"
 
 
 def open_index(store: Path, reading: Reading = _unseen) -> StoreIndex:
@@ -119,21 +139,42 @@ def open_index(store: Path, reading: Reading = _unseen) -> StoreIndex:
     return StoreIndex(store, reading)
 
 
-def _measured(database: sqlite3.Connection, metric: str) -> dict[str, list[Measured]]:
-    rows = database.execute(
-        "SELECT path, configuration, key, sizes, figures, executions FROM measured "
-        "JOIN runs ON run = number WHERE metric = ? ORDER BY measured.rowid",
-        (metric,),
-    ).fetchall()
-    found: dict[str, list[Measured]] = {}
-    keys: dict[str, tuple[tuple[str, str], ...]] = {}
-    for path, configuration, text, sizes, figures, executions in rows:
-        if text not in keys:
-            keys[text] = tuple((name, value) for name, value in json.loads(text))
-        of_sizes, values = tuple(array("q", sizes)), tuple(array("d", figures))
-        measured = Measured(configuration, metric, keys[text], of_sizes, values, executions)
-        found.setdefault(path, []).append(measured)
+def _figures(
+    database: sqlite3.Connection, metric: Metric, size: int | None
+) -> dict[str, list[IndexedFigure]]:
+    """Return figures by the path of their run. Of each row no more is unpacked than is asked for."""
+    best = min if metric.lower_is_better else max
+    places, keys = cache(lambda sizes: _place(sizes, size)), _keys(database)
+    found: dict[str, list[IndexedFigure]] = {}
+    for path, configuration, key, sizes, figures in database.execute(
+        "SELECT path, configuration, key, measured.sizes, figures "
+        "FROM measured JOIN runs ON run = number WHERE metric = ? ORDER BY measured.rowid",
+        (metric.name,),
+    ):
+        if size is None:
+            value = best(array("d", figures), default=None)
+        else:
+            place = places(sizes)
+            value = None if place is None else _DOUBLE.unpack_from(figures, place)[0]
+        if value is not None:
+            found.setdefault(path, []).append(IndexedFigure(configuration, keys[key], value))
     return found
+
+
+_DOUBLE = struct.Struct("d")
+
+
+def _place(sizes: bytes, size: int | None) -> int | None:
+    """Return where the figure of a size begins."""
+    known = list(array("q", sizes))
+    return known.index(size) * _DOUBLE.size if size in known else None
+
+
+def _keys(database: sqlite3.Connection) -> dict[int, tuple[tuple[str, str], ...]]:
+    rows = database.execute(
+        "SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)"
+    ).fetchall()
+    return {number: tuple((name, value) for name, value in json.loads(text)) for number, text in rows}
 
 
 # ---------------------------------------------------------------- the database
@@ -193,19 +234,32 @@ def _store(database: sqlite3.Connection, entries: Iterable[_Entry]) -> None:
     for files, stamps, run, measured in entries:
         database.execute("DELETE FROM runs WHERE path = ?", (run.path,))
         row = database.execute(
-            "INSERT INTO runs (path, reader, files, stamps, document) VALUES (?, ?, ?, ?, ?)",
-            (run.path, __version__, files, stamps, run.to_json()),
+            "INSERT INTO runs (path, reader, files, stamps, id, name, created, setup, sizes, peak, gate, "
+            "outcomes, damaged) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(run.path, __version__, files, stamps, run.id, run.name, run.created),
+                *(_text(database, run.setup.to_json()), run.sizes, run.peak, run.gate),
+                *(json.dumps(dict(run.outcomes)), json.dumps(list(run.damaged))),
+            ),
         )
         database.executemany(
             "INSERT INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (
+            [
                 (
-                    *(row.lastrowid, each.metric, each.configuration, json.dumps(each.key)),
-                    *(array("q", each.sizes).tobytes(), array("d", each.values).tobytes(), each.executions),
+                    *(row.lastrowid, each.metric, each.configuration),
+                    *(_text(database, json.dumps(each.key)), array("q", each.sizes).tobytes()),
+                    *(array("d", each.values).tobytes(), each.executions),
                 )
                 for each in measured
-            ),
+            ],
         )
+
+
+def _text(database: sqlite3.Connection, text: str) -> int:
+    """Return the number of a text, which is there from now on."""
+    database.execute("INSERT OR IGNORE INTO texts (text) VALUES (?)", (text,))
+    (number,) = database.execute("SELECT number FROM texts WHERE text = ?", (text,)).fetchone()
+    return int(number)
 
 
 # ---------------------------------------------------------------- the directories
@@ -240,6 +294,7 @@ class _Folders:
         if gone:
             with _transaction(database):
                 database.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in gone))
+                database.execute(_UNUSED)
 
     def _read(self, database: sqlite3.Connection, stale: Sequence[str], read: Callable[[], None]) -> None:
         """Read runs; what was read is committed about every second, so that little is lost at any moment."""
@@ -302,11 +357,12 @@ def _names(folder: str) -> list[str]:
 def stamps_of(folder: str, files: Iterable[str]) -> "array[int]":
     """Return time of change, size and inode of files, three numbers each; of what is not there -1."""
     found = array("q")
+    add, status_of = found.extend, os.stat  # of tens of thousands
     for name in files:
         try:
-            status = os.stat(folder + name)  # noqa: PTH116 - of tens of thousands
+            status = status_of(folder + name)
         except OSError:
-            found.extend((-1, -1, -1))
+            add((-1, -1, -1))
         else:
-            found.extend((status.st_mtime_ns, status.st_size, status.st_ino & _POSITIVE))
+            add((status.st_mtime_ns, status.st_size, status.st_ino & _POSITIVE))
     return found

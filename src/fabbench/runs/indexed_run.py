@@ -27,16 +27,11 @@ class IndexedConfiguration(NamedTuple):
     """Library → version, as the logs state it."""
 
 
-class IndexedRun(NamedTuple):
-    """One run, as it was when its directory was last read. No dataclass: there may be tens of thousands."""
+class RunSetup(NamedTuple):
+    """What was measured, where, and with what: most runs of a store have it in common with others."""
 
-    path: str
-    """Its directory, from the store on."""
-    id: str
-    name: str
     benchmark: str
-    target: str
-    created: str
+    target: str = ""
     fabbench: str = ""
     """The version that measured."""
     image: str = ""
@@ -46,6 +41,31 @@ class IndexedRun(NamedTuple):
     options: str = "{}"
     """What was measured: the benchmark's own options, as JSON with sorted keys."""
     env: Mapping[str, str] = _NOTHING
+
+    def __hash__(self) -> int:
+        """Return a number by which a cache finds it, and does not read all of it."""
+        return hash((self.benchmark, self.target, self.image, self.options))
+
+    def to_json(self) -> str:
+        """Write it as the index keeps it."""
+        return json.dumps(self, ensure_ascii=False, default=dict)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote."""
+        setup = cls(*json.loads(text))
+        return setup._replace(configurations=[IndexedConfiguration(*each) for each in setup.configurations])
+
+
+class IndexedRun(NamedTuple):
+    """One run, as it was when its directory was last read. No dataclass: there may be tens of thousands."""
+
+    path: str
+    """Its directory, from the store on."""
+    id: str
+    name: str
+    created: str
+    setup: RunSetup
     sizes: str = ""
     peak: str = ""
     gate: str = ""
@@ -65,15 +85,14 @@ class IndexedRun(NamedTuple):
         """Whether every execution is ok, nothing is damaged, and no gate failed."""
         return set(self.outcomes) == {"ok"} and not self.damaged and self.gate != "failed"
 
-    def to_json(self) -> str:
-        """Write it as the index keeps it."""
-        return json.dumps(self, ensure_ascii=False, default=dict)
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
-        run = cls(*json.loads(text))
-        return run._replace(configurations=[IndexedConfiguration(*each) for each in run.configurations])
+class IndexedFigure(NamedTuple):
+    """The value of one metric that a configuration of a run has, at one size or the best of all."""
+
+    configuration: str
+    key: tuple[tuple[str, str], ...]
+    """As `Measured` has it."""
+    value: float
 
 
 class Measured(NamedTuple):
@@ -97,9 +116,8 @@ def unreadable(path: str, reason: str) -> IndexedRun:
         path=path,
         id=known["id"],
         name="",
-        benchmark=known["benchmark"],
-        target="",
         created=known["when"],
+        setup=RunSetup(known["benchmark"]),
         damaged=[reason],
     )
 
@@ -119,16 +137,27 @@ def _indexed(path: str, run: "StoredRun") -> IndexedRun:
     from fabbench.runs.summary import outcomes, summary
 
     told = summary(run)
-    hosts = run.document.get("hosts")
-    found = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
-    env = run.request.get("env")
     return IndexedRun(
         path=path,
         id=run.id,
         name=run.name,
+        created=run.created,
+        setup=_setup(run),
+        sizes=told.sizes,
+        peak=told.peak,
+        gate=told.gate,
+        outcomes=outcomes(run),
+        damaged=list(run.damage),
+    )
+
+
+def _setup(run: "StoredRun") -> RunSetup:
+    hosts = run.document.get("hosts")
+    found = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
+    env = run.request.get("env")
+    return RunSetup(
         benchmark=run.benchmark,
         target=run.target,
-        created=run.created,
         fabbench=str(run.document.get("fabbench") or ""),
         image=run.image,
         hosts=list(run.hosts),
@@ -144,11 +173,6 @@ def _indexed(path: str, run: "StoredRun") -> IndexedRun:
         ],
         options=json.dumps(run.options, sort_keys=True, default=str),
         env={str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {},
-        sizes=told.sizes,
-        peak=told.peak,
-        gate=told.gate,
-        outcomes=outcomes(run),
-        damaged=list(run.damage),
     )
 
 

@@ -445,9 +445,9 @@ def open_run(ref: str, store: Path = STORE) -> StoredRun:
     """
     if (Path(ref) / "request.json").is_file():
         return StoredRun(Path(ref))
+    if ref == "last" and (newest := next(runs(store), None)):
+        return StoredRun(newest)
     known = list(runs(store))
-    if ref == "last" and known:
-        return StoredRun(known[0])
     found = [path for path in known if _matches(ref, path)]
     exact = [path for path in found if path.name.endswith(f"-{ref}") or path.name == ref]
     if not found:

@@ -8,16 +8,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from fabbench.model.log import METRICS
 from fabbench.runs.index import FILE, open_index
 from fabbench.runs.indexed_run import IndexedRun, unreadable
 from tests.performance.store import write_store
 
 COUNT = 3
+BUSBW = METRICS["busbw"]
 
 
 @pytest.fixture(scope="module")
@@ -57,28 +59,41 @@ def test_a_run_is_read_once(store: Path) -> None:
     assert [run.path for run in runs] == sorted((path.name for path in store.glob("*-nccl-*")), reverse=True)
     first = runs[0]
     assert (first.sizes, first.outcomes, first.is_ok) == ("8 B - 2 GB", {"ok": 2}, True)
-    assert first.configurations[0].versions == {"nccl": "2.27.5", "cuda": "12.8"}
-    assert (first.instance_types, first.target) == (["p4d.24xlarge"], "prod")
+    assert first.setup.configurations[0].versions == {"nccl": "2.27.5", "cuda": "12.8"}
+    assert (first.setup.instance_types, first.setup.target) == (["p4d.24xlarge"], "prod")
     assert indexed(store) == (runs, 0)
 
 
 def test_a_run_that_cannot_be_read_is_kept_as_such() -> None:
     run = unreadable("a/20260101T000000Z-nccl-abc123", "Permission denied.")
-    assert (run.id, run.benchmark, run.folder, run.is_ok) == ("abc123", "nccl", "a", False)
-    assert IndexedRun.from_json(run.to_json()).damaged == ["Permission denied."]
+    assert (run.id, run.setup.benchmark, run.folder, run.is_ok) == ("abc123", "nccl", "a", False)
+    assert run.damaged == ["Permission denied."]
 
 
 def test_what_was_measured_is_kept(store: Path) -> None:
     with open_index(store) as index:
-        found = list(index.measured("busbw"))
-        assert list(index.measured("latency")) == []
-    run, measured = found[0]
+        found = index.figures(BUSBW, 2 << 30)
+        best = index.figures(BUSBW)
+        quickest = index.figures(METRICS["time"])
+        assert list(index.figures(METRICS["latency"])) == list(index.figures(BUSBW, 3)) == []
+    run, figure = found[0]
     assert run == index.runs[0]
     assert [each.configuration for _, each in found[:2]] == ["socket", "tcp"]
-    assert dict(measured.key)["case"] == "all_reduce"
-    assert measured.sizes[-1] == 2 << 30
-    assert 60e9 < measured.values[-1] < 80e9
-    assert measured.executions == 1
+    assert dict(figure.key)["case"] == "all_reduce"
+    assert 60e9 < figure.value < 80e9
+    assert best[0][1].value >= figure.value
+    assert quickest[0][1].value < 1e-3  # the best time is the least
+
+
+def test_runs_of_one_setup_share_it(store: Path) -> None:
+    """Of thousands of runs it is read once; texts that no run has any more are forgotten."""
+    runs, _ = indexed(store)
+    with open_index(store) as index:
+        assert len({id(run.setup) for run in index.runs}) == 2  # the last one has another NCCL
+    shutil.rmtree(store / runs[0].path)
+    indexed(store)
+    with closing(sqlite3.connect(store / FILE)) as database:
+        assert database.execute("SELECT count(*) FROM texts").fetchone() == (2,)  # a setup and a key
 
 
 @pytest.mark.parametrize(
@@ -105,7 +120,7 @@ def test_a_damaged_run_is_reported_beside_the_others(store: Path) -> None:
     assert "is damaged" in runs[0].damaged[0]
     assert not runs[0].is_ok
     with open_index(store) as index:
-        assert runs[0].path not in {run.path for run, _ in index.measured("busbw")}
+        assert runs[0].path not in {run.path for run, _ in index.figures(BUSBW)}
 
 
 def test_files_that_appear_are_seen(store: Path) -> None:
@@ -175,8 +190,9 @@ SPOILERS: Mapping[str, Callable[[Path], None]] = {
     "gone": lambda path: path.unlink(),
     "tables": _statement("DROP TABLE measured"),
     "format": _statement("PRAGMA user_version = 99"),
-    "document": _statement("""UPDATE runs SET document = '{"path"'"""),
-    "field": _statement("""UPDATE runs SET document = '[1]'"""),
+    "text": _statement("""UPDATE texts SET text = number || '{"path"'"""),
+    "setup": _statement("UPDATE texts SET text = printf('%*s{}', number, '')"),
+    "outcomes": _statement("UPDATE runs SET outcomes = '{'"),
 }
 
 
@@ -185,7 +201,7 @@ def test_an_index_that_cannot_be_used_is_made_anew(store: Path, name: str) -> No
     runs, _ = indexed(store)
     SPOILERS[name](store / FILE)
     with open_index(store) as index:
-        assert len(index.measured("busbw")) == 2 * COUNT
+        assert len(index.figures(BUSBW)) == 2 * COUNT
         assert index.runs == runs
     assert indexed(store) == (runs, 0)
 
@@ -213,7 +229,7 @@ def test_a_store_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
 
 KILLED = """\
 import os, signal, sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from fabbench.runs import index
 index._BATCH_S = 0
@@ -233,7 +249,7 @@ import os, signal, sqlite3, sys
 database = sqlite3.connect(sys.argv[1] + "/.index.sqlite3", isolation_level=None)
 database.execute("PRAGMA cache_size = 1")
 database.execute("BEGIN IMMEDIATE")
-database.execute("UPDATE runs SET document = 'x' || document || document")
+database.execute("UPDATE runs SET files = 'x' || files || files")
 database.execute("DELETE FROM measured")
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -253,7 +269,7 @@ def test_a_process_that_is_killed_leaves_what_it_committed(store: Path) -> None:
     assert (store / f"{FILE}-journal").exists()
     assert indexed(store) == (runs, 0)
     with open_index(store) as index:
-        assert len(list(index.measured("busbw"))) == 2 * COUNT
+        assert len(list(index.figures(BUSBW))) == 2 * COUNT
 
 
 LISTED = """\
