@@ -22,6 +22,7 @@ from tests.performance.logs import debug_log, rows_log, tables_log, write
 from tests.performance.nodes import check_nodes
 from tests.performance.overhead import overhead
 from tests.performance.shaped import shaped
+from tests.performance.store import store_of
 from tests.performance.sweeps import sweeps
 from tests.support.paths import LOGS, ROOT
 
@@ -138,6 +139,7 @@ def main() -> None:
     overhead(times)
     shaped(1 if quick else 5, repeats=4)
     simulate(100 if quick else 2000)
+    store_of(*((200, 1, 20) if quick else (10_000, times, 1000)))
     sweeps(*((2, (8, 64, 232)) if quick else (30,)))
 
 
