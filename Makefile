@@ -16,7 +16,7 @@ help:
 	@echo 'make test-wheel  build the wheel, and use it in an empty environment'
 	@echo 'make test-lowest  run the unit tests with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
-	@echo 'make lint   ruff, import-linter and mypy'
+	@echo 'make lint   ruff, import-linter, mypy and hadolint'
 	@echo 'make docs   test the documentation, and build the site'
 	@echo 'make site   build the documentation as a site: dist/site'
 	@echo 'make man    write man pages: dist/man'
@@ -76,6 +76,7 @@ lint:
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
 	.venv/bin/python -m mypy
+	.venv/bin/hadolint docker/*/Dockerfile
 
 docs: site
 	.venv/bin/python -m pytest tests/docs -m "not sky and not cluster" $(ARGS)

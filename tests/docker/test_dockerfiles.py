@@ -1,4 +1,4 @@
-"""The benchmark image is built where a registry is. Here is told what can be told without building it."""
+"""What the Dockerfiles say. test_build.py builds what package archives allow."""
 
 import http.server
 import os
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from fabbench.catalog.images import LIBRARY_FOLDERS, PROGRAM_FOLDERS
+from tests.support.dockerfile import Instruction, read
 from tests.support.needed import need
 from tests.support.paths import ROOT
 
@@ -25,29 +26,7 @@ BENCHMARK = DOCKER / "benchmark"
 SCRIPTS = ("base-image", "clone", "fetch-efa", "gencode", "install-efa", "sshd-in-pod")
 
 
-class Instruction(NamedTuple):
-    """One instruction, with its continued lines joined."""
-
-    stage: str
-    name: str
-    text: str
-
-
-def instructions() -> list[Instruction]:
-    lines = (BENCHMARK / "Dockerfile").read_text("utf-8").splitlines()
-    joined = "\n".join(line for line in lines if not line.lstrip().startswith("#")).replace("\\\n", " ")
-    found: list[Instruction] = []
-    stage = ""
-    for line in joined.splitlines():
-        if line.strip():
-            word, _, text = line.partition(" ")
-            if word == "FROM":
-                stage = text.split(" AS ")[1]
-            found.append(Instruction(stage, word, " ".join(text.split())))
-    return found
-
-
-ALL = instructions()
+ALL = read(BENCHMARK / "Dockerfile")
 GLOBALS = dict(each.text.split("=", 1) for each in ALL if each.name == "ARG" and not each.stage)
 
 
@@ -82,7 +61,7 @@ def test_base_images_are_pinned_by_digest() -> None:
             assert PINNED.fullmatch(with_versions(base)), base
             assert "latest" not in with_versions(base)
         earlier.add(stage)
-    (cpu,) = re.findall(r"^FROM (\S+)$", (DOCKER / "cpu" / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    (cpu,) = [each.text for each in read(DOCKER / "cpu/Dockerfile") if each.name == "FROM"]
     assert PINNED.fullmatch(cpu)
 
 
@@ -106,10 +85,46 @@ def test_sources_are_taken_at_a_tag_and_a_commit() -> None:
     assert "git clone" not in "".join(each.text for each in ALL)
 
 
-def test_nothing_is_downloaded_unchecked() -> None:
-    assert not every("ADD")
-    downloads = [each for each in every("RUN") if re.search(r"\b(curl|wget)\b", each.text)]
-    assert [each.text for each in downloads if "apt-get" not in each.text] == []
+# What may bring a file into an image, and by what it is known to be the right one.
+CHECKED = {
+    "apt-get": "signed by the archive, whose keys the base image has",
+    "clone": "a commit, given to it",
+    "fetch-efa": "a signature, whose key's fingerprint is given to it",
+    "install-efa": "what fetch-efa checked, and apt-get",
+}
+DOWNLOADS = re.compile(
+    r"(?:^|[\s;&|(\"'/])(apt-get|apt|aria2c|cargo|clone|conda|curl|ftp|gem|git|go|fetch-efa|install-efa|npm|pip3?|pipx|"
+    r"rsync|scp|sftp|svn|uv|wget)(?=\s)"
+)
+
+
+@pytest.mark.parametrize("path", sorted(DOCKER.glob("*/Dockerfile")), ids=lambda path: path.parent.name)
+def test_whatever_a_dockerfile_downloads_is_checked(path: Path) -> None:
+    everything = read(path)
+    assert [each.text for each in everything if each.name == "ADD"] == []
+    runs = [each.text for each in everything if each.name == "RUN"]
+    # Packages of these names are no commands.
+    commands = [re.sub(r"apt-get install [^&|;]*", "apt-get ", text) for text in runs]
+    assert {found for text in commands for found in DOWNLOADS.findall(text)} <= set(CHECKED)
+    unsigned = re.compile(
+        r"allow-unauthenticated|allow-insecure|trusted=yes|no-check-certificate|--insecure|curl -k"
+    )
+    scripts = [file.read_text("utf-8") for file in path.parent.iterdir() if file.name != "README.md"]
+    assert [text for text in scripts if unsigned.search(text)] == []
+
+
+def test_scripts_of_the_benchmark_image_download_by_no_other_way() -> None:
+    found = {
+        script: {
+            word
+            for line in (BENCHMARK / script).read_text("utf-8").splitlines()
+            if not line.lstrip().startswith("#")
+            for word in DOWNLOADS.findall(line)
+        }
+        for script in SCRIPTS
+    }
+    beside_itself = {script: words - {script} for script, words in found.items() if words - {script}}
+    assert beside_itself == {"clone": {"git"}, "fetch-efa": {"curl"}, "install-efa": {"apt-get"}}
     (fetch,) = [each for each in every("RUN") if each.text.startswith("fetch-efa")]
     assert '"$EFA_KEY_FINGERPRINT"' in fetch.text
     assert re.fullmatch(r"[0-9A-F]{40}", GLOBALS["EFA_KEY_FINGERPRINT"])
@@ -234,6 +249,16 @@ def test_labels_say_every_version() -> None:
 
 
 # ---------------------------------------------------------------- its scripts
+
+
+@pytest.mark.local
+def test_shellcheck_finds_nothing() -> None:
+    need("shellcheck")
+    done = subprocess.run(
+        ["shellcheck", *SCRIPTS], cwd=BENCHMARK, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == ""
+    assert done.returncode == 0
 
 
 def call(script: str, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
