@@ -104,11 +104,16 @@ def check(settings: SshSettings, kind: str, key: str, *, accept_new: bool) -> No
 def _changed(settings: SshSettings, shown: str, exactly: Sequence[Known]) -> MachineError:
     kind = shown.partition(" ")[0]
     old = next((known for known in exactly if known.kind == kind), exactly[0])
+    seen = f": it presented {shown}; {old.file}, line {old.line}, has {old.kind} {fingerprint(old.key)}."
+    return changed(settings, seen, old.file)
+
+
+def changed(settings: SshSettings, seen: str, file: str) -> MachineError:
+    """Return the error of a host whose key is not the one in a file; `seen` ends its first sentence."""
     return MachineError(
-        f"The host key of {settings} has changed: it presented {shown}; {old.file}, line {old.line}, "
-        f"has {old.kind} {fingerprint(old.key)}.",
+        f"The host key of {settings} has changed{seen}",
         hint="Possible man-in-the-middle attack, or the host was reinstalled. If you know that it was: "
-        f"ssh-keygen -R '{names_of(settings)[0]}' -f '{old.file}'",
+        f"ssh-keygen -R '{names_of(settings)[0]}' -f '{file}'",
     )
 
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from fabbench.execution.background import BackgroundProcess, PrivateFolder
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
+from fabbench.remote import hostkeys
 from fabbench.remote.channel import lost
-from fabbench.remote.hostkeys import names_of
 from fabbench.remote.mux import MuxTransport, serves
 from fabbench.remote.sockets import DroppedError
 from fabbench.remote.ssh_config import SshSettings
@@ -198,6 +198,7 @@ def _logged_in(
 _DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange)")
 _DENIED = re.compile(r"Permission denied \(([^)]*)\)")
 _HOST_KEY = re.compile(r"(?<!matching )[Hh]ost key(?! type)|HOST (?:IDENTIFICATION|KEY)")
+_OFFENDING = re.compile(r"Offending .*?key in (.+):\d+")
 _ASKING = {"keyboard-interactive", "password"}
 _WORDS_OF_SSH = (
     (
@@ -249,27 +250,20 @@ def failure(settings: SshSettings, said: Sequence[str]) -> Exception:
 def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> MachineError:
     """Return the error of a host whose key is another, revoked or unknown."""
     text = " ".join(said)
+    file = next(iter(settings.known_hosts), "known_hosts")
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
-        return MachineError(
-            f"The host key of {settings} has changed.{_offending(said)}",
-            hint="Possible man-in-the-middle attack, or the host was reinstalled. If you know that it was: "
-            f"ssh-keygen -R '{names_of(settings)[0]}'",
-        )
+        offending = next(filter(None, map(_OFFENDING.fullmatch, said)), None)
+        seen = f". {offending[0]}." if offending else "."
+        return hostkeys.changed(settings, seen, offending[1] if offending else file)
     if "revoked" in text.lower():
         return MachineError(
             f"{settings} presented a host key that is revoked.{aside}",
             hint="Do not connect to this host; ask whoever revoked the key.",
         )
-    file = next(iter(settings.known_hosts), "known_hosts")
     return MachineError(
         f"{settings} is not in {file}, and no certificate authority there vouches for it.{aside}",
         hint=f"Connect once with ssh {settings.name}, or pass --accept-new-host-keys.",
     )
-
-
-def _offending(said: Sequence[str]) -> str:
-    line = next((line for line in said if line.startswith("Offending")), "")
-    return f" {line}." if line else ""
 
 
 def _refused(settings: SshSettings, ways: Sequence[str]) -> MachineError:

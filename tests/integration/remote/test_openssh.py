@@ -281,8 +281,9 @@ def test_host_keys_are_held_to_as_paramiko_s(sshd: Sshd, tmp_path: Path) -> None
     kind, key = public(make_key(tmp_path / "old"))
     (tmp_path / "known").write_text(f"[127.0.0.1]:{sshd.port} {kind} {key}\n")
     for accept_new in (False, True):
-        with pytest.raises(MachineError, match=r"The host key of node1 .* has changed"):
+        with pytest.raises(MachineError, match=r"The host key of node1 .* has changed") as caught:
             Connection(found, accept_new=accept_new).connect()
+        assert f"-R '[127.0.0.1]:{sshd.port}' -f '{tmp_path}/known'" in str(caught.value.hint)
     (tmp_path / "known").write_text(sshd.known() + "@revoked * " + " ".join(sshd.key()) + "\n")
     with pytest.raises(MachineError, match="revoked"):
         Connection(found, accept_new=True).connect()

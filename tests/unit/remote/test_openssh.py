@@ -52,6 +52,18 @@ def test_a_failure_is_told_in_the_words_of_the_field(said: str, seen: str) -> No
     assert error.hint
 
 
+def test_a_changed_host_key_is_told_with_its_file() -> None:
+    said = [
+        "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @",
+        "Offending ED25519 key in /home/my own/known:3",
+    ]
+    for lines, file in ((said, "/home/my own/known"), (said[:1], "/home/me/known")):
+        error = failure(SETTINGS, lines)
+        assert isinstance(error, MachineError)
+        assert "has changed." in str(error)
+        assert f"ssh-keygen -R '10.0.0.1' -f '{file}'" in str(error.hint)
+
+
 def test_a_login_that_would_prompt_says_how_to_log_in_first() -> None:
     error = failure(SETTINGS, ["Permission denied (keyboard-interactive)."])
     assert "ControlMaster" in str(getattr(error, "hint", ""))
