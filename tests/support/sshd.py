@@ -103,8 +103,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",)) -> Iterator[Sshd]:
-    """Start an sshd with further lines of configuration, and end it afterwards with all it serves."""
+def running_sshd(
+    folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",), pam: str = ""
+) -> Iterator[Sshd]:
+    """Start an sshd with further lines of configuration, and end it afterwards with all it serves.
+
+    `pam` is what PAM is told of it, in a mount namespace of its own.
+    """
     Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     folder.mkdir(exist_ok=True)
     for kind in kinds:
@@ -132,7 +137,8 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
         )
     )
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log, start_new_session=True)
+        argv = [*_with_pam(folder, pam), SSHD, "-D", "-e", "-f", str(config)]
+        process = subprocess.Popen(argv, stderr=log, start_new_session=True)
     sshd = Sshd(folder=folder, port=port, process=process)
     try:
         _until_listening(sshd)
@@ -141,6 +147,15 @@ def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",
         sshd.end_connections()
         process.kill()
         process.wait()
+
+
+def _with_pam(folder: Path, text: str) -> list[str]:
+    """Return the command that runs another with a file of its own for /etc/pam.d/sshd."""
+    if not text:
+        return []
+    (folder / "pam").write_text(text)
+    own = 'mount --bind "$0" /etc/pam.d/sshd && exec "$@"'
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", own, str(folder / "pam")]
 
 
 def _until_listening(sshd: Sshd) -> None:

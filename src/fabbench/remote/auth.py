@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +95,23 @@ _HINT = (
 )
 
 
+_ASKING = frozenset({"keyboard-interactive", "password"})
+
+
+def asks(ways: Iterable[str]) -> bool:
+    """Return whether one of these ways to log in asks a person."""
+    return not _ASKING.isdisjoint(ways)
+
+
+def log_in_first(settings: SshSettings) -> str:
+    """Return what to do about a host that asks whoever logs in, for a code or a password."""
+    return (
+        "fabbench never prompts. Log in once yourself, and fabbench uses your connection: set "
+        "ControlMaster auto, ControlPath and ControlPersist in your ssh configuration, and run "
+        f"ssh {settings.name}."
+    )
+
+
 @dataclass(slots=True)
 class _Tried:
     """What there was to try, for the message."""
@@ -154,6 +171,8 @@ def _refused(settings: SshSettings, tried: _Tried, ways: Sequence[str]) -> Machi
             "fabbench never prompts for a passphrase. Add the key to your agent and try again: "
             f"ssh-add {names}"
         )
+    elif asks(ways) and "publickey" not in ways:
+        hint = log_in_first(settings)
     else:
         hint = _HINT.format(name=settings.name, user=settings.user)
     return MachineError(f"{'; '.join(parts)}.", hint=hint)

@@ -16,6 +16,7 @@ from fabbench.execution.background import BackgroundProcess, PrivateFolder
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
 from fabbench.remote import hostkeys
+from fabbench.remote.auth import asks, log_in_first
 from fabbench.remote.channel import lost
 from fabbench.remote.mux import MuxTransport, serves
 from fabbench.remote.sockets import DroppedError
@@ -199,7 +200,6 @@ _DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|r
 _DENIED = re.compile(r"Permission denied \(([^)]*)\)")
 _HOST_KEY = re.compile(r"(?<!matching )[Hh]ost key(?! type)|HOST (?:IDENTIFICATION|KEY)")
 _OFFENDING = re.compile(r"Offending .*?key in (.+):\d+")
-_ASKING = {"keyboard-interactive", "password"}
 _WORDS_OF_SSH = (
     (
         "Stdio forwarding request failed",
@@ -268,12 +268,7 @@ def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> Mach
 
 def _refused(settings: SshSettings, ways: Sequence[str]) -> MachineError:
     """Return the error of a login that the host refused; it would take `ways`."""
-    if _ASKING.intersection(ways):
-        hint = (
-            "fabbench never prompts. Log in once yourself, and fabbench uses your connection: set "
-            "ControlMaster auto, ControlPath and ControlPersist in your ssh configuration, and run "
-            f"ssh {settings.name}."
-        )
-    else:
+    hint = log_in_first(settings)
+    if not asks(ways):
         hint = f"Check whether ssh {settings.name} works without a prompt (ssh-add -l, klist)."
     return MachineError(f"Login to {settings} refused; it accepts {', '.join(ways)}.", hint=hint)

@@ -21,6 +21,7 @@ from fabbench.remote.ssh_client import with_clients
 from fabbench.remote.ssh_config import SshSettings, all_settings
 from tests.support.local_runs import alive, eventually
 from tests.support.needed import need
+from tests.support.security_key import SecurityKey, agent_with
 from tests.support.sshd import USER, Sshd, make_key, public, running_sshd
 
 pytestmark = pytest.mark.local
@@ -77,11 +78,16 @@ def settings_of(config: Path, client: str = "auto") -> SshSettings:
 
 
 @contextlib.contextmanager
-def users_master(config: Path) -> Iterator[int]:
-    """Log in as a user does who has several factors, and keep the connection; gives its process id."""
+def users_master(config: Path, answer: Path | None = None) -> Iterator[int]:
+    """Log in as a user does who has several factors, and keep the connection; gives its process id.
+
+    `answer` is a program that prints what the user types.
+    """
+    asking = {} if answer is None else {"SSH_ASKPASS": str(answer), "SSH_ASKPASS_REQUIRE": "force"}
     path = all_settings(["node1"], config=str(config))[0].control_path
     assert path is not None
-    process = subprocess.Popen(["ssh", "-F", str(config), "-M", "-N", "node1"], stderr=subprocess.DEVNULL)
+    argv = ["ssh", "-F", str(config), "-M", "-N", "node1"]
+    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, env={**os.environ, **asking})
     try:
         assert eventually(lambda: Path(path).exists() or process.poll() is not None)
         assert process.poll() is None
@@ -118,6 +124,43 @@ def test_an_open_connection_of_the_user_s_is_used_and_stays(sshd: Sshd, tmp_path
         assert sshd.log.count("Accepted") == logins
         assert not connection.alive
         assert alive(master)
+
+
+CODE = "271828"
+PAM = """
+auth     required pam_exec.so quiet expose_authtok {check}
+auth     required pam_permit.so
+account  required pam_permit.so
+session  required pam_permit.so
+"""
+"""Asks for a word, and has a program say whether it is the right one: as modules of one-time codes do."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", ["keyboard-interactive", "publickey,keyboard-interactive"])
+def test_a_login_that_asks_for_a_code(tmp_path: Path, place: Path, ways: str) -> None:
+    """Either client says how to log in first; then the connection on which a code was typed is used."""
+    check, answer = tmp_path / "check", tmp_path / "answer"
+    check.write_text(f"#!/bin/sh\ntest \"$(tr -d '\\0')\" = {CODE}\n")
+    answer.write_text(f"#!/bin/sh\necho {CODE}\n")
+    for program in (check, answer):
+        program.chmod(0o755)
+    lines = (
+        *("UsePAM yes", "KbdInteractiveAuthentication yes", "PermitRootLogin yes"),
+        f"AuthenticationMethods {ways}",
+    )
+    with running_sshd(tmp_path / "s", *lines, pam=PAM.format(check=check)) as asking:
+        config = written(asking, tmp_path, f"ControlPath {place}/%C")
+        for client in ("auto", "openssh"):
+            with pytest.raises(MachineError, match="keyboard-interactive") as caught:
+                Connection(settings_of(config, client)).connect()
+            assert "ControlMaster" in str(caught.value.hint), client
+        assert "Accepted keyboard" not in asking.log
+        with users_master(config, answer):
+            assert asking.log.count("Accepted keyboard-interactive/pam") == 1
+            with connected(settings_of(config)) as connection:
+                assert connection.run(["echo", "here"]).out == ["here"]
+            assert asking.log.count("Accepted keyboard-interactive/pam") == 1
 
 
 @pytest.mark.slow
@@ -260,6 +303,22 @@ def test_login_shells(tmp_path: Path, shell: str) -> None:
         done = connection.run(["printf", "[%s]", *words])
         assert "\n".join(done.out) == "".join(f"[{word}]" for word in words)
         assert connection.run(["sh", "-c", "exit 7"]).status == 7
+
+
+@pytest.mark.parametrize("client", ["auto", "openssh"])
+def test_a_security_key_that_only_an_agent_offers(tmp_path: Path, place: Path, client: str) -> None:
+    """Its signature is the agent's matter: either client passes it on."""
+    key = SecurityKey()
+    with running_sshd(tmp_path / "s") as sshd, agent_with(key, place / "agent") as agent:
+        (sshd.folder / "authorized_keys").write_text(key.line)
+        config = written(sshd, tmp_path)
+        text = config.read_text().replace(f"{sshd.folder}/user", "/nowhere").replace("Only yes", "Only no")
+        config.write_text(text.replace("IdentityAgent none", f"IdentityAgent {agent}"))
+        found = settings_of(config, client)
+        assert found.openssh == ("" if client == "auto" else "--ssh-client openssh")
+        with connected(found) as connection:
+            assert connection.run(["echo", "here"]).out == ["here"]
+        assert key.counter == 1
 
 
 # -- host keys

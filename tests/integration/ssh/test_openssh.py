@@ -1,14 +1,15 @@
 """Runs over the user's OpenSSH: the faults that depend on the connection, and nothing is left."""
 
+import re
 import signal
 import time
 
 import pytest
 
 from fabbench.model.log import Outcome
-from tests.support.host_fixtures import Labs
-from tests.support.hosts import processes
-from tests.support.ssh_faults import SIZES, running, sizes, slow_run, tcp
+from tests.support.host_fixtures import Labs, standin
+from tests.support.hosts import HOME, processes
+from tests.support.ssh_faults import SIZES, SLOW, running, sizes, slow_run, tcp
 from tests.support.ssh_runs import nccl, nothing_left, run
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -65,3 +66,30 @@ def test_ctrl_c_while_it_connects(lab: Labs) -> None:
         run.process.send_signal(signal.SIGINT)
         assert run.ends(30) == 130, run.err
         site[2].thaw()
+
+
+def test_two_users_at_once(lab: Labs) -> None:
+    """Each with a home, an ssh configuration and connections of their own."""
+    site = lab(2)
+    homes = [HOME / "ann", HOME / "bob"]
+    for home in homes:
+        theirs = site.path(home) / ".ssh"
+        site.run(["mkdir", home], check=True)
+        site.run(["cp", "-a", HOME / ".ssh", theirs], check=True)
+        config = theirs / "config"
+        own = f"ControlMaster auto\nControlPath {home}/%C\nUserKnownHostsFile {home}/.ssh/known_hosts\n"
+        config.write_text(own + config.read_text())
+    with nothing_left(site), standin(*site.hosts, ROW_S=0.5):
+        started = []
+        for home in homes:
+            words = nccl(site, *BY_OPENSSH, *SLOW, "-v", "--ssh-config", f"{home}/.ssh/config")
+            started.append(site.popen([*words[:-1], str(home / "runs")], env={"HOME": str(home)}))
+        masters: list[set[str]] = []
+        for process in started:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            assert "8 of 8 sizes, ok" in err
+            masters.append(set(re.findall(r"ssh -M .*? -S (\S+)", err)))
+        assert [len(each) for each in masters] == [2, 2]
+        assert masters[0].isdisjoint(masters[1])
+    site.run(["rm", "-r", *homes], check=True)
