@@ -172,11 +172,13 @@ class Ratios(NamedTuple):
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
     """Return the ratios of a row. `ANYTHING` for a time that is not the one of the rate, or not printed."""
     low, high = product(rate, time)
+    _, least, most = rate
+    _, fewest, top = bus
     return Ratios(
         low / size if size else 0.0,
         high / size if size else math.inf,
-        bus.low / rate.high if rate.high else 0.0,
-        bus.high / rate.low if rate.low else math.inf,
+        fewest / most if most else 0.0,
+        top / least if least else math.inf,
     )
 
 
@@ -287,7 +289,10 @@ class RateCheck(Generic[R]):
         if self._settled:
             return self.formula is None or all(map(self.formula.fits, found))
         self._rows.append((row, found))
-        self._sharp += any(ratio.is_sharp for ratio in found)
+        for ratio in found:
+            if ratio.is_sharp:
+                self._sharp += 1
+                break
         return True
 
     def is_settled(self) -> bool:
@@ -305,7 +310,11 @@ class RateCheck(Generic[R]):
         `early`: only if one formula with the stated number of ranks explains every row, and no other does.
         """
         every = [ratio for _, found in self._rows for ratio in found]
-        if early and sum(_votes(every, formula) == len(every) for formula in _stated(shapes, ranks)) != 1:
+        if early:
+            # The last rows are the largest, and tell formulas apart.
+            fitting = [each for each in _stated(shapes, ranks) if all(map(each.fits, reversed(every)))]
+            if len(fitting) == 1:
+                self._rows, self._settled, self.formula = [], True, fitting[0]
             self._sharp = 0
             return []
         formula = settle(every, shapes, ranks) if every else None

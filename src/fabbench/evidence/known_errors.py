@@ -303,3 +303,14 @@ def exit_status(text: str) -> int | None:
     """Read a line that states the exit status of what was recorded above it."""
     match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
     return int(match[1] or match[2]) if match else None
+
+
+def says_something(text: str) -> bool:
+    """Return whether a line that no benchmark knows tells of an error, a limit, an end, or a request."""
+    return (
+        failure(text) is not None
+        or time_limit(text) is not None
+        or exit_status(text) is not None
+        or "FI_PROVIDER" in text
+        or any(matching_errors(text))
+    )

@@ -83,10 +83,12 @@ class Prefixes:
             text, stream = self._cut_all(raw, outer)
             if text is not raw:
                 return text, stream
-        if first == " " and (bare := raw.lstrip())[:1] in _NESTED and not _ROW.match(bare):
-            text, stream = self._cut_all(bare, outer)
-            if len(text) < len(bare):
-                return text, stream
+        if first == " ":
+            if (bare := raw.lstrip())[:1] in _NESTED and not _ROW.match(bare):
+                text, stream = self._cut_all(bare, outer)
+                if len(text) < len(bare):
+                    return text, stream
+            return uncoloured(raw) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
         if first not in _STARTS or (first == "#" and raw[1:2] != ">"):
             return raw, outer
         # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.

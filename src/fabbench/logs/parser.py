@@ -2,21 +2,19 @@
 
 Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; what is left is offered
 to the benchmark that reads this part of the text, and else to the others.
-
-NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer has
-just stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. To cut there exactly, one must know
-where the host's name begins, so the names are learnt from lines that are not torn.
 """
 
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from fabbench.benchmarks import UNREADABLE, Reader, Reading, Shortcut, benchmarks
+from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.judge import judge
 from fabbench.evidence.nccl import CHANNEL, HANDLERS, HEAD, Evidence
+from fabbench.logs.channel_lines import ChannelLines
+from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, uncoloured
 from fabbench.logs.learned_prefixes import find_sign
 from fabbench.logs.step_endings import TIMEOUT_STATUS, StepEndings
@@ -39,92 +37,8 @@ from fabbench.model.patterns import lazy
 if TYPE_CHECKING:
     from fabbench.counters.execution_counters import Counted
 
-_DEBUG = lazy(
-    r" ?:(?P<process>\d+:\d+) \[-?\d+\] (?:[^\n]{0,400}?)"
-    r"NCCL (?P<level>INFO|WARN|TRACE|ABORT) ?"
-)
-_HOST_END = lazy(r"[\s:]")
-_LONGEST_HOST = 255
-_TIMESTAMP = lazy(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
-# Cells of a row, the last of which may be cut.
-_CELLS = lazy(r"[\w.:+/ \t-]*", re.ASCII)
-_CELL = lazy(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
-INFO = " NCCL INFO "
-_MOST = 100_000
-
-
-_GAP, _ROW_ENDS = "   ", frozenset("0A \t")
-"""What rows have between their cells, and how they end: their check found nothing, or was not done."""
-
-
-class DebugText(NamedTuple):
-    """One debug message, and the piece of another line that stood before it (usually nothing).
-
-    Blanks count: they may be all that a tear left between two cells.
-    """
-
-    before: str
-    origin: str
-    """`host:pid:tid`, as far as the line tells."""
-    level: str
-    message: str
-
-
-class HostNames:
-    """The host names of one log, learnt as they come."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self.origins: set[str] = set()
-        """What stood before INFO in whole debug lines (`host:pid:tid [dev]`)."""
-
-    def learn(self, name: str) -> None:
-        """Take note of a name that a device line tells."""
-        if len(self.names) < _MOST:
-            self.names.add(name)
-
-    def split(self, text: str) -> DebugText | None:
-        """Find debug text in a line; None if there is none."""
-        match = _DEBUG.search(text)
-        if match is None:
-            return None
-        # Looked for from its end: a search for the host's beginning would start at every character of a line.
-        tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
-        token, glued = _HOST_END.split(tail)[-1], ""
-        if not token:
-            return None
-        begin = match.start() - len(token)
-        before, stamped = _TIMESTAMP.subn("", text[:begin])
-        if stamped:
-            self.learn(token)
-        elif before or token not in self.names:
-            glued = self._glued(before, token)
-            before += glued
-        if not before and begin == 0 and len(self.origins) < _MOST:
-            self.origins.add(text.partition(INFO)[0])
-        origin = f"{token.removeprefix(glued)}:{match['process']}"
-        return DebugText(before, origin, match["level"], text[match.end() :])
-
-    def _glued(self, before: str, token: str) -> str:
-        """Return the part of `token` that belongs to the torn piece before the host's name.
-
-        It ends in UNREADABLE where that is not known: a host that nothing has named yet may begin with
-        digits.
-        """
-        if token in self.names:
-            return ""
-        ends = (token[at:] for at in range(1, len(token)))
-        known = next((name for name in ends if name in self.names), "")
-        if known and _CELL.fullmatch(token, 0, len(token) - len(known)):
-            return token.removesuffix(known)
-        if before.strip():
-            return f"{token}{UNREADABLE}" if _CELLS.fullmatch(before) else ""
-        # Rows begin with blanks, and debug lines do not.
-        if before and token[0].isdigit():
-            return f"{token}{UNREADABLE}"
-        self.learn(token)
-        return ""
-
+_ROW_ENDS = frozenset("0A \t")
+"""How rows end: their check found nothing, or was not done."""
 
 Result: TypeAlias = Point | Log
 
@@ -136,6 +50,8 @@ _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _EMPTY = frozenset({"", "#"})
 """Lines that begin nothing."""
 _MOST_FAILURES = 50
+_SHORT = 400
+"""Characters of a line of which is remembered what it says."""
 
 
 @dataclass(slots=True)
@@ -205,6 +121,7 @@ class LogParser:
         self._proof = proof
         self._prefixes = prefixes or Prefixes()
         self._hosts = HostNames()
+        self._channels = ChannelLines(self._hosts.origins)
         self._number = line
         self._groups: dict[str, _Group] = {}
         self._marked: list[StepEndings] = []
@@ -218,6 +135,10 @@ class LogParser:
         """Read one line (without its newline)."""
         return self.feed_lines((raw,))
 
+    def feed_text(self, text: str) -> list[Result]:
+        """Read a block of whole lines (without the last newline)."""
+        return self.feed_lines(self._channels.others(text))
+
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
         # Rows and debug lines are nearly all of a log. Where they are whole and plain they are dealt with
@@ -225,8 +146,9 @@ class LogParser:
         out: list[Result] = []
         origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
         groups, shortcut = self._groups, cast("Shortcut | None", None)
-        endings = self._endings()
-        number, live = self._number, self._live
+        channels, live = self._channels, self._live
+        endings = channels.endings = self._endings()
+        number = self._number - channels.skipped
         for raw in lines:
             number += 1
             text, stream = raw, UNTOLD
@@ -246,20 +168,21 @@ class LogParser:
             if raw[:1] in starts:
                 text, stream = cut(raw if len(raw) <= LONGEST_LINE else raw[:LONGEST_LINE])
                 if "<std" in text or "\n" in text:
-                    self._number = number
+                    self._number = number + channels.skipped
                     out += self._blocks(text, stream)
-                    endings = self._endings()
+                    endings = channels.endings = self._endings()
                     continue
                 origin, said, message = text.partition(INFO)
-            if said and origin in origins and not (raw[-1:] in _ROW_ENDS and _GAP in message):
+            if said and origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message):
                 if message[:HEAD] in HANDLERS:
                     group = groups.get(stream.group) or self._group(stream)
                     group.evidence.feed(message, origin)
                 continue
-            self._number = number
+            self._number = number + channels.skipped
             out += self._read(text, stream)
-            shortcut, endings = self._shortcut(stream), self._endings()
-        self._number = number
+            shortcut = self._shortcut(stream)
+            endings = channels.endings = self._endings()
+        self._number = number + channels.skipped
         return out
 
     def _blocks(self, text: str, stream: Stream) -> list[Result]:
@@ -318,7 +241,7 @@ class LogParser:
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)
         if " NCCL " in text and (debug := self._hosts.split(text)) is not None:
-            message, row = _without_row(debug.message)
+            message, row = without_row(debug.message)
             group.evidence.feed(message, origin=debug.origin, warning=debug.level in {"WARN", "ABORT"})
             if not debug.before and not row:
                 return []
@@ -332,19 +255,23 @@ class LogParser:
         """Offer a line to the reader whose text this is, then to the others."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
-            if not readings and "Rank" in line.text and (match := _DEVICE_HOST.search(line.text)):
-                self._hosts.learn(match[1])
+            if not readings and "Rank" in line.text and (host := _device_host(line.text)):
+                self._hosts.learn(host)
             return self._judged(group, readings) if readings else []
         if line.text in _EMPTY:
             return []
-        known = benchmarks()
+        told = _remembered(line.text) if len(line.text) <= _SHORT else _told(line.text)
         for name, made in group.readers.items():
-            if made is None and not known[name].may_begin(line.text):
+            if made is None and name not in told.begins:
                 continue
             reader = made or self._make_reader(group, name)
             if reader is not current and (readings := reader.feed(line)) is not None:
                 out = self._open(group, reader)
                 return out + self._judged(group, readings)
+        return [] if told.silent else self._unclaimed(group, line)
+
+    def _unclaimed(self, group: _Group, line: Line) -> list[Result]:
+        """Read a line that no benchmark knows: it may have a prefix, or another line in it."""
         if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
             # A login shell's text without a newline: mpirun's tag begins a line of its own.
             return self._around(group, line.text[:inner]) + self._blocks(
@@ -462,6 +389,8 @@ class LogParser:
         """
         batch = list(readings)
         records = [reading for reading in batch if isinstance(reading, Record)]
+        if not records and self._counted is None:
+            return cast("list[Result]", batch)
         if records:
             group.attach(records[-1])
         if not group.steps.is_open:
@@ -488,10 +417,32 @@ class LogParser:
         return results if self._counted is None else self._counted.keep(results)
 
 
-def _without_row(message: str) -> tuple[str, str]:
-    """Split off the row that stands behind a debug message whose newline was lost."""
-    sign = find_sign(message) if _GAP in message else None
-    return (message[: sign.at], message[sign.at :]) if sign is not None and sign.at else (message, "")
+@lru_cache(maxsize=1024)
+def _device_host(text: str) -> str:
+    """Return the host that a device line names; empty for any other line."""
+    match = _DEVICE_HOST.search(text)
+    return match[1] if match is not None else ""
+
+
+class _Told(NamedTuple):
+    """What a line says by itself, whatever stood before it."""
+
+    begins: frozenset[str]
+    """The benchmarks whose readers have to see it."""
+    silent: bool
+    """Whether it is nothing to anybody else: not a launcher's or an error's, and no prefix is before it."""
+
+
+def _told(text: str) -> _Told:
+    sign = find_sign(text)
+    return _Told(
+        frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)),
+        "<std" not in text and (sign is None or not sign.at) and not known_errors.says_something(text),
+    )
+
+
+# Between the rows of the executions of one log stand the same few lines, and to ask all this takes time.
+_remembered = lru_cache(maxsize=1024)(_told)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

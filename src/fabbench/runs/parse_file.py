@@ -166,7 +166,7 @@ def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dic
 
 
 def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log, ...]]:
-    source, before = file.name, list[str]()
+    source, before, kept = file.name, list[str](), 0
     block = file.read(_BLOCK)
     record, block = _document(block, file)
     if record is not None:
@@ -175,16 +175,17 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
     found: dict[str, tuple[LogParser, list[Log]]] = {
         "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
     }
-    for configuration, lines in _by_configuration(_blocks(block, file)):
+    for configuration, text in _by_configuration(_blocks(block, file)):
         if configuration and "" in found:
             found = {configuration: found[""]}
         elif configuration not in found:
             parser = LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False)
-            found[configuration] = parser, [*logs(parser.feed_lines(before))]
-        if not configuration and len(before) < _LONGEST_PREAMBLE:
-            before += lines
+            found[configuration] = parser, [log for each in before for log in logs(parser.feed_text(each))]
+        if not configuration and kept < _LONGEST_PREAMBLE:
+            before.append(text)
+            kept += text.count("\n") + 1
         parser, read = found[configuration]
-        read += logs(parser.feed_lines(lines))
+        read += logs(parser.feed_text(text))
     return {
         configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in found.items()
     }
@@ -197,8 +198,8 @@ def parse_range(path: Path, part: ByteRange, *, proof: Proof | None = None) -> I
         file.seek(part.start)
         parser = LogParser(str(path), proof=proof, prefixes=prefixes, live=False, line=part.line)
         window = Window(file, part.end - part.start)
-        for lines in _blocks(window.read(_BLOCK), window):
-            yield from logs(parser.feed_lines(lines))
+        for text in _blocks(window.read(_BLOCK), window):
+            yield from logs(parser.feed_text(text))
         yield from logs(parser.close(None))
 
 
@@ -211,8 +212,8 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
     found: list[Log] = []
     for file in open_all(names):
-        for lines in _blocks(file.read(_BLOCK), file):
-            found += logs(parser.feed_lines(lines))
+        for text in _blocks(file.read(_BLOCK), file):
+            found += logs(parser.feed_text(text))
     return [*found, *logs(parser.close(None))]
 
 
@@ -226,8 +227,8 @@ def parse_stream(
         return
     parser = LogParser(source, proof=proof, prefixes=Prefixes(_sample(block)), live=False)
     try:
-        for lines in _blocks(block, file):
-            yield from logs(parser.feed_lines(lines))
+        for text in _blocks(block, file):
+            yield from logs(parser.feed_text(text))
     except MachineError:
         yield from logs(parser.close(Ending(stopped="The file could not be read to its end.")))
         raise
@@ -258,36 +259,34 @@ def _sample(block: bytes) -> list[str]:
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
 
 
-def _by_configuration(blocks: Iterable[list[str]]) -> Iterator[tuple[str, list[str]]]:
-    """Yield lines with their configuration: that of the last marker; empty before the first one."""
+def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield text with its configuration: that of the last marker; empty before the first one."""
     configuration = ""
-    for lines in blocks:
-        begin = 0
+    for text in blocks:
+        begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
         for number, line in enumerate(lines):
             match = _ARM.search(line) if MARKER_SIGN in line else None
             if match and match[1] != configuration:
                 if number > begin:
-                    yield configuration, lines[begin:number]
+                    yield configuration, "\n".join(lines[begin:number])
                 configuration, begin = match[1], number
-        yield configuration, lines[begin:]
+        yield configuration, "\n".join(lines[begin:])
 
 
-def _blocks(block: bytes, file: Bytes) -> Iterator[list[str]]:
-    """Split into lines; a carriage return before a newline belongs to it."""
+def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
+    """Yield the text in blocks of whole lines; a carriage return before a newline belongs to it."""
     rest = b""
     while block:
         whole, newline, tail = block.rpartition(b"\n")
         if newline:
             text = (rest + whole).decode("utf-8", "replace")
-            if "\r" in text:
-                text = text.replace("\r\n", "\n").removesuffix("\r")
-            yield text.split("\n")
+            yield text.replace("\r\n", "\n").removesuffix("\r") if "\r" in text else text
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
         block = file.read(_BLOCK)
     if rest:
-        yield [rest.decode("utf-8", "replace").rstrip("\r")]
+        yield rest.decode("utf-8", "replace").rstrip("\r")
 
 
 LARGE = 4 << 20

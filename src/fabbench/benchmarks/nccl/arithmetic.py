@@ -48,6 +48,11 @@ class TableArithmetic(Generic[R]):
         """Return the formula of the rates, once it is settled."""
         return self._rates.formula
 
+    @property
+    def is_due(self) -> bool:
+        """Return whether enough rows are there for `settle`."""
+        return self._rates.is_due
+
     def is_unexplained(self) -> bool:
         """Return whether there were rows, and they fit no formula that is known."""
         return self._unexplained
@@ -70,8 +75,8 @@ class TableArithmetic(Generic[R]):
             return []
         rows, self._rows, self._uneven = self._rows, [], case in _UNEVEN
         self._unexplained = bool(rows) and self._rates.formula is None
-        usual = Counter(multiple for _, multiple in rows if multiple > 0).most_common(1)
-        self.multiple = usual[0][0] if usual and not self._uneven else 0
+        usual = Counter([multiple for _, multiple in rows if multiple > 0])
+        self.multiple = max(usual, key=lambda multiple: usual[multiple]) if usual and not self._uneven else 0
         return [row for at, (row, multiple) in enumerate(rows) if at in bad or not self._is_usual(multiple)]
 
     def _is_usual(self, multiple: int) -> bool:

@@ -114,10 +114,11 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
 
 def _half(gigabytes: float) -> float:
     """Return half of the last printed digit of a rate, in GB/s: two decimals until they no longer fit."""
-    for limit, half in ((999.995, 0.005), (9999.95, 0.05), (999_999.5, 0.5)):
-        if gigabytes < limit:
-            return half
-    return gigabytes / 2
+    if gigabytes < 999.995:
+        return 0.005
+    if gigabytes < 9999.95:
+        return 0.05
+    return 0.5 if gigabytes < 999_999.5 else gigabytes / 2
 
 
 def incompleteness(record: Record) -> str:

@@ -72,6 +72,8 @@ class NcclExecution:
             if not (rows or table.holds_row):
                 return [], False
             self._tables[rank] = table
+        elif line.text[:1] == "#" and table.passes_by(line.text):
+            return [], False
         else:
             rows, mine = table.feed(line.number, line.text)
         return self._take(rank, rows), mine
@@ -281,9 +283,10 @@ def _of_rank(point: Point, rank: str) -> Point:
 
 def _case_by_arithmetic(points: list[Point]) -> str | None:
     """Return the collective where the figures leave no other: only all_reduce has busbw above algbw."""
-    for point in points:
-        values = dict(zip(point.metrics, point.values, strict=True))
-        algbw, busbw = values.get("algbw", 0.0), values.get("busbw", 0.0)
+    for _, _, metrics, values in points:
+        if "algbw" not in metrics or "busbw" not in metrics:
+            continue
+        algbw, busbw = values[metrics.index("algbw")], values[metrics.index("busbw")]
         if algbw > 1e9 and busbw > 1.05 * algbw:
             return "all_reduce"
     return None

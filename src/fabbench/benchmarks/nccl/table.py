@@ -29,6 +29,7 @@ from fabbench.model.patterns import lazy
 # In-place only (trace replay): the out-of-place half is 32 blanks (writeBenchMarkLineNullBody).
 _BLANK_HALF = lazy(r"\S {30,}\S")
 _MOST_PIECES = 64
+_MOST_REMARKS = 1000
 _REST = lazy(r"[\d.:e+-]+|N?/?A?|[a-z][a-z_0-9]*", re.ASCII)
 
 
@@ -38,6 +39,16 @@ class Context(NamedTuple):
     case: str | None
     ranks: int | None
     """None: not stated, or more than one number."""
+
+
+@lru_cache(maxsize=100)
+def _remarks(layout: Layout) -> set[str]:
+    """Return the lines that begin with `#` and are no part of a table of this layout, once they were met.
+
+    To be sure of that takes long, and the same few stand around every table of a log.
+    """
+    del layout
+    return set()
 
 
 class TableReader:
@@ -50,6 +61,8 @@ class TableReader:
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
         self._context = context
         self._rows = RowReader(layout)
+        self._columns = cell_patterns(layout)
+        self._remarks = _remarks(layout)
         self._pieces: list[str] = []
         self._began = 0
         self._held: tuple[int, str, Row] | None = None
@@ -59,7 +72,7 @@ class TableReader:
         """Read one line: the rows that are whole now, and whether the line was a part of the table."""
         tokens = text.split()
         row = self._rows.read(tokens)
-        waits = self._pieces or self._held is not None or self._unconfirmed is not None
+        waits = self._waits()
         if row is not None and not row.open_end and not waits:
             return self._give(number, text, row), True
         if not tokens:
@@ -78,12 +91,20 @@ class TableReader:
 
     def shortcut(self, points: list[Point]) -> Shortcut | None:
         """Return a quick way to read plain rows into `points`; None while pieces or a row are kept."""
-        if self._pieces or self._held is not None or self._unconfirmed is not None:
+        if self._waits():
             return None
         arithmetic = self.arithmetic
         if arithmetic.formula is None or not arithmetic.multiple:
             return None
         return self._rows.shortcut(points, arithmetic.formula, arithmetic.multiple)
+
+    def passes_by(self, remark: str) -> bool:
+        """Return whether a line that begins with `#` was met before, and is no part of the table."""
+        return remark in self._remarks and not self._waits()
+
+    def _waits(self) -> bool:
+        """Return whether the next line may be the rest of what was read."""
+        return bool(self._pieces) or self._held is not None or self._unconfirmed is not None
 
     @property
     def holds_row(self) -> bool:
@@ -122,6 +143,8 @@ class TableReader:
         return [row]
 
     def _settle(self, *, end: bool) -> None:
+        if not end and not self.arithmetic.is_due:
+            return
         for number, text, row in self.arithmetic.settle(*self._context(), end=end):
             self._report(number, text)
             self.retracted.update(map(id, row.points))
@@ -161,9 +184,11 @@ class TableReader:
         if self._starts(tokens):
             self._pieces, self._began = [text], number
             return rows, True
-        if is_damaged_row(tokens, cell_patterns(self._rows.layout)):
+        if is_damaged_row(tokens, self._columns):
             self._report(number, text)
             return rows, True
+        if text[:1] == "#" and len(text) <= _SHORT and len(self._remarks) < _MOST_REMARKS:
+            self._remarks.add(text)
         return rows, False
 
     def _plausible(self, row: Row) -> bool:

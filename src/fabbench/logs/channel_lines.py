@@ -1,0 +1,58 @@
+"""NCCL's channel lines that say nothing new, skipped in a block of text.
+
+A log with NCCL_DEBUG=INFO is mostly lines such as ``host:pid:tid [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1]
+[send] via NET/IB/0``. Of a process that is known (its origin), one that ends as another did says nothing new.
+To cut a block at the words that all of them have, and to look up what then stands together (how one line
+ends, and the origin of the next) takes half the time of reading each line. Whatever is not skipped here is
+read as any other line, so that it is enough to skip nothing that `LogParser.feed_lines` would not.
+"""
+
+from collections.abc import Collection, Iterator
+
+from fabbench.evidence.nccl import CHANNEL
+from fabbench.logs.debug_text import INFO
+
+_SIGN = INFO + CHANNEL
+_VIA = " via "
+_MOST = 100_000
+
+
+class ChannelLines:
+    """The channel lines of one log. `origins`: what stands before INFO in its debug lines; it may grow."""
+
+    def __init__(self, origins: Collection[str]) -> None:
+        self.skipped = 0
+        """Lines."""
+        self.endings: Collection[str] = ()
+        """How lines end of which another one says nothing new, from ``via`` on."""
+        self._origins = origins
+        self._tails: dict[str, str] = {}
+        """What was met behind ``via``, to the next line's origin → the ending in it."""
+
+    def others(self, text: str) -> Iterator[str]:
+        """Yield the lines of a block that are not skipped. `endings` and `origins` may change in between."""
+        pieces = text.split(_SIGN)
+        last = pieces.pop()
+        tails, origins, endings, skipped = self._tails, self._origins, self.endings, self.skipped
+        begun, before = "", ""  # the line that a piece goes on with, and the piece before it
+        plain = False
+        for piece in pieces:
+            if plain:
+                front, _, tail = piece.rpartition(_VIA)
+                if tails.get(tail) in endings and "\n" not in front:
+                    skipped += 1
+                    before = piece
+                    continue
+                begun = before.rpartition("\n")[2] + _SIGN
+            *lines, origin = (begun + piece).split("\n")
+            self.skipped = skipped
+            yield from lines
+            endings = self.endings
+            if plain and len(lines) == 1 and origin in origins and len(tails) < _MOST:
+                front, via, ending = lines[0].rpartition(_VIA)
+                tails[f"{ending}\n{origin}"] = via + ending
+            plain, begun, before = origin in origins, origin + _SIGN, piece
+        if plain:
+            begun = before.rpartition("\n")[2] + _SIGN
+        self.skipped = skipped
+        yield from (begun + last).split("\n")
