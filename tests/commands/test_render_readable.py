@@ -68,6 +68,18 @@ def test_a_file_is_short_and_says_how_it_was_made(form: str, words: tuple[str, .
 
 
 @pytest.mark.parametrize(
+    ("profile", "fabric"), [("gke-gib", "gib"), ("gke-tcpxo", "tcpxo"), ("oke-rdma-vf", "roce")]
+)
+@pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
+def test_a_file_for_another_cloud_is_short_too(form: str, profile: str, fabric: str) -> None:
+    """With eight interfaces, a side-car and what the cloud sets for NCCL, and a baseline beside it."""
+    where = ("--as", form, "--cluster-profile", profile, "--image", "example.com/bench:1")
+    done = runner().invoke(cli, ["render", "nccl", *where, "--fabric", fabric, "--fabric", "tcp"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize(
     ("form", "words"),
     [
         *zip(FORMS, BENCHMARKS[:5], strict=True),

@@ -131,7 +131,8 @@ def _gke_interfaces(first: int, network: str, number: int) -> dict[str, str]:
     """Return the annotations that give a pod the interfaces of eight NICs of its node beside its own."""
     pairs = [("eth0", "default")]
     pairs += [(f"eth{first + index}", f"{network}{number + index}") for index in range(8)]
-    texts = [json.dumps({"interfaceName": name, "network": own}) for name, own in pairs]
+    values = [{"interfaceName": name, "network": own} for name, own in pairs]
+    texts = [json.dumps(value, separators=(",", ":")) for value in values]
     return {f"{_GKE}/default-interface": "eth0", f"{_GKE}/interfaces": f"[{', '.join(texts)}]"}
 
 
@@ -149,8 +150,8 @@ _TCPXO_DEVICES = (
 _TCPXO_DAEMON = Sidecar(
     name="tcpxo-daemon",
     image="us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21",
-    script="set -ex\nchmod 755 /fts/entrypoint_rxdm_container.sh\n"
-    "/fts/entrypoint_rxdm_container.sh --num_hops=2\n",
+    script="set -ex; chmod 755 /fts/entrypoint_rxdm_container.sh; "
+    "/fts/entrypoint_rxdm_container.sh --num_hops=2",
     capabilities=("NET_ADMIN", "NET_BIND_SERVICE"),
     mounts=(
         _TCPXO_LIBRARIES,
@@ -208,8 +209,9 @@ DECLARED = (
         fabrics=("tcpxo",),
         capabilities=(),
         annotations={
-            "devices.gke.io/container.tcpxo-daemon": "".join(
-                f"- path: /dev/{name}\n" for name in _TCPXO_DEVICES
+            # YAML, as Google's block of eleven lines.
+            "devices.gke.io/container.tcpxo-daemon": "[{}]".format(
+                ", ".join(f"{{path: /dev/{name}}}" for name in _TCPXO_DEVICES)
             ),
             **_gke_interfaces(1, "vpc", 1),
         },

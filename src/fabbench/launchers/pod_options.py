@@ -209,7 +209,7 @@ def _comment(text: str) -> str:
     return "".join(f"# {line.removeprefix('# ')}\n" for line in text.split("\n") if line)
 
 
-_LONGEST_FLOW = 150
+_LONGEST_FLOW = 180
 """Characters of what `compact` writes on one line."""
 
 

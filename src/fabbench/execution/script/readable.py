@@ -72,7 +72,7 @@ _TOGETHER = (
     'rm -r "$folder"',
 )
 _INDENT = "        "
-_WIDTH = 114
+_WIDTH = 122
 _LOOP = 3
 """So many steps of the same kind are written as a loop."""
 _SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client
 
 from fabbench.benchmarks import nccl_env
@@ -101,16 +102,16 @@ def test_tcpxo_is_as_googles_nccl_test_has_it() -> None:
     pod = template("gke-tcpxo")
     (container,), (daemon,) = pod["spec"]["containers"], pod["spec"]["initContainers"]
     assert interfaces(pod) == [("eth0", "default"), *((f"eth{n}", f"vpc{n}") for n in range(1, 9))]
-    devices = pod["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"].splitlines()
+    devices = yaml.safe_load(pod["metadata"]["annotations"]["devices.gke.io/container.tcpxo-daemon"])
     assert devices == [
-        *(f"- path: /dev/nvidia{number}" for number in range(8)),
-        "- path: /dev/nvidiactl",
-        "- path: /dev/nvidia-uvm",
-        "- path: /dev/dmabuf_import_helper",
+        *({"path": f"/dev/nvidia{number}"} for number in range(8)),
+        {"path": "/dev/nvidiactl"},
+        {"path": "/dev/nvidia-uvm"},
+        {"path": "/dev/dmabuf_import_helper"},
     ]
     assert (daemon["name"], daemon["restartPolicy"]) == ("tcpxo-daemon", "Always")
     assert daemon["image"].startswith("us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.")
-    assert daemon["command"][-1].endswith("/fts/entrypoint_rxdm_container.sh --num_hops=2\n")
+    assert daemon["command"][-1].endswith("/fts/entrypoint_rxdm_container.sh --num_hops=2")
     assert daemon["securityContext"] == {"capabilities": {"add": ["NET_ADMIN", "NET_BIND_SERVICE"]}}
     assert volumes(pod["spec"], daemon) == {
         "/home/kubernetes/bin/nvidia/lib64": "/usr/local/nvidia/lib64",
