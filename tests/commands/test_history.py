@@ -109,3 +109,15 @@ def test_sparklines() -> None:
     assert sparkline([100.0, 100.5, 100.0]) == "▄▅▄"
     assert len(sparkline([float(number) for number in range(1, 1000)])) == 32
     assert Series(key={}, points=[HistoryPoint("a", "", 2.0, {}), HistoryPoint("b", "", 4.0, {})]).level == 3
+
+
+def test_a_page(store: Path, tmp_path: Path) -> None:
+    target = tmp_path / "history.html"
+    done = history(store, "busbw@1G", "--format", "html", "-o", str(target))
+    assert (done.exit_code, done.stdout) == (0, "")
+    text = target.read_text("utf-8")
+    assert text.startswith("<!DOCTYPE html>")
+    assert text.count("<figure>") == 2
+    assert f"with run {ids(store)[CHANGED]}, 1998-08-08" in text
+    nothing = history(store, "busbw", "--where", "case=none", "--format", "html")
+    assert (nothing.exit_code, nothing.stdout) == (0, "")

@@ -1,8 +1,10 @@
-"""Runs as `fabbench report` gets them, for tests of its page."""
+"""Runs as `fabbench report` gets them, and its page as a parser reads it."""
 
 from dataclasses import replace
+from html.parser import HTMLParser
 
 from fabbench.analysis.compare import Comparison, compare
+from fabbench.model.compat import override
 from fabbench.model.log import Finding, Severity
 from fabbench.report.page import ProofLines, RunPage
 from fabbench.report.table import Table
@@ -32,3 +34,45 @@ def page(text: str = "plain", *, first: str = "EFA", comparison: Comparison | No
         programs={text: [text]},
         findings=[(text, Finding(code="x", severity=Severity.WARNING, meaning=text, line=text, advice=text))],
     )
+
+
+_VOID = {"meta", "br", "circle", "rect", "path", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """Reads a page; raises AssertionError for one whose elements are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+        self.targets += [value or "" for name, value in attrs if name == "href"]
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    @override
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in _VOID:
+            self._open.pop()
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.text += data

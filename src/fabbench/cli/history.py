@@ -1,5 +1,6 @@
 """``fabbench history``."""
 
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.options import AGE
 from fabbench.cli.output import output
+from fabbench.model.errors import RequestError
 
 
 @output
@@ -21,7 +23,7 @@ from fabbench.cli.output import output
     "text. Can be given several times.",
 )
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@options.form(("markdown", "csv", "json", "terminal"), "Output format.")
+@options.form(("markdown", "csv", "json", "html", "terminal"), "Output format.")
 @options.store
 def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
@@ -31,12 +33,16 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
     A change of level is named with its first run, and with what else changed then: versions, image, nodes,
     environment. In series without a change, any is named with a chance of 5% at most.
 
+    --format html is a page with a plot for each series.
+
     Example: fabbench history busbw@1G --where name=nightly
     """
     from fabbench.report.history_report import render_history
     from fabbench.runs.history import history, parse_metric, parse_where
     from fabbench.runs.index import open_index
 
+    if form == "html" and sys.stdout.isatty():
+        raise RequestError("The page is HTML.", hint="Add -o history.html.")
     asked, size = parse_metric(metric)
     wanted = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -48,7 +54,13 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         click.echo(f"{path} is damaged, and left out: {sentence}", err=True)
     if not found.series:
         terminal.notify(f"No run in {store} matches.")
-        if form in {"markdown", "terminal"}:
+        if form not in {"csv", "json"}:
             return
+    if form == "html":
+        from fabbench import __version__
+        from fabbench.report.history_page import history_page
+
+        sys.stdout.writelines(history_page(found, __version__))
+        return
     width = terminal.width()
     terminal.write_drawn(render_history(found, form, colour=width is not None, width=width))

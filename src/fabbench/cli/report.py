@@ -25,28 +25,28 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     Example: fabbench report last -o report.html
     """
     from fabbench import __version__
-    from fabbench.report.page import to_page
-    from fabbench.runs.store import open_run
-    from fabbench.runs.stored_results import run_page
+    from fabbench.report.page import page_of
+    from fabbench.runs.store import open_runs
+    from fabbench.runs.stored_pages import stored_sections
     from fabbench.runs.sweep_store import require_executions
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    found = [require_executions(open_run(ref, store)) for ref in runs or ("last",)]
-    stored = list({run.path.resolve(): run for run in found}.values())
+    found = [require_executions(run) for run in open_runs(runs or ("last",), store)]
+    stored = list({run.path.resolve(): run.path for run in found}.values())
+    written = []
     with terminal.files_progress(len(stored)) as read:
-        pages = []
-        for run in stored:
-            pages.append(run_page(run, metric))
+        for each in stored_sections(stored, metric):
+            written.append(each)
             read()
-    for piece in to_page(pages, __version__):
+    for piece in page_of([each.section for each in written], __version__):
         sys.stdout.write(piece)
     status = Exit.FINE
-    for run in stored:
-        for sentence in run.damage:
-            terminal.notify(f"{run.path.name} is damaged: {sentence}")
-        if run.damage:
+    for each in written:
+        for sentence in each.damage:
+            terminal.notify(f"{each.path.name} is damaged: {sentence}")
+        if each.damage:
             status = worst(status, Exit.REFUSED)
-        elif not any(execution.logs for execution in run.executions):
+        elif not each.measured:
             status = worst(status, Exit.UNTRUSTED)
     raise click.exceptions.Exit(status)

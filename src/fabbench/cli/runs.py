@@ -108,7 +108,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.store import StoredRun, open_run, remove_run
+    from fabbench.runs.store import StoredRun, open_runs, remove_run
 
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
     if bool(refs) == any(rules):
@@ -117,7 +117,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
             hint="fabbench runs lists them.",
         )
     if refs:
-        found = list({run.path: run for run in (open_run(ref, store) for ref in refs)}.values())
+        found = list({run.path: run for run in open_runs(refs, store)}.values())
     else:
         if keep is None and older_than is None:
             raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
@@ -165,7 +165,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.store import StoredRun, open_run
+    from fabbench.runs.store import StoredRun, open_runs
     from fabbench.runs.sweep_store import require_executions
 
     if refs and any((benchmark, target, name, since)):
@@ -174,7 +174,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
         raise RequestError("Parquet is not text.", hint="Add -o FILE.")
     if target_file is not None:
         require_writable(target_file, "--output")
-    found = [require_executions(open_run(ref, store)) for ref in refs] or [
+    found = [require_executions(run) for run in open_runs(refs, store)] or [
         StoredRun(store / run.path)
         for run in _chosen(store, benchmark, target, name)
         if since is None or _age(run) <= since

@@ -16,7 +16,8 @@ _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05
 """The least part of a value that a sparkline's height stands for: noise is to look flat."""
-_NAMED = ("benchmark", "case", "configuration", "target")
+NAMED = ("benchmark", "case", "configuration", "target")
+"""What a series is called by; what else tells series apart comes after it."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
@@ -38,21 +39,21 @@ def render_history(
 
 def history_table(history: History) -> Table:
     """Return one row per series; its changes are notes."""
-    others = history.told_apart(_NAMED)
+    others = history.told_apart(NAMED)
     rows, notes = [], []
     for each in history.series:
         written = scale(history.metric.unit, max(point.value for point in each.points))
-        names = [each.key.get(name) or "-" for name in (*_NAMED, *others)]
+        names = [each.key.get(name) or "-" for name in (*NAMED, *others)]
         values = [point.value for point in each.points]
         figures = (written.quantity(each.level), written.quantity(values[-1]))
         rows.append((*names, str(len(values)), sparkline(values), *figures, _last_change(each)))
-        place = " ".join(each.key[name] for name in _NAMED[:3] if each.key.get(name))
-        notes += [f"{place}: {_sentence(each, change, written)}" for change in each.changes]
+        place = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
+        notes += [f"{place}: {change_sentence(each, change, written)}" for change in each.changes]
     return Table(
-        header=(*_NAMED, *others, "runs", "trend", "level", "latest", "change"),
+        header=(*NAMED, *others, "runs", "trend", "level", "latest", "change"),
         rows=rows,
-        align="l" * (len(_NAMED) + len(others)) + "rlrrr",
-        headline=_headline(history),
+        align="l" * (len(NAMED) + len(others)) + "rlrrr",
+        headline=headline(history),
         notes=notes,
     )
 
@@ -68,7 +69,8 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(_BARS[min(int((value - bottom) / span * len(_BARS)), len(_BARS) - 1)] for value in drawn)
 
 
-def _headline(history: History) -> str:
+def headline(history: History) -> str:
+    """Return what was found in a sentence."""
     changes = sum(len(each.changes) for each in history.series)
     where = f" at {format_size(history.size)}" if history.size is not None else ", best of each run"
     points = sum(len(each.points) for each in history.series)
@@ -76,22 +78,28 @@ def _headline(history: History) -> str:
     return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {told}."
 
 
-def _percent(change: LevelChange) -> str:
+def change_text(change: LevelChange) -> str:
+    """Return by how much a level changed: ``-48%``."""
     percent = 100 * (change.ratio - 1)
     return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
 
 
 def _last_change(series: Series) -> str:
-    return _percent(series.changes[-1]) if series.changes else "-"
+    return change_text(series.changes[-1]) if series.changes else "-"
 
 
-def _sentence(series: Series, change: LevelChange, written: Scale) -> str:
+def change_sentence(series: Series, change: LevelChange, written: Scale) -> str:
+    """Return a change with its first run, and what else changed then."""
     first = series.points[change.index]
     levels = f"{written.quantity(change.before)} to {written.quantity(change.after)}"
     named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
     told = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
-    when = first.created.replace("T", " ").replace("Z", " UTC")
-    return f"{_percent(change)} ({levels}) with run {first.run}, {when}. {told}"
+    return f"{change_text(change)} ({levels}) with run {first.run}, {when(first.created)}. {told}"
+
+
+def when(created: str) -> str:
+    """Return a time for people."""
+    return created.replace("T", " ").replace("Z", " UTC")
 
 
 def _records(history: History) -> Iterator[dict[str, object]]:

@@ -23,7 +23,6 @@ from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Outcome, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.model.plugins import PluginWarning
 from fabbench.runs.log_files import (
     COMPRESSED,
     Bytes,
@@ -34,6 +33,7 @@ from fabbench.runs.log_files import (
     open_all,
     open_logs,
 )
+from fabbench.runs.processes import processes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -349,14 +349,9 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         for source in sources:
             yield from _pieces(source, job)
         return
-    from concurrent.futures import ProcessPoolExecutor
-
     benchmarks()
-    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(),)) as pool:
-        try:
-            yield from _in_order(sources, job, pool, ahead=4 * count)
-        finally:
-            pool.shutdown(cancel_futures=True)  # and wait: the interpreter would meet its thread half gone
+    with processes(count) as pool:
+        yield from _in_order(sources, job, pool, ahead=4 * count)
 
 
 def _in_order(
@@ -413,19 +408,6 @@ def _is_large(source: Source) -> bool:
         return False
     least = LARGE // 32 if source.name.endswith(COMPRESSED) else LARGE
     return source.name != "-" and stat.S_ISREG(found.st_mode) and found.st_size >= least
-
-
-def _begin_process(main: int) -> None:
-    """End with the main process, and leave Ctrl-C to it, and what it has warned of already."""
-    import multiprocessing
-    import signal
-
-    from fabbench.execution.process import end_with_parent
-
-    # Else its parent is a server of processes, which ends with the main one.
-    end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    warnings.simplefilter("ignore", PluginWarning)
 
 
 def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJob) -> list[Piece]:  # noqa: FBT001

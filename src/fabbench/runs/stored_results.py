@@ -18,7 +18,7 @@ from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
 from fabbench.runs.folders import VERDICT
 from fabbench.runs.store import StoredExecution, StoredRun
-from fabbench.runs.summary import outcomes, summary
+from fabbench.runs.summary import gate_of, outcomes
 
 if TYPE_CHECKING:
     from fabbench.report.page import ProofLines, RunPage
@@ -98,7 +98,7 @@ def run_page(run: StoredRun, metric: str | None = None) -> "RunPage":
         about=f"{run.benchmark} on {run.target or 'an unknown target'}",
         created=run.created.replace("T", " ").replace("Z", " UTC"),
         outcomes=", ".join(f"{count} {each}" for each, count in outcomes(run).items()) or "none",
-        gates=summary(run).gate,
+        gates=gate_of(run),
         breaches=_breaches(run),
         damage=damage,
         comparisons=comparisons,

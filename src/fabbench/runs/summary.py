@@ -31,9 +31,14 @@ def outcomes(run: StoredRun) -> dict[str, int]:
     return dict(counts)
 
 
+def gate_of(run: StoredRun) -> str:
+    """Return whether a run's gates `passed` or `failed`; empty: there were none, or it did not end."""
+    return "" if run.verdict is None else "passed" if run.verdict == Exit.FINE else "failed"
+
+
 def summary(run: StoredRun) -> RunSummary:
     """Read a run for a list of runs."""
-    gate = "" if run.verdict is None else "passed" if run.verdict == Exit.FINE else "failed"
+    gate = gate_of(run)
     first = next((each.label for each in run.configurations), "")
     logs = run.logs(first)
     sizes = sorted({point.size for log in logs for point in log.points if point.size})

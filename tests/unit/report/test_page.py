@@ -3,60 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from fabbench.analysis.compare import compare
-from fabbench.model.compat import override
 from fabbench.report.page import RunPage, to_page
 from fabbench.report.plot import Plot, PlotLine, axes
 from fabbench.report.plots import left_out, plots
 from fabbench.report.svg import KINDS, to_svg, to_svg_file
 from tests.support.logs_by_hand import GB, KB, MB, column, log, rates
-from tests.support.pages import EFA, HOSTILE, TCP, page
-
-VOID = {"meta", "br", "circle", "rect", "path", "polyline", "polygon"}
-
-
-class Page(HTMLParser):
-    """Reads a page; raises AssertionError for one whose elements are not closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.ids: list[str] = []
-        self.targets: list[str] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.targets += [value or "" for name, value in attrs if name == "href"]
-        if tag not in VOID:
-            self._open.append(tag)
-
-    @override
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self._open.pop()
-
-    @override
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    @override
-    def handle_data(self, data: str) -> None:
-        self.text += data
+from tests.support.pages import EFA, HOSTILE, TCP, Page, page
 
 
 def written(runs: Sequence[RunPage]) -> str:

@@ -1,0 +1,28 @@
+"""Stored runs as sections of a report: the same by one process and by several."""
+
+from pathlib import Path
+
+import pytest
+
+from fabbench.report.page import page_of
+from fabbench.runs import stored_pages
+from fabbench.runs.store import runs
+from fabbench.runs.stored_pages import stored_sections
+from tests.performance.store import write_store
+
+COUNT = 5
+
+
+def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_store(tmp_path, COUNT)
+    known = list(runs(tmp_path))
+    (known[1] / "request.json").write_text("{")
+    alone = list(stored_sections(known, cores=1))
+    monkeypatch.setattr(stored_pages, "_FEW", 2)
+    monkeypatch.setattr(stored_pages, "_TOGETHER", 2)
+    assert list(stored_sections(known, cores=2)) == alone
+    assert [each.path for each in alone] == known
+    assert [bool(each.damage) for each in alone] == [False, True, False, False, False]
+    assert [each.measured for each in alone] == [True, False, True, True, True]
+    page = "".join(page_of([each.section for each in alone], "1.0"))
+    assert [page.count(f'id="run-{number}"') for number in range(1, COUNT + 2)] == [1] * COUNT + [0]
