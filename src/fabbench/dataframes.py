@@ -8,8 +8,8 @@ import pandas as pd
 
 from fabbench.report.log_report import CSV_HEADER, LABELS, log_records
 from fabbench.runs.document import ENVIRONMENT_VARIABLE
+from fabbench.runs.open_run import open_run
 from fabbench.runs.parse_file import parse_all
-from fabbench.runs.store import open_run
 
 _STORE = "fabbench-runs"
 

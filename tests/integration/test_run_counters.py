@@ -38,7 +38,8 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs import execute
 from fabbench.runs.execute import NullWatcher, PlanResult, View
-from fabbench.runs.store import StoredRun, open_run
+from fabbench.runs.open_run import open_run
+from fabbench.runs.store import StoredRun
 from fabbench.testing import ReplayLauncher, sample_run
 from tests.support.command_line import runner
 from tests.support.counter_trees import efas

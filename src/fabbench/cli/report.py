@@ -20,14 +20,15 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Several runs begin
-    with an overview. The page is one file without scripts, and nothing in it is fetched from elsewhere.
+    with an overview; of more than 100, each has one metric. The page is one file without scripts, and nothing
+    in it is fetched from elsewhere.
 
     Example: fabbench report last -o report.html
     """
     from fabbench import __version__
     from fabbench.report.page import page_of
-    from fabbench.runs.store import open_runs
-    from fabbench.runs.stored_pages import stored_sections
+    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.stored_pages import BRIEF, MANY, stored_sections
     from fabbench.runs.sweep_store import require_executions
 
     if sys.stdout.isatty():
@@ -39,8 +40,8 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
         for each in stored_sections(stored, metric):
             written.append(each)
             read()
-    for piece in page_of([each.section for each in written], __version__):
-        sys.stdout.write(piece)
+    note = BRIEF if len(written) > MANY else ""
+    sys.stdout.writelines(page_of([each.section for each in written], __version__, note=note))
     status = Exit.FINE
     for each in written:
         for sentence in each.damage:

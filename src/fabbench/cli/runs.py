@@ -108,7 +108,8 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     Example: fabbench runs rm --keep 20 --yes
     """
-    from fabbench.runs.store import StoredRun, open_runs, remove_run
+    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.store import StoredRun, remove_run
 
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
     if bool(refs) == any(rules):
@@ -165,7 +166,8 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     Example: fabbench runs export --benchmark nccl --since 30d -o nccl.csv
     """
     from fabbench.runs.export import csv_pieces, json_lines, write_parquet
-    from fabbench.runs.store import StoredRun, open_runs
+    from fabbench.runs.open_run import open_runs
+    from fabbench.runs.store import StoredRun
     from fabbench.runs.sweep_store import require_executions
 
     if refs and any((benchmark, target, name, since)):

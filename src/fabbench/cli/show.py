@@ -31,7 +31,7 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
     the benchmark's own output, also where the run was stopped.
     """
     from fabbench.report.json_contract import to_json
-    from fabbench.runs.store import open_run
+    from fabbench.runs.open_run import open_run
     from fabbench.runs.stored_results import nic_tables
     from fabbench.runs.sweep_store import is_sweep
 

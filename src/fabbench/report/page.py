@@ -71,10 +71,10 @@ def to_page(runs: Sequence[RunPage], version: str) -> Iterator[str]:
     return page_of([run_section(run, number) for number, run in enumerate(runs, 1)], version)
 
 
-def page_of(runs: Sequence[RunSection], version: str) -> Iterator[str]:
-    """Yield a page of sections, which are numbered from 1."""
+def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
+    """Yield a page of sections, which are numbered from 1. `note` is said of an overview."""
     title = f"{runs[0].about}: run {runs[0].id}" if len(runs) == 1 else counted(len(runs), "fabbench run")
-    overview = [_overview(runs)] if len(runs) > 1 else []
+    overview = [listed([note] if note else []), _overview(runs)] if len(runs) > 1 else []
     return document(title, chain(overview, (run.html for run in runs)), version)
 
 

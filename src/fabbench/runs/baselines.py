@@ -17,7 +17,7 @@ from fabbench.runs.document import decode, read, unwritable, write
 from fabbench.runs.folders import BASELINES, REQUEST
 from fabbench.runs.index import open_index
 from fabbench.runs.indexed_run import IndexedRun, read_run
-from fabbench.runs.store import open_run
+from fabbench.runs.open_run import open_run
 
 if TYPE_CHECKING:
     from fabbench.model.hosts import Inventory

@@ -106,7 +106,7 @@ def _file(name: str, proof: Proof | None) -> list[Column]:
 def _run(ref: str, wanted: str, store: Path) -> list[Column]:
     """Make a column of each configuration, or of the one wanted; one that never began is `skipped`."""
     # which comparing files needs none of
-    from fabbench.runs.store import open_run
+    from fabbench.runs.open_run import open_run
     from fabbench.runs.stored_results import stored_column
     from fabbench.runs.sweep_store import require_executions
 

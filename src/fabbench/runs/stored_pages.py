@@ -15,6 +15,9 @@ from fabbench.runs.stored_results import run_page
 _FEW = 16
 """So many runs are written in less time than processes take to start."""
 _TOGETHER = 8
+MANY = 100
+"""Of more runs a page has one metric each: browsers would take long to open it."""
+BRIEF = f"Of more than {MANY} runs one metric each is shown, the usual one or that of --metric."
 
 
 class StoredSection(NamedTuple):
@@ -32,7 +35,7 @@ def stored_sections(
 ) -> Iterator[StoredSection]:
     """Yield the sections of runs in order."""
     count = cores or os.cpu_count() or 1
-    written = partial(_section, metric)
+    written = partial(_section, metric, len(runs) > MANY)
     numbers = range(1, len(runs) + 1)
     if count < 2 or len(runs) <= _FEW:
         yield from map(written, runs, numbers)
@@ -42,8 +45,8 @@ def stored_sections(
         yield from pool.map(written, runs, numbers, chunksize=_TOGETHER)
 
 
-def _section(metric: str | None, path: Path, number: int) -> StoredSection:
+def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
     run = StoredRun(path)
-    section = run_section(run_page(run, metric), number)
+    section = run_section(run_page(run, metric, brief=brief), number)
     measured = any(execution.logs for execution in run.executions)
     return StoredSection(section, path, run.damage, measured)

@@ -80,15 +80,15 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 # ---------------------------------------------------------------- a page
 
 
-def run_page(run: StoredRun, metric: str | None = None) -> "RunPage":
-    """Return what a report says of a run, as far as it can be read."""
+def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) -> "RunPage":
+    """Return what a report says of a run, as far as it can be read; `brief`: by one metric alone."""
     from fabbench.report.page import RunPage
 
     columns, damage = stored_columns(run), list(run.damage)
     comparisons: list[Comparison] = []
     try:
         if columns:
-            comparisons = _comparisons(columns, metric)
+            comparisons = [stored_comparison(columns, metric)] if brief else _comparisons(columns, metric)
     except FabbenchError as error:
         damage.append(str(error))
     summaries = comparisons[0].columns if comparisons else ()

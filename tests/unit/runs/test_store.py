@@ -19,7 +19,8 @@ from fabbench.model.log import Ending, Outcome, begin_marker, end_marker, tag_li
 from fabbench.model.plan import Command, Configuration, Execution, Plan, Proof, Shape, Step, Variant
 from fabbench.plan.request import Adaptive
 from fabbench.runs.load_columns import load
-from fabbench.runs.store import RunWriter, StoredRun, open_run, runs
+from fabbench.runs.open_run import open_run
+from fabbench.runs.store import RunWriter, StoredRun, runs
 from fabbench.runs.stored_results import stored_columns, stored_comparison
 from tests.support.requests import request
 

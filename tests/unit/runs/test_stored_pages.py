@@ -13,6 +13,16 @@ from tests.performance.store import write_store
 COUNT = 5
 
 
+def test_a_page_of_many_runs_has_one_metric_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_store(tmp_path, 2)
+    few = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
+    monkeypatch.setattr(stored_pages, "MANY", 1)
+    many = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
+    assert [html.count("<figure>") for html in (*few, *many)] == [2, 2, 1, 1]
+    chosen = list(stored_sections(list(runs(tmp_path)), "time", cores=1))
+    assert "<h3>Time</h3>" in chosen[0].section.html
+
+
 def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_store(tmp_path, COUNT)
     known = list(runs(tmp_path))
