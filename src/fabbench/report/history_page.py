@@ -9,7 +9,7 @@ from fabbench.model.messages import counted
 from fabbench.model.units import Scale, scale
 from fabbench.report.history_report import NAMED, change_sentence, change_text, headline, when
 from fabbench.report.html import document, grid, listed, text
-from fabbench.report.trend_plot import MARKS, Trend, trend_svg
+from fabbench.report.trend_plot import MARKS, TrendPlot, trend_svg
 
 _METHOD = (
     "A dot is one run: the median of its repeats that are ok. A change is shown by Wilcoxon's rank-sum test; "
@@ -65,7 +65,7 @@ def _figure(history: History, series: Series, sentences: Sequence[str], number: 
     ends = (0, *changes, len(points))
     span = f"{counted(len(points), 'run')} from {_day(points[0].created)} to {_day(points[-1].created)}."
     level = f"The level is {written.quantity(series.level)}."
-    trend = Trend(
+    trend = TrendPlot(
         title=f"{history.metric.name} run after run",
         axis=f"{history.metric.name} ({written.unit})",
         about=" ".join((span, level, *sentences)),

@@ -26,7 +26,7 @@ MARKS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class TrendPlot:
     """What is drawn of a series."""
 
     title: str
@@ -57,7 +57,7 @@ class _Area:
         return _TOP + (1 - part) * (HEIGHT - _TOP - _BOTTOM)
 
 
-def trend_svg(trend: Trend, *, name: str) -> str:
+def trend_svg(trend: TrendPlot, *, name: str) -> str:
     """Write a plot for a page that has the style of plots; `name` is unique there."""
     title, about = f"{name}-title", f"{name}-about"
     return (
@@ -67,7 +67,7 @@ def trend_svg(trend: Trend, *, name: str) -> str:
     )
 
 
-def _drawn(trend: Trend) -> Iterator[str]:
+def _drawn(trend: TrendPlot) -> Iterator[str]:
     area, bottom = _area(trend), HEIGHT - _BOTTOM
     yield f'<text class="faint" x="12" y="14">{_text(trend.axis)}</text>'
     for value, label in _ticks(area):
@@ -94,7 +94,7 @@ def _drawn(trend: Trend) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{number}</text>'
 
 
-def _area(trend: Trend) -> _Area:
+def _area(trend: TrendPlot) -> _Area:
     low, high = min(trend.values), max(trend.values)
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)

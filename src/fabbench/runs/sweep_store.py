@@ -23,12 +23,12 @@ from fabbench.model.log import Outcome
 from fabbench.model.plan import Execution
 from fabbench.runs.document import decode, read, unwritable, write
 from fabbench.runs.folders import SWEEP
+from fabbench.runs.open_run import open_run
 from fabbench.runs.store import (
     ExecutionWriter,
     RunWriter,
     StoredRun,
     execution_writer,
-    open_run,
     write_verdict,
 )
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
