@@ -17,6 +17,9 @@ def main() -> None:
         from fabbench.cli import cli
 
         cli.main(prog_name="fabbench")
+    except KeyboardInterrupt:  # before the command line is there to say so
+        os.write(2, b"Interrupted.\n")
+        os._exit(130)
     except (MemoryError, ImportError) as error:
         if not lacks_memory(error):
             raise

@@ -402,7 +402,7 @@ def test_what_prints_fast_has_no_more_time(executor: Executor, shape: str, rate:
     done = only(executor.execute(plan_of(step, pair(name="next"))))
     assert any(why in ended(done).timed_out for why in (TIME_UP, TOO_MUCH)), done.ending
     assert ends(done) == [None]
-    assert len(printed(done)) > 1000
+    assert len(printed(done)) > 10
 
 
 @pytest.mark.slow

@@ -48,17 +48,22 @@ end_agents() {
 } 2>/dev/null
 
 # One agent at a time, of all hosts that share a home. A lock that stays is left over, and taken over; where none
-# can be made nothing can be written either.
+# can be made nothing can be written either. It says whose it is: who locked may have been killed since.
 lock_keys() {
     tries=0
-    until mkdir "$keys.fabbench-lock" 2>/dev/null || [ ! -w "${keys%/*}" ] || [ "$tries" -ge 50 ]; do
+    until ln -s "$(locker)" "$keys.fabbench-lock" || [ ! -w "${keys%/*}" ] || [ "$tries" -gt 50 ]; do
+        [ "$tries" -lt 50 ] || rm -rf "$keys.fabbench-lock"
         tries=$((tries + 1))
         sleep 0.1
     done
-}
+} 2>/dev/null
 
 unlock_keys() {
-    rmdir "$keys.fabbench-lock" 2>/dev/null
+    [ "$(readlink "$keys.fabbench-lock")" != "$(locker)" ] || rm -f "$keys.fabbench-lock"
+} 2>/dev/null
+
+locker() {
+    echo "$token@$(uname -n)"
 }
 
 # The line is cut off where it is the last one, which needs no room. Else the file is replaced whole.
@@ -78,6 +83,7 @@ cut_key() {
 # Of the runs that share what one of them has made, the last one removes it: another may just be adding its key.
 drop_key() {
     result=0
+    unlock_keys # our agents were ended, maybe in the middle of adding it
     if grep -q " fabbench-$token+\{0,1\}\$" "$keys" || [ -e "$folder/key-file-made" ]; then
         lock_keys
         if grep -q " fabbench-$token+\{0,1\}\$" "$keys"; then cut_key || result=1; fi

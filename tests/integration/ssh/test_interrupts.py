@@ -67,7 +67,7 @@ def test_while_hosts_are_asked(lab: Labs, tmp_path: Path) -> None:
 def test_as_soon_as(lab: Labs, stage: str) -> None:
     """The first moment at which something is seen on a host."""
     site = lab(2)
-    with nothing_left(site), running(site, nccl(site, *SLOW)) as run:
+    with nothing_left(site), standin(*site.hosts, ROW_S=1), running(site, nccl(site, *SLOW)) as run:
         interrupted(run, lambda: runs_somewhere(site, stage))
 
 
