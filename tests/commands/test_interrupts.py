@@ -1,6 +1,11 @@
 """Ctrl-C before a command has begun: no traceback, wherever Python was."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import click
+import pytest
 
 from fabbench.cli import Commands
 from tests.support.command_line import runner
@@ -26,3 +31,20 @@ def test_an_interrupt_while_a_class_is_made_is_an_interrupt() -> None:
     """Python 3.11 raises RuntimeError there."""
     done = runner().invoke(Group(name="fabbench"), ["parse"])
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
+
+
+@pytest.mark.parametrize("where", ["click", "fabbench.cli.parse"])
+def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: str) -> None:
+    """`python -m` would end by the signal. Whether the command line is there yet makes no difference."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {where!r}: exec('raise KeyboardInterrupt')\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+    )
+    command = [sys.executable, "-m", "fabbench", "parse", "x"]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
