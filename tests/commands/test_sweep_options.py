@@ -15,6 +15,10 @@ REFUSED = {
     ("--from", "logs", "--store", "runs"): "--store has no effect with --from",
     ("torch",): "No such command 'torch'",
     ("nccl", "--on", "local", "--groups", "/nowhere"): "/nowhere",
+    ("nccl", "--on", "local", "--tolerance", "90%"): "a percentage between 0 and 80",
+    ("nccl", "--on", "local", "--mode", "single", "--seed", "1"): "--seed has no effect with --mode single",
+    ("nccl", "--on", "local", "--mode", "groups"): "--mode groups needs to know which node is in which group",
+    ("nccl", "--on", "local", "--dry-run", "--format", "svg"): "--format svg has no effect with --dry-run",
     ("nccl", "--on", "slurm"): "fabbench sweep does not run on slurm",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }

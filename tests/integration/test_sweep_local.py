@@ -1,6 +1,7 @@
 """`fabbench sweep` on virtual nodes of this machine, with a stand-in for nccl-tests."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ from tests.support.sweeps import stored
 pytestmark = pytest.mark.local
 
 SWEEP = (
-    *("sweep", "nccl", "--on", "local", "--fabric", "tcp", "--bin-dir", str(STANDIN)),
-    *("-b", "1M", "-e", "1M", "--mode", "pairs"),
+    *("sweep", "nccl", "--on", "local", "--bin-dir", str(STANDIN)),
+    *("-b", "1M", "-e", "1M"),
 )
+PAIRS = (*SWEEP, "--fabric", "tcp", "--mode", "pairs")
 
 
 def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
-    done = fabbench(tmp_path, *SWEEP, "--gpus", "3", "--virtual-nodes", "3")
+    done = fabbench(tmp_path, *PAIRS, "--gpus", "3", "--virtual-nodes", "3")
     assert done.returncode == 0, done.stderr
     assert "3 tests of 3 nodes" in done.stdout
     found = stored(tmp_path)
@@ -42,10 +44,37 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == 3
 
 
+def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:
+    own = (*SWEEP, "--mode", "single", "--gpus", "4", "--virtual-nodes", "2")
+    dry = fabbench(tmp_path, *own, "--dry-run")
+    assert (dry.returncode, list(tmp_path.iterdir())) == (0, [])
+    assert "nccl on p2p, mode single" in dry.stdout
+    assert "(every node alone)" in dry.stdout
+    done = fabbench(tmp_path, *own, "--tolerance", "80%")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert {(each["outcome"], len(each["nodes"])) for each in stored(tmp_path)} == {("ok", 1)}
+
+
+@pytest.mark.slow
+def test_within_groups_and_between_them(tmp_path: Path) -> None:
+    groups = tmp_path / "groups"
+    groups.write_text(f"{socket.gethostname()}-v[0-1] one\n{socket.gethostname()}-v[2-3] two\n")
+    own = ("--fabric", "tcp", "--mode", "groups", "--groups", str(groups), "--tolerance", "80%")
+    done = fabbench(tmp_path / "runs", *SWEEP, *own, "--gpus", "4", "--virtual-nodes", "4")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "within groups" in done.stdout
+    assert "between groups" in done.stdout
+    within = [len({name[-1] in "01" for name in each["nodes"]}) == 1 for each in stored(tmp_path / "runs")]
+    assert within == [True] * 2 + [False] * 4
+
+
 def test_what_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    alone = fabbench(tmp_path, *SWEEP, "--gpus", "1")
+    alone = fabbench(tmp_path, *PAIRS, "--gpus", "1")
     assert alone.returncode == 2
     assert "needs 2 nodes or more, not 1" in alone.stderr
+    no_nics = fabbench(tmp_path, *PAIRS[:-1], "rails", "--gpus", "2", "--virtual-nodes", "2")
+    assert no_nics.returncode == 2
+    assert "nccl on tcp cannot choose a NIC" in no_nics.stderr
     batch = fabbench(tmp_path, "sweep", "nccl", "--on", "slurm")
     assert batch.returncode == 2
     assert "does not run on slurm" in batch.stderr

@@ -37,6 +37,8 @@ class Cluster:
     outliers: float = 0.0
     """The part of healthy tests that are 30 % slower by chance."""
     seed: int = 0
+    nics: Sequence[str] = ()
+    """NICs that a test without a rail measures one by one; none: tests have one figure."""
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -57,7 +59,13 @@ class Cluster:
         if chance.random() < self.outliers:
             fault = max(fault, 0.3)
         figure = TYPICAL * (1 - fault) * math.exp(chance.gauss(0.0, self.noise))
+        if self.nics and not test.rail:
+            each = {nic: figure * (1 - self._nic_fault(test, nic)) for nic in self.nics}
+            return SweepResult(test, SweepOutcome.OK, min(each.values()), number, nics=each)
         return SweepResult(test, SweepOutcome.OK, figure, number)
+
+    def _nic_fault(self, test: SweepTest, nic: str) -> float:
+        return max(self.bad_nics.get((node, nic), 0.0) for node in test.nodes)
 
     def readings(self, rounds: Iterable[Round]) -> Readings:
         """Results of fixed rounds."""

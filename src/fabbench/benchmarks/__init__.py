@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.images import REPOSITORY
 from fabbench.model.compat import override
@@ -17,6 +17,9 @@ from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
 from fabbench.model.log import Line, Marker, Point, Record
 from fabbench.model.plugins import Plugins
+
+if TYPE_CHECKING:
+    from fabbench.model.hosts import Host
 
 Reading: TypeAlias = Point | Record
 """What a reader gives as lines arrive: points at once, and a whole record when its execution has ended."""
@@ -121,9 +124,6 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test is to take seconds: a sweep has many.
     """
-    sweep_metric: str = ""
-    """What nodes are compared by; empty: the first of `default_metrics`."""
-
     summary: str = ""
     """What `fabbench run` lists it with: one sentence."""
     help: str = ""
@@ -140,6 +140,24 @@ class Benchmark(ABC):
         """Return sentences on a request, before hosts are asked. Raise RequestError for what never works."""
         del work, fabrics
         return ()
+
+    def sweep_metric(self, work: Any) -> str:
+        """Return what nodes are compared by in a sweep."""
+        del work
+        return self.default_metrics[0]
+
+    def each_nic(self, work: Any) -> Any:
+        """Return a work that measures the NICs of a host one by one, where it can choose them."""
+        return work
+
+    def nics(self, work: Any, fabric: str, host: "Host") -> Sequence[str]:
+        """Return the NICs of a host that a work can be measured over one by one; none: it cannot choose."""
+        del work, fabric, host
+        return ()
+
+    def on_nic(self, work: Any, nic: str) -> Any:
+        """Return a work that is measured over one of `nics`, on each host."""
+        raise NotImplementedError
 
     def is_document(self, head: bytes) -> bool:
         """Return whether a file that begins like this seems to be a document, such as JSON, of its own."""

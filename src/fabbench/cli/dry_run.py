@@ -60,7 +60,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
     launcher = launcher_named(request.target.launcher)
     for configuration in planned.configurations:
         click.echo(f"\n{configuration}")
-        for line in _execution(first[configuration.label], inventory, request, launcher):
+        for line in execution_lines(first[configuration.label], inventory, request, launcher):
             click.echo(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
 
@@ -93,7 +93,7 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-def _execution(
+def execution_lines(
     execution: "Execution", inventory: "Inventory", request: "RunRequest", launcher: "Launcher"
 ) -> Iterator[str]:
     """Write the environment and commands of the first step of an execution, and how many steps follow."""

@@ -20,10 +20,21 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import SweepResult
 
 
+_MOST_TOLERANCE = 0.8
+
+
 def _percent(text: str) -> float:
     """Read a part, as a percentage; raise ValueError."""
     part = float(text.strip().removesuffix("%")) / 100
     if not 0 < part < 1:
+        raise ValueError
+    return part
+
+
+def _tolerance(text: str) -> float:
+    """Read a part, as a percentage; raise ValueError, also where next to nothing would be slow."""
+    part = _percent(text)
+    if part > _MOST_TOLERANCE:
         raise ValueError
     return part
 
@@ -38,7 +49,7 @@ class AnswerOptions:
         default="99%",
     )
     tolerance: float = option(
-        Parsed("a percentage between 0 and 100, such as 10%", "PERCENT", _percent),
+        Parsed("a percentage between 0 and 80, such as 10%", "PERCENT", _tolerance),
         "How much slower than typical a healthy node may be.",
         default="10%",
     )

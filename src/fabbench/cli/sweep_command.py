@@ -25,10 +25,10 @@ from fabbench.cli.sweep_answer import (
 )
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
-from fabbench.model.errors import Exit, FabbenchError, MachineError, worst
+from fabbench.model.errors import Exit, FabbenchError, MachineError, RequestError, worst
 from fabbench.model.log import METRICS, Outcome
 from fabbench.model.messages import counted
-from fabbench.model.option_types import Choice, Seconds, Text, Whole
+from fabbench.model.option_types import Choice, Flag, Seconds, Text, Whole
 from fabbench.model.options import Option, declared, option, read_options
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 _SHARED = ("on", "fabrics", "env", "name", "metric", "store")
 """Options of runs that sweeps have as well."""
-MODES = ("diagnose", "pairs", "quick")
+MODES = ("diagnose", "pairs", "quick", "single", "groups", "rails")
 
 
 _HELP = """\
-    Find bad nodes, NICs and links with tests of {name}, each on two nodes.
+    Find bad nodes, NICs and links with short tests of {name}.
 
-    Options of {name} are those of fabbench run {name}, with defaults for short tests.
+    Options of {name} are those of fabbench run {name}, with defaults that keep tests short.
 
     Example: fabbench sweep {name} --on ssh --host node[01-32]
 """
@@ -57,9 +57,12 @@ class SweepOptions:
     mode: str = option(
         Choice(MODES),
         "What to test. diagnose: a few random pairs, and then what stands out, with other partners, until it "
-        "is decided; pairs: all pairs, and what stands out again; quick: three random pairs of each node.",
+        "is decided; pairs: all pairs, and what stands out again; quick: three random pairs of each node; "
+        "single: each node alone; groups: pairs within and between the groups of --groups; rails: each NIC "
+        "with the same one of three other nodes.",
         default=MODES[0],
     )
+    dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
     max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
     resume: str | None = option(
@@ -105,6 +108,11 @@ class SweepCommand(RunCommand):
 
         how = answer_options(ctx)
         request = self.sweep_request(ctx, how)
+        if ctx.params["dry_run"]:
+            from fabbench.cli.sweep_dry_run import show_sweep
+
+            show_sweep(request, how)
+            return
         with interruptible():
             result = sweep(request, notify=terminal.notify, watching=partial(watching_sweep, _suspects))
         _print(result, how)
@@ -117,6 +125,7 @@ class SweepCommand(RunCommand):
 
         given = read_options(RunOptions, _given(ctx, _SHARED))
         own = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
+        _require_effect(own, how)
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
         run = RunRequest(
@@ -157,6 +166,17 @@ class SweepGroup(RunGroup):
     @override
     def command_of(self, benchmark: "Benchmark", work: type[Any]) -> click.Command:
         return SweepCommand(benchmark, work)
+
+
+def _require_effect(own: SweepOptions, how: AnswerOptions) -> None:
+    """Raise RequestError for options that a mode does not have, or lacks."""
+    if own.mode == "single" and own.seed is not None:
+        raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
+    if own.mode == "groups" and how.groups is None:
+        raise RequestError(
+            "--mode groups needs to know which node is in which group.",
+            hint="Add --groups FILE, with lines such as node[01-08] rack-1.",
+        )
 
 
 def _given(ctx: click.Context, names: Any) -> dict[str, Any]:

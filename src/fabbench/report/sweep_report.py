@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Diagnosis
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
+_FEW = 4
+"""Typical figures that the headline has."""
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
@@ -59,6 +61,14 @@ def headline(report: SweepReport) -> str:
     if said.typical is not None:
         figure = scale(report.metric.unit, said.typical).quantity(float(f"{said.typical:.3g}"))
         measured += f", typically {figure} ± {format_decimal(100 * said.spread, 0)}%"
+    elif 0 < len(said.typicals) <= _FEW:
+        best = max(each.figure for each in said.typicals)
+        unit = scale(report.metric.unit, best)
+        figures = [
+            f"{unit.quantity(float(f'{each.figure:.3g}'))}{f' {each.of}' if each.of else ''}"
+            for each in said.typicals
+        ]
+        measured += f", typically {', '.join(figures)} (± {format_decimal(100 * said.spread, 0)}%)"
     return f"{_verdict(said)} {measured}."
 
 
@@ -122,6 +132,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "nodes": list(said.nodes),
         "tests": said.tests,
         "typical": said.typical,
+        "typicals": [{"of": each.of, "figure": each.figure, "tests": each.tests} for each in said.typicals],
         "spread": said.spread,
         "required_confidence": said.required,
         "bad": said.bad,

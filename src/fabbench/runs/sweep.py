@@ -14,16 +14,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 from fabbench.execution.process import remove_abandoned_folders
 from fabbench.launchers import DivisibleAllocation, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
-from fabbench.model.hosts import Inventory
+from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
-from fabbench.model.plan import Plan
-from fabbench.plan.build import plan
+from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.concurrently import concurrently, in_turn
 from fabbench.runs.store import RunWriter, StoredRun
-from fabbench.runs.sweep_modes import planner_of
+from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument, SweepWriter, stored_sweep
-from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of
+from fabbench.runs.sweep_tests import PlannedTest, SweepTests, metric_of, planned
 from fabbench.sweep.planner import Planner
 from fabbench.sweep.values import Round
 
@@ -107,9 +106,8 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     launcher = launcher_named(run.target.launcher)
     require_divisible(request)
     require_support(launcher, run.target)
-    needs = replace(run.work.needs, fabrics=run.fabrics, divided=True)
     try:
-        with launcher.open(run.target, needs) as allocation:
+        with launcher.open(run.target, _needs(run)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
             result = _swept(request, stored, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
@@ -178,14 +176,10 @@ def _swept(
 ) -> SweepRun:
     """Measure until the planner knows all, the time is up, or something ends it."""
     inventory, run = allocation.inventory, request.run
-    _require_nodes(inventory)
     reason = f": {run.target_reason}" if run.target_reason else ""
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
-    whole = plan(replace(run, repeats=1), inventory)
-    run = replace(run, fabrics=(_fabric(whole),), repeats=1)
+    run, document, whole = _planned(request, stored, inventory)
     nodes = tuple(host.name for host in inventory.hosts)
-    document = _document(request, run, nodes) if stored is None else stored.document
-    _require_same(document, run.fabrics[0], nodes)
     begun = _begun(stored, document, run, allocation, whole)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
     metric = begun.document.metric
@@ -211,6 +205,58 @@ def _swept(
     )
 
 
+class SweepPreview(NamedTuple):
+    """What a sweep would do."""
+
+    inventory: Inventory
+    document: SweepDocument
+    first: Round | None
+    """Its first round; None: nothing is left to test."""
+    most_rounds: int | None
+    execution: Execution | None
+    """The first test of that."""
+    request: RunRequest
+    """Of a test."""
+
+
+def preview_sweep(request: SweepRequest) -> SweepPreview:
+    """Return what `sweep` would do, checked as it does that. Nothing is started."""
+    stored = _resumed(request)
+    if stored is not None:
+        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
+    launcher, target = launcher_named(request.run.target.launcher), request.run.target
+    require_divisible(request)
+    require_support(launcher, target)
+    inventory = launcher.preview(target, _needs(request.run))
+    run, document, _ = _planned(request, stored, inventory)
+    rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
+    first, most, many = rounds.first()
+    execution = None
+    if many:
+        run = on_nic(run, many[0].test.rail)
+        execution = planned(run, inventory.part(many[0].hosts), many[0])
+    return SweepPreview(inventory, document, first, most, execution, run)
+
+
+def _needs(run: RunRequest) -> Needs:
+    return replace(run.work.needs, fabrics=run.fabrics, divided=True)
+
+
+def _planned(
+    request: SweepRequest, stored: StoredSweep | None, inventory: Inventory
+) -> tuple[RunRequest, SweepDocument, Plan]:
+    """Return the request of a test, how the sweep is asked for, and its plan. Raise FabbenchError."""
+    _require_nodes(inventory)
+    run = work_of(request.mode, request.run)
+    whole = whole_plan(request.mode, run, inventory)
+    run = replace(run, fabrics=(_fabric(whole),))
+    nodes = tuple(host.name for host in inventory.hosts)
+    nics = nics_of(request.mode, run, inventory)
+    document = _document(request, run, nodes, nics) if stored is None else stored.document
+    _require_same(document, run.fabrics[0], nodes)
+    return run, document, whole
+
+
 def _require_nodes(inventory: Inventory) -> None:
     found = len(inventory.hosts)
     if found < _FEWEST:
@@ -229,7 +275,9 @@ def _fabric(whole: Plan) -> str:
     return whole.configurations[0].fabric
 
 
-def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...]) -> SweepDocument:
+def _document(
+    request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]
+) -> SweepDocument:
     """Return how a new sweep was asked for. Raise RequestError for a node without a group."""
     missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
     if missing:
@@ -244,6 +292,7 @@ def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...]) ->
         confidence=request.confidence,
         tolerance=request.tolerance,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
+        nics=nics,
     )
 
 
@@ -289,6 +338,11 @@ class _Rounds:
         self._number = 1 + max((each.number for each in stored), default=-1)
         for each in stored:
             planner.add(each.result)
+
+    def first(self) -> tuple[Round | None, int | None, Sequence[PlannedTest]]:
+        """Return the first round, how many there are at most, and its tests."""
+        planned = self._planner.next_round()
+        return planned, self._planner.most_rounds, self._many(planned) if planned else ()
 
     def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
         """Measure until the planner knows all, or the time is up."""

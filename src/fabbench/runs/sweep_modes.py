@@ -1,21 +1,38 @@
-"""The modes of ``fabbench sweep``: each has a planner."""
+"""The modes of ``fabbench sweep``: each has a planner, and says what a test is."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import METRICS
+from fabbench.model.messages import listed
+from fabbench.model.plan import Plan
+from fabbench.plan.build import plan
+from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import SweepDocument
 from fabbench.sweep.diagnose import DiagnosePlanner
 from fabbench.sweep.planner import FixedPlanner, Planner
-from fabbench.sweep.schedule import all_pairs, matchings
+from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
+from fabbench.sweep.values import Round
 
 _QUICK_ROUNDS = 3
+_RAIL_PARTNERS = 3
+"""Nodes that each NIC is tested with."""
 
 
 def planner_of(sweep: SweepDocument) -> Planner:
     """Return the planner of a sweep."""
     nodes = sweep.nodes
     most = len(nodes) - 1 + len(nodes) % 2
+    if sweep.mode == "rails":
+        partners = min(_RAIL_PARTNERS, most)
+        rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
+        return FixedPlanner(rounds, most_rounds=partners * len(sweep.nics))
     if sweep.mode == "quick":
-        rounds = min(_QUICK_ROUNDS, most)
-        return FixedPlanner(matchings(nodes, rounds, sweep.seed), most_rounds=rounds)
+        few = min(_QUICK_ROUNDS, most)
+        return FixedPlanner(matchings(nodes, few, sweep.seed), most_rounds=few)
     return DiagnosePlanner(
         nodes,
         METRICS[sweep.metric],
@@ -23,6 +40,71 @@ def planner_of(sweep: SweepDocument) -> Planner:
         confidence=sweep.confidence,
         tolerance=sweep.tolerance,
         seed=sweep.seed,
-        # What stands out is tested again: one slow test of a pair may be chance.
-        screening=all_pairs(nodes) if sweep.mode == "pairs" else None,
+        size=1 if sweep.mode == "single" else 2,
+        screening=_screening(sweep),
     )
+
+
+def _screening(sweep: SweepDocument) -> Iterable[Round] | None:
+    """Return what is tested first. What stands out then is tested again: one slow test may be chance."""
+    if sweep.mode == "pairs":
+        return all_pairs(sweep.nodes)
+    if sweep.mode == "groups":
+        return groups(sweep.group_of, seed=sweep.seed)
+    return single(sweep.nodes) if sweep.mode == "single" else None
+
+
+def work_of(mode: str, request: RunRequest) -> RunRequest:
+    """Return the request of a test."""
+    work = request.work
+    if mode == "single":
+        work = benchmark_named(request.benchmark).each_nic(work)
+    return replace(request, work=work, repeats=1)
+
+
+def nics_of(mode: str, request: RunRequest, inventory: Inventory) -> tuple[str, ...]:
+    """Return the NICs to test one by one. Raise RequestError where nodes have none, or not the same."""
+    if mode != "rails":
+        return ()
+    first, *others = inventory.hosts
+    names = nics_of_host(request, first)
+    if not names:
+        raise RequestError(
+            f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails does.",
+            hint="It is for perftest, and for pingpong over RDMA devices.",
+        )
+    for host in others:
+        if set(found := nics_of_host(request, host)) != set(names):
+            raise RequestError(
+                f"{first.name} has the NICs {listed(names)}; {host.name} has {listed(found) or 'none'}.",
+                hint="--mode rails takes NICs of one name on all nodes. --mode pairs pairs them in order.",
+            )
+    return tuple(names)
+
+
+def nics_of_host(request: RunRequest, host: Host) -> Sequence[str]:
+    """Return the NICs of a host that tests can choose."""
+    return benchmark_named(request.benchmark).nics(request.work, request.fabrics[0], host)
+
+
+def on_nic(request: RunRequest, nic: str) -> RunRequest:
+    """Return the request of a test over one NIC of each node; empty: over all that there are."""
+    work = benchmark_named(request.benchmark).on_nic(request.work, nic) if nic else request.work
+    return replace(request, work=work)
+
+
+def whole_plan(mode: str, request: RunRequest, inventory: Inventory) -> Plan:
+    """Return the plan of a test of all nodes, or of one where nodes are tested alone.
+
+    Raise FabbenchError for what some node cannot measure.
+    """
+    if mode != "single":
+        return plan(request, inventory)
+    plans = [plan(request, inventory.part((index,))) for index in range(len(inventory.hosts))]
+    fabrics = {each.fabric: None for found in plans for each in found.configurations}
+    if len(fabrics) > 1 and not request.fabrics:
+        raise RequestError(
+            f"The best fabric of one node alone is not the same on all nodes: {', '.join(fabrics)}.",
+            hint="Choose one with --fabric.",
+        )
+    return plans[0]

@@ -60,6 +60,8 @@ class SweepDocument:
     tolerance: float
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group, where that was said."""
+    nics: tuple[str, ...] = ()
+    """NICs that every node has, where they are tested one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,7 @@ class MeasuredTest:
             test=SweepTest(self.nodes, self.rail),
             outcome=outcome,
             figure=self.value if outcome is SweepOutcome.OK else None,
+            nics=self.nics if len(self.nics) > 1 and not self.rail else None,
             round=self.round,
             reason="" if outcome is SweepOutcome.OK else reason.removesuffix(": "),
         )

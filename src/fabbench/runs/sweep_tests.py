@@ -15,6 +15,7 @@ from fabbench.model.plan import Execution
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
+from fabbench.runs.sweep_modes import nics_of_host, on_nic
 from fabbench.runs.sweep_store import MEASURED, MeasuredTest, SweepWriter
 from fabbench.sweep.values import SweepTest
 
@@ -67,7 +68,7 @@ class SweepTests:
         Raise KeyboardInterrupt where it was interrupted, and then nothing of it is kept.
         """
         inventory = self._allocation.inventory.part(test.hosts)
-        execution, cut = self._within_time(planned(self._request, inventory, test))
+        execution, cut = self._within_time(planned(on_nic(self._request, test.test.rail), inventory, test))
         if self.ended.is_set() or self._left() < _SHORTEST_S:
             return None
         part, begun = self._allocation.part(test.hosts, self.ended), time.monotonic()
@@ -89,13 +90,17 @@ class SweepTests:
             outcome=found.outcome,
             reason=found.reason,
             value=found.value,
-            nics=found.nics,
+            nics=found.nics if self._named_alike(inventory) else {},
             notes=tuple(dict.fromkeys(_warnings(logs))),
             seconds=round(time.monotonic() - begun, 3),
         )
         self._writer.pack(execution, test.number)
         self._writer.add(measured)
         return measured
+
+    def _named_alike(self, inventory: Inventory) -> bool:
+        """Return whether the nodes call their NICs alike: a figure of one name is then of one NIC each."""
+        return len({frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}) == 1
 
     def _left(self) -> float:
         return float("inf") if self._deadline is None else self._deadline - time.monotonic()
@@ -119,8 +124,7 @@ def metric_of(request: RunRequest) -> str:
         if request.metric not in METRICS:
             raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
         return request.metric
-    benchmark = benchmark_named(request.benchmark)
-    return benchmark.sweep_metric or benchmark.default_metrics[0]
+    return benchmark_named(request.benchmark).sweep_metric(request.work)
 
 
 def figures(logs: Sequence[Log], metric: str) -> Figures:

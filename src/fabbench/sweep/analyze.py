@@ -8,7 +8,7 @@ import numpy as np
 from fabbench.sweep.evidence import Witness
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind
+from fabbench.sweep.values import Diagnosis, Suspect, SuspectKind, Typical
 
 CONFIDENCE = 0.99
 """From this on something counts as bad."""
@@ -30,24 +30,34 @@ def diagnosis(readings: Readings, found: Fit, *, confidence: float = CONFIDENCE)
     rest = [each for each in everything if each.confidence < confidence and not said.issuperset(each.nodes)]
     unsure = {node for each in rest if each.kind is not SuspectKind.LINK for node in each.nodes}
     unconfirmed = [each for each in rest if each.kind is SuspectKind.LINK and unsure.isdisjoint(each.nodes)]
+    typicals = list(_typicals(readings, found))
     return Diagnosis(
         suspects=suspects,
         unconfirmed=unconfirmed,
         undecided=[each for each in rest if each not in unconfirmed],
         bad=bool(sure) or _something(found, confidence),
         required=confidence,
-        typical=_typical(readings, found),
+        typical=typicals[0].figure if len(typicals) == 1 else None,
+        typicals=typicals if len(typicals) > 1 else (),
         spread=found.noise,
         tests=readings.count,
         nodes=tuple(readings.nodes),
     )
 
 
-def _typical(readings: Readings, found: Fit) -> float | None:
-    """Return the typical figure of what was measured, where that is one thing."""
+def _typicals(readings: Readings, found: Fit) -> Iterator[Typical]:
+    """Yield the typical figures of what was measured, where figures of one kind can be compared."""
     known = [each for each in found.classes if not np.isnan(each.tests.values).all()]
-    one = len(known) == 1 and len(np.unique(known[0].tests.series)) == 1
-    return readings.figure(float(known[0].typical[known[0].tests.series[0]])) if one else None
+    if any(len(np.unique(each.tests.series)) > 1 for each in known):
+        return
+    grouped = len({each.tests.between for each in known}) > 1
+    for each in known:
+        where = ("between groups" if each.tests.between else "within groups") if grouped else ""
+        yield Typical(
+            of=", ".join(filter(None, (each.tests.rail, where))),
+            figure=readings.figure(float(each.typical[each.tests.series[0]])),
+            tests=len(each.tests.values),
+        )
 
 
 def _something(found: Fit, confidence: float) -> bool:

@@ -57,7 +57,7 @@ class DiagnosePlanner:
         seed: int = 0,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size` is that of a test: 2, or of a group; see `group_size`. `screening` are the first rounds."""
+        """`size` is that of a test: 1, 2, or of a group (`group_size`). `screening` are the first rounds."""
         self._readings = Readings(metric, nodes, group_of=group_of)
         self._size = min(size, len(nodes))
         self._confidence, self._tolerance = confidence, tolerance
@@ -139,22 +139,28 @@ class _History:
     def __init__(self, found: Fit) -> None:
         self._count = len(found.nodes)
         self.tested: Ints = np.zeros(self._count, dtype=np.int64)
-        """Node → number of its tests."""
+        """Node → number of its tests: several NICs of one test count once."""
         self._pairs: list[tuple[Ints, Ints]] = []
+        kinds: dict[tuple[int, bool], Ints] = {}
         for each in found.classes:
-            self.tested += np.bincount(each.tests.members.reshape(-1), minlength=self._count)
+            own: Ints = np.bincount(each.tests.members.reshape(-1), minlength=self._count)
+            kind = each.tests.size, each.tests.between
+            kinds[kind] = np.maximum(kinds.get(kind, own), own)
             if each.tests.size == 2:
                 # Ascending, as the pairs of a class are.
                 keys = each.pairs.astype(np.int64) @ np.array([self._count, 1])
                 self._pairs.append((keys, np.bincount(each.factor_of, minlength=len(keys))))
+        for own in kinds.values():
+            self.tested += own
 
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
-        key, total = min(pair) * self._count + max(pair), 0
+        key, most = min(pair) * self._count + max(pair), 0
         for keys, counts in self._pairs:
             at = int(np.searchsorted(keys, key))
-            total += int(counts[at]) if at < len(keys) and keys[at] == key else 0
-        return total
+            if at < len(keys) and keys[at] == key:
+                most = max(most, int(counts[at]))
+        return most
 
 
 class _Plan:
@@ -171,7 +177,11 @@ class _Plan:
             for node in np.flatnonzero((bad >= _CLEAR) & (bad < self._confidence)).tolist()
             if self._history.tested[node] < _MOST_TESTS
         }
-        self._open |= self._ends()
+        self._open |= self._ends() | {
+            node
+            for (node, _), chance in found.nics.items()
+            if _CLEAR <= chance < self._confidence and self._history.tested[node] < _MOST_TESTS
+        }
         self._free = set(np.flatnonzero(bad < self._confidence).tolist())
         """Nodes that no test of this round has yet, but for bad ones."""
         healthy = np.flatnonzero(bad < _CLEAR).tolist()
@@ -238,7 +248,7 @@ class _Plan:
     def _test(self, suspects: Sequence[int]) -> Iterator[SweepTest]:
         """Yield a test of suspects, and of as many healthy nodes as it takes, where there are enough."""
         names = self._found.nodes
-        wanted = max(self._size, 2) - len(suspects)
+        wanted = self._size - len(suspects)
         partners = self._partners(suspects, wanted)
         if len(partners) < wanted and self._size > 2:
             wanted = 2 - len(suspects)

@@ -82,12 +82,14 @@ class Readings:
         """Take a result."""
         members = sorted(map(self.index, result.test.nodes))
         groups = {self.group_of.get(node) for node in result.test.nodes} if self.group_of else ()
-        key = len(members), result.test.rail, len(groups) > 1
-        rows = self._rows.setdefault(key, _Rows())
-        rows.members.extend(members)
-        rows.series.append(self._series.setdefault(result.series, len(self._series)))
+        series = self._series.setdefault(result.series, len(self._series))
         figure = result.figure if result.outcome is SweepOutcome.OK else None
-        rows.values.append(self._sign * math.log(figure) if figure else math.nan)
+        figures = result.nics if figure and result.nics else {result.test.rail: figure}
+        for rail, each in figures.items():
+            rows = self._rows.setdefault((len(members), rail, len(groups) > 1), _Rows())
+            rows.members.extend(members)
+            rows.series.append(series)
+            rows.values.append(self._sign * math.log(each) if each else math.nan)
         if not figure:
             self.reasons[tuple(members)] = result.reason
         self.count += 1

@@ -1,6 +1,6 @@
 """What a sweep runs, what came of it, and whom it suspects. Frozen values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,6 +51,8 @@ class SweepResult:
     round: int = 0
     reason: str = ""
     """A sentence, where it failed or hung."""
+    nics: Mapping[str, float] | None = None
+    """NIC → its figure, where the test measured them one by one: in place of `figure`."""
     series: str = ""
     """What was measured, where that is not the same in all tests: figures of one series can be compared."""
 
@@ -81,6 +83,17 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Typical:
+    """What healthy tests of one kind have."""
+
+    of: str
+    """`within groups`, `between groups`, or a NIC."""
+    figure: float
+    """In the metric's base unit."""
+    tests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """What the results of a sweep say."""
 
@@ -94,7 +107,9 @@ class Diagnosis:
     """Whether something is bad with at least `required` confidence, be it known what or not."""
     required: float
     typical: float | None
-    """The median figure of healthy tests, in the metric's base unit; None: there is none."""
+    """The median figure of healthy tests, in the metric's base unit; None: several things were measured."""
+    typicals: Sequence[Typical] = ()
+    """The same of each of several things."""
     spread: float
     """The standard deviation of healthy figures between tests, as a part of the figure."""
     tests: int

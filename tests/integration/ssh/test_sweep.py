@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.host_fixtures import STANDIN, Labs, standin
 from tests.support.hosts import Lab, processes
+from tests.support.paths import FAKE_PROGRAMS
 from tests.support.ssh_faults import running
 from tests.support.ssh_runs import STORE, argv, nothing_left
 from tests.support.sweeps import going_on, kept_tests, sweep
@@ -66,6 +67,21 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     }, (found, kept_tests(site))
     assert found["undecided"] == []
     assert "node5" in done.stderr.partition("suspects: ")[2]
+
+
+def test_a_bad_nic_is_named(lab: Labs) -> None:
+    """Each NIC of four hosts with the same one of the others: one of one host is slow."""
+    site = fresh(lab(4))
+    nics = [word for number in (0, 1) for word in ("--device", f"mlx5_{number}")]
+    own = (*nics, "--bin-dir", str(FAKE_PROGRAMS / "rails"), "--format", "json")
+    for mode, tests in (("rails", 12), ("pairs", 6)):
+        words = sweep(fresh(site), "perftest", "--mode", mode, *own, fabric="ib")
+        with standin(site[2], BAD_NIC="mlx5_1"), nothing_left(site):
+            done = site.run(words, timeout=240)
+        assert done.returncode == 1, (done.stdout, done.stderr)
+        found = json.loads(done.stdout)
+        assert [(each["kind"], each["name"]) for each in found["suspects"]] == [("nic", "node2:mlx5_1")]
+        assert len(kept_tests(site)) >= tests
 
 
 def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:

@@ -49,6 +49,20 @@ def test_of_a_healthy_cluster_nothing_is_bad(count: int) -> None:
         assert not said.bad
 
 
+def test_what_is_typical_within_groups_and_between_them() -> None:
+    group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(24))}
+    slower = dict.fromkeys(("rack-0", "rack-1", "rack-2"), 0.5)
+    said = Cluster(named(24), group_of=group_of, bad_uplinks=slower).diagnosed(groups(group_of))
+    assert not said.suspects
+    assert said.typical is None
+    figures = {each.of: each.figure for each in said.typicals}
+    assert figures == {
+        "within groups": pytest.approx(TYPICAL, rel=0.05),
+        "between groups": pytest.approx(TYPICAL / 2, rel=0.05),
+    }
+    assert [each.tests for each in said.typicals] == [24, 24]
+
+
 def test_a_node_that_is_slow_with_one_partner_alone_is_a_link() -> None:
     cluster = Cluster(EIGHT, bad_links={frozenset(("node-1", "node-2")): 0.5})
     once = cluster.diagnosed(all_pairs(EIGHT))

@@ -7,7 +7,7 @@ import pytest
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner, group_size
-from fabbench.sweep.schedule import all_pairs
+from fabbench.sweep.schedule import all_pairs, single
 from tests.support.simulated_sweeps import Cluster, named
 
 if TYPE_CHECKING:
@@ -55,6 +55,28 @@ def test_after_all_pairs_slow_ones_are_tested_again() -> None:
     assert named_bad == {("node", "node-5"), ("node", "node-6"), ("link", "node-1 – node-3")}
     assert rounds > 7
     assert 28 < cluster.tests < 40
+
+
+def test_nodes_alone_are_tested_again_where_they_stand_out() -> None:
+    cluster = Cluster(named(20), {"node-05": 0.3, "node-11": 1.0}, noise=0.05, outliers=0.01)
+    planner = DiagnosePlanner(cluster.nodes, BUSBW, size=1, screening=single(cluster.nodes))
+    readings, _ = cluster.carried_out(planner)
+    said = analyze(readings)
+    assert {each.name for each in said.suspects} == {"node-05", "node-11"}
+    assert not said.undecided
+    assert {suspect.evidence.split(" alone")[0] for suspect in said.suspects} == {
+        "node-05 is slow",
+        "node-11 fails",
+    }
+    assert 20 < cluster.tests < 30
+
+
+def test_a_bad_nic_is_named_where_tests_have_a_figure_for_each() -> None:
+    nics = [f"mlx5_{number}" for number in range(8)]
+    for seed in range(3):
+        bad = {("node-09", "mlx5_3"): 0.5}
+        cluster = Cluster(named(24), {"node-17": 0.6}, bad_nics=bad, nics=nics, seed=seed)
+        assert found(cluster, seed=seed) == {("node", "node-17"), ("nic", "node-09:mlx5_3")}
 
 
 def test_of_two_nodes_it_cannot_tell_and_ends() -> None:

@@ -47,7 +47,6 @@ class Nccl(Benchmark):
     """What `table.read_statement` looks for, names of programs, and the types of rows."""
     one_scale = True
     versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
-    sweep_metric = "busbw"
     resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})
     """`%6.2f` of GB/s."""
     in_default_image = True

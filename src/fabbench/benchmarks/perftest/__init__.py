@@ -4,6 +4,7 @@ One printer serves all its programs (perftest_parameters.c). Formats, by version
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from fabbench.model.compat import override
 if TYPE_CHECKING:
     from fabbench.benchmarks.perftest.plan import PerftestWork
     from fabbench.benchmarks.perftest.reader import PerftestReader
+    from fabbench.model.hosts import Host
 
 VERBS_CONNECTIONS = frozenset({"RC", "UC", "UD", "XRC", "DC"})
 """Connection types of InfiniBand and RoCE; the fact `link` tells these two apart."""
@@ -81,6 +83,18 @@ class Perftest(Benchmark):
         from fabbench.benchmarks.perftest.plan import PerftestWork
 
         return PerftestWork
+
+    @override
+    def sweep_metric(self, work: "PerftestWork") -> str:
+        return self.metrics_of(work.test)[0]
+
+    @override
+    def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:
+        return work.devices or host.linked(fabric)
+
+    @override
+    def on_nic(self, work: "PerftestWork", nic: str) -> "PerftestWork":
+        return replace(work, devices=(nic,))
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:

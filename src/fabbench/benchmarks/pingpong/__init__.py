@@ -4,6 +4,8 @@ It has no closing line, prints sizes cut down, and runs over whatever network li
 fabbench starts it with ``-v``, one size at a time, and reads what was really used.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from fabbench.model.compat import override
 if TYPE_CHECKING:
     from fabbench.benchmarks.pingpong.plan import PingpongWork
     from fabbench.benchmarks.pingpong.reader import PingpongReader
+    from fabbench.model.hosts import Host
 
 
 class Pingpong(LibfabricBenchmark):
@@ -30,7 +33,6 @@ class Pingpong(LibfabricBenchmark):
     """`%.2f` of usec and MB/sec."""
 
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})
-    sweep_metric = "bandwidth"
 
     summary = "Latency and bandwidth of fi_pingpong between two processes."
     help = """\
@@ -47,6 +49,23 @@ class Pingpong(LibfabricBenchmark):
         from fabbench.benchmarks.pingpong.reader import PingpongReader
 
         return PingpongReader()
+
+    @override
+    def sweep_metric(self, work: "PingpongWork") -> str:
+        del work
+        return "bandwidth"
+
+    @override
+    def each_nic(self, work: "PingpongWork") -> "PingpongWork":
+        return replace(work, all_domains=work.domain is None)
+
+    @override
+    def nics(self, work: "PingpongWork", fabric: str, host: "Host") -> Sequence[str]:
+        return work.domains(fabric, host)
+
+    @override
+    def on_nic(self, work: "PingpongWork", nic: str) -> "PingpongWork":
+        return replace(work, domain=nic, all_domains=False)
 
     @override
     def work_type(self) -> "type[PingpongWork]":

@@ -108,12 +108,15 @@ class PingpongWork:
         chosen = {domain for rail in self._rails(fabric, hosts) for domain in (rail.server, rail.client)}
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
 
+    def domains(self, fabric: str, host: Host) -> tuple[str, ...]:
+        """Return the domains of a host's RDMA devices; none on other fabrics."""
+        return libfabric.domains(fabric, self._endpoint(fabric), host)
+
     def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
         """Return the domains of server and client, for each execution over all sizes."""
         first, last = hosts[0], hosts[-1]
         if self.all_domains and libfabric.names_domains(fabric):
-            endpoint = self._endpoint(fabric)
-            names = [libfabric.domains(fabric, endpoint, host) for host in (first, last)]
+            names = [self.domains(fabric, host) for host in (first, last)]
             return paired_devices(names[0], names[1], (first.name, last.name))
         if self.domain:
             return (Rail(self.domain, self.domain),)
