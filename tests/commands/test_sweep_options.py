@@ -19,7 +19,6 @@ REFUSED = {
     ("nccl", "--on", "local", "--mode", "single", "--seed", "1"): "--seed has no effect with --mode single",
     ("nccl", "--on", "local", "--mode", "groups"): "--mode groups needs to know which node is in which group",
     ("nccl", "--on", "local", "--dry-run", "--format", "svg"): "--format svg has no effect with --dry-run",
-    ("nccl", "--on", "slurm"): "fabbench sweep does not run on slurm",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }
 

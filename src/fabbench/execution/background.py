@@ -1,4 +1,4 @@
-"""A program that runs beside fabbench, from whichever thread: the master of an OpenSSH connection.
+"""Programs that run beside fabbench, from whichever thread: masters of OpenSSH connections, steps of Slurm.
 
 What `fabbench.execution.process` starts ends with the thread that started it. This ends with fabbench itself,
 however that ends: a shell waits for the end of its standard input, which fabbench holds, and then ends the
@@ -13,10 +13,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fabbench.execution.process import unwritable_folder
+from fabbench.execution.process import LineDecoder, unwritable_folder
 from fabbench.model.errors import MachineError
 
 _PREFIX = "fabbench-ssh-"
@@ -24,7 +24,7 @@ _MOST_FOLDER = 40
 """Characters of a folder's path that leave room for the path of a socket in it: some systems allow 104."""
 _GRACE_S = 2.0
 _POLL_S = 0.01
-_MOST_SAID = 1 << 16
+_MOST_SAID = _CHUNK = 1 << 16
 # Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach it, and ends none of it.
 _KEEPER = """\
 trap '' INT
@@ -32,6 +32,7 @@ exec 3<&0
 (trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
 exec "$@" </dev/null 3<&- >/dev/null 2>"$0/said"
 """
+_STREAMING = _KEEPER.replace('</dev/null 3<&- >/dev/null 2>"$0/said"', '<"$0/in" 3<&- 2>&1')
 
 
 class PrivateFolder:
@@ -54,6 +55,9 @@ class PrivateFolder:
 class BackgroundProcess:
     """One such program. It runs in a session and a group of its own, and reads nothing."""
 
+    _script = _KEEPER
+    _stdout = subprocess.DEVNULL
+
     def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
         """Start it; `env` is added to this process's environment, and the folder removed when it ends.
 
@@ -63,9 +67,9 @@ class BackgroundProcess:
         self._ending = threading.Lock()
         try:
             self._popen = subprocess.Popen(
-                ["/bin/sh", "-c", _KEEPER, str(folder.path), *argv],
+                ["/bin/sh", "-c", self._script, str(folder.path), *argv],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+                stdout=self._stdout,
                 stderr=subprocess.DEVNULL,
                 bufsize=0,
                 start_new_session=True,
@@ -102,3 +106,30 @@ class BackgroundProcess:
                     os.killpg(self._popen.pid, signal.SIGKILL)
                 self._popen.wait()
             self._folder.remove()
+
+
+class BackgroundStream(BackgroundProcess):
+    """One whose output is read, both kinds of it together. It reads what it is given, and nothing else."""
+
+    _script = _STREAMING
+    _stdout = subprocess.PIPE
+
+    def __init__(self, argv: Sequence[str], stdin: bytes = b"") -> None:
+        """Start it. Raise MachineError where it cannot be started."""
+        folder = PrivateFolder()
+        try:
+            (folder.path / "in").write_bytes(stdin)
+        except OSError as error:
+            folder.remove()
+            raise unwritable_folder(error) from error
+        super().__init__(argv, folder, {})
+
+    def lines(self) -> Iterator[str]:
+        """Yield its lines as they come, until nobody has its output open any more."""
+        whole = LineDecoder()
+        assert self._popen.stdout is not None  # noqa: S101 - a pipe was asked for
+        # Whoever reads closes it: no other thread may, while this one waits.
+        with self._popen.stdout as out:
+            while chunk := os.read(out.fileno(), _CHUNK):
+                yield from whole.feed(chunk)
+        yield from whole.rest()

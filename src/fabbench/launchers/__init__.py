@@ -19,7 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from fabbench.launchers.shared_options import InstanceOptions, declared_options
-from fabbench.model.errors import RequestError
+from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hosts import Host, Inventory, Needs, OptionsT, Target
 from fabbench.model.messages import LONGEST_QUOTE, environment, redacted, redacted_values
 from fabbench.model.options import LauncherOptions
@@ -246,6 +246,10 @@ class Examined:
     """What is known of them without asking them."""
     overviews: "tuple[Overview, ...]" = ()
     """What is shown before the checks, such as the nodes of a cluster."""
+
+
+class AllocationLostError(MachineError):
+    """The machines are held no longer, or cannot be reached: what failed with it says nothing of them."""
 
 
 class Allocation(Protocol):

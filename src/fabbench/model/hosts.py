@@ -58,6 +58,8 @@ class Needs:
     divided: bool = False
     """Whether parts of the hosts run executions by themselves, as in a sweep: mpirun starts on any of them,
     and where nobody says how many there are to be, all that are free are taken."""
+    held_s: float | None = None
+    """For how long hosts are needed, where that is known."""
     fabrics: tuple[str, ...] = ()
     """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
 

@@ -107,7 +107,7 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     require_divisible(request)
     require_support(launcher, run.target)
     try:
-        with launcher.open(run.target, _needs(run)) as allocation:
+        with launcher.open(run.target, _needs(request)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
             result = _swept(request, stored, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
@@ -124,8 +124,8 @@ def require_divisible(request: SweepRequest) -> None:
     if not target.options.divides:
         raise RequestError(
             f"fabbench sweep does not run on {target.launcher}.",
-            hint="It runs with --on ssh, kubernetes and local. Elsewhere, test pairs with a loop of your "
-            "own, and pass the logs to fabbench sweep --from.",
+            hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
+            "your own, and pass the logs to fabbench sweep --from.",
         )
 
 
@@ -227,19 +227,20 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     launcher, target = launcher_named(request.run.target.launcher), request.run.target
     require_divisible(request)
     require_support(launcher, target)
-    inventory = launcher.preview(target, _needs(request.run))
+    inventory = launcher.preview(target, _needs(request))
     run, document, _ = _planned(request, stored, inventory)
     rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
     first, most, many = rounds.first()
     execution = None
     if many:
         run = on_nic(run, many[0].test.rail)
-        execution = planned(run, inventory.part(many[0].hosts), many[0])
+        (execution,) = planned(run, inventory.part(many[0].hosts), many[0]).executions
     return SweepPreview(inventory, document, first, most, execution, run)
 
 
-def _needs(run: RunRequest) -> Needs:
-    return replace(run.work.needs, fabrics=run.fabrics, divided=True)
+def _needs(request: SweepRequest) -> Needs:
+    run = request.run
+    return replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time)
 
 
 def _planned(

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
-from fabbench.launchers import DivisibleAllocation
+from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import METRICS, Log, Outcome, Severity
-from fabbench.model.plan import Execution
+from fabbench.model.plan import Execution, Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.execute import CounterSampler, NullWatcher, RunningExecution
@@ -68,10 +68,15 @@ class SweepTests:
         Raise KeyboardInterrupt where it was interrupted, and then nothing of it is kept.
         """
         inventory = self._allocation.inventory.part(test.hosts)
-        execution, cut = self._within_time(planned(on_nic(self._request, test.test.rail), inventory, test))
+        request = on_nic(self._request, test.test.rail)
+        one = planned(request, inventory, test)
+        execution, cut = self._within_time(one.executions[0])
         if self.ended.is_set() or self._left() < _SHORTEST_S:
             return None
         part, begun = self._allocation.part(test.hosts, self.ended), time.monotonic()
+        if isinstance(part, BatchAllocation):
+            one = replace(one, executions=(execution,))
+            part.submit(RenderInput(plan=one, request=request, inventory=inventory))
         with self._writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
             logs = running.run(self._request.benchmark, part, CounterSampler(part, execution, None))
@@ -79,6 +84,9 @@ class SweepTests:
         if running.interrupted:
             self._writer.drop(execution)
             raise KeyboardInterrupt
+        if isinstance(running.failure, AllocationLostError):
+            self._writer.drop(execution)
+            raise running.failure
         if cut and found.outcome not in MEASURED and self._left() < _SHORTEST_S:
             self._writer.drop(execution)
             return None
@@ -112,10 +120,12 @@ class SweepTests:
         return replace(execution, steps=steps), steps != execution.steps
 
 
-def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Execution:
-    """Return the execution of a test. Raise FabbenchError for what cannot be measured on these nodes."""
-    (execution,) = plan(request, inventory).executions
-    return replace(execution, id=f"{test.number:06}-{execution.configuration.label}-r1")
+def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:
+    """Return the plan of a test: one execution. Raise FabbenchError for what its nodes cannot measure."""
+    found = plan(request, inventory)
+    (execution,) = found.executions
+    name = f"{test.number:06}-{execution.configuration.label}-r1"
+    return replace(found, executions=(replace(execution, id=name),))
 
 
 def metric_of(request: RunRequest) -> str:

@@ -63,6 +63,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     """Options of the launcher and format ``slurm``."""
 
     order = 1
+    divides = True
 
     login: str | None = option(
         HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True

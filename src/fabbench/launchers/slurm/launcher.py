@@ -7,33 +7,31 @@ is submitted. Jobs of fabbench that are still queued are its leftovers.
 import contextlib
 import os
 import secrets
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.execution.mpirun import MpiHosts, srun
-from fabbench.execution.process import Processes, TemporaryFolder
-from fabbench.execution.session import TimedOutError
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher, Leftover, Leftovers, rendering_named, shorten
+from fabbench.launchers import Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
-from fabbench.launchers.slurm.job_errors import explain_end
+from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
 from fabbench.launchers.slurm.login_node import LoginNode, inside, login
-from fabbench.launchers.slurm.render import JOB_NAME, given
+from fabbench.launchers.slurm.render import JOB_NAME, given, hold_script
 from fabbench.launchers.slurm.scontrol import (
-    JobState,
     Partition,
     SlurmNode,
     check_nodes,
     chosen,
     gpus_of,
+    idle_alike,
     job_state,
     nodes,
     nodes_table,
@@ -41,6 +39,7 @@ from fabbench.launchers.slurm.scontrol import (
     require,
     type_of,
 )
+from fabbench.launchers.slurm.steps import JobSteps, run_inside
 from fabbench.launchers.slurm.submit import COMMENT, SAY_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
@@ -50,19 +49,6 @@ from fabbench.model.options import declared
 from fabbench.model.plan import Step
 from fabbench.report.table import Overview
 
-_GRACE_S = 20.0
-"""How long the script may take to end what it started."""
-_STEP, _EXIT = "#@step ", "#@exit "
-# The script comes on standard input; what it starts must not read from there. srun itself would report a
-# status in a line that reads like one of the ranks'.
-_RUN = (
-    f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
-    'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
-    "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
-    'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; done; '
-    f'rm -f "$file"; echo "{_EXIT}$status"; }}'
-)
-
 
 def allocated() -> tuple[str, ...]:
     """Return the names of the nodes of the allocation."""
@@ -70,69 +56,6 @@ def allocated() -> tuple[str, ...]:
         return expand_hostlist(os.environ.get("SLURM_JOB_NODELIST", ""))
     except ValueError as error:
         raise RequestError(f"SLURM_JOB_NODELIST cannot be read: {error}.") from None
-
-
-def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
-    """Run a script on the first node, and yield its lines as they come. Closing it ends the script.
-
-    Raise MachineError for a script that did not come to its end.
-    """
-    srun = (
-        *("env", "-u", "FABRIC", "-u", "EXECUTION", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet"),
-        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={nodes[0]}"),
-        *("--", "sh", "-c", _RUN),
-    )
-    last = ""
-    status: int | None = None
-    step = ""
-    with TemporaryFolder() as folder, Processes() as processes:
-        (folder.path / "script").write_text(document, "utf-8")
-        processes.start(("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun), name="srun")
-        try:
-            for output in processes.lines():
-                if output.text is None:
-                    continue
-                if output.text.startswith(_STEP):
-                    step = output.text.removeprefix(_STEP)
-                    continue
-                if output.text.startswith(_EXIT):
-                    status = int(output.text.removeprefix(_EXIT))
-                    continue
-                last = output.text or last
-                yield output.text
-        except BaseException:
-            _end(processes, step)
-            raise
-    _judge(status, started=bool(step), last=last)
-
-
-def _judge(status: int | None, *, started: bool, last: str) -> None:
-    """Raise MachineError for a script that did not come to its end, or did not start."""
-    number = os.environ["SLURM_JOB_ID"]
-    said = shorten(last) or "no output"
-    if not started:
-        raise MachineError(
-            f"srun started nothing in this allocation (job {number}): {said}.",
-            hint=f"Check squeue --job {number}. If it is over, unset SLURM_JOB_ID to submit a job.",
-        )
-    if status is None:
-        raise MachineError(
-            f"The script in job {number} was killed. Its last line: {said}.",
-            hint=f"Check squeue --job {number}: it was cancelled, hit its time limit, or lost a node.",
-        )
-    why = explain_end(JobState(id=number, state="FAILED", status=status), last)
-    if why is not None:
-        raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
-
-
-def _end(processes: Processes, step: str) -> None:
-    """Have the script end what it started, and wait for that: srun would have the step killed too soon."""
-    if not step:
-        return
-    processes.start(("scancel", "--signal=TERM", step))
-    with contextlib.suppress(TimedOutError):
-        for _ in processes.lines(deadline=time.monotonic() + _GRACE_S):
-            pass
 
 
 _WAIT_S = 30
@@ -209,7 +132,8 @@ def cancel_jobs(there: LoginNode, chosen: Sequence[Leftover]) -> None:
 
 
 _NODES = 2
-_FILE = "job.sbatch"
+_AROUND_S = 600
+"""For starting and ending a job that holds nodes, besides what is measured."""
 
 
 class SlurmLauncher(Launcher):
@@ -224,11 +148,27 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes. Leaving it leaves no job and no file there."""
+        """Look at Slurm's nodes; take them where they are used in parts.
+
+        Leaving it leaves no job and no file there.
+        """
         with login(target) as there:
+            if needs.divided:
+                with _held(target, needs, there) as held:
+                    yield held
+                return
             place = _allocated(target, needs, there) if inside(target) else _wanted(target, needs, there)
             with contextlib.closing(place):
                 yield place
+
+    @override
+    def preview(self, target: Target, needs: Needs) -> Inventory:
+        if not needs.divided:
+            return super().preview(target, needs)
+        with login(target) as there:
+            if inside(target):
+                return _allocated_nodes(target, needs, there)[0]
+            return _sought(target, needs, there).inventory
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
@@ -347,6 +287,12 @@ def _refuse_options_of_jobs(target: Target) -> None:
 
 def _allocated(target: Target, needs: Needs, there: LoginNode) -> JobAllocation:
     """Return the allocation that this program runs in. Raise MachineError where it has too few nodes."""
+    found, names = _allocated_nodes(target, needs, there)
+    return _place(found, lambda document: run_inside(document, names))
+
+
+def _allocated_nodes(target: Target, needs: Needs, there: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
+    """Return what is to be used of the allocation, and the names of all its nodes. Raise MachineError."""
     _refuse_options_of_jobs(target)
     names = allocated()
     count = target.nodes or len(names)
@@ -355,12 +301,78 @@ def _allocated(target: Target, needs: Needs, there: LoginNode) -> JobAllocation:
             f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}."
         )
     fit = tuple(node for node in _nodes(there) if node.name in names)
-    found = _inventory(target, needs, fit, names[:count])
-    return _place(found, lambda document: run_inside(document, names))
+    return _inventory(target, needs, fit, names[:count]), names
+
+
+class _Sought(NamedTuple):
+    """Nodes that are to be held."""
+
+    inventory: Inventory
+    named: tuple[str, ...]
+    """Empty: any; Slurm chooses."""
+
+
+def _sought(target: Target, needs: Needs, there: LoginNode) -> _Sought:
+    """Return the nodes of a job that holds them. Raise MachineError where there are too few."""
+    seen, partition = _nodes(there), _partition(there, target)
+    named = target.hosts if target.hosts or target.nodes else _all_idle(seen, partition)
+    count = target.nodes or len(named)
+    if len(named) > count:
+        raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
+    fit = require(seen, partition, count, named)
+    chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
+    return _Sought(_inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named)
+
+
+@contextlib.contextmanager
+def _held(target: Target, needs: Needs, there: LoginNode) -> Iterator[HeldJob]:
+    """Hold nodes whose parts run executions by themselves, in a job or in this allocation."""
+    if inside(target):
+        found, _ = _allocated_nodes(target, needs, there)
+        job_id, tasks = os.environ["SLURM_JOB_ID"], _most_ranks(found, needs)
+        yield HeldJob(found, JobSteps(there=there, job=job_id, tasks=tasks), {})
+        return
+    options = target.options_as(SlurmOptions)
+    found, named = _sought(target, needs, there)
+    tasks = _most_ranks(found, needs)
+    document = hold_script(
+        options,
+        nodes=len(found.hosts),
+        tasks=tasks,
+        gpus=found.hosts[0].gpus,
+        named=named,
+        limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
+    )
+    job = SubmittedJob(there, options.start_timeout)
+    with held_nodes(job, document) as names:
+        steps = JobSteps(there=there, job=job.job.id, tasks=tasks, inherited=target.inherited)
+        yield HeldJob(found.named(names), steps, {FILE: document})
+
+
+def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+    """Return the nodes that a sweep takes where nobody names any, and say so. Raise MachineError."""
+    found, most = idle_alike(seen, partition), sum(map(partition.has, seen))
+    if len(found) < _NODES:
+        raise MachineError(
+            f"{len(found)} of {most} nodes of the partition {partition.name} are idle and alike; a sweep "
+            f"needs {_NODES}.",
+            hint="fabbench nodes shows them. To wait for busy ones, pass --nodes N.",
+        )
+    if len(found) < most:
+        notify(
+            f"{len(found)} of {most} nodes are idle and alike, and are tested. "
+            "fabbench nodes shows the others."
+        )
+    return found
+
+
+def _most_ranks(found: Inventory, needs: Needs) -> int:
+    """Count the ranks that a node may have: one per GPU."""
+    return max(found.hosts[0].gpus if needs.mpi else 0, 1)
 
 
 def _place(found: Inventory, how: Follow) -> JobAllocation:
-    return JobAllocation(found, rendering_named("slurm"), _FILE, how, begins=True)
+    return JobAllocation(found, rendering_named("slurm"), FILE, how, begins=True)
 
 
 def _inventory(

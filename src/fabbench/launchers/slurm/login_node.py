@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from fabbench.execution.background import BackgroundStream
 from fabbench.execution.process import Processes, TemporaryFolder
 from fabbench.execution.session import TimedOutError
 from fabbench.launchers.slurm import SlurmOptions
@@ -17,6 +18,8 @@ from fabbench.remote.allocation import all_well, connected
 from fabbench.remote.connection import LONGEST_ANSWER, AnswerLines, Connection, Done, LostError
 
 _AGAIN_S = 1.0
+_FED = 'head -c "$0" | "$@" 2>&1'
+"""Gives a command so many bytes of the input, and then its end."""
 # Where images of clouds have Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
 # in their PATH, and a command over ssh gets none of those.
 _PLACES = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
@@ -25,6 +28,16 @@ _PLACES = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
 def placed(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the command that finds Slurm's programs where PATH does not have them."""
     return ("sh", "-c", f'PATH="$PATH:{_PLACES}"; export PATH; exec "$@"', "sh", *argv)
+
+
+class OutputStream(Protocol):
+    """What a command prints, its two outputs together."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield its lines as they come, until it ends. Raise LostError where the connection breaks."""
+
+    def close(self) -> None:
+        """End it where it runs on this machine; elsewhere it may run on."""
 
 
 class LoginNode(Protocol):
@@ -43,6 +56,9 @@ class LoginNode(Protocol):
 
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
         """Run a command that may run twice; again where the connection broke. Raise MachineError."""
+
+    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
+        """Start a command, from whichever thread, whose output is followed. Raise MachineError."""
 
 
 class LocalLogin(LoginNode):
@@ -72,6 +88,10 @@ class LocalLogin(LoginNode):
     @override
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
         return self.run(argv, timeout_s=timeout_s)
+
+    @override
+    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
+        return BackgroundStream(placed(argv), stdin)
 
 
 class SshLogin(LoginNode):
@@ -105,6 +125,12 @@ class SshLogin(LoginNode):
                 if not lost or time.monotonic() > deadline:
                     raise
                 time.sleep(_AGAIN_S)
+
+    @override
+    def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
+        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *placed(argv)))
+        stream.send(stdin)
+        return stream
 
     def _again(self) -> None:
         """Connect again, for as long as a machine may be away. Raise MachineError after that."""

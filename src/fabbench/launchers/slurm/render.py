@@ -9,7 +9,7 @@ from typing import Any, Final
 from fabbench.execution.script import script
 from fabbench.execution.script.readable import READ_SLURM, readable_script
 from fabbench.execution.script.steps import variable
-from fabbench.execution.script.target import SLURM_HOSTS, ProgramStarter, RankStarter, ScriptTarget
+from fabbench.execution.script.target import SLURM_HOSTS, ProgramStarter, RankStarter, ScriptTarget, named
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.slurm import SlurmOptions, format_time_limit, read_time_limit
@@ -75,6 +75,11 @@ def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str])
     yield f"output={OUTPUT}"
     yield "open-mode=append"
     yield "requeue"
+    yield from _chosen(options, nodes)
+
+
+def _chosen(options: SlurmOptions, nodes: Sequence[str]) -> Iterator[str]:
+    """Yield what the user says."""
     yield from (f"{name}={value}" for name, value in given(options))
     yield from options.sbatch_options
     if nodes:
@@ -96,8 +101,44 @@ _CLOSING = '[ -z "$own_file" ] || rm -f "$own_file"\n'
 _SCHEME = "docker://"
 
 
+HELD = "fabbench: Held: "
+"""What a job prints that holds nodes, before their list."""
+
+
+def hold_script(  # noqa: PLR0913 - what a job requests
+    options: SlurmOptions,
+    *,
+    nodes: int,
+    tasks: int,
+    gpus: int,
+    named: Sequence[str] = (),
+    limit_s: float | None = None,
+) -> str:
+    """Write the script of a job that holds nodes; `tasks` are those that a step may have on each.
+
+    Without a limit the job has the longest time that its partition gives by default.
+    """
+    time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
+    lines = (
+        f"job-name={JOB_NAME}sweep",
+        f"nodes={nodes}",
+        f"ntasks-per-node={tasks}",
+        *((f"gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
+        *("exclusive", "mem=0"),
+        *((f"time={time}",) if time else ()),
+        f"output={OUTPUT}",
+        *("no-requeue", "no-kill"),
+        *_chosen(options, named),
+    )
+    body = (files("fabbench.launchers.slurm") / "hold.sh").read_text("utf-8")
+    return "#!/usr/bin/env bash\n" + "".join(f"#SBATCH --{text}\n" for text in lines) + body
+
+
 class SlurmRendering(Rendering):
     """A batch script: ``sbatch SCRIPT``, or ``bash SCRIPT`` on the first node of an allocation."""
+
+    hosts = SLURM_HOSTS
+    """The command that prints the nodes."""
 
     name: Final = "slurm"
     options = SlurmOptions
@@ -108,7 +149,7 @@ class SlurmRendering(Rendering):
         mpirun = source.options_as(SlurmOptions).mpi == "mpirun"
         opening = (files("fabbench.launchers.slurm") / "prologue.sh").read_text("utf-8")
         extra = () if mpirun else (f"--nodelist={variable('nodes')}",)
-        target = _target(source, extra=extra, opening=opening, closing=_CLOSING)
+        target = _target(source, hosts=self.hosts, extra=extra, opening=opening, closing=_CLOSING)
         return script(source.plan, target)
 
     @override
@@ -117,16 +158,25 @@ class SlurmRendering(Rendering):
         return readable_script(source.plan, target, hosts=READ_SLURM)
 
 
+class PartRendering(SlurmRendering):
+    """The same for some nodes of a job."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.hosts = named(names)
+
+
 RENDERING: Rendering = SlurmRendering()
 
 
-def _target(source: RenderInput, *, supervised: bool = True, **more: Any) -> ScriptTarget:
+def _target(
+    source: RenderInput, *, supervised: bool = True, hosts: str = SLURM_HOSTS, **more: Any
+) -> ScriptTarget:
     """Return the target of a script in a job. Raise RequestError for what cannot stand in one."""
     options = source.options_as(SlurmOptions)
-    named = source.request.target.hosts
-    if len(named) > source.plan.hosts:
+    chosen = source.request.target.hosts
+    if len(chosen) > source.plan.hosts:
         raise RequestError(
-            f"{len(named)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
+            f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
         )
     if source.request.target.mpirun and options.mpi == "srun":
         raise RequestError(
@@ -134,12 +184,12 @@ def _target(source: RenderInput, *, supervised: bool = True, **more: Any) -> Scr
         )
     gpus = source.inventory.hosts[0].gpus
     return source.script_target(
-        SLURM_HOSTS,
+        hosts,
         ranks=RankStarter.MPIRUN if options.mpi == "mpirun" else RankStarter.SRUN,
         reach=ProgramStarter.SRUN,
         inside=lambda image: _container(options, image or options.image, supervised=supervised),
         command=source.command,
-        header=directives(source.plan, options, gpus=gpus, nodes=named, supervised=supervised),
+        header=directives(source.plan, options, gpus=gpus, nodes=chosen, supervised=supervised),
         **more,
     )
 

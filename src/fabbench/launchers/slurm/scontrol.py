@@ -6,7 +6,7 @@ fields. States of jobs: squeue(1), "JOB STATE CODES".
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -286,6 +286,16 @@ def require(
             hint="sinfo -R says why. Request fewer with --nodes, or use another partition.",
         )
     return fit
+
+
+def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
+    """Return the names of the most nodes of a partition that are idle, and have the same type and GPUs."""
+    alike = defaultdict[tuple[int, str], list[str]](list)
+    for node in seen:
+        if partition.has(node) and node.idle:
+            alike[node.gpus, node.entry.instance_type if node.entry else ""].append(node.name)
+    groups = map(tuple, alike.values())
+    return max(groups, key=len, default=())
 
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:

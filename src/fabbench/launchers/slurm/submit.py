@@ -41,7 +41,7 @@ _END_S = 120.0
 _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
-_EXPORTED = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
+EXPORTED = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
 """Takes so many bytes of its input for settings; the rest is left for the program."""
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
@@ -132,7 +132,7 @@ class SubmittedJob:
         if self._inherited:
             # sbatch passes its environment on. By its input no command line has the values.
             own = exports(self._inherited).encode("utf-8", "surrogateescape")
-            argv, data = ("sh", "-c", _EXPORTED, str(len(own)), *argv), own + data
+            argv, data = ("sh", "-c", EXPORTED, str(len(own)), *argv), own + data
         self._sent = True
         for _ in range(_TRIES):
             try:

@@ -13,6 +13,7 @@ from fabbench.launchers.slurm.scontrol import (
     chosen,
     gone,
     gpus_of,
+    idle_alike,
     job_state,
     nodes,
     partitions,
@@ -287,6 +288,14 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
 def test_too_few_nodes_are_refused(partition: str, count: int, named: tuple[str, ...], said: str) -> None:
     with pytest.raises(MachineError, match=said):
         require(nodes(NODES), chosen(partitions(PARTITIONS), partition), count, named)
+
+
+def test_a_sweep_takes_idle_nodes_that_are_alike() -> None:
+    lines = [f"NodeName=n{number} Gres=gpu:8 State=IDLE Partitions=main" for number in (1, 2, 3)]
+    lines += ["NodeName=n4 Gres=gpu:4 State=IDLE Partitions=main", NODES[0], *NODES[1:]]
+    lines += ["NodeName=n5 Gres=gpu:8 State=MIXED Partitions=main"]
+    assert idle_alike(nodes(lines), partitions(PARTITIONS)[0]) == ("n1", "n2", "n3")
+    assert idle_alike(nodes(NODES), partitions(PARTITIONS)[0]) == ()
 
 
 def test_checks_of_nodes() -> None:

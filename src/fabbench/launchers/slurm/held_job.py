@@ -1,0 +1,95 @@
+"""A job that holds nodes for a sweep: each test is the script of one execution, a step on some of them."""
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
+
+from fabbench.launchers import RenderInput
+from fabbench.launchers.batch_job import JobAllocation, longest_s
+from fabbench.launchers.slurm.render import HELD, PartRendering
+from fabbench.launchers.slurm.steps import GRACE_S, HeardStep, JobSteps, StepOutput, run_inside
+from fabbench.launchers.slurm.submit import SubmittedJob, follow
+from fabbench.model.compat import override
+from fabbench.model.errors import MachineError
+from fabbench.model.hostlist import expand_hostlist
+from fabbench.model.hosts import Inventory
+from fabbench.model.log import Ending
+from fabbench.model.plan import Execution
+
+FILE = "job.sbatch"
+
+
+@contextmanager
+def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
+    """Submit a job that holds nodes, and yield their names. Leaving it ends the job. Raise MachineError."""
+    with closing(follow(job, document)) as lines:
+        for line in lines:
+            if line.startswith(HELD):
+                yield expand_hostlist(line.removeprefix(HELD))
+                return
+        raise MachineError(f"Job {job.job.id} ended before it held any nodes.", hint="Check its output.")
+
+
+class HeldJob(JobAllocation):
+    """A job that holds nodes; see `fabbench.launchers.DivisibleAllocation`."""
+
+    remote = True
+
+    def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
+        """`documents` are what was submitted to have it."""
+        names = [host.name for host in inventory.hosts]
+        super().__init__(inventory, PartRendering(names), FILE, partial(run_inside, nodes=names))
+        self._steps = steps
+        self._documents = documents
+
+    def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
+        """Return some of the nodes: the script of an execution runs on the first of them."""
+        return JobPart(self.inventory.part(hosts), self._steps, ended)
+
+
+class JobPart(JobAllocation):
+    """Some nodes of a job. It may be used in any thread."""
+
+    def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
+        names = [host.name for host in inventory.hosts]
+        super().__init__(inventory, PartRendering(names), FILE, self._follow_step)
+        self._names, self._steps, self._ended = names, steps, ended
+        self._limit_s = 0.0
+
+    @override
+    def submit(self, source: RenderInput) -> None:
+        # The nodes that were named are those of the whole job.
+        target = replace(source.request.target, hosts=(), nodes=None)
+        self._limit_s = longest_s(source.plan)
+        super().submit(replace(source, request=replace(source.request, target=target)))
+
+    @override
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        try:
+            return (yield from super().execute(execution))
+        finally:
+            self.close()
+
+    def _follow_step(self, document: str) -> Generator[str, None, None]:
+        """Run a script as a step, and yield its lines. Raise MachineError as `run_inside` does."""
+        heard = HeardStep()
+        output = StepOutput(self._steps.start(document, self._names), self._ended)
+        try:
+            deadline = time.monotonic() + self._limit_s
+            while (text := output.next(deadline)) is not None:
+                if heard.take(text):
+                    yield text
+        except BaseException:
+            if heard.step:
+                self._steps.signal(heard.step, "--signal=TERM")
+                if not output.ends(GRACE_S):
+                    self._steps.signal(heard.step)
+            raise
+        finally:
+            output.close()
+        if heard.status != 0:
+            self._steps.require_held()
+        heard.judge(self._steps.job)

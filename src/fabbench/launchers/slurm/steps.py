@@ -1,0 +1,232 @@
+"""The script of a plan, run as a step of an allocation: on its first node, which reaches the others."""
+
+import contextlib
+import os
+import queue
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from fabbench.execution.process import Processes, TemporaryFolder
+from fabbench.execution.session import TimedOutError, exports
+from fabbench.launchers import AllocationLostError, shorten
+from fabbench.launchers.slurm.job_errors import explain_end
+from fabbench.launchers.slurm.login_node import LoginNode, OutputStream
+from fabbench.launchers.slurm.scontrol import JobState, gone, job_state
+from fabbench.launchers.slurm.submit import EXPORTED
+from fabbench.model.errors import MachineError
+
+GRACE_S = 20.0
+"""How long the script may take to end what it started."""
+_WAKE_S = 0.25
+_POLL_S = 0.5
+_COMPLETING, _COMPLETING_S = "COMPLETING", 20.0
+"""The state of a job that has ended, until its nodes are free: then Slurm says how it ended."""
+_STEP, _EXIT = "#@step ", "#@exit "
+# The script comes on standard input; what it starts must not read from there. srun itself would report a
+# status in a line that reads like one of the ranks'.
+_RUN = (
+    f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
+    'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
+    "trap 'kill -TERM $child 2>/dev/null' TERM INT HUP; "
+    'wait "$child"; status=$?; while kill -0 "$child" 2>/dev/null; do wait "$child"; status=$?; done; '
+    f'rm -f "$file"; echo "{_EXIT}$status"; }}'
+)
+
+
+def srun_script(head: str, *more: str, env: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the command that runs the script of its standard input on a node, in an allocation."""
+    return (
+        *("env", "-u", "FABRIC", "-u", "EXECUTION", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet"),
+        *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={head}", *more),
+        *("--", "env", *env, "sh", "-c", _RUN),
+    )
+
+
+class HeardStep:
+    """What srun's output says of the step."""
+
+    def __init__(self) -> None:
+        self.step = ""
+        self.status: int | None = None
+        self._last = ""
+
+    def take(self, text: str) -> bool:
+        """Read a line; return whether it is one of the script's own."""
+        if text.startswith(_STEP):
+            self.step = text.removeprefix(_STEP)
+        elif text.startswith(_EXIT):
+            self.status = int(text.removeprefix(_EXIT))
+        else:
+            self._last = text or self._last
+            return True
+        return False
+
+    @property
+    def last(self) -> str:
+        """The last line, for a sentence."""
+        return shorten(self._last) or "no output"
+
+    def judge(self, job: str) -> None:
+        """Raise MachineError for a script that did not come to its end, or did not start."""
+        if not self.step:
+            raise MachineError(
+                f"srun started nothing in this allocation (job {job}): {self.last}.",
+                hint=f"Check squeue --job {job}. If it is over, unset SLURM_JOB_ID to submit a job.",
+            )
+        if self.status is None:
+            raise MachineError(
+                f"The script in job {job} was killed. Its last line: {self.last}.",
+                hint=f"Check squeue --job {job}: it was cancelled, hit its time limit, or lost a node.",
+            )
+        why = explain_end(JobState(id=job, state="FAILED", status=self.status), self._last)
+        if why is not None:
+            raise MachineError(why.text.replace("Job ", "The script in job ", 1), hint=why.advice)
+
+
+def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
+    """Run a script on the first node, and yield its lines as they come. Closing it ends the script.
+
+    Raise MachineError for a script that did not come to its end.
+    """
+    heard = HeardStep()
+    with TemporaryFolder() as folder, Processes() as processes:
+        (folder.path / "script").write_text(document, "utf-8")
+        words = ("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun_script(nodes[0]))
+        processes.start(words, name="srun")
+        try:
+            for output in processes.lines():
+                if output.text is not None and heard.take(output.text):
+                    yield output.text
+        except BaseException:
+            _end(processes, heard.step)
+            raise
+    heard.judge(os.environ["SLURM_JOB_ID"])
+
+
+def _end(processes: Processes, step: str) -> None:
+    """Have the script end what it started, and wait for that: srun would have the step killed too soon."""
+    if not step:
+        return
+    processes.start(("scancel", "--signal=TERM", step))
+    with contextlib.suppress(TimedOutError):
+        for _ in processes.lines(deadline=time.monotonic() + GRACE_S):
+            pass
+
+
+# ---------------------------------------------------------------- parts of a job, at once
+
+
+@contextlib.contextmanager
+def _no_fault_of_nodes() -> Iterator[None]:
+    """Raise AllocationLostError for a login node that cannot be asked."""
+    try:
+        yield
+    except MachineError as error:
+        raise AllocationLostError(str(error), hint=error.hint) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSteps:
+    """Where steps of a job are started, from any thread."""
+
+    there: LoginNode
+    job: str
+    """Its id."""
+    tasks: int = 1
+    """How many ranks a node may have."""
+    inherited: tuple[str, ...] = ()
+    """Variables that programs get as fabbench has them."""
+
+    def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
+        """Start a script on the first of some nodes. Raise AllocationLostError where that is impossible."""
+        # Outside the job srun sets these for the step, and srun inside it takes them for the whole job's.
+        names = ",".join(nodes)
+        env = [f"{name}={names}" for name in ("SLURM_NODELIST", "SLURM_JOB_NODELIST")]
+        env += [f"{name}={len(nodes)}" for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")]
+        env += [f"SLURM_TASKS_PER_NODE={self.tasks}(x{len(nodes)})"]
+        argv = srun_script(nodes[0], f"--jobid={self.job}", "--immediate=60", env=env)
+        data = document.encode()
+        if self.inherited:
+            own = exports(self.inherited).encode("utf-8", "surrogateescape")
+            argv, data = ("sh", "-c", EXPORTED, str(len(own)), *argv), own + data
+        with _no_fault_of_nodes():
+            return self.there.start(argv, stdin=data)
+
+    def signal(self, step: str, *options: str) -> None:
+        """Send a signal to a step. What cannot be sent ends with the job."""
+        with contextlib.suppress(MachineError):
+            # Where the job has just ended, scancel would try again for minutes.
+            self._said(("timeout", "5", "scancel", *options, step))
+
+    def require_held(self) -> None:
+        """Raise AllocationLostError where the job is over, or Slurm does not say."""
+        deadline = time.monotonic() + _COMPLETING_S
+        while True:
+            with _no_fault_of_nodes():
+                said = self._said(("scontrol", "show", "job", "--oneliner", self.job))
+            shown = next((line for line in said if line.startswith("JobId=")), "")
+            state = job_state(shown) if shown else None
+            if state is None or state.state != _COMPLETING or time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_S)
+        if state is not None and state.runs and state.state != _COMPLETING:
+            return
+        if state is None and not gone(said):
+            told = shorten(" ".join(said)) or "no output"
+            raise AllocationLostError(f"Slurm does not say whether job {self.job} still runs: {told}.")
+        why = explain_end(state) if state is not None and state.over else None
+        text = why.text if why is not None else f"Job {self.job}, which held the nodes, has ended."
+        raise AllocationLostError(text, hint=why.advice if why is not None else None)
+
+    def _said(self, argv: Sequence[str]) -> list[str]:
+        with closing(self.there.start(argv)) as stream:
+            return list(stream.lines())
+
+
+class StepOutput:
+    """The lines of a stream, which a thread reads, for who must not wait for them alone."""
+
+    def __init__(self, stream: OutputStream, ended: threading.Event) -> None:
+        self._stream, self._ended = stream, ended
+        self._lines: queue.SimpleQueue[str | MachineError | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
+
+    def next(self, deadline: float) -> str | None:
+        """Wait for a line; None: there are no more. Raise MachineError; KeyboardInterrupt once ended."""
+        while True:
+            if self._ended.is_set():
+                raise KeyboardInterrupt
+            with contextlib.suppress(queue.Empty):
+                found = self._lines.get(timeout=_WAKE_S)
+                if isinstance(found, MachineError):
+                    raise AllocationLostError(str(found), hint=found.hint) from found
+                return found
+            if time.monotonic() > deadline:
+                raise MachineError("The step did not end in time.")
+
+    def ends(self, wait_s: float) -> bool:
+        """Wait for the end; return whether it came."""
+        deadline = time.monotonic() + wait_s
+        with contextlib.suppress(queue.Empty):
+            while isinstance(self._lines.get(timeout=max(deadline - time.monotonic(), 0)), str):
+                pass
+            return True
+        return False
+
+    def close(self) -> None:
+        """End it; see `OutputStream.close`."""
+        self._stream.close()
+
+    def _read(self) -> None:
+        try:
+            for text in self._stream.lines():
+                self._lines.put(text)
+        except MachineError as error:
+            self._lines.put(error)
+        except (OSError, ValueError):
+            pass  # it was closed
+        finally:
+            self._lines.put(None)

@@ -1,0 +1,103 @@
+"""`fabbench sweep` as one job of a real Slurm: its nodes are held, and each pair is a step on two of them."""
+
+import signal
+import sys
+
+import pytest
+
+from tests.support.host_fixtures import STANDIN, Labs, standin
+from tests.support.hosts import Lab
+from tests.support.slurm_runs import jobs, nothing_left, on, state, the_job
+from tests.support.ssh_faults import running
+from tests.support.ssh_runs import STORE, argv
+from tests.support.sweeps import going_on, kept_tests, stored
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+RANKS = ("--fabric", "tcp", "--bin-dir", str(STANDIN), "--gpus", "1", "--no-gres", "-b", "1M", "-e", "1M")
+QUICK = ("--iterations", "10", "--store", str(STORE))
+ANSWERED = {0, 1, 4}
+"""Figures vary with the load of this machine."""
+
+
+def site(lab: Labs) -> Lab:
+    hosts = lab(4, slurm=True)
+    hosts.run(["rm", "-rf", STORE])
+    hosts[0].sh(["rm", "-rf", str(STORE)])
+    return hosts
+
+
+def sweep(benchmark: str, *more: str) -> list[str]:
+    return argv("sweep", benchmark, "--on", "slurm", "--login", "node0", *more)
+
+
+@pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
+def test_pairs_are_steps_of_one_job(lab: Labs, mpi: tuple[str, ...]) -> None:
+    """All idle nodes are tested, here in all pairs. Those that share no node run at once."""
+    hosts = site(lab)
+    before = set(jobs(hosts[0]))
+    with nothing_left(hosts):
+        done = hosts.run(sweep("nccl", *RANKS, "--mode", "quick", *mpi), timeout=240)
+    assert done.returncode in ANSWERED, done.stderr
+    found = kept_tests(hosts)
+    assert [each["outcome"] for each in found] == ["ok"] * 6, found
+    assert len({frozenset(each["nodes"]) for each in found}) == 6
+    assert len(set(jobs(hosts[0])) - before) == 1
+
+
+def test_in_an_allocation(lab: Labs) -> None:
+    """Nothing is submitted, and the steps run in the job that is there."""
+    hosts = site(lab)
+    words = ("--on", "slurm", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64K", "--mode", "quick")
+    own = [sys.executable, "-m", "fabbench", "sweep", "pingpong", *words, *QUICK]
+    with nothing_left(hosts):
+        done = on(hosts[0], "salloc", "-N3", "-p", "rest", "--exclusive", *own)
+    assert done.returncode in ANSWERED, done.stderr
+    assert "submitted" not in done.stderr
+    found = stored(hosts[0].path(STORE))
+    assert {each["outcome"] for each in found} == {"ok"}, found
+    assert {name for each in found for name in each["nodes"]} == {"node1", "node2", "node3"}
+
+
+def test_interrupted_and_resumed(lab: Labs) -> None:
+    """Ctrl-C ends what runs, and the job. What had not ended runs in a new one, on the same nodes."""
+    hosts = site(lab)
+    words = sweep("nccl", *RANKS, "--mode", "quick", "--nodes", "2", "--partition", "rest")
+    before = the_job(hosts[0])
+    with nothing_left(hosts):
+        dry = hosts.run([*words, "--dry-run"], timeout=120)
+        assert (dry.returncode, the_job(hosts[0])) == (0, before), dry.stderr
+        assert "1 test" in dry.stdout
+        with standin(*hosts.hosts, HANG_AT="1M"), running(hosts, words) as run:
+            run.until(lambda: going_on(hosts) == 1 and measures(hosts), 120)
+            run.process.send_signal(signal.SIGINT)
+            assert run.ends(120) == 130, run.err
+        assert "fabbench sweep --resume" in run.err
+        assert kept_tests(hosts) == []
+        first = the_job(hosts[0])
+        assert state(hosts[0], first) in {"CANCELLED", "FAILED"}
+        done = hosts.run(argv("sweep", "--resume", "last"), timeout=240)
+    assert done.returncode in ANSWERED, done.stderr
+    found = kept_tests(hosts)
+    assert [each["outcome"] for each in found] == ["ok"], found
+    assert the_job(hosts[0]) != first
+    assert jobs(hosts[0])[the_job(hosts[0])]["NodeList"] == jobs(hosts[0])[first]["NodeList"]
+
+
+def test_a_job_that_is_cancelled_says_nothing_of_its_nodes(lab: Labs) -> None:
+    hosts = site(lab)
+    words = sweep("nccl", *RANKS, "--mode", "quick")
+    with nothing_left(hosts), standin(*hosts.hosts, HANG_AT="1M"), running(hosts, words) as run:
+        run.until(lambda: going_on(hosts) == 2 and measures(hosts), 120)
+        job = the_job(hosts[0])
+        hosts[0].sh(["scancel", job])
+        assert run.ends(120) == 4, run.err
+    assert f"Job {job}" in run.err
+    assert "No test has succeeded yet" in run.err
+    assert kept_tests(hosts) == []
+
+
+def measures(lab: Lab) -> bool:
+    """Whether a rank runs on some host."""
+    lines = (" ".join(line) for host in lab.hosts for line in host.processes().values())
+    return any("all_reduce_perf" in line and "srun" not in line for line in lines)
