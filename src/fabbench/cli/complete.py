@@ -79,6 +79,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
     from fabbench.runs.store import runs
 
-    store = ctx.params.get("store") or Path(os.environ.get("FABBENCH_STORE") or "fabbench-runs")
+    named = os.environ.get("FABBENCH_STORE") or "fabbench-runs"
+    store = ctx.params.get("store") or Path(named)  # of a URL nothing is known at once
     found = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
     return found or [CompletionItem(incomplete, type="file")]

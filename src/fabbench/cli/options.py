@@ -17,15 +17,41 @@ from fabbench.plan import STORE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-store = click.option(
-    "--store",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=STORE,
-    envvar="FABBENCH_STORE",
-    show_default=True,
-    show_envvar=True,
-    help="Directory of stored runs.",
-)
+
+class _Store(click.Path):
+    """A directory of runs. Where `reads` only, a URL too: what it becomes is the copy on this machine."""
+
+    def __init__(self, *, reads: bool) -> None:
+        super().__init__(file_okay=False, path_type=Path)
+        self._reads = reads
+
+    @override
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        completing = ctx is not None and ctx.resilient_parsing
+        if not isinstance(value, str) or "://" not in value or completing:
+            return super().convert(value, param, ctx)
+        from fabbench.cli import terminal
+        from fabbench.runs.bucket import local_copy, nothing_written
+
+        if not self._reads:
+            raise nothing_written(value)
+        return local_copy(value, terminal.files_progress)
+
+
+def _store(about: str, *, reads: bool) -> Callable[[Function], Function]:
+    return click.option(
+        "--store",
+        type=_Store(reads=reads),
+        default=STORE,
+        envvar="FABBENCH_STORE",
+        show_default=True,
+        show_envvar=True,
+        help=about,
+    )
+
+
+store = _store("Directory of stored runs, or a URL: s3://BUCKET/PATH.", reads=True)
+store_to_write = _store("Directory of stored runs.", reads=False)
 
 
 COMPARED = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")

@@ -278,6 +278,8 @@ class File(Type):
     def parse(self, text: str) -> Path:
         if not _one_line(text).strip():
             raise ValueError
+        if self.directory and "://" in text:
+            raise ValueError(f"{text!r} is a URL, and what is measured is written to a directory")
         try:
             path = Path(text).expanduser()
         except RuntimeError:
