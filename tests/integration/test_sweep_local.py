@@ -32,6 +32,10 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     ]
     assert list((path / "exec").iterdir()) == list((path / "counters").iterdir()) == []
     assert fabbench(tmp_path, "show").stdout.endswith(done.stdout)
+    page = fabbench(tmp_path, "report").stdout
+    assert page.count("<svg") == 2  # the markers of plots, and the heat map
+    assert "Tests: 3 ok" in page
+    assert "Nothing is bad. 3 tests of 3 nodes" in page
     assert json.loads(fabbench(tmp_path, "runs", "--format", "json").stdout)["runs"][0]["gate"] == "passed"
     # One of them is measured again.
     lines = (path / "tests.jsonl").read_bytes().splitlines(keepends=True)

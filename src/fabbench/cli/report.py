@@ -23,17 +23,21 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     with an overview; of more than 100, each has one metric. The page is one file without scripts, and nothing
     in it is fetched from elsewhere.
 
+    Of a sweep the page has its suspects and a heat map of all pairs.
+
     Example: fabbench report last -o report.html
     """
     from fabbench import __version__
     from fabbench.report.page import page_of
     from fabbench.runs.open_run import open_runs
     from fabbench.runs.stored_pages import BRIEF, MANY, stored_sections
-    from fabbench.runs.sweep_store import require_executions
+    from fabbench.runs.sweep_store import is_sweep
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    found = [require_executions(run) for run in open_runs(runs or ("last",), store)]
+    found = list(open_runs(runs or ("last",), store))
+    if metric is not None and (sweep := next((run for run in found if is_sweep(run.path)), None)):
+        raise RequestError(f"{sweep.id} is a sweep: --metric has no effect.", hint="Leave it out.")
     stored = list({run.path.resolve(): run.path for run in found}.values())
     written = []
     with terminal.files_progress(len(stored)) as read:

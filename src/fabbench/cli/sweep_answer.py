@@ -113,24 +113,23 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     `group_of` is for groups that are known without the file of `how`.
     """
     from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
-    from fabbench.report.sweep_report import SweepReport, cordon_commands, render_sweep
-    from fabbench.sweep.analyze import diagnosis
-    from fabbench.sweep.fit import fit
-    from fabbench.sweep.matrix import matrix_of
+    from fabbench.report.sweep_report import cordon_commands, render_sweep
+    from fabbench.runs.sweep_page import sweep_report
     from fabbench.sweep.readings import Readings
 
     groups = groups_of(nodes, how.groups) if group_of is None else group_of
-    readings = Readings(metric, nodes, group_of=groups)
-    for result in results:
-        readings.add(result)
-    found = fit(readings, tolerance=how.tolerance)
-    said = diagnosis(readings, found, confidence=how.confidence)
+    report = sweep_report(
+        Readings(metric, nodes, group_of=groups),
+        results,
+        tolerance=how.tolerance,
+        confidence=how.confidence,
+        rows=MOST_SVG_ROWS if how.form == "svg" else MOST_ROWS,
+    )
+    said = report.diagnosis
     if how.print_cordon:
         text = "".join(f"{line}\n" for line in cordon_commands(said, how.print_cordon))
     else:
-        most = MOST_SVG_ROWS if how.form == "svg" else MOST_ROWS
-        matrix = matrix_of(readings, found, said, most=most)
-        report = SweepReport(diagnosis=said, metric=metric, matrix=matrix, left_out=left_out)
+        report = replace(report, left_out=left_out)
         width = terminal.width()
         text = render_sweep(report, how.form, colour=width is not None, width=width)
     terminal.write_drawn(text)

@@ -11,9 +11,12 @@ from fabbench.model.log import Finding
 from fabbench.model.messages import counted
 from fabbench.report import svg
 from fabbench.report.comparison_tables import tables_of_comparison
+from fabbench.report.heat_map import heat_map_svg
 from fabbench.report.html import document, grid, listed, table, text
 from fabbench.report.plot import Plot
 from fabbench.report.plots import left_out, section_plots
+from fabbench.report.sweep_report import SweepReport, suspects_table
+from fabbench.report.sweep_report import headline as sweep_headline
 from fabbench.report.table import Table
 
 
@@ -44,6 +47,8 @@ class RunPage:
     """`passed` or `failed`; empty: there were none, or it did not end."""
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
+    sweep: SweepReport | None = None
+    """What a sweep of nodes found; it has no comparisons."""
     comparisons: Sequence[Comparison] = ()
     """That of the benchmark's usual metric, then those of others."""
     proof: Sequence[ProofLines] = ()
@@ -107,6 +112,8 @@ def _overview(runs: Sequence[RunSection]) -> str:
 
 
 def _headlines(run: RunPage) -> list[str]:
+    if run.sweep:
+        return [sweep_headline(run.sweep)]
     found = run.comparisons[:1]
     return [
         line
@@ -119,11 +126,14 @@ def _headlines(run: RunPage) -> list[str]:
 def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
     named = f" “{run.name}”" if run.name else ""
     yield f"<h2>Run {text(run.id + named)}</h2>\n"
-    yield f'<p class="faint">{text(f"{run.about}, {run.created}. Executions: {run.outcomes}.")}</p>\n'
+    counts = f"{'Tests' if run.sweep else 'Executions'}: {run.outcomes}"
+    yield f'<p class="faint">{text(f"{run.about}, {run.created}. {counts}.")}</p>\n'
     yield from (f'<p class="lead">{text(line)}</p>\n' for line in headlines or ["No result."])
     yield from (f'<p class="bad">Damaged: {text(sentence)}</p>\n' for sentence in run.damage)
     if run.gates:
         yield f"<h3>Gates {text(run.gates)}</h3>\n{listed(run.breaches)}"
+    if run.sweep:
+        yield from _sweep(run.sweep)
     for number, comparison in enumerate(run.comparisons):
         yield from _comparison(comparison, f"{anchor}-{number}", first=number == 0)
     if run.proof:
@@ -132,6 +142,15 @@ def _run(run: RunPage, headlines: Sequence[str], anchor: str) -> Iterator[str]:
     yield from _titled("Nodes and versions", map(table, run.nodes))
     yield from _titled("Commands to reproduce", _commands(run))
     yield from _titled("Findings", _findings(run.findings))
+
+
+def _sweep(report: SweepReport) -> Iterator[str]:
+    """Write suspects, and all pairs as a heat map."""
+    suspects = replace(suspects_table(report), title="Suspects", headline="")
+    yield from _titled("Suspects", [table(suspects)] if suspects.header else [])
+    drawn = heat_map_svg(report.matrix, sweep_headline(report))
+    region = '<div class="scroll" role="region" tabindex="0" aria-label="Heat map">'
+    yield from _titled("Pairs", [f"{region}\n{drawn}</div>\n"])
 
 
 def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:

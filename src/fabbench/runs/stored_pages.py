@@ -11,6 +11,8 @@ from fabbench.report.page import RunSection, run_section
 from fabbench.runs.processes import processes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
+from fabbench.runs.sweep_page import sweep_page
+from fabbench.runs.sweep_store import is_sweep
 
 _FEW = 16
 """So many runs are written in less time than processes take to start."""
@@ -47,6 +49,9 @@ def stored_sections(
 
 def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial
     run = StoredRun(path)
+    if is_sweep(path):
+        page = sweep_page(run)
+        return StoredSection(run_section(page, number), path, page.damage, page.sweep is not None)
     section = run_section(run_page(run, metric, brief=brief), number)
     measured = any(execution.logs for execution in run.executions)
     return StoredSection(section, path, run.damage, measured)

@@ -9,6 +9,7 @@ healthy with the confidence that is asked for, or when further tests of the rest
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
@@ -153,6 +154,17 @@ class _History:
         for own in kinds.values():
             self.tested += own
 
+    def partners(self, node: int) -> Mapping[int, int]:
+        """Return whom a node was tested with, and how often."""
+        found: dict[int, int] = {}
+        for keys, counts in self._pairs:
+            first, second = np.divmod(keys, self._count)
+            for ends, others in ((first, second), (second, first)):
+                own = ends == node
+                for other, count in zip(others[own].tolist(), counts[own].tolist(), strict=True):
+                    found[other] = max(found.get(other, 0), count)
+        return found
+
     def met(self, pair: Sequence[int]) -> int:
         """Return how often two nodes were tested together."""
         key, most = min(pair) * self._count + max(pair), 0
@@ -187,6 +199,7 @@ class _Plan:
         healthy = np.flatnonzero(bad < _CLEAR).tolist()
         planner._chance.shuffle(healthy)  # noqa: SLF001
         self._healthy: list[int] = healthy
+        self._ranks = (bad >= _CLEAR).tolist()
 
     def _ends(self) -> set[int]:
         """Return the ends of links that were slow repeatedly: that they are fine elsewhere is to be shown."""
@@ -269,8 +282,7 @@ class _Plan:
         if len(suspects) > 1 or self._size > 2:
             return found[:wanted]
         (one,) = suspects
-        pairs = {node: self._met((one, node)) for node in found}
-        fresh = [node for node in found if pairs[node] < _MOST_ALIKE]
-        healthy = set(self._healthy)
-        fresh.sort(key=lambda node: (node not in healthy, pairs[node]))
-        return fresh[:wanted]
+        pairs = self._history.partners(one)
+        fresh = (node for node in found if pairs.get(node, 0) < _MOST_ALIKE)
+        rank = self._ranks
+        return nsmallest(wanted, fresh, key=lambda node: (rank[node], pairs.get(node, 0)))
