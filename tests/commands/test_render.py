@@ -125,7 +125,7 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
         (
             ("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"),
             2,
-            "--gate works with fabbench run",
+            "--gate has no effect in a document without fabbench",
         ),
         (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
     ],
@@ -165,7 +165,7 @@ def test_help_shows_what_rendering_has() -> None:
     assert done.exit_code == 0
     assert "--instance-type" in done.stdout
     assert "--max-bytes" in done.stdout
-    for foreign in ("--gate", "--ssh-config", "--store", "  --on ", "--raw-csv"):
+    for foreign in ("--baseline", "--ssh-config", "--store", "  --on ", "--raw-csv"):
         assert foreign not in done.stdout
 
 

@@ -1,6 +1,8 @@
 """`fabbench render --as kubernetes --schedule`: a CronJob, and a container that writes metrics."""
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from click.testing import Result
 from fabbench.cli import cli
 from tests.support.command_line import runner
 from tests.support.needed import need
+from tests.support.paths import LOGS
 
 NIGHTLY = ("--schedule", "0 3 * * *")
 METRICS = (*NIGHTLY, "--metrics-image", "registry.example/fabbench:1")
@@ -85,10 +88,43 @@ def test_a_second_container_writes_metrics_on_the_node() -> None:
     assert volumes["metrics"]["hostPath"]["path"] == "/srv/metrics"
 
 
+GATES = ("--gate", "busbw@1G>=80 GB/s", "--gate", "ratio@1G>=10", "--no-efa", "--strict")
+
+
+def test_gates_are_evaluated_beside_the_metrics() -> None:
+    _, cron_job = documents(*METRICS, *GATES)
+    script = pods(cron_job)["spec"]["containers"][1]["args"][0]
+    words = (
+        "--format openmetrics --gate 'busbw@1G>=80 GB/s' --gate 'ratio@1G>=10' --strict >.fabbench-rendered"
+    )
+    assert words in script
+    assert "@" not in script.replace("@1G", "")
+
+
+@pytest.mark.local
+def test_the_job_fails_where_a_gate_fails(tmp_path: Path) -> None:
+    """The container's script, with fabbench itself, and the log of nccl-tests."""
+    (tmp_path / "results").mkdir()
+    (tmp_path / "metrics").mkdir()
+    shutil.copy(LOGS / "nccl/x-net-socket.txt", tmp_path / "results/log")
+    (tmp_path / "results/done").touch()
+    env = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "0"}
+    for gate, status in (("time>=0us", 0), ("time<=0us", 1)):
+        _, cron_job = documents(*METRICS, "--gate", gate)
+        script = pods(cron_job)["spec"]["containers"][1]["args"][0]
+        for place in ("/results", "/metrics"):
+            script = script.replace(place, f"{tmp_path}{place}")
+        done = subprocess.run(["sh", "-c", script], env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        text = (tmp_path / "metrics/fabbench-rendered.prom").read_text()
+        assert "fabbench_gate" in text
+        assert f"fabbench_exit_status {status}.0\n" in text
+
+
 @pytest.mark.local
 def test_shellcheck_reads_both_scripts() -> None:
     need("shellcheck")
-    _, cron_job = documents(*METRICS)
+    _, cron_job = documents(*METRICS, *GATES)
     known = "# shellcheck disable=SC2016,SC2043,SC2054,SC2317,SC2329\n"
     for shell, container in zip(("bash", "sh"), pods(cron_job)["spec"]["containers"], strict=True):
         script = f"#!/bin/{shell}\n{known}{container['args'][0].replace('$$', '$')}"
@@ -132,6 +168,11 @@ def test_a_file_is_written_whole_also_where_nothing_was_measured(
         (("--metrics-image", "a:1"), "--metrics-image has no effect without --schedule"),
         ((*NIGHTLY, "--metrics-dir", "/a"), "--metrics-dir has no effect without --metrics-image"),
         ((*METRICS, "--metrics-dir", "a"), "an absolute path"),
+        ((*NIGHTLY, "--gate", "busbw>=1B/s"), "--gate has no effect in a document without fabbench"),
+        ((*METRICS, "--supervised", "--gate", "busbw>=1B/s"), "--gate has no effect"),
+        ((*METRICS, "--gate", "busbw>>1"), "Invalid gate"),
+        ((*METRICS, "--strict"), "--strict has no effect without --gate"),
+        ((*METRICS, "--gate", "busbw:5%"), "needs a baseline, and there is nothing"),
         ((*NIGHTLY, "--supervised"), "--schedule has no effect on pods that wait for programs"),
     ],
 )

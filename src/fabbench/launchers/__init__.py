@@ -145,6 +145,11 @@ class Rendering(ABC):
         instance_type = target.options_as(self.options).instance_type
         return inventory_of(instance_type, nodes, target=target, needs=needs)
 
+    def evaluates_gates(self, target: Target) -> bool:
+        """Return whether a document has a part that runs fabbench, and evaluates gates."""
+        del target
+        return False
+
     @abstractmethod
     def render(self, source: RenderInput) -> str:
         """Write the document that is submitted, with a newline at its end.

@@ -1,7 +1,13 @@
 """A CronJob that starts an Indexed Job on a schedule, and a container that writes what it measured. Pure."""
 
+import shlex
+from typing import TYPE_CHECKING
+
 from fabbench.launchers.kubernetes.manifests import RUN, RunSpec, indexed_job
 from fabbench.launchers.pod_options import Object
+
+if TYPE_CHECKING:
+    from fabbench.plan.request import RunRequest
 
 RESULTS = "/results"
 """Where the containers of a pod share its log."""
@@ -19,7 +25,7 @@ _METRICS = f"""\
 [ "$JOB_COMPLETION_INDEX" = 0 ] || exit 0
 until [ -e {RESULTS}/done ]; do sleep 1; done
 cd /metrics || exit
-fabbench compare {RESULTS}/log --format openmetrics >.@FILE@
+fabbench compare {RESULTS}/log --format openmetrics@GATES@ >.@FILE@
 status=$?
 [ -s .@FILE@ ] || echo "fabbench_exit_status $status" >.@FILE@ # nothing was measured
 mv .@FILE@ @FILE@ # whole, or not at all
@@ -59,8 +65,17 @@ def cron_job(spec: RunSpec, script: str, schedule: str) -> tuple[Object, ...]:
     return (service, {**job, "kind": "CronJob", "spec": made})
 
 
-def add_metrics(pods: Object, spec: RunSpec, *, image: str, folder: str) -> None:
-    """Add a container to the template of pods that writes the first pod's results to `folder` of its node."""
+def gate_words(request: "RunRequest") -> str:
+    """Return the gates of a request as words of a shell, with a space before each."""
+    words = [word for gate in request.gates for word in ("--gate", gate)]
+    return "".join(f" {shlex.quote(word)}" for word in (*words, *(["--strict"] if request.strict else [])))
+
+
+def add_metrics(pods: Object, spec: RunSpec, *, image: str, folder: str, gates: str = "") -> None:
+    """Add a container to the template of pods that writes the first pod's results to `folder` of its node.
+
+    It evaluates `gates`, too: the Job fails where one fails.
+    """
     inner = pods["spec"]
     (container,) = inner["containers"]
     mounts: list[Object] = [
@@ -79,6 +94,6 @@ def add_metrics(pods: Object, spec: RunSpec, *, image: str, folder: str) -> None
             "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
             "volumeMounts": mounts,
             "command": ["/bin/sh", "-c"],
-            "args": [_METRICS.replace("@FILE@", _file(spec))],
+            "args": [_METRICS.replace("@FILE@", _file(spec)).replace("@GATES@", gates)],
         }
     )

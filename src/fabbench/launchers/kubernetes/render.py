@@ -22,7 +22,7 @@ from fabbench.launchers.kubernetes import (
     ClusterPodOptions,
     KubernetesOptions,
 )
-from fabbench.launchers.kubernetes.cron_job import add_metrics, around, cron_job, host_names
+from fabbench.launchers.kubernetes.cron_job import add_metrics, around, cron_job, gate_words, host_names
 from fabbench.launchers.kubernetes.declared_profile import require_profile
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
@@ -145,6 +145,10 @@ class KubernetesManifests(Rendering):
     def inventory(self, target: Target, needs: Needs) -> Inventory:
         return pod_inventory(target, needs)
 
+    @override
+    def evaluates_gates(self, target: Target) -> bool:
+        return bool(target.options_as(KubernetesOptions).metrics_image)
+
     def render(self, source: RenderInput) -> str:
         """Write the Job, its Secret and its Service. Its pods wait for programs, and name none."""
         target = source.request.target
@@ -183,7 +187,8 @@ class KubernetesManifests(Rendering):
         made = cron_job(spec, script, own.schedule) if own.schedule else indexed_job(spec, script)
         if own.metrics_image:
             pods = made[-1]["spec"]["jobTemplate"]["spec"]["template"]
-            add_metrics(pods, spec, image=own.metrics_image, folder=own.metrics_dir or METRICS_FOLDER)
+            folder, gates = own.metrics_dir or METRICS_FOLDER, gate_words(source.request)
+            add_metrics(pods, spec, image=own.metrics_image, folder=folder, gates=gates)
         about = source.command + (_CRON if own.schedule else _INDEXED).replace("@NAME@", spec.name)
         return yaml_documents(made, about, compact=True)
 
