@@ -136,6 +136,7 @@ session  required pam_permit.so
 """Asks for a word, and has a program say whether it is the right one: as modules of one-time codes do."""
 
 
+@pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("ways", ["keyboard-interactive", "publickey,keyboard-interactive"])
 def test_a_login_that_asks_for_a_code(tmp_path: Path, place: Path, ways: str) -> None:
