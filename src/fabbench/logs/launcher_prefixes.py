@@ -140,11 +140,12 @@ class Prefixes:
             counter.rewind(where)
         if self._forms:
             return
-        texts = [self.cut(line)[0] for line in sample]
-        labels = (learned_prefixes.learn_rank(text) for text in texts)
+        # A line that begins otherwise has neither a prefix nor a label.
+        labeled = (self.cut(line)[0] for line in sample if line[:1] in self.starts)
+        labels = map(learned_prefixes.learn_rank, labeled)
         label = next((form for form in labels if form is not None), None)
         if label is None and not signs:
-            label = learned_prefixes.rank_labels(texts)
+            label = learned_prefixes.rank_labels([self.cut(line)[0] for line in sample])
         if label is not None:
             self._add(label)
 

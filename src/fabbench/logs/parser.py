@@ -145,7 +145,7 @@ class LogParser:
         # here, in a few look-ups; whatever else there is goes the long way, which decides.
         out: list[Result] = []
         origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
-        groups, shortcut = self._groups, cast("Shortcut | None", None)
+        groups, shortcut, latest = self._groups, cast("Shortcut | None", None), cast("Stream | None", None)
         channels, live = self._channels, self._live
         endings = channels.endings = self._endings()
         number = self._number - channels.skipped
@@ -154,10 +154,11 @@ class LogParser:
             text, stream = raw, UNTOLD
             origin, said, message = raw.partition(INFO)
             if not said:
+                if latest is not None and raw[:1] != "#":  # no row begins so
+                    shortcut, latest = self._shortcut(latest), None
                 points = shortcut(raw) if shortcut is not None else None
                 if points is not None:
-                    if live:
-                        out += points
+                    out += points if live else ()
                     continue
             elif (
                 message[:HEAD] == CHANNEL
@@ -170,6 +171,7 @@ class LogParser:
                 if "<std" in text or "\n" in text:
                     self._number = number + channels.skipped
                     out += self._blocks(text, stream)
+                    shortcut, latest = None, None
                     endings = channels.endings = self._endings()
                     continue
                 origin, said, message = text.partition(INFO)
@@ -180,7 +182,7 @@ class LogParser:
                 continue
             self._number = number + channels.skipped
             out += self._read(text, stream)
-            shortcut = self._shortcut(stream)
+            shortcut, latest = None, stream
             endings = channels.endings = self._endings()
         self._number = number + channels.skipped
         return out

@@ -42,13 +42,13 @@ class Context(NamedTuple):
 
 
 @lru_cache(maxsize=100)
-def _remarks(layout: Layout) -> set[str]:
-    """Return the lines that begin with `#` and are no part of a table of this layout, once they were met.
+def _of_layout(layout: Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
+    """Return what tables of one layout share: the patterns of a row's cells, and remarks that were met.
 
-    To be sure of that takes long, and the same few stand around every table of a log.
+    Remarks are lines that begin with `#` and are no part of such a table. To be sure of that takes long, and
+    the same few stand around every table of a log.
     """
-    del layout
-    return set()
+    return cell_patterns(layout), set()
 
 
 class TableReader:
@@ -61,8 +61,7 @@ class TableReader:
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
         self._context = context
         self._rows = RowReader(layout)
-        self._columns = cell_patterns(layout)
-        self._remarks = _remarks(layout)
+        self._columns, self._remarks = _of_layout(layout)
         self._pieces: list[str] = []
         self._began = 0
         self._held: tuple[int, str, Row] | None = None
