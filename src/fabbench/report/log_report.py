@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast, overload
+from functools import lru_cache
+from typing import overload
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.compat import override
@@ -90,9 +91,7 @@ class _CsvSamples(SampleText):
 
     @override
     def pieces(self, size: int, labels: Labels, metrics: tuple[str, ...]) -> tuple[str, ...]:
-        left = row_text(
-            (*cast("tuple[str, ...]", self.head), str(size), *_label_cells(labels)), raw=self._raw
-        )
+        left = f"{self.head},{size},{_joined(_label_cells(labels), raw=self._raw)}"
         pieces, end = [], ""
         for metric in metrics:
             pieces.append(f"{end}{left},{metric},")
@@ -101,9 +100,16 @@ class _CsvSamples(SampleText):
 
     def log(self, log: Log) -> Iterator[str]:
         """Write the rows of a log, in pieces."""
-        self.begin((log.source, log.benchmark or "", log.case or "", log.outcome.value))
+        head = (log.source, log.benchmark or "", log.case or "", log.outcome.value)
+        self.begin(_joined(head, raw=self._raw))
         for start in range(0, len(log.points), ROWS_A_PIECE):
             yield self.write(log.points[start : start + ROWS_A_PIECE])
+
+
+@lru_cache(maxsize=1024)
+def _joined(cells: tuple[str, ...], *, raw: bool) -> str:
+    """Return a part of a row. Thousands of logs may have the same few labels."""
+    return row_text(cells, raw=raw)
 
 
 def _label_cells(labels: Labels) -> tuple[str, ...]:
