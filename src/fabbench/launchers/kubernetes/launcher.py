@@ -354,6 +354,7 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
         user=options.run_as_user,
         port=options.pod_ssh_port,
         options=options,
+        independent=needs.divided,
     )
 
 

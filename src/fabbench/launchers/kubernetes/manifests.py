@@ -91,6 +91,8 @@ class RunSpec:
     options: PodOptions = field(default_factory=PodOptions)
     request: str = ""
     """The command, for people."""
+    independent: bool = False
+    """Whether the others stay when one of the pods fails."""
 
     @property
     def name(self) -> str:
@@ -252,12 +254,19 @@ def _job(spec: RunSpec) -> Object:
             "completionMode": "Indexed",
             "completions": spec.count,
             "parallelism": spec.count,
-            "backoffLimit": 0,
+            **_backoff(spec),
             "activeDeadlineSeconds": spec.deadline_s,
             "ttlSecondsAfterFinished": spec.ttl_s,
             "template": pods,
         },
     }
+
+
+def _backoff(spec: RunSpec) -> Object:
+    """Return what a pod that fails means for the others. Kubernetes before 1.28 does not know `PerIndex`."""
+    return (
+        {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
+    )
 
 
 def _secret(spec: RunSpec) -> Object:

@@ -106,6 +106,12 @@ def test_the_client_library_knows_every_field(name: str) -> None:
         assert build(thing, model).metadata.name == "fabbench-ab12"
 
 
+def test_of_a_sweep_one_pod_that_fails_does_not_end_the_others() -> None:
+    job = workload(asked("p5", independent=True))[0]
+    assert list(schema_problems(job, "V1Job")) == []
+    assert (job["spec"]["backoffLimitPerIndex"], job["spec"]["backoffLimit"]) == (0, 2)
+
+
 def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
     (job, *_) = workload(asked("p5"))
     job["spec"]["template"]["spec"]["containers"][0]["resource"] = {}
