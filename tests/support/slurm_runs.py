@@ -4,11 +4,13 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support.host_fixtures import OSU, STANDIN
+from tests.support.host_fixtures import OSU, STANDIN, Labs
 from tests.support.hosts import HOME, Host, Lab, processes
 from tests.support.paths import ROOT
+from tests.support.ssh_faults import ROW
 from tests.support.ssh_runs import STORE, argv
 
 if TYPE_CHECKING:
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
 
 PAIRS = ("--bin-dir", "/usr/bin", "--size", "64", "--size", "1K", "--iterations", "100")
 RANKS = ("--bin-dir", str(STANDIN), "--gpus", "1", "--no-gres", "-e", "1K")
+SLOW = ("--no-efa", "--repeat", "1", "--nodes", "2", "--partition", "rest")
+"""On nodes which are not the login node. Eight rows."""
+ENDLESS = {"ROW_S": 0.5, "HANG_AT": "512"}
+"""Rows come for three seconds; whatever is slow, it has not ended then."""
+
+
+def site(lab: Labs, hosts: int = 3) -> Lab:
+    """Return hosts with Slurm, without jobs: a test that failed may have left some."""
+    made = lab(hosts, slurm=True)
+    for line in queued(made[0]):
+        made[0].sh(["scancel", line.split()[0]], check=False)
+    assert processes.eventually(lambda: queued(made[0]) == [], 60)
+    return made
 
 
 def pingpong(*more: str) -> list[str]:
@@ -63,6 +78,12 @@ def state(host: Host, job: str) -> str:
 
 def queued(host: Host) -> list[str]:
     return host.sh(["squeue", "--noheader", "--format=%A %j %T"]).stdout.split("\n")[:-1]
+
+
+def most_rows(store: Path) -> int:
+    """Count the rows of the longest log in a store."""
+    logs = store.glob("*/exec/*/output.log")
+    return max((len(ROW.findall(path.read_text())) for path in logs), default=0)
 
 
 def files(host: Host) -> list[str]:

@@ -1,0 +1,150 @@
+"""Runs on a real Slurm that end early: Ctrl-C and other signals at each stage, and who cancels the job."""
+
+import random
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from fabbench.model.log import Outcome
+from tests.support.host_fixtures import Labs, standin
+from tests.support.hosts import HOME, processes
+from tests.support.paths import ROOT
+from tests.support.slurm_runs import (
+    ENDLESS,
+    SLOW,
+    most_rows,
+    nccl,
+    nothing_left,
+    pingpong,
+    site,
+    state,
+    taken,
+    the_job,
+)
+from tests.support.ssh_faults import RunningCommand, running, sizes
+from tests.support.ssh_runs import STORE, the_log
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+
+def interrupted(
+    run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT
+) -> None:
+    """Interrupt a run once something is so, and see that it ends."""
+    run.until(ready)
+    run.process.send_signal(number)
+    assert run.ends(60) == 130, run.err
+    assert "Interrupted" in run.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_in_the_middle_of_rows(lab: Labs, number: signal.Signals) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        interrupted(run, lambda: len(run.rows()) >= 2, number)
+    log = the_log(hosts, "tcp")
+    assert log.outcome is Outcome.TRUNCATED
+    assert 2 <= len(sizes(log)) < 8
+    assert state(hosts[0], the_job(hosts[0])) in {"CANCELLED", "FAILED"}
+
+
+def test_in_the_middle_of_pairs(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), running(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
+        # Not the shell that looks whether it is there.
+        interrupted(
+            run,
+            lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line),
+        )
+
+
+def test_while_it_waits(lab: Labs) -> None:
+    hosts = site(lab)
+    with taken(hosts[0], "-N3"), nothing_left(hosts), running(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: state(hosts[0], the_job(hosts[0])) == "PENDING")
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130
+    assert state(hosts[0], the_job(hosts[0])) == "CANCELLED"
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.3, 0.6, 1.0, 1.5])
+def test_soon_after_its_begin(lab: Labs, delay_s: float) -> None:
+    """While it connects, asks, submits, and while the job starts."""
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        run.until(lambda: any("sshd: root" in " ".join(line) for line in hosts[0].processes().values()))
+        time.sleep(delay_s)
+        run.process.send_signal(signal.SIGINT)
+        assert run.ends(60) == 130, run.err
+
+
+@pytest.mark.parametrize("number", ["INT", "TERM"])
+def test_in_an_allocation(lab: Labs, number: str) -> None:
+    """What ran is ended on all nodes, and the allocation stays its owner's."""
+    hosts = site(lab)
+    words = [word for word in nccl(*SLOW[:-2]) if word not in {"--login", "node0", "--on", "slurm"}]
+    salloc = ["salloc", "-N2", "-p", "rest", "--exclusive", "--quiet", "sh", "-c"]
+    ours = f"env -C {HOME} PYTHONPATH={ROOT}/src {shlex.join(words)}; echo status $?; sleep 3; squeue -h"
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS):
+        with hosts.popen(["ssh", "node0", shlex.join([*salloc, ours])]) as run:
+            assert processes.eventually(lambda: most_rows(hosts[0].path(STORE)) >= 2, 60)
+            hosts[0].sh(["pkill", f"-{number}", "-f", f"^{sys.executable} -m fabbench run"])
+            out, err = run.communicate(timeout=60)
+        assert "status 130" in out, err
+        assert " R " in out
+        hosts[0].sh(["rm", "-rf", STORE])
+
+
+def test_somebody_else_cancels_it(lab: Labs) -> None:
+    hosts = site(lab)
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), running(hosts, nccl(*SLOW)) as run:
+        run.until_rows()
+        job = the_job(hosts[0])
+        hosts[0].sh(["scancel", job])
+        assert run.ends() == 4
+    assert f"Job {job} was cancelled, and not by fabbench" in run.err
+    assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
+
+
+def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
+    hosts = site(lab)
+    clean = [sys.executable, "-m", "fabbench", "clean", "--on", "slurm", "--login", "node0"]
+    with nothing_left(hosts), standin(*hosts.hosts, **ENDLESS), taken(hosts[0], "-p", "one"):
+        with running(hosts, nccl(*SLOW)) as run:
+            run.until_rows(1)
+            run.process.kill()
+        job = the_job(hosts[0])
+        kept = hosts.run([*clean, "--yes"])
+        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [
+            ["RUN", "PARTITION"],
+            [job, "rest"],
+        ]
+        assert (kept.returncode, state(hosts[0], job)) == (0, "RUNNING")
+        assert hosts.run([*clean, "--all"]).returncode == 1
+        removed = hosts.run([*clean, "--all", "--yes"])
+        assert "Removed 1 run." in removed.stderr
+        assert processes.eventually(lambda: state(hosts[0], job) == "CANCELLED", 30)
+        assert "Nothing left to clean in Slurm's queue on node0" in hosts.run(clean).stderr
+
+
+def test_random_moments(lab: Labs) -> None:
+    """Runs on the same nodes, some of which wait for the others, are ended at some moment."""
+    hosts = site(lab)
+    chance = random.Random(6)
+    ended: set[int] = set()
+    for _ in range(2):
+        with nothing_left(hosts, within_s=40), standin(*hosts.hosts, ROW_S=0.4):
+            runs = [hosts.popen([*nccl(*SLOW)[:-1], f"{STORE}-{store}"]) for store in range(4)]
+            begun = time.monotonic()
+            for moment, pid in sorted((chance.uniform(1.5, 12), run.pid) for run in runs):
+                time.sleep(max(0.0, begun + moment - time.monotonic()))
+                processes.send(signal.SIGINT, pid)
+            for run in runs:
+                _, err = run.communicate(timeout=120)
+                assert "Traceback" not in err
+                ended.add(run.returncode)
+    assert ended <= {0, 130, -signal.SIGINT}
