@@ -71,9 +71,7 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
     ValueError for what is not a number.
     """
     if (match := _DECIMAL.fullmatch(token)) is not None and decimals is None:
-        value = float(f"{token}e{exponent}")
-        half = _halves(exponent - len(match[1] or "")) + value * 1e-12
-        return Printed(value, value - half if value > half else 0.0, value + half)
+        return decimal(token, len(match[1] or ""), exponent)
     if _NUMBER.fullmatch(token):
         digits, _, own = token.lower().partition("e")
         power = int(own or 0) + exponent
@@ -86,6 +84,13 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
     if token.endswith("nan"):
         return ANYTHING
     raise ValueError(f"{token!r} is not a number")
+
+
+def decimal(token: str, decimals: int, exponent: int) -> Printed:
+    """Read digits, so many of them decimals, as `printed` does."""
+    value = float(f"{token}e{exponent}")
+    half = _halves(exponent - decimals) + value * 1e-12
+    return Printed(value, value - half if value > half else 0.0, value + half)
 
 
 def product(first: Printed, second: Printed) -> tuple[float, float]:

@@ -11,7 +11,9 @@ import stat
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -194,13 +196,19 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
 def parse_range(path: Path, part: ByteRange, *, proof: Proof | None = None) -> Iterator[Log]:
     """Read a part of a log file that `byte_ranges` gave. Raise OSError where it cannot be read."""
     with path.open("rb") as file:
-        prefixes = Prefixes(_sample(file.read(_BLOCK)))
+        prefixes = deepcopy(_learned(file.read(_BLOCK)))
         file.seek(part.start)
         parser = LogParser(str(path), proof=proof, prefixes=prefixes, live=False, line=part.line)
         window = Window(file, part.end - part.start)
         for text in _blocks(window.read(_BLOCK), window):
             yield from logs(parser.feed_text(text))
         yield from logs(parser.close(None))
+
+
+@lru_cache(maxsize=1)
+def _learned(block: bytes) -> Prefixes:
+    """Return the prefixes of a file that begins so: each of its ranges needs them. Copy them, they change."""
+    return Prefixes(_sample(block))
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:

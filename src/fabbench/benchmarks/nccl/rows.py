@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fabbench.benchmarks import Shortcut
-from fabbench.benchmarks.consistency import ANYTHING, Formula, Printed, Ratios, printed, ratios
+from fabbench.benchmarks.consistency import ANYTHING, Formula, Printed, Ratios, decimal, printed, ratios
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
@@ -61,7 +61,10 @@ class ScaledNumbers(dict[str, Printed]):
             raise KeyError(token)
         if len(self) >= _CACHE:
             self.clear()
-        found = printed(token, self._exponent)
+        if "e" in token:
+            found = printed(token, self._exponent)
+        else:
+            found = decimal(token, len(token.partition(".")[2]), self._exponent)
         if not math.isfinite(found.high):
             raise KeyError(token)
         self[token] = found
