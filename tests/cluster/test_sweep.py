@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cluster
 SSH = ("--image", NCCL)
 EXEC = ("--image", NO_SSHD, "--mpi-agent", "exec", "--bin-dir", "/opt/nccl-tests/build")
 SWEEP = ("sweep", "nccl", "--no-efa", "--gpus", "1", "-b", "64K", "-e", "64K", "--mode", "quick")
+PATIENT = ("--timeout", "180")
 SECOND = ("--seed", "1")
 """The pair in such an order that mpirun starts in the second pod."""
 
@@ -25,7 +26,7 @@ def client(cluster: Cluster, namespace: str, tmp_path: Path) -> Client:
 
 
 def sweep(client: Client, *words: str) -> list[str]:
-    return client.argv(*SWEEP, *SECOND, *words, "--on", "kubernetes", "--store", str(store(client)))
+    return client.argv(*SWEEP, *PATIENT, *SECOND, *words, "--on", "kubernetes", "--store", str(store(client)))
 
 
 def store(client: Client) -> Path:

@@ -15,7 +15,9 @@ from tests.support.sweeps import going_on, kept_tests, stored
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 RANKS = ("--fabric", "tcp", "--bin-dir", str(STANDIN), "--gpus", "1", "--no-gres", "-b", "1M", "-e", "1M")
-QUICK = ("--iterations", "10", "--store", str(STORE))
+PATIENT = ("--timeout", "180")
+"""A machine that is busy starts steps slowly."""
+QUICK = ("--iterations", "10", "--store", str(STORE), *PATIENT)
 ANSWERED = {0, 1, 4}
 """Figures vary with the load of this machine."""
 
@@ -28,7 +30,7 @@ def site(lab: Labs) -> Lab:
 
 
 def sweep(benchmark: str, *more: str) -> list[str]:
-    return argv("sweep", benchmark, "--on", "slurm", "--login", "node0", *more)
+    return argv("sweep", benchmark, "--on", "slurm", "--login", "node0", *PATIENT, *more)
 
 
 @pytest.mark.parametrize("mpi", [("--mpi", "srun"), ("--mpi", "mpirun", "--mpirun", "/usr/bin/mpirun")])
@@ -76,12 +78,13 @@ def test_interrupted_and_resumed(lab: Labs) -> None:
         assert kept_tests(hosts) == []
         first = the_job(hosts[0])
         assert state(hosts[0], first) in {"CANCELLED", "FAILED"}
+        nodes = jobs(hosts[0])[first]["NodeList"]
         done = hosts.run(argv("sweep", "--resume", "last"), timeout=240)
     assert done.returncode in ANSWERED, done.stderr
     found = kept_tests(hosts)
     assert [each["outcome"] for each in found] == ["ok"], found
     assert the_job(hosts[0]) != first
-    assert jobs(hosts[0])[the_job(hosts[0])]["NodeList"] == jobs(hosts[0])[first]["NodeList"]
+    assert jobs(hosts[0])[the_job(hosts[0])]["NodeList"] == nodes
 
 
 def test_a_job_that_is_cancelled_says_nothing_of_its_nodes(lab: Labs) -> None:
