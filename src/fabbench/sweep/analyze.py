@@ -48,7 +48,7 @@ def diagnosis(readings: Readings, found: Fit, *, confidence: float = CONFIDENCE)
 def _typicals(readings: Readings, found: Fit) -> Iterator[Typical]:
     """Yield the typical figures of what was measured, where figures of one kind can be compared."""
     known = [each for each in found.classes if not np.isnan(each.tests.values).all()]
-    if any(len(np.unique(each.tests.series)) > 1 for each in known):
+    if any(len(each.tests.known_series()) > 1 for each in known):
         return
     grouped = len({each.tests.between for each in known}) > 1
     for each in known:

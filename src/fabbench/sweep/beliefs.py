@@ -2,7 +2,7 @@
 
 Everything that takes part in a test (its nodes, their NICs, the link between them) has a state: healthy,
 slower by a certain part, or failing. A test is as slow as the worst of them, give or take its noise, which
-has heavy tails; one in five tests of something bad shows nothing (flaky). Links are bad more rarely than
+has heavy tails; one in three tests of something bad shows nothing (flaky). Links are bad more rarely than
 nodes: one that is slow with two partners is bad, for two bad links would be a coincidence; one that is slow
 with one of many is not.
 
@@ -22,7 +22,7 @@ NODE_PRIOR = 0.01
 """The chance that a node is bad, before any test; of a NIC, too."""
 LINK_PRIOR = 0.002
 """The chance that the link of a pair is."""
-_FLAKY = 0.2
+_FLAKY = 0.35
 """The part of its tests in which something bad is not seen."""
 _OUTLIER = 0.004
 """The part of healthy tests that are slow by chance; a quarter as many fail by chance."""

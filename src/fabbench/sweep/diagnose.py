@@ -1,6 +1,6 @@
 """The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
 
-Screening puts every node into two random pairs, or into one group where tests may have more than two nodes;
+Screening puts every node into four random pairs, or into one group where tests may have more than two nodes;
 or it is whatever rounds are asked for, such as all pairs. After that, each round tests what is not decided:
 nodes that may be bad, each with healthy ones, and pairs whose link may be bad, once more. Where many nodes of
 a group may be bad, half of the chance is tested: bisection. It ends when every node and link is either bad or
@@ -25,10 +25,8 @@ from fabbench.sweep.values import Round, SweepResult, SweepTest
 if TYPE_CHECKING:
     from fabbench.model.log import Metric
 
-_SCREENING = 2
-"""Pairs of each node before anything is judged."""
-_FEW = 16
-"""Of so few nodes each has twice as many: several bad ones may be half of them."""
+SCREENING = 4
+"""Pairs of each node before anything is judged: a flaky node shows in half of its tests, say."""
 _CLEAR = 0.008
 """Below this chance a node is healthy."""
 _OPEN_LINK = 0.03
@@ -127,7 +125,7 @@ def group_size(nodes: int) -> int:
 def _screening(nodes: Sequence[str], size: int, seed: int) -> Sequence[Round]:
     """Return the rounds that come first, whatever they show."""
     if size <= 2:
-        return list(matchings(nodes, _SCREENING if len(nodes) > _FEW else 2 * _SCREENING, seed))
+        return list(matchings(nodes, SCREENING, seed))
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
     parts = [tuple(sorted(shuffled[at : at + size])) for at in range(0, len(nodes) - size + 1, size)]

@@ -14,8 +14,8 @@ _LEAST_NOISE = 0.01
 _USUAL_NOISE = 0.05
 _USUAL_WEIGHT = 4
 """The noise between executions that is assumed before there are results, and as how many it counts."""
-_MOST_FACTORS = 200_000
-"""Beliefs in nodes are found from a sample of so many pairs: of 4,096 nodes each has a hundred."""
+_MOST_FACTORS = 80_000
+"""Beliefs in nodes are found from a sample of so many pairs: of 4,096 nodes each has forty."""
 _PASSES = 3
 
 
@@ -119,10 +119,11 @@ class _Parts:
     def of(self, pairs: Ints, tests: TestClass) -> Ints:
         """Return set of nodes × place → number of a node, of its NIC, of its group's uplink."""
         found = [pairs]
-        nodes = np.unique(pairs).tolist()
+        apart = tests.between and tests.size == 2
+        nodes = np.unique(pairs).tolist() if tests.rail or apart else []
         if tests.rail:
             found.append(self._numbered(nodes, [self._nic(node, tests.rail) for node in nodes])[pairs])
-        if tests.between and tests.size == 2:
+        if apart:
             found.append(self._numbered(nodes, [self._uplink(self._groups[node]) for node in nodes])[pairs])
         return np.concatenate(found, axis=1)
 
@@ -146,9 +147,11 @@ def _class(tests: TestClass, parts: _Parts) -> _Class:
     """Return a class with its sets of nodes numbered."""
     # Most compact where it matters: there are millions of pairs.
     if tests.size <= 2:
-        place = np.array([parts.count, 1][-tests.size :], dtype=np.int64)
-        key = tests.members @ place
-        order = np.argsort(key, kind="stable").astype(np.int32)
+        kind = np.int32 if parts.count**2 <= np.iinfo(np.int32).max else np.int64
+        place: Ints = np.array([parts.count, 1][-tests.size :], dtype=kind)
+        members: Ints = tests.members.astype(kind, copy=False)
+        key = members @ place
+        order = np.argsort(key).astype(np.int32)
         begins = np.diff(key[order], prepend=-1) != 0
         del key
     else:
@@ -169,7 +172,7 @@ def _first_typical(tests: TestClass) -> Floats:
     makes tests slower, and never faster, and a healthy node has had some healthy partner.
     """
     found = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
-    for series in np.unique(tests.series).tolist():
+    for series in tests.known_series():
         chosen = (tests.series == series) & ~np.isnan(tests.values)
         if chosen.any():
             found[series] = _typical_of(tests.members[chosen], tests.values[chosen])
@@ -194,7 +197,7 @@ def _typical_of(members: Ints, measured: Floats) -> float:
 def _center(each: _Class, bad: Floats) -> float:
     """Measure a class against its healthy tests; return by how much that moved."""
     fine, moved = _healthy(each, bad), 0.0
-    for series in np.unique(each.tests.series).tolist():
+    for series in each.tests.known_series():
         chosen = fine & (each.tests.series == series)
         if chosen.any():
             typical = float(np.median(each.tests.values[chosen]))

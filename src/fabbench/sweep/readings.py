@@ -36,6 +36,10 @@ class TestClass:
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
+    def known_series(self) -> list[int]:
+        """Return the series that there are, ascending. `np.unique` would take seconds for millions."""
+        return np.flatnonzero(np.bincount(self.series)).tolist()
+
     __test__ = False
     """It is no test of pytest's."""
 

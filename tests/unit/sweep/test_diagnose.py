@@ -25,7 +25,7 @@ def found(cluster: Cluster, size: int = 2, seed: int = 0) -> set[tuple[str, str]
 def test_healthy_clusters_have_a_quick_answer(count: int) -> None:
     cluster = Cluster(named(count), noise=0.02)
     assert found(cluster) == set()
-    assert cluster.tests <= (2 if count > 16 else 4) * (count // 2)
+    assert cluster.tests <= 4 * (count // 2)
 
 
 @pytest.mark.parametrize("size", [2, 9])
@@ -34,7 +34,17 @@ def test_several_bad_nodes_are_found_and_nobody_else(size: int) -> None:
         bad = {"node-07": 0.4, "node-23": 1.0, "node-55": 0.6}
         cluster = Cluster(named(64), bad, noise=0.05, seed=seed)
         assert found(cluster, size, seed) == {("node", name) for name in bad}
-        assert cluster.tests < (110 if size == 2 else 50)
+        assert cluster.tests < (180 if size == 2 else 60)
+
+
+def test_flaky_nodes_are_found_and_nobody_else() -> None:
+    """Each is slow in half of its tests."""
+    names: list[set[tuple[str, str]]] = []
+    for seed in range(8):
+        cluster = Cluster(named(64), {"node-23": 0.6}, flaky=0.5, noise=0.05, outliers=0.002, seed=seed)
+        names.append(found(cluster, seed=seed))
+    assert set().union(*names) == {("node", "node-23")}
+    assert len([each for each in names if each]) >= 7
 
 
 def test_a_bad_link_that_screening_meets_is_no_node() -> None:
@@ -92,7 +102,8 @@ def test_rounds_share_no_node_and_tests_are_of_one_size() -> None:
         while (each := planner.next_round()) is not None:
             used = [node for test in each.tests for node in test.nodes]
             assert len(used) == len(set(used))
-            assert {len(test.nodes) for test in each.tests} == {size}
+            # Two where too few healthy nodes are left for a group.
+            assert {len(test.nodes) for test in each.tests} <= {size, 2}
             for test in each.tests:
                 planner.add(cluster.measure(test, each.number))
 
