@@ -164,6 +164,7 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (("--fabric", "shm", "--endpoint", "msg"), 3, "its provider shm has no endpoint of type msg"),
         (("--fabric", "p2p"), 2, "pingpong has no fabric p2p"),
         (("--fabric", "tcp", "--gate", "latency:5%"), 2, "there is nothing to compare with"),
+        (("--fabric", "tcp", "--gate", "bandwidth@1K>=80%ceiling"), 2, "none is known within one node"),
         (("--fabric", "tcp", "--gate", "speed:5%"), 2, "a metric is expected"),
         (("--fabric", "tcp", "--metric", "speed"), 2, "Unknown metric speed."),
         (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "Run nonesuch not found"),

@@ -113,7 +113,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
     checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, [configuration.label for configuration in planned.configurations])
+    _check_gates(checks, planned)
     return inventory, planned
 
 
@@ -158,7 +158,7 @@ def _measured(
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
     checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, [configuration.label for configuration in planned.configurations])
+    _check_gates(checks, planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _not_adaptive(request)
     writer = RunWriter(request, inventory, planned)
@@ -231,12 +231,18 @@ def _reason(request: RunRequest) -> str:
     return f": {request.target_reason}" if request.target_reason else ""
 
 
-def _check_gates(checks: _Checks, configurations: Sequence[str]) -> None:
+def _check_gates(checks: _Checks, planned: Plan) -> None:
     """Raise RequestError for what would only fail after the measurement."""
     gates, baseline, adaptive = checks
     if baseline:
-        fitting_column(baseline, configurations[0])
-    alone = len(configurations) == 1 and not baseline
+        fitting_column(baseline, planned.configurations[0].label)
+    limited = next((gate.text for gate in gates if gate.needs_ceiling), "")
+    if limited and planned.hosts == 1:
+        raise RequestError(
+            f"The gate {limited} needs a ceiling, and none is known within one node.",
+            hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
+        )
+    alone = len(planned.configurations) == 1 and not baseline
     if alone and adaptive:
         raise RequestError(
             "--repeat auto needs something to decide, and there is nothing to compare with.",
