@@ -258,6 +258,8 @@ class NcclExecution:
         if any(table.arithmetic.is_unexplained() for table in self._tables.values()):
             record.findings.append(UNEXPLAINED)
         record.incomplete = incompleteness(record)
+        # Each refers to this execution: without that cycle its rows need not wait for a garbage collection.
+        self._tables.clear()
         return record
 
     def _facts(self) -> dict[str, str | int]:
