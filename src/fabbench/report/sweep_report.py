@@ -79,7 +79,11 @@ def _verdict(said: "Diagnosis") -> str:
         return "Something is bad, and these tests do not show which node or link."
     if said.unconfirmed:
         return f"Suspect: {_counts(said.unconfirmed)}."
-    return "Nothing is shown to be bad, but not all is decided." if said.undecided else "Nothing is bad."
+    if said.undecided:
+        return "Nothing is shown to be bad, but not all is decided."
+    if len(said.nodes) == 2:
+        return "No test failed; whether both nodes are slow, a third would show."
+    return "Nothing is bad."
 
 
 def _counts(suspects: Sequence[Suspect]) -> str:
