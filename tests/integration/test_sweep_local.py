@@ -20,7 +20,7 @@ PAIRS = (*SWEEP, "--fabric", "tcp", "--mode", "pairs")
 
 
 def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
-    done = fabbench(tmp_path, *PAIRS, "--gpus", "3", "--virtual-nodes", "3")
+    done = fabbench(tmp_path, *PAIRS, "--gpus", "3", "--virtual-nodes", "3", "--tolerance", "80%")
     assert done.returncode == 0, done.stderr
     assert "3 tests of 3 nodes" in done.stdout
     found = stored(tmp_path)
