@@ -15,6 +15,7 @@ from fabbench.cli.options import AGE
 from fabbench.cli.output import output, require_writable
 from fabbench.cli.verbosity import with_verbosity
 from fabbench.model.errors import Exit, RequestError
+from fabbench.model.units import format_time
 
 if TYPE_CHECKING:
     from fabbench.runs.indexed_run import IndexedRun
@@ -130,7 +131,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         click.echo("Nothing to remove.", err=True)
         return
     for run in found:
-        click.echo(f"{run.id}  {run.benchmark}  {_when(run.created)}", err=True)
+        click.echo(f"{run.id}  {run.benchmark}  {format_time(run.created)}", err=True)
     if not yes and not _confirmed(len(found)):
         click.get_current_context().exit(Exit.BAD_ANSWER)
     for run in found:
@@ -259,10 +260,6 @@ def _age(run: "IndexedRun") -> timedelta:
     return datetime.now(UTC) - datetime.strptime(when, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _when(created: str) -> str:
-    return created.replace("T", " ").replace("Z", " UTC")
-
-
 def _row(run: "IndexedRun") -> tuple[str, ...]:
     outcomes = [f"{count} {each}" for each, count in run.outcomes.items()]
     return (
@@ -276,7 +273,7 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
         run.sizes,
         run.peak,
         run.gate,
-        _when(run.created),
+        format_time(run.created),
         ", ".join((*outcomes, *(["damaged"] if run.damaged else []))),
     )
 

@@ -60,6 +60,11 @@ def format_size(size: int) -> str:
     return f"{size} B"
 
 
+def format_time(moment: str) -> str:
+    """Write a time that a run keeps: ``2026-01-02T03:04:05Z`` is ``"2026-01-02 03:04:05 UTC"``."""
+    return moment.replace("T", " ").replace("Z", " UTC")
+
+
 def format_sizes(sizes: Iterable[int]) -> str:
     """Write several sizes in ascending order: each of a few, ``"29 sizes from 8 B to 2 GB"`` of many."""
     names = [format_size(size) for size in sorted(set(sizes))]

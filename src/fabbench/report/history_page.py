@@ -6,8 +6,8 @@ from itertools import pairwise
 from fabbench.analysis.history import History, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.messages import counted
-from fabbench.model.units import Scale, scale
-from fabbench.report.history_report import NAMED, change_sentence, change_text, headline, when
+from fabbench.model.units import Scale, format_time, scale
+from fabbench.report.history_report import NAMED, change_sentence, change_text, headline
 from fabbench.report.html import document, grid, listed, text
 from fabbench.report.trend_plot import MARKS, TrendPlot, trend_svg
 
@@ -91,7 +91,12 @@ def _table(history: History, series: Series) -> str:
     written = _scale(history, series)
     changes = {change.index: change_text(change) for change in series.changes}
     rows = [
-        [text(point.run), text(when(point.created)), text(written.text(point.value)), changes.get(place, "")]
+        [
+            text(point.run),
+            text(format_time(point.created)),
+            text(written.text(point.value)),
+            changes.get(place, ""),
+        ]
         for place, point in enumerate(series.points)
     ]
     header = ("Run", "Created", f"{history.metric.name} ({written.unit})", "Change")

@@ -7,7 +7,7 @@ from fabbench.analysis.history import History, LevelChange, Series
 from fabbench.analysis.statistics import median
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted
-from fabbench.model.units import Scale, format_decimal, format_size, scale
+from fabbench.model.units import Scale, format_decimal, format_size, format_time, scale
 from fabbench.report.json_contract import to_json
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, records_to_csv, to_markdown, to_terminal
 
@@ -94,12 +94,7 @@ def change_sentence(series: Series, change: LevelChange, written: Scale) -> str:
     levels = f"{written.quantity(change.before)} to {written.quantity(change.after)}"
     named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
     told = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
-    return f"{change_text(change)} ({levels}) with run {first.run}, {when(first.created)}. {told}"
-
-
-def when(created: str) -> str:
-    """Return a time for people."""
-    return created.replace("T", " ").replace("Z", " UTC")
+    return f"{change_text(change)} ({levels}) with run {first.run}, {format_time(first.created)}. {told}"
 
 
 def _records(history: History) -> Iterator[dict[str, object]]:

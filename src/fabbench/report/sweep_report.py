@@ -82,7 +82,7 @@ def _verdict(said: "Diagnosis") -> str:
     if said.undecided:
         return "Nothing is shown to be bad, but not all is decided."
     if len(said.nodes) == 2:
-        return "No test failed; whether both nodes are slow, a third would show."
+        return "No test failed, but two nodes alone have nothing to be compared with."
     return "Nothing is bad."
 
 

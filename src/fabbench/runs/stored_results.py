@@ -13,6 +13,7 @@ from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import Log
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Configuration
+from fabbench.model.units import format_time
 from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
@@ -96,7 +97,7 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         id=run.id,
         name=run.name,
         about=f"{run.benchmark} on {run.target or 'an unknown target'}",
-        created=run.created.replace("T", " ").replace("Z", " UTC"),
+        created=format_time(run.created),
         outcomes=", ".join(f"{count} {each}" for each, count in outcomes(run).items()) or "none",
         gates=gate_of(run),
         breaches=_breaches(run),

@@ -1,8 +1,10 @@
 """A stored sweep → what is said of it: its answer, and its page in a report."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 
 from fabbench.model.log import METRICS
+from fabbench.model.units import format_time
 from fabbench.report.heat_map import MOST_SVG_ROWS
 from fabbench.report.page import RunPage
 from fabbench.report.sweep_report import SweepReport
@@ -20,25 +22,19 @@ def sweep_page(run: StoredRun) -> RunPage:
     """Return what a report says of a sweep. Raise MachineError where it cannot be read."""
     sweep = stored_sweep(run.path)
     document = sweep.document
+    outcomes = Counter(each.outcome for each in sweep.tests)
     return RunPage(
         id=run.id,
         name=run.name,
         about=f"Sweep of {run.benchmark} on {run.target or 'an unknown target'}, {document.fabric}",
-        created=run.created.replace("T", " ").replace("Z", " UTC"),
-        outcomes=", ".join(f"{count} {outcome}" for outcome, count in _outcomes(sweep).items()) or "none",
+        created=format_time(run.created),
+        outcomes=", ".join(f"{count} {each}" for each, count in outcomes.items()) or "none",
         gates=summary(run).gate,
         damage=[*run.damage, *sweep.damage],
         command=run.command_line,
         programs={},
         sweep=_report(sweep),
     )
-
-
-def _outcomes(sweep: StoredSweep) -> Mapping[str, int]:
-    found: dict[str, int] = {}
-    for each in sweep.tests:
-        found[each.outcome] = found.get(each.outcome, 0) + 1
-    return found
 
 
 def _report(sweep: StoredSweep) -> SweepReport | None:

@@ -49,7 +49,7 @@ def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     assert "\nnode-5   3333333\n" in text
     assert "\nnode-1  3 x·····\n" in text
     assert render_sweep(report(Cluster(named(4))), "markdown").startswith("Nothing is bad. 18 tests")
-    assert render_sweep(report(Cluster(named(2))), "markdown").startswith("No test failed; ")
+    assert render_sweep(report(Cluster(named(2))), "markdown").startswith("No test failed, but two nodes ")
 
 
 def test_csv_has_a_row_per_suspect() -> None:

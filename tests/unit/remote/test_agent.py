@@ -1,0 +1,36 @@
+"""The agent's lock on authorized_keys, with the agent itself."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.hosts import processes
+from tests.support.paths import ROOT
+
+AGENT = ROOT / "src/fabbench/remote/agent.sh"
+
+
+@pytest.mark.parametrize("leftover", ["of this run", "of another"])
+def test_the_lock_of_an_agent_that_was_killed_is_removed(tmp_path: Path, leftover: str) -> None:
+    """By the clean-up of its own run; that of another run leaves it, which may be in use."""
+    folder, lock = tmp_path / "run", tmp_path / ".ssh/authorized_keys.fabbench-lock"
+    folder.mkdir()
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/authorized_keys").write_text("ssh-ed25519 AAAA somebody\n")
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    adding = subprocess.Popen(
+        ["sh", AGENT, "key", folder, "ours"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    with adding:
+        assert processes.eventually(lambda: os.path.lexists(lock), 60)
+        adding.kill()
+    assert os.path.lexists(lock)
+    if leftover == "of another":
+        folder, token = tmp_path / "other", "theirs"
+        folder.mkdir()
+    else:
+        token = "ours"
+    subprocess.run(["sh", AGENT, "clean", folder, token], env=env, check=True, capture_output=True)
+    assert os.path.lexists(lock) == (leftover == "of another")
