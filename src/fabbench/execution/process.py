@@ -31,13 +31,11 @@ from types import TracebackType
 from typing import IO, Self
 
 from fabbench.execution.session import (
-    SILENT,
-    TIME_UP,
     FloodedError,
     Output,
     Program,
-    TimedOutError,
     is_too_large,
+    raise_when_late,
 )
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
@@ -280,11 +278,7 @@ class Processes:
                 return
             # Not looked at within a batch, which is small: what has come and who has ended counts.
             yield from self._next(wait_s)
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise TimedOutError(TIME_UP)
-            if silence_s is not None and now - self._heard >= silence_s:
-                raise TimedOutError(f"{SILENT} {silence_s:g} s")
+            raise_when_late(self._heard, silence_s, deadline)
 
     def _next(self, wait_s: float) -> Iterator[Output]:
         """Wait for output, and yield what is there: up to a chunk of each pipe."""

@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from importlib.resources import files
 from typing import NamedTuple, Protocol
 
 from fabbench.execution.mpirun import MpiHosts
@@ -47,8 +49,25 @@ def exports(names: Iterable[str]) -> str:
     return "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in names)
 
 
+def end_programs_script() -> str:
+    """Return shell functions that end a run's programs on a host: `marked` and `end_programs`."""
+    return (files("fabbench.execution") / "end_programs.sh").read_text("utf-8")
+
+
 class TimedOutError(Exception):
     """A program was silent, or took, longer than it may; the message says which."""
+
+
+def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
+    """Raise TimedOutError at `deadline`, or where nothing was printed for `silence_s` since `heard`.
+
+    Both times are of time.monotonic().
+    """
+    now = time.monotonic()
+    if deadline is not None and now >= deadline:
+        raise TimedOutError(TIME_UP)
+    if silence_s is not None and now - heard >= silence_s:
+        raise TimedOutError(f"{SILENT} {silence_s:g} s")
 
 
 class FloodedError(TimedOutError):

@@ -21,26 +21,6 @@ say() {
     exit 120
 }
 
-marked() {
-    grep -lzxF "FABBENCH_JOB=$token" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
-}
-
-# SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
-end_programs() {
-    ended=
-    tries=0
-    while pids=$(marked) && [ -n "$pids" ] && [ "$tries" -lt 60 ]; do
-        case $tries in
-        0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
-        [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
-        esac 2>/dev/null
-        tries=$((tries + 1))
-        sleep 0.1
-    done
-    for pid in $ended; do rm -f /dev/shm/"$pid":*; done
-    [ -z "$(marked)" ]
-}
-
 # The agent's other programs: those that lost sight of fabbench would wait for it for ever.
 end_agents() {
     # shellcheck disable=SC2046 # words
@@ -95,7 +75,7 @@ drop_key() {
 }
 
 clean() {
-    end_programs || echo "left processes $(marked | tr '\n' ' ')"
+    end_programs "$token" || echo "left processes $(marked "$token" | tr '\n' ' ')"
     end_agents
     drop_key || echo "left key $keys"
     rm -rf "$folder" || echo "left folder $folder"
@@ -268,7 +248,7 @@ ranks) # how many there are
     ;;
 
 stop) # end the programs; the rest stays
-    end_programs || echo "left processes $(marked | tr '\n' ' ')"
+    end_programs "$token" || echo "left processes $(marked "$token" | tr '\n' ' ')"
     ;;
 
 clean)

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from fabbench.counters.snapshot import SNAPSHOT
-from fabbench.execution.session import FORWARDED
+from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.remote.connection import Done, LostError
 from fabbench.remote.transport import GoneError, ProcessStream, Transport
@@ -48,7 +48,8 @@ T = TypeVar("T")
 
 def agent_script() -> str:
     """Return the text of the agent."""
-    return SNAPSHOT + (files("fabbench.remote") / "agent.sh").read_text("utf-8")
+    agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
+    return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
 
 
 class RemoteHost:

@@ -15,7 +15,6 @@ from typing import Self
 from fabbench.execution.mpirun import MpiHosts
 from fabbench.execution.session import (
     DEBUG,
-    SILENT,
     SOURCED,
     TIME_UP,
     FloodedError,
@@ -24,6 +23,7 @@ from fabbench.execution.session import (
     Session,
     TimedOutError,
     exports,
+    raise_when_late,
 )
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -184,11 +184,7 @@ class RemoteSession(Session):
                 return
             # Not looked at within a batch, which is small: what has come and who has ended counts.
             yield from self._next(_WAKE_S if until is None else _POLL_S)
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                raise TimedOutError(TIME_UP)
-            if silence_s is not None and now - self._heard >= silence_s:
-                raise TimedOutError(f"{SILENT} {silence_s:g} s")
+            raise_when_late(self._heard, silence_s, deadline)
 
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:

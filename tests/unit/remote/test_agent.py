@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fabbench.remote.host import agent_script
 from tests.support.hosts import processes
-from tests.support.paths import ROOT
-
-AGENT = ROOT / "src/fabbench/remote/agent.sh"
 
 
 @pytest.mark.parametrize("leftover", ["of this run", "of another"])
@@ -18,10 +16,12 @@ def test_the_lock_of_an_agent_that_was_killed_is_removed(tmp_path: Path, leftove
     folder, lock = tmp_path / "run", tmp_path / ".ssh/authorized_keys.fabbench-lock"
     folder.mkdir()
     (tmp_path / ".ssh").mkdir()
+    agent = tmp_path / "agent"
+    agent.write_text(agent_script())
     (tmp_path / ".ssh/authorized_keys").write_text("ssh-ed25519 AAAA somebody\n")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     adding = subprocess.Popen(
-        ["sh", AGENT, "key", folder, "ours"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+        ["sh", agent, "key", folder, "ours"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     with adding:
         assert processes.eventually(lambda: os.path.lexists(lock), 60)
@@ -32,5 +32,5 @@ def test_the_lock_of_an_agent_that_was_killed_is_removed(tmp_path: Path, leftove
         folder.mkdir()
     else:
         token = "ours"
-    subprocess.run(["sh", AGENT, "clean", folder, token], env=env, check=True, capture_output=True)
+    subprocess.run(["sh", agent, "clean", folder, token], env=env, check=True, capture_output=True)
     assert os.path.lexists(lock) == (leftover == "of another")

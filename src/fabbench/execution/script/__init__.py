@@ -38,6 +38,7 @@ def script(plan: Plan, target: ScriptTarget) -> str:
         "# shellcheck disable=SC1003,SC2016,SC2034,SC2317,SC2329 # text for other shells; called by name\n",
         "set -u\n\n",
         *_contract(),
+        _end_programs(),
         (files(__name__) / "library.sh").read_text("utf-8"),
         "\n# ---------------------------------------------------------------- this plan\n\n",
         *_hosts(plan, target),
@@ -75,6 +76,11 @@ def _contract() -> Iterator[str]:
         "too_much": session.TOO_MUCH,
     }
     yield from (f"{name}={quote(str(value))}\n" for name, value in values.items())
+
+
+def _end_programs() -> str:
+    """Write the program that ends a run's programs on a host."""
+    return "end_programs=" + quote(session.end_programs_script() + 'end_programs "$1"') + "\n\n"
 
 
 _BEGIN = """

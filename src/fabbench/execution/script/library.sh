@@ -183,27 +183,11 @@ collect() {
         cd / && rm -rf "$1"' sh "$folder" "$longest_output"
 }
 
-# SIGTERM, and SIGKILL after two seconds. libfabric leaves shared memory behind where its programs are killed.
-# shellcheck disable=SC2016 # the hosts' shells expand it
-ending='ended=
-    tries=0
-    while [ "$tries" -lt 60 ]; do
-        pids=$(grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
-        [ -n "$pids" ] || break
-        case $tries in
-        0) kill -TERM $pids; kill -CONT $pids; ended=$pids ;;
-        [2345][0-9]) kill -KILL $pids; ended="$ended $pids" ;;
-        esac 2>/dev/null
-        tries=$((tries + 1))
-        sleep 0.1
-    done
-    for pid in $ended; do rm -f /dev/shm/"$pid":*; done'
-
 # On this host too, which need not be one of them: what started the ranks may have much left to print.
-end_programs() {
+end_all() {
     [ -n "$touched" ] || return 0
-    everywhere sh -c "$ending" sh "$token"
-    sh -c "$ending" sh "$token"
+    everywhere sh -c "$end_programs" sh "$token"
+    sh -c "$end_programs" sh "$token"
 }
 
 finish() {
@@ -211,7 +195,7 @@ finish() {
     trap - EXIT
     trap '' TERM INT HUP
     exec 3<&-
-    end_programs >/dev/null 2>&1
+    end_all >/dev/null 2>&1
     [ -z "$keeper" ] || kill "$keeper" 2>/dev/null
     [ -z "$guard" ] || kill -KILL "$guard" 2>/dev/null
     if [ -n "$touched" ]; then
@@ -418,7 +402,7 @@ ranks() {
             why=$enough
         fi
         if [ -n "$why" ]; then
-            end_programs
+            end_all
             deadline=$((SECONDS + 5))
             while [ "$SECONDS" -lt "$deadline" ] && IFS= read -r -t 1 -u 3 line; do
                 printf '%s\n' "$part$line"
@@ -431,7 +415,7 @@ ranks() {
     await "$program"
     status=$?
     exec 3<&-
-    [ "$status" = 0 ] || end_programs
+    [ "$status" = 0 ] || end_all
     collect
     # A signal for all of a job ends the program too.
     check_signals
@@ -597,7 +581,7 @@ pairs() {
         for number in "${!ids[@]}"; do start_server "$number"; done
         until_ready
         port_taken || break
-        end_programs
+        end_all
         until_ended
     done
     for number in "${!ids[@]}"; do
@@ -611,7 +595,7 @@ pairs() {
     fi
     for number in "${!ids[@]}"; do
         if [ -z "$(status_of "$number" server)" ] || [ -z "$(status_of "$number" client)" ]; then
-            end_programs
+            end_all
             break
         fi
     done
