@@ -13,7 +13,10 @@ from tests.support.command_line import runner
 
 class Interrupts:
     def __set_name__(self, owner: type, name: str) -> None:
-        raise KeyboardInterrupt
+        interrupt = KeyboardInterrupt()
+        # As Python 3.12 does, and later ones.
+        interrupt.add_note(f"Error calling __set_name__ on 'Interrupts' instance {name!r} in 'Options'")
+        raise interrupt
 
 
 def define() -> None:

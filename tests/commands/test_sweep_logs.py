@@ -53,10 +53,13 @@ def test_healthy_nodes_are_fine(tmp_path: Path) -> None:
     assert done.stdout.startswith("Nothing is bad. 28 tests of 8 nodes, typically 77")
 
 
-def test_a_log_without_a_result_is_a_failed_pair(tmp_path: Path) -> None:
-    folder = pair_logs(tmp_path / "logs", {})
+@pytest.mark.parametrize("own_names", [True, False])
+@pytest.mark.parametrize("text", ["ssh: connect to host node-2 port 22: Connection refused\n", ""])
+def test_a_log_without_a_result_is_a_failed_pair(tmp_path: Path, text: str, own_names: bool) -> None:
+    """Also where no log with a result knows the node."""
+    folder = pair_logs(tmp_path / "logs", {}, own_names=own_names)
     for path in folder.glob("*node-2*"):
-        path.write_text("ssh: connect to host node-2 port 22: Connection refused\n")
+        path.write_text(text)
     done = sweep("--from", str(folder), "--format", "json")
     assert [each["name"] for each in json.loads(done.stdout)["suspects"]] == ["node-2"]
     assert done.exit_code == 1

@@ -188,7 +188,9 @@ def print_error(error: FabbenchError) -> None:
 def print_notes(error: BaseException) -> None:
     """Write what else went wrong while an error was dealt with, such as what is left on hosts."""
     for note in getattr(error, "__notes__", ()):
-        click.echo(note, err=True)
+        # Python 3.12 notes in which class's making an error came.
+        if not note.startswith("Error calling __set_name__ "):
+            click.echo(note, err=True)
 
 
 @contextmanager

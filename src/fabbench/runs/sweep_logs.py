@@ -45,6 +45,7 @@ def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLog
     logs = [entry for entry in entries if isinstance(entry, Log) and entry.outcome is not Outcome.OBSERVED]
     chosen = _metric(logs, metric)
     hosts = {host for log in logs for host in log.hosts}
+    hosts |= {name for log in logs for name in _named(log.source, log.hosts, hosts)}
     left_out: list[tuple[str, str]] = []
     results = [found for entry in entries for found in _result(entry, chosen, hosts, left_out)]
     if not any(result.figure for result in results):
@@ -80,7 +81,8 @@ def _result(
 ) -> Iterator[SweepResult]:
     if isinstance(entry, Unread):
         named = _named(entry.source, frozenset(), hosts)
-        if len(named) > 1 and hosts.issuperset(named):
+        # Of the pair that a name tells both are called alike: where one is a node, so is the other.
+        if len(named) > 1 and not hosts.isdisjoint(named):
             yield SweepResult(SweepTest(named), SweepOutcome.FAILED, reason=entry.reason)
         else:
             left_out.append((entry.source, entry.reason))

@@ -9,6 +9,8 @@ from fabbench.model.patterns import lazy
 
 _BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
 _DIGITS = lazy(r"[0-9]+")
+_OCTET = "(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
+_ADDRESS = lazy(rf"{_OCTET}(?:\.{_OCTET}){{3}}")
 _ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
 
 
@@ -26,7 +28,7 @@ def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
 def pair_in(path: str) -> tuple[str, str] | None:
     """Return two names behind each other that differ in numbers alone, the longest; None: there are none.
 
-    Names have a letter and a number: ``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02.
+    Names have a letter and a number, ``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02; or they are IPv4 addresses.
     """
     text = _stem(path)
     best: tuple[str, str] | None = None
@@ -43,12 +45,17 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
     for left, right in between:
         for start in starts:
             first = text[start:left]
-            if start >= left or not any(map(str.isalpha, first)):
+            if start >= left or not _is_name(first):
                 continue
             for end in ends:
                 second = text[right:end]
-                if end > right and first != second and "0" in _shape(first) == _shape(second):
+                alike = first != second and "0" in _shape(first) == _shape(second)
+                if end > right and alike and _is_name(second):
                     yield first, second
+
+
+def _is_name(text: str) -> bool:
+    return any(map(str.isalpha, text)) or _ADDRESS.fullmatch(text) is not None
 
 
 def _shape(name: str) -> str:
