@@ -28,7 +28,7 @@ def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
 def pair_in(path: str) -> tuple[str, str] | None:
     """Return two names behind each other that differ in numbers alone, the longest; None: there are none.
 
-    Names have a letter and a number, ``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02; or they are IPv4 addresses.
+    Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4 addresses.
     """
     text = _stem(path)
     best: tuple[str, str] | None = None
