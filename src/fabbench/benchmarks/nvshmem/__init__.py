@@ -28,7 +28,7 @@ class Nvshmem(Benchmark):
         Signature("&&&& PERF", r"&&&& PERF"),
     )
     first_words = (
-        *("&&&& PERF", "size(B)", "size (B)", "Size(Bytes)", "operand", " with ", "shmem"),
+        *("&&&& PERF", "size(B)", "size (B)", "Size(Bytes)", "operand", "Put with ", "Get with ", "shmem"),
         *("SHMEM", "device_", "_device", "on_stream", "_bw", "_latency", "ping_pong", "mype:", "min_size:"),
         *("exactly two", "Runtime options", "Selected provider", "_ping"),
     )
@@ -55,7 +55,7 @@ class Nvshmem(Benchmark):
         return (
             super().may_begin(text)
             or text.lstrip()[:1] == "|"
-            or (text.lstrip()[:1] == "#" and len(text.lstrip("# \t").split()) == 1)
+            or (text.lstrip()[:1] == "#" and text.strip("# \t").isidentifier())
             or ("(GB/s)" in text and text.count("(") == 1)
         )
 
