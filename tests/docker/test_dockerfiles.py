@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.support.paths import ROOT
 DOCKER = ROOT / "docker"
 BENCHMARK = DOCKER / "benchmark"
 SCRIPTS = ("base-image", "clone", "fetch-efa", "gencode", "install-efa", "sshd-in-pod")
+PYTHON = "fetch-archive"
 
 
 ALL = read(BENCHMARK / "Dockerfile")
@@ -73,7 +74,7 @@ def test_each_base_image_has_a_digest_of_its_own() -> None:
 
 def test_sources_are_taken_at_a_tag_and_a_commit() -> None:
     clones = [each.text for each in every("RUN") if "clone" in each.text]
-    assert len(clones) == 6
+    assert len(clones) == 5
     for text in clones:
         found = re.fullmatch(
             r'clone https://github\.com/[\w./-]+\.git "\$(\w+)_VERSION" "\$(\w+)_COMMIT" /\S+', text
@@ -81,19 +82,28 @@ def test_sources_are_taken_at_a_tag_and_a_commit() -> None:
         assert found, text
         assert found[1] == found[2]
         assert re.fullmatch(r"v?\d+(\.\d+)+(-\d+)?", GLOBALS[f"{found[1]}_VERSION"])
-        assert re.fullmatch(r"[0-9a-f]{40}" if found[1] != "NVSHMEM" else "", GLOBALS[f"{found[1]}_COMMIT"])
+        assert re.fullmatch(r"[0-9a-f]{40}", GLOBALS[f"{found[1]}_COMMIT"])
     assert "git clone" not in "".join(each.text for each in ALL)
+
+
+def test_an_archive_is_taken_at_a_tag_and_a_hash() -> None:
+    (fetch,) = [each.text for each in every("RUN") if "fetch-archive" in each.text]
+    url = "https://github.com/NVIDIA/nvshmem/archive/refs/tags/$NVSHMEM_VERSION.tar.gz"
+    assert shlex.split(fetch) == ["fetch-archive", url, "$NVSHMEM_HASH", "/src/nvshmem"]
+    assert re.fullmatch(r"v\d+(\.\d+)+-\d+", GLOBALS["NVSHMEM_VERSION"])
+    assert re.fullmatch(r"sha256-[0-9A-Za-z+/]{43}=", GLOBALS["NVSHMEM_HASH"])
 
 
 # What may bring a file into an image, and by what it is known to be the right one.
 CHECKED = {
     "apt-get": "signed by the archive, whose keys the base image has",
     "clone": "a commit, given to it",
+    "fetch-archive": "a hash of what is unpacked, given to it",
     "fetch-efa": "a signature, whose key's fingerprint is given to it",
     "install-efa": "what fetch-efa checked, and apt-get",
 }
 DOWNLOADS = re.compile(
-    r"(?:^|[\s;&|(\"'/])(apt-get|apt|aria2c|cargo|clone|conda|curl|ftp|gem|git|go|fetch-efa|install-efa|npm|pip3?|pipx|"
+    r"(?:^|[\s;&|(\"'/])(apt-get|apt|aria2c|cargo|clone|conda|curl|ftp|gem|git|go|fetch-archive|fetch-efa|install-efa|npm|pip3?|pipx|"
     r"rsync|scp|sftp|svn|uv|wget)(?=\s)"
 )
 
@@ -136,9 +146,9 @@ def test_scripts_of_the_benchmark_image_download_by_no_other_way() -> None:
 def test_copied_files_exist_and_scripts_can_be_run() -> None:
     copies = [each for each in every("COPY") if "--from" not in each.text]
     sources = {word for each in copies for word in each.text.split()[:-1]}
-    assert sources == {*SCRIPTS, "libraries.conf", "sshd.conf"}
+    assert sources == {*SCRIPTS, PYTHON, "libraries.conf", "sshd.conf"}
     assert all((BENCHMARK / source).is_file() for source in sources)
-    assert all((BENCHMARK / script).stat().st_mode & 0o111 for script in SCRIPTS)
+    assert all((BENCHMARK / script).stat().st_mode & 0o111 for script in (*SCRIPTS, PYTHON))
 
 
 def test_a_step_that_fails_ends_the_build() -> None:
@@ -303,10 +313,52 @@ def test_a_tag_that_moved_is_refused(tmp_path: Path) -> None:
     ).stdout.strip()
     url = source.as_uri()
     assert call("clone", url, "v1", commit, str(tmp_path / "good")).returncode == 0
-    assert call("clone", url, "v1", "", str(tmp_path / "tag-only")).returncode == 0
+    assert call("clone", url, "v1", "", str(tmp_path / "tag-only")).returncode != 0
     moved = call("clone", url, "v1", "0" * 40, str(tmp_path / "moved"))
     assert moved.returncode == 1
     assert f"the tag v1 is at {commit}, and was at {'0' * 40}" in moved.stderr
+
+
+EMPTY = "sha256-pQpattmS9VmO3ZIQUFn66az8GSmB4IvYhTTCFn6SUmo="
+"""What Nix prints of an empty directory."""
+TREE = "sha256-chlcLB411jb6/G3bYQzYaYBGNYYfkiHcXqevnFAiJhw="
+"""Of the tree that is written below."""
+
+
+def archive_of(tree: Path) -> str:
+    with tarfile.open(tree.with_suffix(".tar.gz"), "w:gz") as archive:
+        archive.add(tree, "nvshmem-3.6.5-0")
+    return tree.with_suffix(".tar.gz").as_uri()
+
+
+@pytest.mark.local
+def test_an_archive_that_unpacks_to_something_else_is_refused(tmp_path: Path) -> None:
+    """Contents, names, links, and what may be executed all count; times and how it is packed do not."""
+    tree, into = tmp_path / "tree", tmp_path / "src/nvshmem"
+    tree.mkdir()
+    assert call(PYTHON, archive_of(tree), EMPTY, str(into)).returncode == 0
+    assert into.is_dir()
+    into.rmdir()
+    (tree / "b").mkdir()
+    (tree / "b/run").write_text("#!/bin/sh\n")
+    (tree / "b/run").chmod(0o755)
+    (tree / "B.txt").write_text("eight by")
+    (tree / "link").symlink_to("b/run")
+    done = call(PYTHON, archive_of(tree), TREE, str(into))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (into / "link").read_text() == "#!/bin/sh\n"
+    changes: dict[Callable[[], object], Callable[[], object]] = {
+        partial((tree / "b/run").chmod, 0o644): partial((tree / "b/run").chmod, 0o755),
+        partial((tree / "B.txt").write_text, "eight bY"): partial((tree / "B.txt").write_text, "eight by"),
+        partial((tree / "B.txt").rename, tree / "C.txt"): partial((tree / "C.txt").rename, tree / "B.txt"),
+    }
+    for change, undo in changes.items():
+        change()
+        refused = call(PYTHON, archive_of(tree), TREE, str(tmp_path / "src/other"))
+        assert refused.returncode == 1
+        assert f"and was {TREE}" in refused.stderr
+        assert [path.name for path in (tmp_path / "src").iterdir()] == ["nvshmem"]
+        undo()
 
 
 class Server(NamedTuple):
