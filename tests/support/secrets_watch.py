@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ VALUE = "s3cr'et $HOME `id`\n\\two"
 """Has what shells would read otherwise, and a line break."""
 _SIGN = b"s3cr"
 _LOOKS = 20
-"""At each process: what it runs may change (exec)."""
+"""At what each process runs, which may change (exec)."""
 _PAUSE_S = 0.05
 
 
@@ -30,11 +31,15 @@ class Seen:
 def watched(name: str, *folders: Path) -> Iterator[Seen]:
     """Look all the time at the new processes of this machine, and at files in directories."""
     seen, over = Seen(), threading.Event()
-    looks = dict.fromkeys(Path("/proc").glob("[0-9]*"), _LOOKS)
+    before, looks = set(Path("/proc").glob("[0-9]*")), Counter[tuple[Path, bytes]]()
 
     def look_on() -> None:
         while not over.wait(_PAUSE_S):
-            _look(seen, name.encode(), folders, looks)
+            for process in set(Path("/proc").glob("[0-9]*")) - before:
+                _look(seen, name.encode(), process, looks)
+            for path in (path for folder in folders for path in folder.glob("fabbench-*/environment")):
+                with contextlib.suppress(OSError):
+                    seen.in_files[str(path)] = path.stat().st_mode & 0o777
 
     thread = threading.Thread(target=look_on)
     thread.start()
@@ -50,22 +55,18 @@ def kept(*folders: Path) -> list[str]:
     return sorted(str(path) for folder in folders for path in folder.rglob("*") if _holds(path))
 
 
-def _look(seen: Seen, name: bytes, folders: tuple[Path, ...], looks: dict[Path, int]) -> None:
-    for process in Path("/proc").glob("[0-9]*"):
-        looks[process] = looks.get(process, 0) + 1
-        if looks[process] > _LOOKS:
-            continue
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes()
-            if _SIGN in words:
-                seen.on_command_lines.add(words.replace(b"\0", b" ").decode("utf-8", "replace"))
-            program = words.partition(b"\0")[0].rpartition(b"/")[2].decode("utf-8", "replace")
-            for setting in (process / "environ").read_bytes().split(b"\0"):
-                if setting.startswith(name + b"="):
-                    seen.in_environments.setdefault(program, set()).add(setting.partition(b"=")[2])
-    for path in (path for folder in folders for path in folder.glob("fabbench-*/environment")):
-        with contextlib.suppress(OSError):
-            seen.in_files[str(path)] = path.stat().st_mode & 0o777
+def _look(seen: Seen, name: bytes, process: Path, looks: Counter[tuple[Path, bytes]]) -> None:
+    with contextlib.suppress(OSError):
+        words = (process / "cmdline").read_bytes()
+        looks[process, words] += 1
+        if looks[process, words] > _LOOKS:
+            return
+        if _SIGN in words:
+            seen.on_command_lines.add(words.replace(b"\0", b" ").decode("utf-8", "replace"))
+        program = words.partition(b"\0")[0].rpartition(b"/")[2].decode("utf-8", "replace")
+        for setting in (process / "environ").read_bytes().split(b"\0"):
+            if setting.startswith(name + b"="):
+                seen.in_environments.setdefault(program, set()).add(setting.partition(b"=")[2])
 
 
 def _holds(path: Path) -> bool:

@@ -187,8 +187,9 @@ def _connect(store: Path) -> sqlite3.Connection:
         return _prepared(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None))
     memory = sqlite3.connect(":memory:", isolation_level=None)
     if path.exists():
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
-            file.backup(memory)
+        file = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+        with _closed_if_unusable(memory), closing(sqlite3.connect(file, uri=True)) as kept:
+            kept.backup(memory)
     return _prepared(memory)
 
 
@@ -206,17 +207,27 @@ def _connect_in_memory(store: Path) -> sqlite3.Connection:
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
-    database.execute("PRAGMA foreign_keys = ON")
-    (found,) = database.execute("PRAGMA user_version").fetchone()
-    if found not in {0, _FORMAT}:
-        database.close()
-        raise ValueError(f"the index has format {found}")
-    if not found:
-        with _transaction(database):
-            for statement in filter(str.strip, _TABLES.split(";")):
-                database.execute(statement)
-            database.execute(f"PRAGMA user_version = {_FORMAT}")
+    """Return a database with the tables; one that cannot be used is closed."""
+    with _closed_if_unusable(database):
+        database.execute("PRAGMA foreign_keys = ON")
+        (found,) = database.execute("PRAGMA user_version").fetchone()
+        if found not in {0, _FORMAT}:
+            raise ValueError(f"the index has format {found}")
+        if not found:
+            with _transaction(database):
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    database.execute(statement)
+                database.execute(f"PRAGMA user_version = {_FORMAT}")
     return database
+
+
+@contextmanager
+def _closed_if_unusable(database: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        database.close()
+        raise
 
 
 @contextmanager
