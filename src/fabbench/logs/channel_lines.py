@@ -3,11 +3,13 @@
 A log with NCCL_DEBUG=INFO is mostly lines such as ``host:pid:tid [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1]
 [send] via NET/IB/0``. Of a process that is known (its origin), one that ends as another did says nothing new.
 To cut a block at the words that all of them have, and to look up what then stands together (how one line
-ends, and the origin of the next) takes half the time of reading each line. Whatever is not skipped here is
-read as any other line, so that it is enough to skip nothing that `LogParser.feed_lines` would not.
+ends, and the origin of the next) takes half the time of reading each line. Where the same lines stand behind
+one row after another, they are looked up together. Whatever is not skipped here is read as any other line,
+so that it is enough to skip nothing that `LogParser.feed_lines` would not.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
+from typing import NamedTuple
 
 from fabbench.evidence.nccl import CHANNEL
 from fabbench.logs.debug_text import INFO
@@ -15,22 +17,67 @@ from fabbench.logs.debug_text import INFO
 _SIGN = INFO + CHANNEL
 _VIA = " via "
 _MOST = 100_000
+_BLANK = "\n "
+"""As a row begins."""
+_MOST_RUNS, _LONGEST_RUN = 512, 4096
+
+
+class _Run(NamedTuple):
+    """Channel lines of known processes, one behind the other."""
+
+    lines: int
+    endings: frozenset[str]
+    """How they end: where all of these are known, none of the lines says anything new."""
 
 
 class ChannelLines:
-    """The channel lines of one log. `origins`: what stands before INFO in its debug lines; it may grow."""
+    """The channel lines of one log. `origins`: what stands before INFO in its debug lines; it only grows."""
 
     def __init__(self, origins: Collection[str]) -> None:
         self.skipped = 0
         """Lines."""
-        self.endings: Collection[str] = ()
+        self.endings: Set[str] = frozenset()
         """How lines end of which another one says nothing new, from ``via`` on."""
         self._origins = origins
         self._tails: dict[str, str] = {}
         """What was met behind ``via``, to the next line's origin → the ending in it."""
+        self._runs: dict[str, _Run] = {}
+        """By their text."""
 
     def others(self, text: str) -> Iterator[str]:
         """Yield the lines of a block that are not skipped. `endings` and `origins` may change in between."""
+        if _SIGN not in text:
+            yield from text.split("\n")
+            return
+        first, *parts = text.split(_BLANK)
+        yield from self._others(first)
+        for part in parts:
+            row, newline, rest = part.partition("\n")
+            yield f" {row}"
+            run = self._runs.get(rest)
+            if run is not None and run.endings <= self.endings:
+                self.skipped += run.lines
+            elif newline:
+                yield from self._others(rest)
+                if run is None:
+                    self._learn(rest)
+
+    def _learn(self, text: str) -> None:
+        """Remember lines that may follow other rows, too, if they are channel lines of known processes."""
+        if len(text) > _LONGEST_RUN or len(self._runs) >= _MOST_RUNS:
+            return
+        endings: dict[str, None] = {}
+        lines = text.split("\n")
+        for line in lines:
+            origin, _, message = line.partition(INFO)
+            via = message.rfind(_VIA)
+            if via < 0 or not message.startswith(CHANNEL) or origin not in self._origins:
+                return
+            endings[message[via:]] = None
+        self._runs[text] = _Run(len(lines), frozenset(endings))
+
+    def _others(self, text: str) -> Iterator[str]:
+        """Yield the lines of a part of a block that are not skipped."""
         pieces = text.split(_SIGN)
         last = pieces.pop()
         tails, origins, endings, skipped = self._tails, self._origins, self.endings, self.skipped

@@ -4,7 +4,7 @@ Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug 
 to the benchmark that reads this part of the text, and else to the others.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
@@ -201,10 +201,10 @@ class LogParser:
             text, stream = self._prefixes.cut(text[inner:])
         return out + self._read(text, stream)
 
-    def _endings(self) -> Collection[str]:
+    def _endings(self) -> Set[str]:
         """Return how channel lines end of which the next ones, without a prefix, say nothing new."""
         group = self._groups.get(UNTOLD.group)
-        return group.evidence.endings if group is not None else ()
+        return group.evidence.endings if group is not None else frozenset()
 
     def _shortcut(self, stream: Stream) -> Shortcut | None:
         """Return a quick way to read rows, where no prefix stands before them."""
