@@ -8,7 +8,9 @@ one row after another, they are looked up together. Whatever is not skipped here
 so that it is enough to skip nothing that `LogParser.feed_lines` would not.
 """
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import NamedTuple
 
 from fabbench.evidence.nccl import CHANNEL
@@ -28,21 +30,37 @@ class _Run(NamedTuple):
     lines: int
     endings: frozenset[str]
     """How they end: where all of these are known, none of the lines says anything new."""
+    origins: frozenset[str]
+
+
+@lru_cache(maxsize=_MOST_RUNS)
+def _read_run(text: str) -> _Run | None:
+    """Return what lines are; None if any of them is no channel line."""
+    endings, origins = dict[str, None](), dict[str, None]()
+    lines = text.split("\n")
+    for line in lines:
+        origin, _, message = line.partition(INFO)
+        via = message.rfind(_VIA)
+        if via < 0 or not message.startswith(CHANNEL):
+            return None
+        endings[message[via:]] = origins[origin] = None
+    return _Run(len(lines), frozenset(endings), frozenset(origins))
 
 
 class ChannelLines:
     """The channel lines of one log. `origins`: what stands before INFO in its debug lines; it only grows."""
 
-    def __init__(self, origins: Collection[str]) -> None:
+    def __init__(self, origins: AbstractSet[str]) -> None:
         self.skipped = 0
         """Lines."""
-        self.endings: Set[str] = frozenset()
+        self.endings: AbstractSet[str] = frozenset()
         """How lines end of which another one says nothing new, from ``via`` on."""
         self._origins = origins
         self._tails: dict[str, str] = {}
         """What was met behind ``via``, to the next line's origin → the ending in it."""
         self._runs: dict[str, _Run] = {}
         """By their text."""
+        self._looked = 0
 
     def others(self, text: str) -> Iterator[str]:
         """Yield the lines of a block that are not skipped. `endings` and `origins` may change in between."""
@@ -64,17 +82,12 @@ class ChannelLines:
 
     def _learn(self, text: str) -> None:
         """Remember lines that may follow other rows, too, if they are channel lines of known processes."""
-        if len(text) > _LONGEST_RUN or len(self._runs) >= _MOST_RUNS:
+        if len(text) > _LONGEST_RUN or self._looked >= _MOST_RUNS:
             return
-        endings: dict[str, None] = {}
-        lines = text.split("\n")
-        for line in lines:
-            origin, _, message = line.partition(INFO)
-            via = message.rfind(_VIA)
-            if via < 0 or not message.startswith(CHANNEL) or origin not in self._origins:
-                return
-            endings[message[via:]] = None
-        self._runs[text] = _Run(len(lines), frozenset(endings))
+        self._looked += 1
+        run = _read_run(text)
+        if run is not None and run.origins <= self._origins:
+            self._runs[text] = run
 
     def _others(self, text: str) -> Iterator[str]:
         """Yield the lines of a part of a block that are not skipped."""

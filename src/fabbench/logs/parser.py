@@ -4,7 +4,8 @@ Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug 
 to the benchmark that reads this part of the text, and else to the others.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
@@ -201,7 +202,7 @@ class LogParser:
             text, stream = self._prefixes.cut(text[inner:])
         return out + self._read(text, stream)
 
-    def _endings(self) -> Set[str]:
+    def _endings(self) -> AbstractSet[str]:
         """Return how channel lines end of which the next ones, without a prefix, say nothing new."""
         group = self._groups.get(UNTOLD.group)
         return group.evidence.endings if group is not None else frozenset()

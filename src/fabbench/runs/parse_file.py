@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from mmap import mmap
 
-RANGE = 4 << 20
-"""Bytes of a range, at least: enough to make the start of another process not count."""
+RANGE = 2 << 20
+"""Bytes of a range, at least: enough to make its own cost not count;
+and few, so that all cores end together."""
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
     rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
@@ -65,7 +66,7 @@ def byte_ranges(path: Path, *, least: int = RANGE) -> Iterator[ByteRange]:
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start, line, size, boundary = 0, 0, len(text), re.compile(_BOUNDARY)
-        if text.find(MARKER_SIGN.encode()) >= 0:
+        if _has_marker(text):
             # How a step ended counts for all that was printed in it.
             least = size
         while start < size:
@@ -74,6 +75,12 @@ def byte_ranges(path: Path, *, least: int = RANGE) -> Iterator[ByteRange]:
             yield ByteRange(start, end, line)
             line += _newlines(text, start, end)
             start = end
+
+
+def _has_marker(text: "mmap") -> bool:
+    """Return whether fabbench itself wrote a file; a piece at a time, as what was read counts as memory."""
+    sign = MARKER_SIGN.encode()
+    return any(_read_piece(text, at, len(sign)).find(sign) >= 0 for at in range(0, len(text), RANGE))
 
 
 class Window:
@@ -92,7 +99,16 @@ class Window:
 
 def _newlines(text: "mmap", start: int, end: int) -> int:
     """Count the newlines of a part, a piece at a time."""
-    return sum(text[at : min(at + RANGE, end)].count(b"\n") for at in range(start, end, RANGE))
+    return sum(_read_piece(text, at, 0, end).count(b"\n") for at in range(start, end, RANGE))
+
+
+def _read_piece(text: "mmap", start: int, more: int, end: int | None = None) -> bytes:
+    """Read a piece of a file, and a few bytes more; its pages are given back."""
+    from mmap import MADV_DONTNEED
+
+    found = text[start : min(start + RANGE + more, len(text) if end is None else end)]
+    text.madvise(MADV_DONTNEED)
+    return found
 
 
 _BLOCK = 1 << 18
@@ -358,24 +374,48 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
             yield from _pieces(source, job)
         return
     benchmarks()
-    with processes(count) as pool:
-        yield from _in_order(sources, job, pool, ahead=4 * count)
+    # Ranges take long enough for this process to read some of them, too: what it reads it need not be sent.
+    helps = any(map(_is_large, sources))
+    with processes(count - helps) as pool:
+        yield from _in_order(sources, job, pool, ahead=4 * count, helps=helps)
+
+
+class _Task:
+    """A part that is read, or waits to be. `future` is None where no other process reads it."""
+
+    def __init__(self, part: "_Part", future: "Future[list[Piece]] | None") -> None:
+        self.part, self.future = part, future
+        self.pieces: list[Piece] | None = None
+
+    def begin(self, job: ParseJob) -> bool:
+        """Read the part here, if no other process has begun to."""
+        if self.future is None or not self.future.cancel():
+            return False
+        self.future, self.pieces = None, _all_pieces(*self.part, job)
+        return True
+
+    def result(self, job: ParseJob) -> Iterable[Piece]:
+        """Return what came of the part; wait for it."""
+        if self.future is not None:
+            return self.future.result()
+        return _pieces(self.part.source, job) if self.pieces is None else self.pieces
 
 
 def _in_order(
-    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int
+    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int, helps: bool
 ) -> Iterator[Piece]:
-    waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
+    waiting: deque[_Task] = deque()
     rest = (part for source in sources for part in _parts(source))
     logs, untrusted = 0, False
     while True:
         while len(waiting) < ahead and (part := next(rest, None)) is not None:
-            future = pool.submit(_all_pieces, *part, job) if part.apart else None
-            waiting.append((part.source, future))
+            waiting.append(_Task(part, pool.submit(_all_pieces, *part, job) if part.apart else None))
         if not waiting:
             return
-        source, future = waiting.popleft()
-        for piece in _pieces(source, job) if future is None else future.result():
+        first = waiting[0].future
+        if helps and first is not None and not first.done() and any(task.begin(job) for task in waiting):
+            continue
+        for piece in waiting.popleft().result(job):
             if piece.done is None:
                 yield piece
                 continue

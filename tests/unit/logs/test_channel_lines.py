@@ -46,9 +46,10 @@ noise = st.lists(
 def texts(draw: st.DrawFn) -> list[str]:
     """Draw the lines of one or two tables with debug lines among them, and sometimes within one."""
     lines = list(DEBUG[: draw(st.integers(0, len(DEBUG)))])
+    again = st.just(draw(st.one_of(noise, st.lists(debug_lines, max_size=5))))  # behind several rows
     for _ in range(draw(st.integers(1, 2))):
         for line in PLAIN[: draw(st.integers(20, len(PLAIN)))]:
-            lines += [line, *draw(noise)] if draw(st.integers(0, 3)) == 0 else [line]
+            lines += [line, *draw(st.one_of(noise, again, again))] if draw(st.integers(0, 3)) == 0 else [line]
         lines += PLAIN[-3:]
     return "\n".join(lines).split("\n")
 
@@ -100,6 +101,25 @@ def test_nearly_all_channel_lines_of_known_processes_are_skipped() -> None:
     assert len(lines) == 4 * 320
     assert channels.skipped + len(given_lines) == len(lines)
     assert len(given_lines) < len(lines) // 8
+
+
+def test_lines_that_stand_behind_one_row_after_another_are_skipped_once_all_their_endings_are_known() -> None:
+    run = [f"{ORIGINS[0]} NCCL INFO {MESSAGES[0]}", f"{ORIGINS[1]} NCCL INFO {MESSAGES[1]}"]
+    rows = [f"  {size}  {size // 4}  float" for size in (8, 16, 32, 64)]
+    lines = [line for row in rows for line in (row, *run)]
+    channels = ChannelLines(set(ORIGINS))
+    channels.endings = {" via NET/Libfabric/0/GDRDMA"}
+    assert list(channels.others("\n".join(lines[:6]))) == lines[:6]
+    channels.endings |= {" via NET/Libfabric/1/GDRDMA"}
+    assert list(channels.others("\n".join(lines[6:]))) == [lines[6], lines[9]]
+    assert channels.skipped == 4
+
+
+def test_of_an_unknown_process_lines_behind_a_row_are_read_however_often_they_stand_there() -> None:
+    lines = ["  8  2  float", f"{ORIGINS[0]} NCCL INFO {MESSAGES[0]}"] * 5
+    channels = ChannelLines(set())
+    channels.endings = {" via NET/Libfabric/0/GDRDMA"}
+    assert list(channels.others("\n".join(lines))) == lines
 
 
 def test_a_line_that_only_ends_as_a_channel_line_does_is_not_skipped() -> None:
