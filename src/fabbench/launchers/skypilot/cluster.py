@@ -47,6 +47,9 @@ class _Aside(TextIOBase):
         """Nothing is kept back."""
         sys.stderr.flush()
 
+    def close(self) -> None:
+        """Nothing is to be closed: Python does it at its end, where there is no standard error any more."""
+
 
 ASIDE = _Aside()
 
