@@ -1,5 +1,6 @@
 """`fabbench sweep` on a real cluster: its pods are made once, and each test runs in some of them."""
 
+import re
 import signal
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def test_mpirun_starts_in_any_pod(client: Client, agent: tuple[str, ...]) -> Non
     assert client.events().count("started container") == 2
     (made,) = store(client).glob("*/rendered/kubernetes.yaml")
     assert "PRIVATE KEY" not in made.read_text("utf-8")
+
+
+def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
+    """A label that nodes lack is named, with those of their topology; nothing is started for either."""
+    words = [*sweep(client, *SSH, "--dry-run"), "--groups"]
+    done = client.call([*words, "label:topology.k8s.aws/network-node-layer-3"])
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^Groups: +nn-3333 \(2\)$", done.stdout, re.MULTILINE)
+    done = client.call([*words, "label:example.com/rack"])
+    assert done.returncode == 3
+    assert "Nodes without the label example.com/rack: ip-10-77-0-11.ec2.internal" in done.stderr
+    assert "topology.k8s.aws/network-node-layer-1" in done.stderr
 
 
 def test_interrupted_and_resumed(client: Client) -> None:

@@ -19,6 +19,9 @@ REFUSED = {
     ("nccl", "--on", "local", "--mode", "single", "--seed", "1"): "--seed has no effect with --mode single",
     ("nccl", "--on", "local", "--mode", "groups"): "--mode groups needs to know which node is in which group",
     ("nccl", "--on", "local", "--dry-run", "--format", "svg"): "--format svg has no effect with --dry-run",
+    ("nccl", "--on", "local", "--groups", "switch"): "--groups switch has no effect with --on local",
+    ("nccl", "--on", "slurm", "--groups", "label:rack"): "--groups label:rack has no effect with --on slurm",
+    ("--from", "logs", "--groups", "label:rack"): "--groups label:rack asks a cluster",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }
 

@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.cli.sweep_answer import answer_options, answer_parameters, print_answer
+from fabbench.cli.sweep_answer import answer_options, answer_parameters, print_answer, told_by_cluster
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
 
@@ -124,6 +124,10 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
     from fabbench.runs.sweep_logs import nodes_of, read_sweep_logs
 
     how = answer_options(ctx)
+    if told_by_cluster(how.groups):
+        raise RequestError(
+            f"--groups {how.groups} asks a cluster, and --from only reads logs.", hint="Pass a file."
+        )
     found = read_sweep_logs(sources, metric)
     for source, reason in found.left_out[:_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")

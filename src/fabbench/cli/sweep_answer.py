@@ -9,9 +9,10 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.declared import click_options
+from fabbench.launchers import LABEL, SWITCH
 from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.messages import listed
-from fabbench.model.option_types import Choice, File, Parsed
+from fabbench.model.option_types import Choice, Parsed, Text
 from fabbench.model.options import declared, option, read_options
 from fabbench.report.sweep_report import CORDON, FORMATS
 
@@ -53,10 +54,11 @@ class AnswerOptions:
         "How much slower than typical a healthy node may be.",
         default="10%",
     )
-    groups: Path | None = option(
-        File(),
-        "File that says which rack or other group nodes are in: lines such as node[01-08] rack-1. "
-        "Tests between groups are judged apart, and groups can be suspects.",
+    groups: str | None = option(
+        Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
+        "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] rack-1; the "
+        "value of a label of Kubernetes nodes; or the lowest switch of Slurm's topology. Tests between "
+        "groups are judged apart, and groups can be suspects.",
     )
     print_cordon: str | None = option(
         Choice(CORDON),
@@ -82,12 +84,18 @@ def answer_options(ctx: click.Context) -> AnswerOptions:
     return replace(given, form=ctx.params["form"])
 
 
-def groups_of(nodes: Iterable[str], path: Path | None) -> Mapping[str, str]:
+def told_by_cluster(groups: str | None) -> bool:
+    """Return whether the launcher is to be asked for groups, and not a file."""
+    return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
+
+
+def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
     """Return the group of each node, as a file says it. Raise FabbenchError where it does not."""
     from fabbench.sweep.group_file import read_groups
 
-    if path is None:
+    if groups is None:
         return {}
+    path = Path(groups).expanduser()
     try:
         found = read_groups(path.read_text("utf-8"))
     except OSError as error:

@@ -22,6 +22,7 @@ from fabbench.cli.sweep_answer import (
     answer_parameters,
     groups_of,
     print_answer,
+    told_by_cluster,
 )
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -126,6 +127,7 @@ class SweepCommand(RunCommand):
         given = read_options(RunOptions, _given(ctx, _SHARED))
         own = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
         _require_effect(own, how)
+        asks = told_by_cluster(how.groups)
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
         run = RunRequest(
@@ -142,7 +144,8 @@ class SweepCommand(RunCommand):
             mode=own.mode,
             confidence=how.confidence,
             tolerance=how.tolerance,
-            group_of=groups_of((), how.groups),
+            group_of={} if asks else groups_of((), how.groups),
+            groups_by=how.groups or "" if asks else "",
             seed=own.seed or 0,
             max_time=own.max_time,
             resume=open_sweep(own.resume, given.store) if own.resume else None,
@@ -175,7 +178,8 @@ def _require_effect(own: SweepOptions, how: AnswerOptions) -> None:
     if own.mode == "groups" and how.groups is None:
         raise RequestError(
             "--mode groups needs to know which node is in which group.",
-            hint="Add --groups FILE, with lines such as node[01-08] rack-1.",
+            hint="Add --groups FILE, with lines such as node[01-08] rack-1; or --groups label:KEY on "
+            "Kubernetes, --groups switch on Slurm.",
         )
 
 

@@ -1,5 +1,6 @@
 """``fabbench sweep --dry-run``: what a sweep would test first, and nothing started."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -32,6 +33,9 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
     click.echo(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
     if document.nics:
         click.echo(f"NICs:        {', '.join(document.nics)}")
+    if document.group_of:
+        sizes = Counter(document.group_of.values())
+        click.echo(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
     click.echo(f"Rounds:      {found.most_rounds or 'as many as it takes'}")
     if found.first is None or found.execution is None:
         click.echo("Tests:       none: all have ended")

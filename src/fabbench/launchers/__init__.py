@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from fabbench.plan.request import RunRequest
     from fabbench.report.table import Overview
 
+SWITCH, LABEL = "switch", "label:"
+"""What `Launcher.node_groups` tells groups of nodes by; the key of the label follows."""
 NODES = 2
 """Hosts of a job or document, where nobody says how many."""
 
@@ -333,6 +335,8 @@ class Launcher(ABC):
     """Whether `open` only looks at machines, so that `preview` may open them."""
     switches_networks: bool = False
     """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
+    groups_by: tuple[str, ...] = ()
+    """What `node_groups` knows of nodes: `SWITCH`, `LABEL`."""
 
     @property
     @abstractmethod
@@ -372,6 +376,14 @@ class Launcher(ABC):
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
         )
         return mpirun(step, known).argv
+
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+        """Return node → its rack, switch or other group, of all `nodes`. Nothing is started.
+
+        `by` is one of `groups_by`, with the key of a label behind `LABEL`. Raise MachineError where a node
+        has no group, or the cluster cannot be asked.
+        """
+        raise NotImplementedError
 
     def nodes(self, target: Target) -> "Overview":
         """Return the nodes of a cluster as a table, for `fabbench nodes`. Nothing is started.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.execution.process import remove_abandoned_folders
-from fabbench.launchers import DivisibleAllocation, launcher_named, require_support
+from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
@@ -57,6 +57,8 @@ class SweepRequest:
     tolerance: float
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group; of all nodes or of none."""
+    groups_by: str = ""
+    """What the launcher tells groups by (`Launcher.node_groups`); empty: it is not asked."""
     seed: int = 0
     max_time: float | None = None
     """Seconds after which the best answer so far is given; None: there is no limit."""
@@ -105,10 +107,12 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     run, result = request.run, None
     launcher = launcher_named(run.target.launcher)
     require_divisible(request)
+    _require_groups(request, launcher)
     require_support(launcher, run.target)
     try:
         with launcher.open(run.target, _needs(request)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
+            request = _grouped(request, stored, launcher, allocation.inventory)
             result = _swept(request, stored, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if result is None:
@@ -126,6 +130,17 @@ def require_divisible(request: SweepRequest) -> None:
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
+        )
+
+
+def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
+    """Raise RequestError where a launcher is asked for groups that it knows nothing of."""
+    by, known = request.groups_by, launcher.groups_by
+    if by and not by.startswith(known):
+        others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in known)
+        raise RequestError(
+            f"--groups {by} has no effect with --on {launcher.name}.",
+            hint=f"Pass {others}a file with lines such as node[01-08] rack-1.",
         )
 
 
@@ -150,7 +165,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
                 hint=f"fabbench sweep --resume {request.resume.id} goes on with what it asked for.",
             )
     groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
-    if groups != document.group_of:
+    if not request.groups_by and groups != document.group_of:
         raise RequestError(
             f"The sweep {request.resume.id} has other groups.", hint="Restore the file of --groups."
         )
@@ -205,6 +220,16 @@ def _swept(
     )
 
 
+def _grouped(
+    request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
+) -> SweepRequest:
+    """Return the request with the groups that a launcher tells; those of a sweep that goes on are known."""
+    if not request.groups_by or stored is not None:
+        return request
+    nodes = [host.name for host in inventory.hosts]
+    return replace(request, group_of=launcher.node_groups(request.run.target, nodes, request.groups_by))
+
+
 class SweepPreview(NamedTuple):
     """What a sweep would do."""
 
@@ -226,8 +251,10 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
         request = replace(request, run=same_nodes(request.run, stored.document.nodes))
     launcher, target = launcher_named(request.run.target.launcher), request.run.target
     require_divisible(request)
+    _require_groups(request, launcher)
     require_support(launcher, target)
     inventory = launcher.preview(target, _needs(request))
+    request = _grouped(request, stored, launcher, inventory)
     run, document, _ = _planned(request, stored, inventory)
     rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
     first, most, many = rounds.first()

@@ -61,6 +61,28 @@ def test_in_an_allocation(lab: Labs) -> None:
     assert {name for each in found for name in each["nodes"]} == {"node1", "node2", "node3"}
 
 
+def test_groups_are_the_switches_of_the_topology(lab: Labs) -> None:
+    """Pairs below one switch, and pairs across the spine."""
+    hosts = lab(4, slurm=True, switches=True)
+    words = sweep("pingpong", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64K", "--mode", "groups")
+    with nothing_left(hosts):
+        done = hosts.run([*words, "--groups", "switch", "--iterations", "10"], timeout=240)
+    assert done.returncode in ANSWERED, done.stderr
+    halves = [frozenset({"node0", "node1"}), frozenset({"node2", "node3"})]
+    pairs = [frozenset(each["nodes"]) for each in kept_tests(hosts)]
+    assert set(halves) < set(pairs)
+    assert "within groups" in done.stdout
+    assert "between groups" in done.stdout
+
+
+def test_switches_of_a_slurm_without_a_topology(lab: Labs) -> None:
+    hosts = site(lab)
+    words = sweep("pingpong", "--fabric", "tcp", "--bin-dir", "/usr/bin", "--mode", "groups", "--dry-run")
+    done = hosts.run([*words, "--groups", "switch"], timeout=120)
+    assert done.returncode == 3
+    assert "Slurm's topology has no switch for node0, node1, node2" in done.stderr
+
+
 def test_interrupted_and_resumed(lab: Labs) -> None:
     """Ctrl-C ends what runs, and the job. What had not ended runs in a new one, on the same nodes."""
     hosts = site(lab)

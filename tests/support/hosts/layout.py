@@ -67,6 +67,8 @@ class Options:
     """Lines for the hosts' sshd_config; they win over the lab's own."""
     slurm: bool = False
     """Whether the hosts are the nodes of a Slurm; its controller is on node0. See lab/slurm.py."""
+    switches: bool = False
+    """Whether that Slurm has a topology: two switches with half of the hosts each, and one above them."""
     gpus: int = 0
     """GPUs that Slurm hands out on each host. There are none: it only counts them."""
 
@@ -90,7 +92,8 @@ def write(folder: Path, options: Options) -> None:
     known = "".join(_host(folder / name, number, options) for number, name in enumerate(names))
     _client(folder, names, known, options)
     if options.slurm:
-        slurm.write(folder / "etc-slurm", [address(number) for number in range(options.hosts)], options.gpus)
+        addresses = [address(number) for number in range(options.hosts)]
+        slurm.write(folder / "etc-slurm", addresses, options.gpus, switches=options.switches)
     if options.trust:
         _trust(folder / "cluster", known, options)
 

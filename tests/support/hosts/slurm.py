@@ -58,7 +58,7 @@ InactiveLimit=0
 """
 
 
-def write(folder: Path, addresses: Sequence[str], gpus: int) -> None:
+def write(folder: Path, addresses: Sequence[str], gpus: int, *, switches: bool = False) -> None:
     """Write what lies in /etc/slurm, and munge's key, for hosts with these addresses."""
     folder.mkdir()
     count, last = len(addresses), len(addresses) - 1
@@ -74,6 +74,11 @@ def write(folder: Path, addresses: Sequence[str], gpus: int) -> None:
         *([f"PartitionName=rest Nodes=node[1-{last}] State=UP PriorityTier=1"] if count > 1 else []),
     ]
     types = ["GresTypes=gpu"] if gpus else []
+    if switches:
+        types.append("TopologyPlugin=topology/tree")
+        half = count // 2
+        leaves = f"SwitchName=s0 Nodes=node[0-{half - 1}]\nSwitchName=s1 Nodes=node[{half}-{last}]\n"
+        (folder / "topology.conf").write_text(f"{leaves}SwitchName=spine Switches=s[0-1]\n")
     (folder / "slurm.conf").write_text("\n".join([_CONF, *types, *nodes, *partitions, ""]))
     devices = f"Name=gpu File=/run/slurm/gpu[0-{gpus - 1}]\n" if gpus else ""
     (folder / "gres.conf").write_text(devices)

@@ -12,7 +12,7 @@ from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
-from fabbench.launchers import Allocation, Examined, Launcher, Leftovers, notify
+from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi
 from fabbench.launchers.kubernetes.checks import (
@@ -50,7 +50,7 @@ from fabbench.launchers.kubernetes.manifests import (
     without_private_keys,
     workload,
 )
-from fabbench.launchers.kubernetes.nodes import Node
+from fabbench.launchers.kubernetes.nodes import Node, values_of_label
 from fabbench.launchers.kubernetes.objects import JobRun
 from fabbench.launchers.kubernetes.select_nodes import (
     NodeCriteria,
@@ -164,6 +164,7 @@ class KubernetesLauncher(Launcher):
     """The launcher ``kubernetes``."""
 
     name = "kubernetes"
+    groups_by = (LABEL,)
     options = KubernetesOptions
     inherits = True
     has_deep_check = True
@@ -207,6 +208,10 @@ class KubernetesLauncher(Launcher):
     @override
     def nodes(self, target: Target) -> Overview:
         return cluster_nodes(target)
+
+    @override
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+        return values_of_label(api_of(target).objects("Node"), nodes, by.removeprefix(LABEL))
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress

@@ -1,13 +1,15 @@
 """Nodes and pods as the API lists them → what there is, and what of it is free. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from fabbench.catalog.cluster_profiles import EFA, Profile, fabric_resource, profile_for
 from fabbench.catalog.instances import Instance, instance, plain
 from fabbench.catalog.kubernetes_resources import GPU, HUGE_PAGES, thousandths, whole_number
+from fabbench.model.errors import MachineError
+from fabbench.model.messages import listed
 
 Used: TypeAlias = Mapping[str, int]
 """Resource → what pods on a node request of it: CPUs in thousandths, memory in bytes, devices."""
@@ -204,6 +206,20 @@ def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
         total[name] = max(total[name], amount)
     _add(total, {name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
     return total
+
+
+def values_of_label(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], key: str) -> Mapping[str, str]:
+    """Return node → the value of its label `key`. Raise MachineError that says which nodes lack it."""
+    labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
+    found = {name: labels.get(name, {}).get(key, "") for name in names}
+    if missing := [name for name in names if not found[name]]:
+        shared = set[str].intersection(*(set(labels.get(name, {})) for name in names))
+        topology = sorted(each for each in shared if "topology" in each)
+        raise MachineError(
+            f"Nodes without the label {key}: {listed(missing)}.",
+            hint=f"All of them have {listed(topology)}." if topology else "Pass --groups FILE.",
+        )
+    return found
 
 
 def fabric_name(node: Node) -> str:

@@ -19,7 +19,16 @@ from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
+from fabbench.launchers import (
+    SWITCH,
+    Examined,
+    Launcher,
+    Leftover,
+    Leftovers,
+    notify,
+    rendering_named,
+    shorten,
+)
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
@@ -37,6 +46,7 @@ from fabbench.launchers.slurm.scontrol import (
     nodes_table,
     partitions,
     require,
+    switches,
     type_of,
 )
 from fabbench.launchers.slurm.steps import JobSteps, run_inside
@@ -45,6 +55,7 @@ from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.hosts import Host, Inventory, Needs, Target
+from fabbench.model.messages import listed
 from fabbench.model.options import declared
 from fabbench.model.plan import Step
 from fabbench.report.table import Overview
@@ -141,6 +152,7 @@ class SlurmLauncher(Launcher):
 
     name = "slurm"
     options = SlurmOptions
+    groups_by = (SWITCH,)
     open_starts_nothing = True
     inherits = True
     has_deep_check = True
@@ -185,6 +197,18 @@ class SlurmLauncher(Launcher):
                 partition = _partition(there, target)
                 seen = tuple(node for node in seen if partition.has(node))
         return nodes_table(node for node in seen if not target.hosts or node.name in target.hosts)
+
+    @override
+    def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
+        del by
+        with login(target) as there:
+            switch_of = switches(_shown(there, "topology"))
+        if missing := [node for node in nodes if node not in switch_of]:
+            raise MachineError(
+                f"Slurm's topology has no switch for {listed(missing)} (scontrol show topology).",
+                hint="Pass --groups FILE, with lines such as node[01-08] rack-1.",
+            )
+        return {node: switch_of[node] for node in nodes}
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress

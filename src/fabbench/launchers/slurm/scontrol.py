@@ -15,6 +15,7 @@ from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.slurm.render import OUTPUT
 from fabbench.model.errors import MachineError
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.messages import counted, listed
 from fabbench.report.table import Overview, Table
 
@@ -233,6 +234,20 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
         )
         for fields in records(lines, "PartitionName")
     )
+
+
+def switches(lines: Iterable[str]) -> Mapping[str, str]:
+    """Read ``scontrol show topology``: node → the switch that it is plugged into, or its block.
+
+    Of a tree (``SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[0-3]``) the lowest level; topology/block has
+    ``BlockName=b1 BlockIndex=0 Nodes=…``.
+    """
+    found: dict[str, str] = {}
+    for first in ("SwitchName", "BlockName"):
+        for fields in records(lines := tuple(lines), first):
+            if fields.get("Level", "0") == "0":
+                found |= dict.fromkeys(expand_hostlist(fields.get("Nodes", "")), fields[first])
+    return found
 
 
 def chosen(known: Sequence[Partition], name: str | None) -> Partition:

@@ -19,7 +19,8 @@ from fabbench.catalog.kubernetes_resources import (
 )
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_overview
-from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests
+from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label
+from fabbench.model.errors import MachineError
 from fabbench.report.table import to_markdown
 from tests.support.pod_objects import EFA, GPU, NODES, POD, node_object, pod_object
 
@@ -246,3 +247,16 @@ def test_thousands_of_nodes_are_read_and_checked_in_one_pass() -> None:
         return next(calls)
 
     assert spent(1000) < 4.5 * spent(250)
+
+
+def test_groups_are_the_values_of_a_label() -> None:
+    key = "topology.k8s.aws/network-node-layer-3"
+    nodes = [
+        {"metadata": {"name": "a", "labels": {key: "nn-1", "topology.kubernetes.io/zone": "z"}}},
+        {"metadata": {"name": "b", "labels": {key: "nn-2", "topology.kubernetes.io/zone": "z"}}},
+        {"metadata": {"name": "c", "labels": {"topology.kubernetes.io/zone": "z"}}},
+    ]
+    assert values_of_label(nodes, ["a", "b"], key) == {"a": "nn-1", "b": "nn-2"}
+    with pytest.raises(MachineError, match=f"Nodes without the label {key}: c") as failed:
+        values_of_label(nodes, ["a", "c"], key)
+    assert failed.value.hint == "All of them have topology.kubernetes.io/zone."

@@ -19,6 +19,7 @@ from fabbench.launchers.slurm.scontrol import (
     partitions,
     record,
     require,
+    switches,
     type_of,
 )
 from fabbench.model.errors import MachineError
@@ -334,3 +335,16 @@ def test_an_unknown_state_is_neither_waiting_nor_over() -> None:
     nothing = job_state("")
     assert (nothing.over, nothing.runs, nothing.pending) == (False, False, False)
     assert SlurmNode(name="x").fit
+
+
+def test_nodes_below_their_switch_or_in_their_block() -> None:
+    """slurm.conf's topology/tree and topology/block, as scontrol show topology prints them."""
+    tree = (
+        "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=node[0-1]",
+        "SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[2-3]",
+        "SwitchName=spine Level=1 LinkSpeed=1 Nodes=node[0-3] Switches=s[0-1]",
+    )
+    assert switches(tree) == {"node0": "s0", "node1": "s0", "node2": "s1", "node3": "s1"}
+    blocks = ("BlockName=b1 BlockIndex=0 Nodes=gpu[1-2] BlockSize=2", "BlockName=b2 BlockIndex=1 Nodes=gpu3")
+    assert switches(blocks) == {"gpu1": "b1", "gpu2": "b1", "gpu3": "b2"}
+    assert switches(["No topology information available"]) == {}
