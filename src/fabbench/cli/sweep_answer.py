@@ -57,7 +57,7 @@ class AnswerOptions:
     groups: str | None = option(
         Text("a file, label:KEY or switch", "FILE|label:KEY|switch"),
         "Which rack, switch or other group nodes are in: a file with lines such as node[01-08] rack-1; the "
-        "value of a label of Kubernetes nodes; or the lowest switch of Slurm's topology. Tests between "
+        "value of a label of Kubernetes nodes; or the lowest switch in Slurm's topology. Tests between "
         "groups are judged apart, and groups can be suspects.",
     )
     print_cordon: str | None = option(
