@@ -26,7 +26,8 @@ Reading: TypeAlias = Point | Record
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """Ends a torn piece of a line whose last characters may belong to the host's name in NCCL's debug text."""
-Shortcut: TypeAlias = Callable[[str], Sequence[Point] | None]
+Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]
+"""Reads a line, whose number is told."""
 
 
 class Reader(Protocol):

@@ -157,7 +157,7 @@ class LogParser:
             if not said:
                 if latest is not None and raw[:1] != "#":  # no row begins so
                     shortcut, latest = self._shortcut(latest), None
-                points = shortcut(raw) if shortcut is not None else None
+                points = shortcut(raw, number + channels.skipped) if shortcut is not None else None
                 if points is not None:
                     out += points if live else ()
                     continue

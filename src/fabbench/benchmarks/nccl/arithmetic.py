@@ -49,6 +49,11 @@ class TableArithmetic(Generic[R]):
         return self._rates.formula
 
     @property
+    def is_settled(self) -> bool:
+        """Return whether the formula is decided on, or that there is none."""
+        return self._rates.is_settled()
+
+    @property
     def is_due(self) -> bool:
         """Return whether enough rows are there for `settle`."""
         return self._rates.is_due

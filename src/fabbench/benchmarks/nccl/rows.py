@@ -187,7 +187,7 @@ class RowReader:
 
     def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
         """Read a row's tokens; None if they are not a whole row of this table."""
-        plain = self._read_plain(tokens) if self._plain and len(tokens) == 13 and not in_place_only else None
+        plain = self.read_plain(tokens) if len(tokens) == 13 and not in_place_only else None
         return plain or self._read(tokens, in_place_only=in_place_only)
 
     def _read(self, tokens: list[str], *, in_place_only: bool) -> Row | None:
@@ -234,11 +234,13 @@ class RowReader:
         open_end = not layout.timestamp and (layout.per_iteration or last > 0)
         return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end, tuple(found))
 
-    def _read_plain(self, tokens: list[str]) -> Row | None:
-        """Read a row that differs from one before in size and figures alone, none of them wrong.
+    def read_plain(self, tokens: list[str]) -> Row | None:
+        """Read 13 cells of a row that differs from one before in size and figures alone, none of them wrong.
 
         None: it may be another row.
         """
+        if not self._plain:
+            return None
         size_, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = tokens
         if wrong != "0" or wrong2 != "0":
             return None
@@ -280,7 +282,7 @@ class RowReader:
         times, rates, wholes = TIMES, GIGABYTES, WHOLE
         make, kind = tuple.__new__, Point
 
-        def read(text: str) -> Sequence[Point] | None:
+        def read(text: str, _number: int) -> Sequence[Point] | None:
             cells = text.split()
             if len(cells) != 13:
                 return None

@@ -93,9 +93,26 @@ class TableReader:
         if self._waits():
             return None
         arithmetic = self.arithmetic
+        if not arithmetic.is_settled:
+            return self._unsettled_rows(points)
         if arithmetic.formula is None or not arithmetic.multiple:
             return None
         return self._rows.shortcut(points, arithmetic.formula, arithmetic.multiple)
+
+    def _unsettled_rows(self, points: list[Point]) -> Shortcut:
+        """Return a reader of plain rows until the formula is settled, as `feed` reads them."""
+        read_plain, arithmetic = self._rows.read_plain, self.arithmetic
+
+        def read(text: str, number: int) -> Sequence[Point] | None:
+            cells = text.split()
+            row = read_plain(cells) if len(cells) == 13 and not arithmetic.is_settled else None
+            if row is None:
+                return None
+            found = row.points if self._give(number, text, row) else ()
+            points.extend(found)
+            return found
+
+        return read
 
     def passes_by(self, remark: str) -> bool:
         """Return whether a line that begins with `#` was met before, and is no part of the table."""
