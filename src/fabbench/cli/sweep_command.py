@@ -233,9 +233,9 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
         answer = _answer(result, how)
     finally:
         terminal.notify(f"Run: {result.path}")
-    if result.interrupted or result.out_of_time:
+    if not result.whole:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(result.path)])
-        why = "Interrupted" if result.interrupted else "The time is up"
+        why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
     error = None if result.interrupted else result.failure or late
     if isinstance(error, FabbenchError):

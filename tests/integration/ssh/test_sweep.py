@@ -11,7 +11,7 @@ from tests.support.hosts import Lab, processes
 from tests.support.paths import FAKE_PROGRAMS
 from tests.support.ssh_faults import running
 from tests.support.ssh_runs import STORE, argv, nothing_left
-from tests.support.sweeps import going_on, kept_tests, sweep
+from tests.support.sweeps import going_on, kept_tests, stored, sweep
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -154,3 +154,24 @@ def test_a_host_that_dies(lab: Labs) -> None:
     assert set(outcomes) == pairs(site)
     assert any(outcomes[pair] == "ok" for pair in outcomes if "node3" not in pair), kept_tests(site)
     assert any(outcomes[pair] != "ok" for pair in outcomes if "node3" in pair), outcomes
+
+
+def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
+    """What had ended is kept, nothing runs on, and once there is room the sweep goes on."""
+    site = fresh(lab(4))
+    folder = site.small_folder("48k", "sweeps")
+    words = sweep(site, "pingpong", "--mode", "pairs", *QUICK)
+    words[words.index("--store") + 1] = str(folder)
+    with nothing_left(site):
+        done = site.run(words, timeout=240)
+        assert done.returncode == 4, done.stderr
+        assert "cannot be written: No space left on device." in done.stderr
+        assert "It failed. Tests that ended were saved. To resume: fabbench sweep --resume" in done.stderr
+        kept = stored(site.path(folder))
+        site.run(["mount", "-o", "remount,size=8m", folder], check=True)
+        again = [*argv("sweep", "--resume", "last")[:-1], str(folder)]
+        done = site.run(again, timeout=240)
+    assert done.returncode in ANSWERED, done.stderr
+    found = stored(site.path(folder))
+    assert found[: len(kept)] == kept
+    assert {frozenset(each["nodes"]) for each in found} == pairs(site)
