@@ -21,6 +21,8 @@ class Labs:
     folders: pytest.TempPathFactory
     up: dict[Options, Lab] = field(default_factory=dict)
     down: list[Lab] = field(default_factory=list)
+    ssh_client: str = ""
+    """What fabbench is told to connect with (--ssh-client); empty: nothing."""
 
     def __call__(self, hosts: int = 2, *, fresh: bool = False, **options: Any) -> Lab:
         """Return a lab of so many hosts; `options` are those of lab.Options.
@@ -40,6 +42,7 @@ class Labs:
             self.down.append(ready)
         if not fresh:
             self.up[wanted] = ready
+        ready.ssh_client = self.ssh_client
         return ready
 
     def tidy(self, most: int = 2) -> None:
@@ -68,10 +71,15 @@ def labs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Labs]:
 
 
 @pytest.fixture(scope="module")
-def lab(labs: Labs) -> Iterator[Labs]:
+def lab(labs: Labs, request: pytest.FixtureRequest) -> Iterator[Labs]:
     """Yield the factory of labs: `lab(4)`, `lab(2, trust=True)`."""
+    labs.ssh_client = getattr(request, "param", "")
     yield labs
     labs.tidy()
+
+
+BOTH_SSH_CLIENTS = pytest.mark.parametrize("lab", ["paramiko", "openssh"], indirect=True, scope="module")
+"""What a test of a whole module does over ssh, it does with fabbench's own client and with the user's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,8 +148,11 @@ key) # the line on standard input, once: it ends in the token. Nothing of the fi
     done
     trap unlock_keys EXIT
     [ -e "$keys" ] || { : >"$folder/key-file-made"; : >"$keys"; } || say no-key
+    # Root sees into what runs of others made, in homes of their own.
     for made in key-folder-made key-file-made; do
-        for other in "${folder%/*}"/fabbench-*/"$made"; do [ ! -e "$other" ] || : >"$folder/$made"; done
+        for other in "${folder%/*}"/fabbench-*/"$made"; do
+            [ ! -e "$other" ] || [ "$(stat -c %u "$other")" != "$(id -u)" ] || : >"$folder/$made"
+        done
     done
     grep -q " fabbench-$token+\{0,1\}\$" "$keys" && exit
     line=$(cat)

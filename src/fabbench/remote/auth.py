@@ -113,7 +113,7 @@ def log_in_first(settings: SshSettings) -> str:
 
 
 @dataclass(slots=True)
-class _Tried:
+class Tried:
     """What there was to try, for the message."""
 
     refused: list[str] = field(default_factory=list)
@@ -125,7 +125,7 @@ def authenticate(transport: "Transport", settings: SshSettings) -> None:
     """Log in. Raise MachineError that says which keys were tried; paramiko's errors for a broken line."""
     from paramiko import AuthenticationException, BadAuthenticationType
 
-    tried = _Tried()
+    tried = Tried()
     agent = _agent(settings, tried)
     try:
         for label, key in _keys(settings, agent, tried):
@@ -133,34 +133,35 @@ def authenticate(transport: "Transport", settings: SshSettings) -> None:
             try:
                 more = transport.auth_publickey(settings.user, key)
             except BadAuthenticationType as error:
-                raise _refused(settings, tried, error.allowed_types) from error
+                raise refused(settings, tried, error.allowed_types) from error
             except AuthenticationException as error:
                 if not transport.is_active():
-                    raise _cut_off(settings, tried) from error
+                    raise cut_off(settings, tried) from error
             else:
                 if not more:
                     return
                 tried.unusable.append("the last one was accepted, but is not sufficient")
-                raise _refused(settings, tried, more)
+                raise refused(settings, tried, more)
         _without_key(transport, settings, tried)
     finally:
         if agent is not None:
             agent._close()  # noqa: SLF001 - the only way to close one
 
 
-def _without_key(transport: "Transport", settings: SshSettings, tried: _Tried) -> None:
+def _without_key(transport: "Transport", settings: SshSettings, tried: Tried) -> None:
     """Try to get in without any key, as ssh does, and fail with the ways that the host would take."""
     from paramiko import AuthenticationException, BadAuthenticationType
 
     try:
         transport.auth_none(settings.user)
     except BadAuthenticationType as error:
-        raise _refused(settings, tried, error.allowed_types) from error
+        raise refused(settings, tried, error.allowed_types) from error
     except AuthenticationException as error:
-        raise _refused(settings, tried, ()) from error
+        raise refused(settings, tried, ()) from error
 
 
-def _refused(settings: SshSettings, tried: _Tried, ways: Sequence[str]) -> MachineError:
+def refused(settings: SshSettings, tried: Tried, ways: Sequence[str], hint: str = _HINT) -> MachineError:
+    """Return the error of a login that the host refused; it would take `ways`."""
     first = f"Login to {settings} refused with" if tried.refused else f"No key to log in to {settings}"
     parts = [f"{first} {', '.join(tried.refused)}".rstrip(), *tried.unusable]
     if ways and "publickey" not in ways:
@@ -174,11 +175,12 @@ def _refused(settings: SshSettings, tried: _Tried, ways: Sequence[str]) -> Machi
     elif asks(ways) and "publickey" not in ways:
         hint = log_in_first(settings)
     else:
-        hint = _HINT.format(name=settings.name, user=settings.user)
+        hint = hint.format(name=settings.name, user=settings.user)
     return MachineError(f"{'; '.join(parts)}.", hint=hint)
 
 
-def _cut_off(settings: SshSettings, tried: _Tried) -> MachineError:
+def cut_off(settings: SshSettings, tried: Tried) -> MachineError:
+    """Return the error of a host that takes no more attempts."""
     return MachineError(
         f"{settings} closed the connection after {len(tried.refused)} unknown keys: "
         f"{', '.join(tried.refused)}.",
@@ -187,7 +189,7 @@ def _cut_off(settings: SshSettings, tried: _Tried) -> MachineError:
     )
 
 
-def _keys(settings: SshSettings, agent: Any, tried: _Tried) -> Iterator[tuple[str, "PKey"]]:
+def _keys(settings: SshSettings, agent: Any, tried: Tried) -> Iterator[tuple[str, "PKey"]]:
     """Yield keys and what to call them: the agent's that are named, its others, and those of files."""
     keys: Sequence[AgentKey] = () if agent is None else agent.get_keys()
     held = {bytes(key.blob): key for key in keys}
@@ -198,7 +200,7 @@ def _keys(settings: SshSettings, agent: Any, tried: _Tried) -> Iterator[tuple[st
         yield _label(held[first]), held[first]
     for path, blob in public.items():
         if blob not in held:
-            key = _from_file(path, tried)
+            key = from_file(path, tried)
             if key is not None:
                 yield f"{path} ({_fingerprint(key)})", key
 
@@ -221,7 +223,7 @@ def _public(path: str) -> bytes | None:
         return None
 
 
-def _from_file(path: str, tried: _Tried) -> "PKey | None":
+def from_file(path: str, tried: Tried) -> "PKey | None":
     """Read a private key; note why where that does not work. Of ssh's own defaults, few exist."""
     from paramiko import PasswordRequiredException, SSHException
 
@@ -252,7 +254,7 @@ def _load(path: str, *_version: int) -> "PKey":
     return PKey.from_path(path)
 
 
-def _agent(settings: SshSettings, tried: _Tried) -> Any:
+def _agent(settings: SshSettings, tried: Tried) -> Any:
     """Reach the agent; None where there is none. Its types do not tell how to name its socket."""
     from paramiko import SSHException
     from paramiko.agent import AgentSSH

@@ -81,24 +81,36 @@ def check(settings: SshSettings, kind: str, key: str, *, accept_new: bool) -> No
 
     With `accept_new` the key of a host of which none is known is written into the user's first file.
     """
+    refused = distrusted(settings, kind, fingerprint(key), accept_new=accept_new)
+    if refused is not None:
+        raise refused
+    if not any(known.key == key and not known.marker for known in _about(settings)):
+        _remember(settings, kind, key)
+
+
+def distrusted(settings: SshSettings, kind: str, seen: str, *, accept_new: bool) -> MachineError | None:
+    """Return why a host's key with this fingerprint is not to be trusted, if the user's files do not have it.
+
+    With `accept_new` one of a host of which no key is known is.
+    """
     about = list(_about(settings))
-    shown = f"{kind} {fingerprint(key)}"
+    shown = f"{kind} {seen}"
     for known in about:
-        if known.marker == "@revoked" and known.key == key:
-            raise MachineError(
+        if known.marker == "@revoked" and fingerprint(known.key) == seen:
+            return MachineError(
                 f"{settings} presented the host key {shown}, which is revoked in {known.file}, "
                 f"line {known.line}.",
                 hint="Do not connect to this host; ask whoever revoked the key.",
             )
     plain = [known for known in about if not known.marker]
-    if any((known.kind, known.key) == (kind, key) for known in plain):
-        return
+    if any((known.kind, fingerprint(known.key)) == (kind, seen) for known in plain):
+        return None
     exactly = [known for known in plain if known.concerns(names_of(settings)[0])]
     if exactly:
-        raise _changed(settings, shown, exactly)
-    if not accept_new:
-        raise _unknown(settings, shown, [known for known in about if known.marker == "@cert-authority"])
-    _remember(settings, kind, key)
+        return _changed(settings, shown, exactly)
+    if accept_new:
+        return None
+    return _unknown(settings, shown, [known for known in about if known.marker == "@cert-authority"])
 
 
 def _changed(settings: SshSettings, shown: str, exactly: Sequence[Known]) -> MachineError:

@@ -16,7 +16,7 @@ from fabbench.execution.background import BackgroundProcess, PrivateFolder
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
 from fabbench.remote import hostkeys
-from fabbench.remote.auth import asks, log_in_first
+from fabbench.remote.auth import Tried, cut_off, from_file, refused
 from fabbench.remote.channel import lost
 from fabbench.remote.mux import MuxTransport, serves
 from fabbench.remote.sockets import DroppedError
@@ -52,7 +52,7 @@ _FIXED = (
     "Tunnel=no",
     "RemoteCommand=none",
     "RequestTTY=no",
-    "LogLevel=INFO",
+    "LogLevel=DEBUG1",  # names the host's key, and the user's that were tried
 )
 """What a master is told besides what the configuration comes to."""
 
@@ -130,13 +130,18 @@ def _settings(settings: SshSettings, *, accept_new: bool) -> Iterator[str]:
     yield f"UserKnownHostsFile={files}"
     yield f"HashKnownHosts={'yes' if settings.hash_names else 'no'}"
     yield f"IdentitiesOnly={'yes' if settings.identities_only else 'no'}"
-    yield f"ConnectTimeout={max(1, round(settings.limits.connect_s))}"
+    yield f"ConnectTimeout={_connect_s(settings)}"
     if settings.host_key_alias is not None:
         yield f"HostKeyAlias={settings.host_key_alias}"
     if settings.identity_agent is not None:
         yield f"IdentityAgent={settings.identity_agent}"
     if settings.forks:
         yield "ForkAfterAuthentication=no"
+
+
+def _connect_s(settings: SshSettings) -> int:
+    """Return how long ssh waits for a connection, and for sshd's first words."""
+    return max(1, round(settings.limits.connect_s))
 
 
 def _proxy(settings: SshSettings, jump: MuxTransport | None) -> str | None:
@@ -197,9 +202,17 @@ def _logged_in(
 # ---------------------------------------------------------------- what ssh says of a failure
 
 _DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange)")
+_TOO_MANY = "Too many authentication failures"
 _DENIED = re.compile(r"Permission denied \(([^)]*)\)")
 _HOST_KEY = re.compile(r"(?<!matching )[Hh]ost key(?! type)|HOST (?:IDENTIFICATION|KEY)")
+_SHOWN = re.compile(r"Server host key: (\S+) (SHA256:\S+)")
+_OFFERED = re.compile(r"Offering public key: (.+) ([A-Z0-9-]+ SHA256:\S+)(.*)")
+_HINT = "Check whether ssh {name} works without a prompt (ssh-add -l, klist)."
+_DEBUG = "debug1: "
+_GREETING = re.compile(r"banner line \d+: (.+)")
+"""What sshd might say before its version, and seldom does."""
 _OFFENDING = re.compile(r"Offending .*?key in (.+):\d+")
+_BANNER = "during banner exchange"
 _WORDS_OF_SSH = (
     (
         "Stdio forwarding request failed",
@@ -208,8 +221,13 @@ _WORDS_OF_SSH = (
     ),
     ("Connection refused", "refused the connection", "Check that sshd runs there, on that port."),
     (
+        _BANNER,
+        "accepted the connection and then sent nothing for {wait} s",
+        "Check that sshd listens there, and that the machine is not hanging or still booting.",
+    ),
+    (
         "timed out",
-        "did not answer",
+        "did not answer within {wait} s",
         "The machine may be down, or a firewall (security group) drops packets to that port.",
     ),
     (
@@ -227,24 +245,40 @@ _WORDS_OF_SSH = (
 
 def failure(settings: SshSettings, said: Sequence[str]) -> Exception:
     """Return the error of a master that did not get in, from what it wrote to standard error."""
+    details = [line.removeprefix(_DEBUG) for line in said if line.startswith(_DEBUG)]
+    said = [line for line in said if not line.startswith(_DEBUG)]
     aside = f" ssh says: {' '.join(said[-_MOST_SAID:])}" if said else ""
     text = " ".join(said)
     if (denied := _DENIED.search(text)) is not None:
-        return _refused(settings, denied[1].split(","))
+        return _refused(settings, denied[1].split(","), details)
+    if _TOO_MANY in text:
+        return cut_off(settings, _tried(settings, details))
     if _HOST_KEY.search(text):
-        return _not_trusted(settings, said, aside)
+        return _of_shown_key(settings, details) or _not_trusted(settings, said, aside)
     for words, seen, hint in _WORDS_OF_SSH:
-        if words in text:
+        # Of a host behind others, nobody knows who accepted the connection.
+        if words in text and not (words == _BANNER and (settings.jumps or settings.proxy_command)):
             jump = settings.jumps[-1] if settings.jumps else "(none)"
-            return MachineError(
-                f"{settings} {seen.format(address=settings.address, jump=jump)}.{aside}", hint=hint
-            )
+            told = seen.format(address=settings.address, jump=jump, wait=_connect_s(settings))
+            return MachineError(f"{settings} {told}.{aside}", hint=hint)
     if said and all(map(_DROPPED.search, said if settings.proxy_command else said[-1:])):
-        return DroppedError(said[-1])
+        if (greeting := next(filter(None, map(_GREETING.search, details)), None)) is None:
+            return DroppedError(said[-1])
+        aside = f" It is no sshd: it says {greeting[1]}"
     return MachineError(
-        f"ssh could not connect to {settings}.{aside or ' It gave no reason.'}",
+        f"ssh negotiation with {settings} failed.{aside or ' It gave no reason.'}",
         hint=f"Run ssh -v {settings.name} for details.",
     )
+
+
+def _of_shown_key(settings: SshSettings, details: Sequence[str]) -> MachineError | None:
+    """Return why the key that the host showed is refused, where the user's files say it: as over paramiko."""
+    # What a ProxyCommand says of its own connection comes before.
+    shown = [found for found in map(_SHOWN.search, details) if found]
+    if not shown or hostkeys.authority(settings) is not None:
+        return None
+    kind, seen = shown[-1].groups()
+    return hostkeys.distrusted(settings, kind, seen, accept_new=False)
 
 
 def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> MachineError:
@@ -266,9 +300,23 @@ def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> Mach
     )
 
 
-def _refused(settings: SshSettings, ways: Sequence[str]) -> MachineError:
+def _refused(settings: SshSettings, ways: Sequence[str], details: Sequence[str]) -> MachineError:
     """Return the error of a login that the host refused; it would take `ways`."""
-    hint = log_in_first(settings)
-    if not asks(ways):
-        hint = f"Check whether ssh {settings.name} works without a prompt (ssh-add -l, klist)."
-    return MachineError(f"Login to {settings} refused; it accepts {', '.join(ways)}.", hint=hint)
+    tried = _tried(settings, details)
+    if "publickey" in ways:
+        tried.unusable.append(f"it accepts {', '.join(ways)}")
+    return refused(settings, tried, ways, _HINT)
+
+
+def _tried(settings: SshSettings, details: Sequence[str]) -> Tried:
+    """Return which keys ssh offered, and what was wrong with others that it was to offer."""
+    tried = Tried()
+    for path in settings.identities:
+        from_file(path, tried)
+    for found in filter(None, map(_OFFERED.search, details)):
+        name, key, source = found.groups()
+        if source.endswith(" agent"):
+            tried.refused.append(f"the agent's {name} ({key})")
+        elif name not in tried.encrypted:  # else only its public half was offered
+            tried.refused.append(f"{name} ({key})")
+    return tried

@@ -145,23 +145,25 @@ def test_a_certificate_beside_the_key_opens_the_door(tmp_path: Path, openssh: st
         connection.close()
 
 
-def test_a_wrong_key_is_named_with_its_fingerprint(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_wrong_key_is_named_with_its_fingerprint(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
     key = make_key(tmp_path / "wrong")
-    error = failure(sshd.settings(identities=(str(key),)))
+    error = failure(sshd.settings(identities=(str(key),), openssh=openssh))
     printed = subprocess.run(["ssh-keygen", "-lf", str(key)], capture_output=True, text=True, check=True)
     assert f"Login to node1 (root@127.0.0.1:{sshd.port}) refused with {key}" in str(error)
     assert printed.stdout.split()[1] in str(error)
 
 
-def test_an_encrypted_key_needs_the_agent(sshd: Sshd, tmp_path: Path) -> None:
+def test_an_encrypted_key_needs_the_agent(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
     key = make_key(tmp_path / "locked", passphrase="secret")
-    error = failure(sshd.settings(identities=(str(key),)))
+    error = failure(sshd.settings(identities=(str(key),), openssh=openssh))
     assert f"{key} is encrypted" in str(error)
     assert f"ssh-add {key}" in str(error.hint)
 
 
-def test_an_identity_that_is_not_there_is_told(sshd: Sshd, tmp_path: Path) -> None:
-    assert "missing does not exist" in str(failure(sshd.settings(identities=(str(tmp_path / "missing"),))))
+def test_an_identity_that_is_not_there_is_told(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
+    assert "missing does not exist" in str(
+        failure(sshd.settings(identities=(str(tmp_path / "missing"),), openssh=openssh))
+    )
 
 
 def test_an_agent_that_does_not_answer_is_told(sshd: Sshd, tmp_path: Path) -> None:
@@ -172,15 +174,15 @@ def test_an_agent_that_does_not_answer_is_told(sshd: Sshd, tmp_path: Path) -> No
     assert "gone does not answer" in str(error)
 
 
-def test_too_many_keys_end_in_advice(sshd: Sshd, tmp_path: Path) -> None:
+def test_too_many_keys_end_in_advice(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
     keys = tuple(str(make_key(tmp_path / f"key{number}")) for number in range(8))
-    error = failure(sshd.settings(identities=keys))
+    error = failure(sshd.settings(identities=keys, openssh=openssh))
     assert "closed the connection after" in str(error)
     assert "IdentitiesOnly" in str(error.hint)
 
 
-def test_no_such_user_looks_like_a_wrong_key(sshd: Sshd) -> None:
-    assert "nobody-here@" in str(failure(sshd.settings(user="nobody-here")))
+def test_no_such_user_looks_like_a_wrong_key(sshd: Sshd, openssh: str) -> None:
+    assert "nobody-here@" in str(failure(sshd.settings(user="nobody-here", openssh=openssh)))
 
 
 # -- getting there
@@ -197,7 +199,7 @@ def test_a_name_without_an_address_is_told(sshd: Sshd, openssh: str) -> None:
     assert "cannot resolve host no-such-host.invalid" in str(error)
 
 
-def test_an_address_that_does_not_answer_is_given_up(sshd: Sshd) -> None:
+def test_an_address_that_does_not_answer_is_given_up(sshd: Sshd, openssh: str) -> None:
     limits = TimeLimits(connect_s=0.5, address_s=0.5)
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
@@ -205,20 +207,27 @@ def test_an_address_that_does_not_answer_is_given_up(sshd: Sshd) -> None:
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(server.getsockname())
-        error = failure(sshd.settings(port=server.getsockname()[1], limits=limits))
-    assert "did not answer within 0.5 s" in str(error)
+        error = failure(sshd.settings(port=server.getsockname()[1], limits=limits, openssh=openssh))
+    # OpenSSH knows whole seconds.
+    assert f"did not answer within {'1' if openssh else '0.5'} s" in str(error)
     assert "firewall" in str(error.hint)
 
 
-def test_who_takes_connections_and_says_nothing_is_given_up(sshd: Sshd) -> None:
+def test_who_takes_connections_and_says_nothing_is_given_up(sshd: Sshd, openssh: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        error = failure(sshd.settings(port=server.getsockname()[1], limits=TimeLimits(handshake_s=1.0)))
+        error = failure(
+            sshd.settings(
+                port=server.getsockname()[1],
+                limits=TimeLimits(connect_s=1.0, handshake_s=1.0),
+                openssh=openssh,
+            )
+        )
     assert re.search(r"sent nothing for \d+ s", str(error))
 
 
-def test_what_is_no_sshd_is_told(sshd: Sshd) -> None:
+def test_what_is_no_sshd_is_told(sshd: Sshd, openssh: str) -> None:
     with talking(b"HTTP/1.1 400 Bad Request\r\n" * 101) as port:
-        assert "ssh negotiation with" in str(failure(sshd.settings(port=port)))
+        assert "ssh negotiation with" in str(failure(sshd.settings(port=port, openssh=openssh)))
 
 
 def test_who_hangs_up_is_tried_again_and_then_given_up(sshd: Sshd, openssh: str) -> None:
@@ -243,9 +252,11 @@ def talking(text: bytes) -> Iterator[int]:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        yield int(server.getsockname()[1])
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
+        try:
+            yield int(server.getsockname()[1])
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_jump_host_leads_to_another(sshd: Sshd, tmp_path: Path, openssh: str) -> None:

@@ -202,7 +202,9 @@ def test_more_programs_than_a_connection_of_the_user_s_takes(tmp_path: Path, pla
                 assert connection.run(["echo", "then"]).out == ["then"]
                 three = connection.open(["sh", "-c", "echo begun; read word"])
                 assert next(three.lines()) == "begun"
-                with pytest.raises(MachineError, match=r"does not start programs. Login to node1") as caught:
+                with pytest.raises(
+                    MachineError, match=r"does not start programs. No key to log in to node1"
+                ) as caught:
                     connection.run(["true"], timeout_s=1)
                 assert "MaxSessions" in str(caught.value.hint)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fabbench.remote.host import agent_script
+from tests.support.needed import refuse, strict
 
 RUNS, TIMES = 8, 4
 
@@ -46,6 +47,26 @@ def come_and_go(home: Path, number: int) -> list[str]:
             time.sleep(0.01)
         wrong.append(agent.do("clean"))
     return [each for each in wrong if each]
+
+
+def test_what_another_user_s_run_has_left_says_nothing_of_ours(tmp_path: Path) -> None:
+    """Root sees into it: an authorized_keys that was empty before stays where the other run had made one."""
+    if os.geteuid() != 0:
+        refuse("only root sees into another user's directory", fail=strict("FABBENCH_REQUIRE_LAB"))
+    keys = tmp_path / ".ssh/authorized_keys"
+    keys.parent.mkdir(mode=0o700)
+    keys.touch()
+    left = tmp_path / "fabbench-left"
+    left.mkdir(mode=0o700)
+    for made in ("key-file-made", "key-folder-made"):
+        (left / made).touch()
+        os.chown(left / made, 2001, 2001)
+    agent = Agent(tmp_path, "ours")
+    assert agent.do("key", "ssh-ed25519 AAAA fabbench-ours\n") == ""
+    assert agent.known
+    assert agent.do("clean") == ""
+    assert keys.exists()
+    assert keys.read_text() == ""
 
 
 @pytest.mark.races("a run may end, and forget that it made ~/.ssh, before another has looked who did")

@@ -1,4 +1,4 @@
-"""What happens to a run over ssh when hosts, links and programs fail while it goes on."""
+"""What happens to a run over ssh when hosts, links and programs fail while it goes on: over either client."""
 
 import signal
 import time
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.log import Outcome
-from tests.support.host_fixtures import Labs, standin
+from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
 from tests.support.hosts import Host, Lab, processes
 from tests.support.ssh_faults import SIZES, SLOW, RunningCommand, running, sizes, slow_run, tcp
 from tests.support.ssh_runs import nccl, nothing_left, pingpong
 from tests.support.ssh_runs import run as ssh_run
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
 
 NOTICES = ("ClientAliveInterval 2", "ClientAliveCountMax 2")
 """sshd's own sessions end too where a network does not come back: hours later, if nothing is said."""
@@ -30,13 +30,14 @@ def test_a_connection_that_comes_back(lab: Labs, fault: str) -> None:
     site = lab(2, homes="own")
     for host in site.hosts:
         (host.home / ".bashrc").write_text("echo Welcome; printf 'no end of a line'\n")
-    with nothing_left(site), slow_run(site) as run:
+    with nothing_left(site), slow_run(site, "-v") as run:
         for host in site.hosts:
             host.kill_sshd() if fault == "sshd" else host.cut("fab0")
         time.sleep(2)
         for host in site.hosts:
             host.start_sshd() if fault == "sshd" else host.heal("fab0")
         assert run.ends() == 0, run.err
+    assert ("OpenSSH (--ssh-client openssh)" in run.err) == (site.ssh_client == "openssh")
     assert run.rows() == SIZES
     assert (tcp(site).outcome, sizes(tcp(site))) == (Outcome.OK, SIZES)
 

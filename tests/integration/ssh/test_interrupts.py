@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.log import Outcome
-from tests.support.host_fixtures import Labs, standin
+from tests.support.host_fixtures import BOTH_SSH_CLIENTS, Labs, standin
 from tests.support.hosts import HOME, Lab, processes
 from tests.support.ssh_faults import SLOW, RunningCommand, running, sizes, slow_run, tcp
 from tests.support.ssh_runs import STORE, nccl, nothing_left, the_run
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -94,14 +94,14 @@ def test_between_executions(lab: Labs) -> None:
     assert len(outcomes) <= 2
 
 
-@pytest.mark.parametrize(("number", "batches"), [(signal.SIGINT, 4), (signal.SIGKILL, 1)])
+@pytest.mark.parametrize(("number", "batches"), [(signal.SIGINT, 2), (signal.SIGKILL, 1)])
 def test_random_moments(lab: Labs, number: signal.Signals, batches: int) -> None:
     """Five runs at a time on the same hosts, each ended at some moment: nothing is ever left.
 
     Where fabbench itself is killed, the hosts end everything by themselves.
     """
     site = lab(2)
-    chance = random.Random(20)
+    chance = random.Random(f"20 {site.ssh_client}")
     words = nccl(site, "--lost-after", "3", *SLOW)
     ended: set[int] = set()
     for _ in range(batches):

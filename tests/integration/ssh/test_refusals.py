@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.support.host_fixtures import STANDIN, Labs
+from tests.support.host_fixtures import BOTH_SSH_CLIENTS, STANDIN, Labs
 from tests.support.hosts import HOME, Lab
 from tests.support.ssh_faults import SLOW
 from tests.support.ssh_runs import nccl, nothing_left, run
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, BOTH_SSH_CLIENTS]
 
 
 def refused(site: Lab, words: list[str]) -> str:

@@ -13,6 +13,7 @@ from tests.support.hosts import slurm
 from tests.support.paths import ROOT
 
 MOST_HOSTS = 64
+_FIRST_UID = 2001
 HOME = Path(pwd.getpwuid(0).pw_dir)
 """Root's home: the client and the hosts each see a copy-on-write view of it there."""
 
@@ -37,7 +38,7 @@ Subsystem sftp internal-sftp
 """
 _CLIENT = """\
 Host *
-  User root
+  User {user}
   Port {port}
   IdentityFile ~/.ssh/{key}
   IdentitiesOnly yes
@@ -65,6 +66,8 @@ class Options:
     """Size of each host's /tmp."""
     sshd: tuple[str, ...] = ()
     """Lines for the hosts' sshd_config; they win over the lab's own."""
+    users: tuple[str, ...] = ()
+    """Users besides root, each with a uid and a home of their own, which client and hosts share."""
     slurm: bool = False
     """Whether the hosts are the nodes of a Slurm; its controller is on node0. See lab/slurm.py."""
     switches: bool = False
@@ -81,16 +84,16 @@ def address(number: int, network: int = 1) -> str:
 def write(folder: Path, options: Options) -> None:
     """Write everything that `boot` reads."""
     names = [f"node{number}" for number in range(options.hosts)]
-    for name in ("client", "cluster", "etc-ssh", *names):
+    for name in ("client", "cluster", "etc-ssh", *(f"home-{user}" for user in options.users), *names):
         (folder / name).mkdir(parents=True)
     (folder / "plan").write_text(_plan(names, options))
     (folder / "etc-hosts").write_text("".join(_etc_hosts(names)))
-    # sshd without PAM lets nobody in whose password is locked with an exclamation mark.
-    (folder / "etc-shadow").write_text("root:*:20000:0:99999:7:::\n")
+    _users(folder, options.users)
     for name in ("ssh_config", "sshd_config"):
         (folder / "etc-ssh" / name).write_text("# nothing\n")
     known = "".join(_host(folder / name, number, options) for number, name in enumerate(names))
-    _client(folder, names, known, options)
+    for user in ("root", *options.users):
+        _client(folder, user, names, known, options)
     if options.slurm:
         addresses = [address(number) for number in range(options.hosts)]
         slurm.write(folder / "etc-slurm", addresses, options.gpus, switches=options.switches)
@@ -102,10 +105,23 @@ def _plan(names: Sequence[str], options: Options) -> str:
     prefixes = {Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).resolve().parents[1]}
     shares = dict.fromkeys(map(str, [ROOT, *sorted(prefixes - {Path("/usr")}), *options.share]))
     lists = {"names": names, "shares": [*shares], "walled": [str(number) for number in options.behind]}
+    lists["users"] = [*options.users]
     single = {"home": str(HOME), "slow": options.slow, "tmp": options.tmp, "homes": options.homes}
     single["slurm"] = "yes" if options.slurm else ""
     lines = [f"{key}={shlex.quote(value)}\n" for key, value in single.items()]
     return "".join([*lines, *(f"{key}=({shlex.join(values)})\n" for key, values in lists.items())])
+
+
+def _users(folder: Path, users: Sequence[str]) -> None:
+    """Write /etc/passwd, group and shadow: those of this machine, with more users."""
+    # sshd without PAM lets nobody in whose password is locked with an exclamation mark.
+    shadow = "".join(f"{user}:*:20000:0:99999:7:::\n" for user in ("root", *users))
+    (folder / "etc-shadow").write_text(shadow)
+    numbered = [*enumerate(users, _FIRST_UID)]
+    passwd = "".join(f"{user}:x:{uid}:{uid}::/home/{user}:/bin/bash\n" for uid, user in numbered)
+    group = "".join(f"{user}:x:{uid}:\n" for uid, user in numbered)
+    for name, more in (("passwd", passwd), ("group", group)):
+        (folder / f"etc-{name}").write_text(Path("/etc", name).read_text() + more)
 
 
 def _etc_hosts(names: Sequence[str]) -> Iterator[str]:
@@ -133,17 +149,20 @@ def _host(folder: Path, number: int, options: Options) -> str:
     return f"{','.join(places)} {key}\n"
 
 
-def _client(folder: Path, names: Sequence[str], known: str, options: Options) -> None:
-    home = folder / "client"
+def _client(folder: Path, user: str, names: Sequence[str], known: str, options: Options) -> None:
+    """Write a user's .ssh of the client; its key opens the hosts. Only root has another home there."""
+    home = folder / ("client" if user == "root" else f"home-{user}")
     key = make_key(home / "lab_key", "client")
-    (folder / "cluster/authorized_keys").write_text(f"{key} client\n")
+    there = folder / "cluster" if user == "root" else home
+    (there / "authorized_keys").write_text(f"{key} client\n")
     (home / "known_hosts").write_text(known)
     hosts = []
     for number, name in enumerate(names):
         jump = "  ProxyJump node0\n" if number in options.behind else ""
         hosts.append(f"Host {name}\n  HostName {address(number)}\n{jump}")
         hosts.append(f"Host {name}-slow\n  HostName {address(number, 2)}\n{jump}")
-    (home / "config").write_text("".join(hosts) + _CLIENT.format(port=options.port, key="lab_key"))
+    config = _CLIENT.format(user=user, port=options.port, key="lab_key")
+    (home / "config").write_text("".join(hosts) + config)
 
 
 def _trust(home: Path, known: str, options: Options) -> None:
@@ -151,4 +170,4 @@ def _trust(home: Path, known: str, options: Options) -> None:
     with (home / "authorized_keys").open("a") as file:
         file.write(f"{key} cluster\n")
     (home / "known_hosts").write_text(known)
-    (home / "config").write_text(_CLIENT.format(port=options.port, key="id_ed25519"))
+    (home / "config").write_text(_CLIENT.format(user="root", port=options.port, key="id_ed25519"))

@@ -34,7 +34,7 @@ SETTINGS = SshSettings(
         ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", "The host key of node1"),
         (
             "Unable to negotiate: no matching host key type found. Their offer: ssh-dss",
-            "ssh could not connect",
+            "ssh negotiation with node1",
         ),
         (
             "me@node1: Permission denied (publickey,keyboard-interactive).",
