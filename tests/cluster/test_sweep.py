@@ -60,15 +60,20 @@ def test_groups_are_the_values_of_a_label_of_nodes(client: Client) -> None:
     assert "topology.k8s.aws/network-node-layer-1" in done.stderr
 
 
-def test_interrupted_and_resumed(client: Client) -> None:
-    """Ctrl-C leaves nothing. The test that had not ended runs once there are pods again."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_and_resumed(client: Client, number: signal.Signals) -> None:
+    """Ctrl-C leaves nothing, and after kill -9 the pods end by themselves.
+
+    The test that had not ended runs once there are pods again.
+    """
     with client.nothing_left():
         hangs = client.cluster.standin(HANG_AT="64K")
-        with hangs, client.running(sweep(client, *SSH)) as run:
+        words = client.leased(sweep(client, *SSH))
+        with client.nothing_left(within_s=60), hangs, client.running(words) as run:
             run.until(lambda: client.text() and client.measures(), 150)
-            run.process.send_signal(signal.SIGINT)
-            assert run.ends() == 130, run.err
-        assert "fabbench sweep --resume" in run.err
+            run.process.send_signal(number)
+            assert run.ends() in {130, -number}, run.err
+        assert number == signal.SIGKILL or "fabbench sweep --resume" in run.err
         assert stored(store(client)) == []
         again = [*client.argv()[:3], "sweep", "--resume", "last", "--store", str(store(client))]
         done = client.call(again)

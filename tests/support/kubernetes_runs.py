@@ -120,12 +120,16 @@ class Client:
         return any(word in f"{line} " for line in self.cluster.processes() if "client" not in line)
 
     def short_lease(self, *more: str, lease_s: int = 10) -> list[str]:
+        """The command line of `nccl` with a short lease."""
+        return self.leased(self.nccl(*more), lease_s)
+
+    def leased(self, words: Sequence[str], lease_s: int = 10) -> list[str]:
         """A command line with a target whose pods end so long after fabbench."""
         (self.folder / "fabbench.yaml").write_text(
             f"targets:\n  here: {{launcher: kubernetes, options: {{lease: {lease_s}}}}}\n"
         )
-        words = self.nccl(*more, "--config", str(self.folder / "fabbench.yaml"))
-        return ["here" if word == "kubernetes" else word for word in words]
+        known = [*words, "--config", str(self.folder / "fabbench.yaml")]
+        return ["here" if word == "kubernetes" else word for word in known]
 
     def limit_memory(self, pod: str, limit: int) -> None:
         """Lower what a pod's container may have, in bytes, behind Kubernetes' back."""
