@@ -54,6 +54,9 @@ def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:
     assert (dry.returncode, list(tmp_path.iterdir())) == (0, [])
     assert "nccl on p2p, mode single" in dry.stdout
     assert "(every node alone)" in dry.stdout
+    quick = (*SWEEP, "--mode", "quick", "--gpus", "6", "--virtual-nodes", "6", "--dry-run")
+    for more, rounds in (((), 3), (("--partners", "5"), 5)):
+        assert f"Rounds:      {rounds}\n" in fabbench(tmp_path, *quick, *more).stdout
     done = fabbench(tmp_path, *own, "--tolerance", "80%")
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert {(each["outcome"], len(each["nodes"])) for each in stored(tmp_path)} == {("ok", 1)}

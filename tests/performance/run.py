@@ -140,7 +140,7 @@ def main() -> None:
     shaped(1 if quick else 5, repeats=4)
     simulate(100 if quick else 2000)
     store_of(*((200, 1, 20) if quick else (10_000, times, 1000)))
-    sweeps(*((2, (8, 64, 232)) if quick else (30,)))
+    sweeps(*((2, (8, 64, 232)) if quick else (12,)))
 
 
 if __name__ == "__main__":

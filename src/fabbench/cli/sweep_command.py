@@ -66,6 +66,11 @@ class SweepOptions:
     dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
     max_time: float | None = option(Seconds(), "Stop after this time, and answer from the tests so far.")
     seed: int | None = option(Whole(0, 2**31), "Seed that random pairs are drawn with. Default: 0.")
+    partners: int | None = option(
+        Whole(1),
+        "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
+        "Default: 4 (diagnose), 3 (quick, rails).",
+    )
     resume: str | None = option(
         Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
     )
@@ -147,6 +152,7 @@ class SweepCommand(RunCommand):
             group_of={} if asks else groups_of((), how.groups),
             groups_by=how.groups or "" if asks else "",
             seed=own.seed or 0,
+            partners=own.partners,
             max_time=own.max_time,
             resume=open_sweep(own.resume, given.store) if own.resume else None,
         )
@@ -173,8 +179,14 @@ class SweepGroup(RunGroup):
 
 def _require_effect(own: SweepOptions, how: AnswerOptions) -> None:
     """Raise RequestError for options that a mode does not have, or lacks."""
+    from fabbench.runs.sweep_modes import PARTNERS
+
     if own.mode == "single" and own.seed is not None:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
+    if own.partners is not None and own.mode not in PARTNERS:
+        raise RequestError(
+            f"--partners has no effect with --mode {own.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
+        )
     if own.mode == "groups" and how.groups is None:
         raise RequestError(
             "--mode groups needs to know which node is in which group.",

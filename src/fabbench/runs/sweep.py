@@ -60,6 +60,8 @@ class SweepRequest:
     groups_by: str = ""
     """What the launcher tells groups by (`Launcher.node_groups`); empty: it is not asked."""
     seed: int = 0
+    partners: int | None = None
+    """Random partners of each node; None: as many as the mode has."""
     max_time: float | None = None
     """Seconds after which the best answer so far is given; None: there is no limit."""
     resume: StoredRun | None = None
@@ -157,6 +159,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
         "seed": request.seed,
         "confidence": request.confidence,
         "tolerance": request.tolerance,
+        "partners": request.partners,
     }
     for name, value in asked.items():
         if value != getattr(document, name):
@@ -319,6 +322,7 @@ def _document(
         seed=request.seed,
         confidence=request.confidence,
         tolerance=request.tolerance,
+        partners=request.partners,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
         nics=nics,
     )

@@ -12,27 +12,25 @@ from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import SweepDocument
-from fabbench.sweep.diagnose import DiagnosePlanner
+from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import FixedPlanner, Planner
 from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
 from fabbench.sweep.values import Round
 
-_QUICK_ROUNDS = 3
-_RAIL_PARTNERS = 3
-"""Nodes that each NIC is tested with."""
+PARTNERS = {"diagnose": SCREENING, "quick": 3, "rails": 3}
+"""Mode → random partners that each node, or each of its NICs, is tested with."""
 
 
 def planner_of(sweep: SweepDocument) -> Planner:
     """Return the planner of a sweep."""
     nodes = sweep.nodes
-    most = len(nodes) - 1 + len(nodes) % 2
+    wanted = sweep.partners or PARTNERS.get(sweep.mode, 0)
+    partners = min(wanted, len(nodes) - 1 + len(nodes) % 2)
     if sweep.mode == "rails":
-        partners = min(_RAIL_PARTNERS, most)
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
         return FixedPlanner(rounds, most_rounds=partners * len(sweep.nics))
     if sweep.mode == "quick":
-        few = min(_QUICK_ROUNDS, most)
-        return FixedPlanner(matchings(nodes, few, sweep.seed), most_rounds=few)
+        return FixedPlanner(matchings(nodes, partners, sweep.seed), most_rounds=partners)
     return DiagnosePlanner(
         nodes,
         METRICS[sweep.metric],
@@ -40,6 +38,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
         confidence=sweep.confidence,
         tolerance=sweep.tolerance,
         seed=sweep.seed,
+        partners=sweep.partners,
         size=1 if sweep.mode == "single" else 2,
         screening=_screening(sweep),
     )
@@ -71,7 +70,7 @@ def nics_of(mode: str, request: RunRequest, inventory: Inventory) -> tuple[str, 
     if not names:
         raise RequestError(
             f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails does.",
-            hint="It is for perftest, and for pingpong over RDMA devices.",
+            hint="Sweep with perftest, or with pingpong over RDMA devices: these name the NIC of each side.",
         )
     for host in others:
         if set(found := nics_of_host(request, host)) != set(names):

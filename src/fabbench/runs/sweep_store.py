@@ -58,6 +58,8 @@ class SweepDocument:
     seed: int
     confidence: float
     tolerance: float
+    partners: int | None = None
+    """Random partners of each node, where their number was asked for."""
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group, where that was said."""
     nics: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 Everything that takes part in a test (its nodes, their NICs, the link between them) has a state: healthy,
 slower by a certain part, or failing. A test is as slow as the worst of them, give or take its noise, which
-has heavy tails; one in three tests of something bad shows nothing (flaky). Links are bad more rarely than
+has heavy tails; one in two tests of something bad shows nothing (flaky). Links are bad more rarely than
 nodes: one that is slow with two partners is bad, for two bad links would be a coincidence; one that is slow
 with one of many is not.
 
@@ -22,7 +22,7 @@ NODE_PRIOR = 0.01
 """The chance that a node is bad, before any test; of a NIC, too."""
 LINK_PRIOR = 0.002
 """The chance that the link of a pair is."""
-_FLAKY = 0.35
+_FLAKY = 0.5
 """The part of its tests in which something bad is not seen."""
 _OUTLIER = 0.004
 """The part of healthy tests that are slow by chance; a quarter as many fail by chance."""
@@ -99,6 +99,8 @@ class Factors:
     """Factor × state → the logarithm of the likelihood of its tests."""
     link_prior: float
     """The chance that what lies between the members is bad; 0: nothing does."""
+    weights: Floats
+    """Place → how much these tests count for a member there; 1: each is one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ def propagate(factors: Sequence[Factors], count: int, states: States) -> Beliefs
         fresh = np.tile(prior, (count, 1))
         for index, each in enumerate(factors):
             cavity = _normal(beliefs[each.members] - messages[index])
-            told = _told(cavity, kernels[index])
+            told = _told(cavity, kernels[index]) * each.weights[:, None]
             messages[index] = _DAMPING * messages[index] + (1 - _DAMPING) * told
             for place in range(each.members.shape[1]):
                 np.add.at(fresh, each.members[:, place], messages[index][:, place])

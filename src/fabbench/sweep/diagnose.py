@@ -26,19 +26,25 @@ if TYPE_CHECKING:
     from fabbench.model.log import Metric
 
 SCREENING = 4
-"""Pairs of each node before anything is judged: a flaky node shows in half of its tests, say."""
+"""Pairs of each node before anything is judged, where no other number is asked for.
+
+A node that is slow in a part p of its tests shows in one of k with the chance 1 − (1 − p)^k: where p is half,
+4 pairs miss 6 nodes in 100, and 7 miss 8 in 1,000.
+"""
 _CLEAR = 0.008
 """Below this chance a node is healthy."""
+_SHOWN = 0.001
+"""Below this chance an end of a link was shown to be fine: the link itself is tested again."""
 _OPEN_LINK = 0.03
 _LIKELY_LINK = 0.5
 _FOUND = 0.3
 """From this chance on a node is tested by itself, and not half of its group."""
-_MOST_ROUNDS = 14
+_MOST_ROUNDS = 20
 """Rounds after screening."""
 _MOST_ALIKE = 4
 """Tests of one pair."""
-_MOST_TESTS = 12
-"""Tests of one node that is not decided."""
+_MOST_TESTS = 20
+"""Tests of one node that is not decided, besides those that screen."""
 
 
 class DiagnosePlanner:
@@ -54,15 +60,22 @@ class DiagnosePlanner:
         confidence: float = CONFIDENCE,
         tolerance: float = TOLERANCE,
         seed: int = 0,
+        partners: int | None = None,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size` is that of a test: 1, 2, or of a group (`group_size`). `screening` are the first rounds."""
+        """`size` is that of a test: 1, 2, or of a group (`group_size`).
+
+        `screening` are the first rounds; without them, each node meets so many random
+        `partners`; default: 4, or as many as there are.
+        """
         self._readings = Readings(metric, nodes, group_of=group_of)
         self._size = min(size, len(nodes))
         self._confidence, self._tolerance = confidence, tolerance
         self._chance = random.Random(seed)  # noqa: S311 - no secret
-        self._screening = iter(_screening(nodes, self._size, seed) if screening is None else screening)
-        self._number = self._later = 0
+        self._screening = iter(
+            _screening(nodes, self._size, partners, seed) if screening is None else screening
+        )
+        self._number = self._screened = self._later = 0
         self._purpose = ""
         self._left: dict[SweepTest, None] = {}
         self._results: dict[int, list[SweepResult]] = {}
@@ -98,6 +111,7 @@ class DiagnosePlanner:
 
     def _plan(self) -> Round | None:
         if (screened := next(self._screening, None)) is not None:
+            self._screened += 1
             return screened
         self._later += 1
         if self._later > _MOST_ROUNDS or len(self._readings.nodes) < 2:
@@ -122,10 +136,10 @@ def group_size(nodes: int) -> int:
     return min(sizes, key=lambda size: (nodes % size, abs(size - middle)))
 
 
-def _screening(nodes: Sequence[str], size: int, seed: int) -> Sequence[Round]:
+def _screening(nodes: Sequence[str], size: int, partners: int | None, seed: int) -> Sequence[Round]:
     """Return the rounds that come first, whatever they show."""
     if size <= 2:
-        return list(matchings(nodes, SCREENING, seed))
+        return list(matchings(nodes, partners or SCREENING, seed, again=partners is not None))
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
     parts = [tuple(sorted(shuffled[at : at + size])) for at in range(0, len(nodes) - size + 1, size)]
@@ -182,15 +196,16 @@ class _Plan:
         bad = found.bad
         self._history = _History(found)
         self._met = self._history.met
+        self._most_tests = planner._screened + _MOST_TESTS  # noqa: SLF001
         self._open = {
             node
             for node in np.flatnonzero((bad >= _CLEAR) & (bad < self._confidence)).tolist()
-            if self._history.tested[node] < _MOST_TESTS
+            if self._history.tested[node] < self._most_tests
         }
         self._open |= self._ends() | {
             node
             for (node, _), chance in found.nics.items()
-            if _CLEAR <= chance < self._confidence and self._history.tested[node] < _MOST_TESTS
+            if _CLEAR <= chance < self._confidence and self._history.tested[node] < self._most_tests
         }
         self._free = set(np.flatnonzero(bad < self._confidence).tolist())
         """Nodes that no test of this round has yet, but for bad ones."""
@@ -206,8 +221,8 @@ class _Plan:
             likely = (each.link >= _LIKELY_LINK) & (each.link < self._confidence)
             for pair in each.pairs[likely & (each.tests.size == 2)].tolist():
                 if self._met(pair) > 1:
-                    found.update(node for node in pair if self._found.bad[node] < self._confidence)
-        return {node for node in found if self._history.tested[node] < _MOST_TESTS}
+                    found.update(node for node in pair if _SHOWN < self._found.bad[node] < self._confidence)
+        return {node for node in found if self._history.tested[node] < self._most_tests}
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""
@@ -262,8 +277,8 @@ class _Plan:
         wanted = self._size - len(suspects)
         partners = self._partners(suspects, wanted)
         if len(partners) < wanted and self._size > 2:
-            wanted = 2 - len(suspects)
-            partners = partners[: max(wanted, 0)]
+            suspects, wanted = suspects[:1], 1
+            partners = self._partners(suspects, wanted)
         if len(partners) < wanted:
             return
         chosen = sorted(names[node] for node in (*suspects, *partners))

@@ -84,9 +84,9 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
         each.typical = _first_typical(each.tests)
         each.measure()
     total = parts.count
-    noise = _noise(found, None)
+    noise, rails = _noise(found, None), len({each.tests.rail for each in found})
     for _ in range(_PASSES):
-        beliefs = propagate([_factors(each, states, noise) for each in found], total, states)
+        beliefs = propagate([_factors(each, states, noise, rails) for each in found], total, states)
         chances = beliefs.chances()
         bad = chances[:, states.healthy :].sum(axis=1)
         shift = max((_center(each, bad) for each in found), default=0.0)
@@ -225,7 +225,8 @@ def _noise(classes: Sequence[_Class], bad: Floats | None) -> float:
     return max(float(np.sqrt(known)), _LEAST_NOISE)
 
 
-def _factors(each: _Class, states: States, noise: float) -> Factors:
+def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
+    """Return the factors of a class, or a sample. What NICs of one test show of its nodes is one test's."""
     chosen = np.arange(len(each.pairs))
     if len(chosen) > _MOST_FACTORS:
         chosen = np.sort(np.random.default_rng(0).choice(chosen, _MOST_FACTORS, replace=False))
@@ -233,7 +234,17 @@ def _factors(each: _Class, states: States, noise: float) -> Factors:
         members=each.members[chosen],
         evidence=_evidence(each, states, noise, chosen),
         link_prior=_link_prior(each.tests.size),
+        weights=_weights(each, rails),
     )
+
+
+def _weights(each: _Class, rails: int) -> Floats:
+    """Return for nodes, their NICs and uplinks how much a figure counts: NICs share the test's noise."""
+    places, size = each.members.shape[1], each.tests.size
+    found: Floats = np.full(places, 1 / rails)
+    if each.tests.rail:
+        found[size : 2 * size] = 1.0
+    return found
 
 
 def _link_prior(size: int) -> float:

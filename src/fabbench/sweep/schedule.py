@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, cycle
 
 from fabbench.sweep.values import Round, SweepTest
 
@@ -23,16 +23,18 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
-def matchings(nodes: Sequence[str], rounds: int, seed: int) -> Iterator[Round]:
+def matchings(nodes: Sequence[str], rounds: int, seed: int, *, again: bool = False) -> Iterator[Round]:
     """Yield random rounds in which every node has a new partner: some rounds of all pairs, shuffled.
 
-    Of an odd number of nodes one rests in each round. There are no more rounds than all pairs have.
+    Of an odd number of nodes one rests in each round. There are no more rounds than all pairs have, unless
+    partners may meet `again`.
     """
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
     most = len(nodes) - 1 + len(nodes) % 2
-    rounds = min(rounds, most)
-    for number, each in zip(range(1, rounds + 1), all_pairs(shuffled), strict=False):
+    rounds = 0 if len(nodes) < 2 else rounds if again else min(rounds, most)
+    pairs = cycle(all_pairs(shuffled))
+    for number, each in zip(range(1, rounds + 1), pairs, strict=False):
         yield Round(number=number, tests=each.tests, purpose=f"random pairs, round {number} of {rounds}")
 
 

@@ -47,6 +47,30 @@ def test_flaky_nodes_are_found_and_nobody_else() -> None:
     assert len([each for each in names if each]) >= 7
 
 
+def test_more_partners_find_flaky_nodes_that_four_miss() -> None:
+    """Each is slow in half of its tests: of these 40 some show in none of the first four."""
+    found_by: dict[int | None, set[int]] = {}
+    for partners in (None, 9):
+        for seed in range(40):
+            cluster = Cluster(named(32), {"node-23": 0.6}, flaky=0.5, noise=0.05, seed=seed)
+            planner = DiagnosePlanner(cluster.nodes, BUSBW, seed=seed, partners=partners)
+            readings, _ = cluster.carried_out(planner)
+            suspects = {each.name for each in analyze(readings).suspects}
+            assert suspects <= {"node-23"}
+            if suspects:
+                found_by.setdefault(partners, set()).add(seed)
+            assert cluster.tests >= 16 * (partners or 4)
+    assert len(found_by[9]) == 40
+    assert 35 <= len(found_by[None]) < 40
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_figures_of_nics_that_one_test_measured_share_its_noise(seed: int) -> None:
+    """What eight NICs show together of a node is as much as one figure does."""
+    nics = [f"mlx5_{number}" for number in range(8)]
+    assert found(Cluster(named(24), noise=0.06, nics=nics, seed=seed), seed=seed) == set()
+
+
 def test_a_bad_link_that_screening_meets_is_no_node() -> None:
     first = DiagnosePlanner(named(32), BUSBW).next_round()
     assert first is not None

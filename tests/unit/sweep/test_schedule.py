@@ -45,6 +45,14 @@ def test_matchings_depend_on_the_seed_alone() -> None:
     assert list(matchings(named(9), 2, seed=1)) != list(matchings(named(9), 2, seed=2))
 
 
+def test_partners_may_meet_again_where_more_are_asked_for_than_there_are() -> None:
+    found = list(matchings(named(4), 7, seed=0, again=True))
+    assert [each.number for each in found] == list(range(1, 8))
+    assert [each.tests for each in found[3:6]] == [each.tests for each in found[:3]]
+    assert len(list(matchings(named(4), 7, seed=0))) == 3
+    assert list(matchings(named(1), 7, seed=0, again=True)) == []
+
+
 def test_nodes_alone() -> None:
     assert [test.nodes for each in single(named(3)) for test in each.tests] == [(name,) for name in named(3)]
 
