@@ -10,7 +10,7 @@ from fabbench.cli.output import output
 from fabbench.cli.terminal import files_progress, width, write_drawn
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
-from fabbench.runs import parse_file
+from fabbench.runs import parse_on_cores
 from fabbench.runs.log_files import expand
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     is recognized.
     """
     colour = sys.stdout.isatty()
-    job = parse_file.ParseJob(
+    job = parse_on_cores.ParseJob(
         form=form,
         proof=options.known(fabric, instance_type, nodes, nics),
         colour=colour,
@@ -57,7 +57,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     click.get_current_context().exit(_print(files, job, lenient=exit_zero))
 
 
-def _print(files: tuple[str, ...], job: parse_file.ParseJob, *, lenient: bool) -> Exit:
+def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
     """Print the logs as they are read; say on stderr what could not be. `lenient`: outcomes do not matter."""
     frame = log_writer(job.form)
     sources = expand(files)
@@ -65,7 +65,7 @@ def _print(files: tuple[str, ...], job: parse_file.ParseJob, *, lenient: bool) -
     logs, untrusted, separator = 0, False, ""
     sys.stdout.write(frame.opening)
     with files_progress(len(sources)) as advance:
-        for piece in parse_file.read(sources, job):
+        for piece in parse_on_cores.read(sources, job):
             if piece.unread is not None:
                 unread.append(piece.unread)
                 continue

@@ -5,7 +5,6 @@ where it stands, and nowhere else. Times and numbers in it vary from line to lin
 printed the line. The same lines say why a file gave no result: whose output it is, or which line is unread.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -164,6 +163,8 @@ class JsonPrefix:
 
         An entry may say besides how the program ended: that is a line of its own.
         """
+        import json
+
         if text[:1] != "{":
             return None
         try:
@@ -265,6 +266,8 @@ def _numbers_vary(part: str) -> str:
 
 def _unquoted(text: str) -> str:
     """Return what a JSON string holds whose first quotation mark is cut already."""
+    import json
+
     inside, mark, _ = text.rpartition('"')
     if not mark:
         return text
@@ -277,6 +280,8 @@ def _unquoted(text: str) -> str:
 
 def _json_path(text: str) -> tuple[str, ...] | None:
     """Return the keys that lead to the text of a program in a JSON object."""
+    import json
+
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -3,7 +3,6 @@
 Logged for ``--verbose`` and ``--debug``. Secrets are not in it: see `fabbench.model.messages`.
 """
 
-import shlex
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
@@ -31,6 +30,8 @@ def action(where: str, what: str | Sequence[str]) -> None:
     logger = action_logger()
     if not logger.handlers:
         return
+    import shlex
+
     text = word(what) if isinstance(what, str) else shlex.join(map(_shown, what))
     line = " ".join(text.split())
     logger.debug("%s: %s", where, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")

@@ -7,7 +7,6 @@ What ``#@fabbench nics 000-tcp-r1 …`` says of an execution is in `fabbench.cou
 """
 
 import re
-import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -289,6 +288,8 @@ def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
 
 def marker_words(facts: Mapping[str, str | int]) -> str:
     """Write what a marker says."""
+    import shlex
+
     return " ".join(shlex.quote(f"{key}={value}") for key, value in facts.items())
 
 
@@ -309,6 +310,8 @@ def tag_line(side: str, text: str) -> str:
 
 def read_marker(text: str) -> Marker | None:
     """Read a marker line; None for any other line, also for a marker that is cut."""
+    import shlex
+
     match = _MARKER.fullmatch(text)
     if match is None:
         return None

@@ -4,7 +4,6 @@ A log may hold millions of samples: no dict of one is encoded, and the text arou
 each size, labels and metrics. A test holds the text against `json`'s own.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -154,8 +153,12 @@ def finding(found: Finding) -> dict[str, Any]:
 
 def to_json(document: Any) -> str:
     """Write a document for people too, with a newline at its end. What a terminal would obey is escaped."""
+    import json
+
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"
 
 
 def _text(value: Any) -> str:
+    import json
+
     return json.dumps(value, allow_nan=False, separators=(",", ":"))

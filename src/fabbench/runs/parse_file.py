@@ -1,21 +1,8 @@
-"""Files of logs → judged logs, one or many at once. Memory is bound by one execution, not by the file.
+"""Files of logs → judged logs. Memory is bound by one execution, not by the file."""
 
-A large log is split into ranges that can be read apart: each begins where one nccl-tests program follows
-another. Between the closing line of a table and the next banner nothing belongs to either, so what
-is read of the ranges is what is read of the whole. A log without such places, or with prefixes, is one range.
-"""
-
-import os
-import re
-import stat
 import warnings
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.judge import judge
@@ -23,95 +10,18 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.learned_prefixes import NOTHING, Unread, UnreadWarning, why
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
-from fabbench.model.log import MARKER_SIGN, Ending, Log, Outcome, Proof, Record
+from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
 from fabbench.runs.log_files import (
-    COMPRESSED,
     Bytes,
     LogStream,
     Source,
     expand,
-    is_plain,
     open_all,
     open_logs,
 )
-from fabbench.runs.processes import processes
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
-    from mmap import mmap
-
-RANGE = 2 << 20
-"""Bytes of a range, at least: enough to make its own cost not count;
-and few, so that all cores end together."""
-_BOUNDARY = (
-    rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
-    rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
-)
-_LONGEST_SEARCH = 16 << 20
-"""Bytes that are searched for the next boundary: a log without any is not read twice."""
-
-
-class ByteRange(NamedTuple):
-    """A part of a file. `line` is the number of the line before it."""
-
-    start: int
-    end: int
-    line: int
-
-
-def byte_ranges(path: Path, *, least: int = RANGE) -> Iterator[ByteRange]:
-    """Yield the ranges of a file, in order; a single one where it cannot be split. Raise OSError."""
-    import mmap
-
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        start, line, size, boundary = 0, 0, len(text), re.compile(_BOUNDARY)
-        if _has_marker(text):
-            # How a step ended counts for all that was printed in it.
-            least = size
-        while start < size:
-            found = boundary.search(text, start + least, min(start + least + _LONGEST_SEARCH, size))
-            end = found.end() if found is not None else size
-            yield ByteRange(start, end, line)
-            line += _newlines(text, start, end)
-            start = end
-
-
-def _has_marker(text: "mmap") -> bool:
-    """Return whether fabbench itself wrote a file; a piece at a time, as what was read counts as memory."""
-    sign = MARKER_SIGN.encode()
-    return any(_read_piece(text, at, len(sign)).find(sign) >= 0 for at in range(0, len(text), RANGE))
-
-
-class Window:
-    """The next bytes of an open file, and no more."""
-
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file = file
-        self._left = size
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes; none at the end."""
-        found = self._file.read(min(size, self._left) if size >= 0 else self._left)
-        self._left -= len(found)
-        return found
-
-
-def _newlines(text: "mmap", start: int, end: int) -> int:
-    """Count the newlines of a part, a piece at a time."""
-    return sum(_read_piece(text, at, 0, end).count(b"\n") for at in range(start, end, RANGE))
-
-
-def _read_piece(text: "mmap", start: int, more: int, end: int | None = None) -> bytes:
-    """Read a piece of a file, and a few bytes more; its pages are given back."""
-    from mmap import MADV_DONTNEED
-
-    found = text[start : min(start + RANGE + more, len(text) if end is None else end)]
-    text.madvise(MADV_DONTNEED)
-    return found
-
-
-_BLOCK = 1 << 18
+BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
 _LARGEST_DOCUMENT = 1 << 27
 """Bytes of a document that is read whole; a file that is larger is none."""
@@ -185,15 +95,15 @@ def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dic
 
 def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log, ...]]:
     source, before, kept = file.name, list[str](), 0
-    block = file.read(_BLOCK)
+    block = file.read(BLOCK)
     record, block = _document(block, file)
     if record is not None:
         return {"": (judge(record, source=source, proof=proof),)}
-    sample = _sample(block)
+    sample = lines_to_learn_from(block)
     found: dict[str, tuple[LogParser, list[Log]]] = {
         "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
     }
-    for configuration, text in _by_configuration(_blocks(block, file)):
+    for configuration, text in _by_configuration(blocks(block, file)):
         if configuration and "" in found:
             found = {configuration: found[""]}
         elif configuration not in found:
@@ -209,24 +119,6 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
     }
 
 
-def parse_range(path: Path, part: ByteRange, *, proof: Proof | None = None) -> Iterator[Log]:
-    """Read a part of a log file that `byte_ranges` gave. Raise OSError where it cannot be read."""
-    with path.open("rb") as file:
-        prefixes = deepcopy(_learned(file.read(_BLOCK)))
-        file.seek(part.start)
-        parser = LogParser(str(path), proof=proof, prefixes=prefixes, live=False, line=part.line)
-        window = Window(file, part.end - part.start)
-        for text in _blocks(window.read(_BLOCK), window):
-            yield from logs(parser.feed_text(text))
-        yield from logs(parser.close(None))
-
-
-@lru_cache(maxsize=1)
-def _learned(block: bytes) -> Prefixes:
-    """Return the prefixes of a file that begins so: each of its ranges needs them. Copy them, they change."""
-    return Prefixes(_sample(block))
-
-
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
     """Read files as one text: those that the processes of a job wrote (NCCL_DEBUG_FILE).
 
@@ -236,7 +128,7 @@ def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
     found: list[Log] = []
     for file in open_all(names):
-        for text in _blocks(file.read(_BLOCK), file):
+        for text in blocks(file.read(BLOCK), file):
             found += logs(parser.feed_text(text))
     return [*found, *logs(parser.close(None))]
 
@@ -245,13 +137,13 @@ def parse_stream(
     file: Bytes, source: str, *, proof: Proof | None = None, ending: Ending | None = None
 ) -> Iterator[Log]:
     """Read an open binary stream."""
-    record, block = _document(file.read(_BLOCK), file)
+    record, block = _document(file.read(BLOCK), file)
     if record is not None:
         yield judge(record, source=source, proof=proof, ending=ending)
         return
-    parser = LogParser(source, proof=proof, prefixes=Prefixes(_sample(block)), live=False)
+    parser = LogParser(source, proof=proof, prefixes=Prefixes(lines_to_learn_from(block)), live=False)
     try:
-        for text in _blocks(block, file):
+        for text in blocks(block, file):
             yield from logs(parser.feed_text(text))
     except MachineError:
         yield from logs(parser.close(Ending(stopped="The file could not be read to its end.")))
@@ -265,7 +157,7 @@ def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
     if not writers:
         return None, block
     whole = bytearray(block)
-    while more := file.read(_BLOCK):
+    while more := file.read(BLOCK):
         whole += more
         if len(whole) > _LARGEST_DOCUMENT:
             raise MachineError(
@@ -277,7 +169,7 @@ def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
     return record, text.encode()
 
 
-def _sample(block: bytes) -> list[str]:
+def lines_to_learn_from(block: bytes) -> list[str]:
     """Return the lines that prefixes are learned from; none where fabbench itself wrote the first one."""
     text = block.decode("utf-8", "replace")
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
@@ -297,7 +189,7 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield configuration, "\n".join(lines[begin:])
 
 
-def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
+def blocks(block: bytes, file: Bytes) -> Iterator[str]:
     """Yield the text in blocks of whole lines; a carriage return before a newline belongs to it."""
     rest = b""
     while block:
@@ -308,40 +200,9 @@ def _blocks(block: bytes, file: Bytes) -> Iterator[str]:
             rest = tail
         elif len(rest) < 8 * LONGEST_LINE:
             rest += block
-        block = file.read(_BLOCK)
+        block = file.read(BLOCK)
     if rest:
         yield rest.decode("utf-8", "replace").rstrip("\r")
-
-
-LARGE = 4 << 20
-"""Bytes from which on a file is not given to another process."""
-_FEW = 8
-"""Files up to which other processes are not worth their start (some 30 ms each)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParseJob:
-    """How to read and write each file."""
-
-    form: str
-    proof: Proof | None = None
-    colour: bool = False
-    width: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Text to print, a file that could not be read, or what came of a source: `done` ends it."""
-
-    text: str = ""
-    begins: bool = False
-    """Whether a log begins with it."""
-    done: Source | None = None
-    logs: int = 0
-    untrusted: bool = False
-    unread: Unread | None = None
-    more: bool = False
-    """Whether it ends a range of the source, and others follow."""
 
 
 def parse(*sources: str | Path, fabric: str | None = None) -> list[Log]:
@@ -364,135 +225,3 @@ def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None) -> It
                 raise MachineError(entry.reason)
             elif not entry.remark and entry.reason != NOTHING:
                 warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)
-
-
-def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
-    """Read sources in order. Leaving it early ends the processes."""
-    count = cores or os.cpu_count() or 1
-    if count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources))):
-        for source in sources:
-            yield from _pieces(source, job)
-        return
-    benchmarks()
-    # Ranges take long enough for this process to read some of them, too: what it reads it need not be sent.
-    helps = any(map(_is_large, sources))
-    with processes(count - helps) as pool:
-        yield from _in_order(sources, job, pool, ahead=4 * count, helps=helps)
-
-
-class _Task:
-    """A part that is read, or waits to be. `future` is None where no other process reads it."""
-
-    def __init__(self, part: "_Part", future: "Future[list[Piece]] | None") -> None:
-        self.part, self.future = part, future
-        self.pieces: list[Piece] | None = None
-
-    def begin(self, job: ParseJob) -> bool:
-        """Read the part here, if no other process has begun to."""
-        if self.future is None or not self.future.cancel():
-            return False
-        self.future, self.pieces = None, _all_pieces(*self.part, job)
-        return True
-
-    def result(self, job: ParseJob) -> Iterable[Piece]:
-        """Return what came of the part; wait for it."""
-        if self.future is not None:
-            return self.future.result()
-        return _pieces(self.part.source, job) if self.pieces is None else self.pieces
-
-
-def _in_order(
-    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int, helps: bool
-) -> Iterator[Piece]:
-    waiting: deque[_Task] = deque()
-    rest = (part for source in sources for part in _parts(source))
-    logs, untrusted = 0, False
-    while True:
-        while len(waiting) < ahead and (part := next(rest, None)) is not None:
-            waiting.append(_Task(part, pool.submit(_all_pieces, *part, job) if part.apart else None))
-        if not waiting:
-            return
-        first = waiting[0].future
-        if helps and first is not None and not first.done() and any(task.begin(job) for task in waiting):
-            continue
-        for piece in waiting.popleft().result(job):
-            if piece.done is None:
-                yield piece
-                continue
-            logs, untrusted = logs + piece.logs, untrusted or piece.untrusted
-            if not piece.more:
-                yield replace(piece, logs=logs, untrusted=untrusted)
-                logs, untrusted = 0, False
-
-
-class _Part(NamedTuple):
-    """A source, or a range of its bytes. `more`: there are others behind it."""
-
-    source: Source
-    range: ByteRange | None = None
-    more: bool = False
-
-    @property
-    def apart(self) -> bool:
-        """Return whether another process reads it: what is printed of it is not too much to keep."""
-        return self.range is not None or not (self.source.name == "-" or _is_large(self.source))
-
-
-def _parts(source: Source) -> Iterator[_Part]:
-    """Yield the ranges of a large file that can be split, and else the whole of it."""
-    before: ByteRange | None = None
-    for found in byte_ranges(Path(source.name)) if _is_large(source) and is_plain(source.name) else ():
-        if before is not None:
-            yield _Part(source, before, more=True)
-        before = found
-    yield _Part(source, before if before is not None and before.start else None)
-
-
-def _is_large(source: Source) -> bool:
-    """Return whether a source is a file of more bytes than are worth another process."""
-    try:
-        found = Path(source.name).stat()
-    except OSError:
-        return False
-    least = LARGE // 32 if source.name.endswith(COMPRESSED) else LARGE
-    return source.name != "-" and stat.S_ISREG(found.st_mode) and found.st_size >= least
-
-
-def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJob) -> list[Piece]:  # noqa: FBT001
-    """Read a small file, or a range of a large one, in another process: one piece for each log."""
-    found: list[Piece] = []
-    texts: list[str] = []
-    for piece in _pieces(source, job, part):
-        if texts and (piece.begins or not piece.text):
-            found.append(Piece(text="".join(texts), begins=True))
-            texts.clear()
-        if piece.text:
-            texts.append(piece.text)
-        else:
-            found.append(replace(piece, more=more))
-    return found
-
-
-def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
-    from fabbench.report.log_report import log_writer
-
-    write = log_writer(job.form, colour=job.colour, width=job.width).log
-    logs, untrusted = 0, False
-    for entry in parse_source(source, proof=job.proof) if part is None else _range(source, part, job):
-        if isinstance(entry, Unread):
-            yield Piece(unread=entry)
-            continue
-        logs += 1
-        untrusted = untrusted or entry.outcome is not Outcome.OK
-        begins = True
-        for text in write(entry):
-            yield Piece(text=text, begins=begins)
-            begins = False
-    yield Piece(done=source, logs=logs, untrusted=untrusted)
-
-
-def _range(source: Source, part: ByteRange, job: ParseJob) -> Iterator[Log | Unread]:
-    try:
-        yield from parse_range(Path(source.name), part, proof=job.proof)
-    except OSError as error:
-        yield Unread(source.name, f"{source.name} cannot be read: {error.strerror or error}", damaged=True)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fabbench.model.log import Log
-from fabbench.runs import parse_file
+from fabbench.runs import parse_file, parse_on_cores
 from fabbench.runs.log_files import Source
-from fabbench.runs.parse_file import ParseJob, byte_ranges, parse_range, read
+from fabbench.runs.parse_on_cores import ParseJob, byte_ranges, parse_range, read
 
 DEVICES = "# Using devices\n#  Rank  0 Group  0 Pid  871 on         vm device  0 [0x05] NVIDIA H100\n"
 HEADER = """\
@@ -72,8 +72,8 @@ def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
 def test_several_processes_print_what_one_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, damaged=number == 30) for number in range(40)))
-    monkeypatch.setattr(parse_file, "LARGE", 1000)
-    monkeypatch.setattr(parse_file, "byte_ranges", partial(byte_ranges, least=2000))
+    monkeypatch.setattr(parse_on_cores, "LARGE", 1000)
+    monkeypatch.setattr(parse_on_cores, "byte_ranges", partial(byte_ranges, least=2000))
     source, job = Source(name=str(path)), ParseJob(form="csv")
     one, two = (list(read([source], job, cores=cores)) for cores in (1, 2))
 
