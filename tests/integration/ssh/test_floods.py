@@ -66,7 +66,7 @@ def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: 
     """It ends in its time, at any rate. While it prints it is not silent: one client has either limit."""
     site, seen = lab(2), 0
     limit = ("--timeout", "--silence")[(number + (site.ssh_client == "openssh")) % 2]
-    with nothing_left(site), running(site, argv(site, rate, width, limit, "4", "--timeout", "8")) as run:
+    with nothing_left(site), running(site, argv(site, rate, width, limit, "4", "--timeout", "6")) as run:
         while run.process.poll() is None:
             seen = max(seen, largest(site))
             time.sleep(0.2)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.support.host_fixtures import STANDIN, Labs, standin
+from tests.support.host_fixtures import BOTH_SSH_CLIENTS, STANDIN, Labs, standin
 from tests.support.hosts import Lab, processes
 from tests.support.paths import FAKE_PROGRAMS
 from tests.support.ssh_faults import running
@@ -97,6 +97,7 @@ def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:
     assert "ok" in outcomes.values(), kept_tests(site)
 
 
+@BOTH_SSH_CLIENTS
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted(lab: Labs, number: signal.Signals) -> None:
     """What had ended is told; what went on is ended, and nothing is left."""
@@ -109,6 +110,7 @@ def test_interrupted(lab: Labs, number: signal.Signals) -> None:
     assert going_on(site) == 0
 
 
+@BOTH_SSH_CLIENTS
 def test_killed_and_resumed(lab: Labs) -> None:
     """Tests that had ended are kept, and the others measured: each once."""
     site = fresh(lab(4))
@@ -138,6 +140,7 @@ def still_there(site: Lab) -> list[str]:
     return [line for host in site.hosts for line in host.traces() if "fabbench-" in line]
 
 
+@BOTH_SSH_CLIENTS
 def test_a_host_that_dies(lab: Labs) -> None:
     """Its tests fail, and the others go on."""
     site = fresh(lab(4))
