@@ -22,8 +22,10 @@ NODE_PRIOR = 0.01
 """The chance that a node is bad, before any test; of a NIC, too."""
 LINK_PRIOR = 0.002
 """The chance that the link of a pair is."""
-_FLAKY = 0.5
+FLAKY = 0.5
 """The part of its tests in which something bad is not seen."""
+FLAKY_IN_GROUPS = 0.35
+"""The same in tests of groups: their search, which halves, takes fewer tests for what shows more often."""
 _OUTLIER = 0.004
 """The part of healthy tests that are slow by chance; a quarter as many fail by chance."""
 _MILD_PRIOR = 0.05
@@ -68,7 +70,7 @@ class States:
         fine = (1 - bad) * np.array([1 - _MILD_PRIOR, _MILD_PRIOR])
         return np.concatenate((fine, np.full(slow, 0.7 * bad / slow), [0.3 * bad]))
 
-    def likelihood(self, slower: Floats, noise: float) -> Floats:
+    def likelihood(self, slower: Floats, noise: float, flaky: float = FLAKY) -> Floats:
         """Return test × state → the density of a result, given the worst state of who took part.
 
         `slower` is the logarithm of the figure against that of healthy tests; NaN: the test failed.
@@ -82,9 +84,9 @@ class States:
         density = (1 - _OUTLIER) * density + _OUTLIER / (_SLOWEST + 0.5)
         fine = density[:, :1]
         bad = slice(self.healthy, None)
-        density[:, bad] = (1 - _FLAKY) * density[:, bad] + _FLAKY * fine
+        density[:, bad] = (1 - flaky) * density[:, bad] + flaky * fine
         fails = np.full(self.count, 0.03)
-        fails[: self.healthy], fails[-1] = _OUTLIER / 4, 1 - _FLAKY
+        fails[: self.healthy], fails[-1] = _OUTLIER / 4, 1 - flaky
         whole = np.concatenate((density, fine), axis=1) * (1 - fails)
         return np.asarray(np.where(failed[:, None], fails, whole))
 
@@ -189,4 +191,14 @@ def _normal(logs: Floats) -> Floats:
     return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
 
 
-__all__: Final = ["LINK_PRIOR", "NODE_PRIOR", "Beliefs", "Factors", "States", "links", "propagate"]
+__all__: Final = [
+    "FLAKY",
+    "FLAKY_IN_GROUPS",
+    "LINK_PRIOR",
+    "NODE_PRIOR",
+    "Beliefs",
+    "Factors",
+    "States",
+    "links",
+    "propagate",
+]

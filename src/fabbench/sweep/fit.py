@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabbench.sweep.beliefs import LINK_PRIOR, Beliefs, Factors, States, links, propagate
+from fabbench.sweep.beliefs import (
+    FLAKY,
+    FLAKY_IN_GROUPS,
+    LINK_PRIOR,
+    Beliefs,
+    Factors,
+    States,
+    links,
+    propagate,
+)
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
@@ -258,7 +267,8 @@ def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Float
     counts = stops - starts
     rows = np.repeat(np.arange(len(chosen)), counts)
     tests = each.order[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
-    logs = np.log(states.likelihood(each.slower[tests], noise))
+    flaky = FLAKY if each.tests.size <= 2 else FLAKY_IN_GROUPS
+    logs = np.log(states.likelihood(each.slower[tests], noise, flaky))
     found = np.zeros((len(chosen), states.count))
     np.add.at(found, rows, logs)
     return found
