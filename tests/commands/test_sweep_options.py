@@ -32,6 +32,9 @@ REFUSED = {
     ("nccl", "--on", "local", "--groups", "switch"): "--groups switch has no effect with --on local",
     ("nccl", "--on", "slurm", "--groups", "label:rack"): "--groups label:rack has no effect with --on slurm",
     ("--from", "logs", "--groups", "label:rack"): "--groups label:rack asks a cluster",
+    ("nccl", "--on", "local", "--mode", "pairs", "--nodes-per-test", "4"): "no effect with --mode pairs",
+    ("nccl", "--on", "local", "--partners", "5", "--nodes-per-test", "4"): "--partners has no effect",
+    ("pingpong", "--on", "local", "--nodes-per-test", "4"): "which measures between two nodes",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }
 

@@ -71,6 +71,11 @@ class SweepOptions:
         "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
         "Default: 4 (diagnose), 3 (quick, rails).",
     )
+    nodes_per_test: int | None = option(
+        Whole(2),
+        "Nodes of a test (nccl). Larger tests are fewer: 232 healthy nodes take 14 tests of 21. Half of a "
+        "slow one is tested next. Default: 2.",
+    )
     resume: str | None = option(
         Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
     )
@@ -153,6 +158,7 @@ class SweepCommand(RunCommand):
             groups_by=how.groups or "" if asks else "",
             seed=own.seed or 0,
             partners=own.partners,
+            nodes_per_test=own.nodes_per_test,
             max_time=own.max_time,
             resume=open_sweep(own.resume, given.store) if own.resume else None,
         )
@@ -186,6 +192,15 @@ def _require_effect(own: SweepOptions, how: AnswerOptions) -> None:
     if own.partners is not None and own.mode not in PARTNERS:
         raise RequestError(
             f"--partners has no effect with --mode {own.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
+        )
+    if own.nodes_per_test is not None and own.mode != MODES[0]:
+        raise RequestError(
+            f"--nodes-per-test has no effect with --mode {own.mode}.", hint=f"It is for {MODES[0]}."
+        )
+    if own.nodes_per_test is not None and own.partners is not None:
+        raise RequestError(
+            "--partners has no effect with --nodes-per-test: each node is in one test.",
+            hint="Leave one of them out.",
         )
     if own.mode == "groups" and how.groups is None:
         raise RequestError(

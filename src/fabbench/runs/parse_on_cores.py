@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -157,48 +157,24 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
             yield from _pieces(source, job)
         return
     benchmarks()
-    # Ranges take long enough for this process to read some of them, too: what it reads it need not be sent.
-    helps = any(map(_is_large, sources))
-    with processes(count - helps) as pool:
-        yield from _in_order(sources, job, pool, ahead=4 * count, helps=helps)
-
-
-class _Task:
-    """A part that is read, or waits to be. `future` is None where no other process reads it."""
-
-    def __init__(self, part: "_Part", future: "Future[list[Piece]] | None") -> None:
-        self.part, self.future = part, future
-        self.pieces: list[Piece] | None = None
-
-    def begin(self, job: ParseJob) -> bool:
-        """Read the part here, if no other process has begun to."""
-        if self.future is None or not self.future.cancel():
-            return False
-        self.future, self.pieces = None, _all_pieces(*self.part, job)
-        return True
-
-    def result(self, job: ParseJob) -> Iterable[Piece]:
-        """Return what came of the part; wait for it."""
-        if self.future is not None:
-            return self.future.result()
-        return _pieces(self.part.source, job) if self.pieces is None else self.pieces
+    with processes(count) as pool:
+        yield from _in_order(sources, job, pool, ahead=4 * count)
 
 
 def _in_order(
-    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int, helps: bool
+    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int
 ) -> Iterator[Piece]:
-    waiting: deque[_Task] = deque()
+    waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
     rest = (part for source in sources for part in _parts(source))
     logs, untrusted = 0, False
     while True:
         while len(waiting) < ahead and (part := next(rest, None)) is not None:
-            waiting.append(_Task(part, pool.submit(_all_pieces, *part, job) if part.apart else None))
+            future = pool.submit(_all_pieces, *part, job) if part.apart else None
+            waiting.append((part.source, future))
         if not waiting:
             return
-        first = waiting[0].future
-        if helps and first is not None and not first.done() and any(task.begin(job) for task in waiting):
-            continue
-        for piece in waiting.popleft().result(job):
+        source, future = waiting.popleft()
+        for piece in _pieces(source, job) if future is None else future.result():
             if piece.done is None:
                 yield piece
                 continue

@@ -39,7 +39,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
         tolerance=sweep.tolerance,
         seed=sweep.seed,
         partners=sweep.partners,
-        size=1 if sweep.mode == "single" else 2,
+        size=1 if sweep.mode == "single" else sweep.nodes_per_test or 2,
         screening=_screening(sweep),
     )
 

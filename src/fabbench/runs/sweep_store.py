@@ -60,6 +60,8 @@ class SweepDocument:
     tolerance: float
     partners: int | None = None
     """Random partners of each node, where their number was asked for."""
+    nodes_per_test: int | None = None
+    """Nodes of a test, where that was asked for."""
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group, where that was said."""
     nics: tuple[str, ...] = ()

@@ -11,7 +11,8 @@ of the file says. As with NCCL itself, ranks of several versions do not start.
 Faults and variations, by the environment or on one host by files (see standin_ranks.SETTINGS):
 STANDIN_HANG_AT=SIZE       print nothing more from this size on, and do not end
 STANDIN_WAIT_AT=SIZE       as a file: print nothing more from this size on while the file is there
-STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal
+STANDIN_EXIT_AT=SIZE:RANK:CODE  that rank ends at this size; a negative code is a signal. As a file: * is
+                           every rank of this host
 STANDIN_FLOOD=RATE         print lines without end instead of rows, so many MB/s
 STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
@@ -246,7 +247,7 @@ def follow(place: Place, meeting: Meeting | Call) -> None:
 def fault(rank: int) -> list[str]:
     """Return size and code of this rank's own EXIT_AT."""
     words = setting("EXIT_AT").split(":")
-    return [words[0], words[2]] if len(words) == 3 and int(words[1]) == rank else []
+    return [words[0], words[2]] if len(words) == 3 and words[1] in {"*", str(rank)} else []
 
 
 def leaves(rank: int, asked: int) -> bool:
@@ -257,7 +258,7 @@ def leaves(rank: int, asked: int) -> bool:
 def others_leave(asked: int) -> bool:
     """Whether another rank ends at this size: this one then waits for it for ever, as real ones do."""
     words = setting("EXIT_AT").split(":")
-    return len(words) == 3 and words[1] != "0" and 0 < size(words[0]) <= asked
+    return len(words) == 3 and words[1] not in {"0", "*"} and 0 < size(words[0]) <= asked
 
 
 def end() -> NoReturn:
