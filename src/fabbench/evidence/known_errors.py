@@ -217,6 +217,13 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "The execution was aborted because it printed too much. Later output was not kept.",
         "Check what fills the log. NCCL_DEBUG=INFO, without NCCL_DEBUG_SUBSYS, shows the network.",
     ),
+    _known(
+        "debug-output-lost",
+        ("The debug output of ranks on",),
+        r"^fabbench: The debug output of ranks on .+ is lost: ",
+        "After the measurement a host was not reached, so what its ranks said of the network is missing.",
+        "Check the cluster's DNS and the host's sshd: the line in the log says why.",
+    ),
 )
 
 FATAL = frozenset(

@@ -134,6 +134,30 @@ def test_words_and_environment_arrive_whole(lab: Labs) -> None:
         assert setting == env["X"]
 
 
+LOSES_NAMES = """
+cp /etc/hosts /tmp/hosts
+case $(uname -n) in node0)
+    echo '127.0.0.1 localhost' >/etc/hosts
+    (sleep "$1"; cat /tmp/hosts >/etc/hosts) </dev/null >/dev/null 2>&1 &
+esac
+echo measured
+"""
+"""A rank that ends while the names of hosts are not known, which they are again after so many seconds."""
+
+
+@pytest.mark.parametrize(("away_s", "lost"), [(4, False), (40, True)])
+def test_a_host_whose_name_is_lost_after_the_measurement(lab: Labs, away_s: int, lost: bool) -> None:
+    """What its ranks left in files is collected when DNS knows it again; else the log says so."""
+    site = lab(2, trust=True, fresh=True)
+    ranks = Command(argv=("bash", "-c", LOSES_NAMES, "sh", str(away_s)), ranks=2)
+    step = Step(id="000-tcp-r1/ranks", label="ranks", shape=Shape.MPI, timeout_s=20, commands=(ranks,))
+    done = run(site, of_steps(step), WAY)
+    assert (done.returncode, done.stderr) == (0, "")
+    said = "fabbench: The debug output of ranks on node1 is lost: ssh: Could not resolve hostname node1: "
+    assert (said in done.stdout, "Could not resolve" in done.stdout) == (lost, lost), done.stdout
+    assert done.stdout.splitlines()[-1] == "#@fabbench end 000-tcp-r1/ranks 0"
+
+
 def test_a_step_that_fails_ends_its_execution_and_not_the_next(lab: Labs) -> None:
     site, of = lab(2, trust=True), nccl("ofi-tcp", "tcp", repeats=1)
     with standin(*site.hosts, EXIT_AT="64:1:7"):

@@ -228,6 +228,7 @@ SEEN = {
     "provider-not-supported": "NET/OFI Only EFA provider is supported",
     "gdr-disabled": "NET/OFI Need to force simple protocol: GDR not supported",
     "gpu-memory-not-registered": "NET/OFI Unable to register memory (type = 2) RC: -22",
+    "debug-output-lost": "fabbench: The debug output of ranks on node1 is lost: ssh: Could not resolve",
     "too-much-output": "fabbench: ranks was aborted: it printed more than 256 MiB or 1,000,000 lines.",
     "write-emulated": "NET/OFI FI_OPT_EFA_EMULATED_WRITE is true when the protocol is RDMA write.",
     "nic-unreachable": "Call to ibv_modify_qp failed with error Network is unreachable",
