@@ -18,6 +18,7 @@ NOISES = (0.03, 0.05, 0.08)
 """Between executions, as recorded (tests/data/aa has 8 %)."""
 OUTLIERS = 0.002
 RACK = 8
+NICS = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,12 @@ def cluster(count: int, fault: str, noise: float, seed: int) -> tuple[Cluster, s
         first = RACK * chance.randrange(count // RACK // 2 + 1)
         slower = chance.uniform(0.25, 0.9)
         bad = dict.fromkeys(nodes[first : first + RACK], slower)
+    elif fault == "NIC":
+        drawn.nics = NICS
+        where = (chance.choice(nodes), chance.choice(NICS))
+        # One that fails leaves no figure of the others: rails find it.
+        drawn.bad_nics = {where: chance.uniform(0.25, 0.9)}
+        return drawn, {":".join(where)}
     drawn.bad_nodes = bad
     return drawn, set(bad)
 
@@ -59,12 +66,13 @@ def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Fou
     """Draw a cluster, and let the planner find what is bad in it."""
     fault, _, partners = fault.partition(" / ")
     drawn, bad = cluster(count, fault, noise, seed)
-    if fault == "link":
+    if fault in {"link", "flaky link"}:
         # A link is found where its nodes meet: in one of the random pairs that screen.
         screening = DiagnosePlanner(drawn.nodes, METRICS["busbw"], size=size, seed=seed).next_round()
         assert screening is not None
         pair = random.Random(seed).choice(screening.tests).nodes
         drawn.bad_links = {frozenset(pair): severity(random.Random(seed))}
+        drawn.flaky = 0.5 if fault == "flaky link" else 1.0
         bad = {" – ".join(sorted(pair))}
     begin = time.perf_counter()
     many = int(partners) if partners else None
@@ -83,7 +91,10 @@ def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Fou
 
 def cases(count: int) -> Iterator[tuple[str, int]]:
     """Yield what is simulated: faults (with the partners that nodes have, if more than 4), sizes of tests."""
-    for fault in ("none", "none / 9", "node", "three nodes", "flaky node", "flaky node / 9", "link", "rack"):
+    for fault in (
+        *("none", "none / 9", "node", "three nodes", "flaky node", "flaky node / 9"),
+        *("link", "flaky link", "NIC", "rack"),
+    ):
         if fault != "rack" or count > 2 * RACK:
             yield fault, 2
     if group_size(count) > 2:

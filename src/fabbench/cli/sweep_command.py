@@ -280,7 +280,7 @@ def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
             answer = print_sweep(result.document, result.tests, how)
             return Exit.UNTRUSTED if answer is Exit.FINE else answer
         terminal.notify("No test has succeeded yet.")
-        return Exit.UNTRUSTED
+        return Exit.REFUSED
     try:
         answer = print_sweep(result.document, result.tests, how)
     except MachineError as error:

@@ -1,6 +1,6 @@
 """Hosts: the target that names them, what a benchmark needs of them, what was found on them. Frozen."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar
@@ -38,6 +38,10 @@ class Mpi:
     """As printed: ``4.1.7a1``, ``2021.11``."""
 
 
+def _accept(found: "Inventory") -> None:
+    """Accept any hosts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """What hosts must have for a benchmark."""
@@ -62,6 +66,8 @@ class Needs:
     """For how long hosts are needed, where that is known."""
     fabrics: tuple[str, ...] = ()
     """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
+    check: "Callable[[Inventory], object]" = _accept
+    """Raise FabbenchError for hosts that will not do, before a launcher queues for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

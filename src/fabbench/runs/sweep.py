@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
+from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.process import remove_abandoned_folders
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
@@ -272,7 +273,8 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     require_support(launcher, target)
     inventory = launcher.preview(target, _needs(request))
     request = _grouped(request, stored, launcher, inventory)
-    run, document, _ = _planned(request, stored, inventory)
+    run, document, whole = _planned(request, stored, inventory)
+    require_names(whole)
     rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
     first, most, many = rounds.first()
     execution = None
@@ -283,8 +285,12 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
 
 
 def _needs(request: SweepRequest) -> Needs:
+    def check(found: Inventory) -> None:
+        """Raise RequestError for devices that nobody names before the hosts are asked."""
+        require_names(whole_plan(request.mode, work_of(request.mode, run), found))
+
     run = request.run
-    return replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time)
+    return replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check)
 
 
 def _planned(

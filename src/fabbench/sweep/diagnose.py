@@ -35,13 +35,13 @@ _CLEAR = 0.008
 """Below this chance a node is healthy."""
 _SHOWN = 0.001
 """Below this chance an end of a link was shown to be fine: the link itself is tested again."""
-_OPEN_LINK = 0.03
+_OPEN_LINK = 0.008
 _LIKELY_LINK = 0.5
 _FOUND = 0.3
 """From this chance on a node is tested by itself, and not half of its group."""
 _MOST_ROUNDS = 20
 """Rounds after screening."""
-_MOST_ALIKE = 4
+_MOST_ALIKE = 8
 """Tests of one pair."""
 _MOST_TESTS = 20
 """Tests of one node that is not decided, besides those that screen."""

@@ -358,6 +358,7 @@ def _held(target: Target, needs: Needs, there: LoginNode) -> Iterator[HeldJob]:
         return
     options = target.options_as(SlurmOptions)
     found, named = _sought(target, needs, there)
+    needs.check(found)
     tasks = _most_ranks(found, needs)
     document = hold_script(
         options,
