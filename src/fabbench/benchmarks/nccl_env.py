@@ -12,6 +12,7 @@ from itertools import groupby
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import INTRA_HOST, provider
 from fabbench.model.hosts import Host
+from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Proof
 
 PLUGIN = "AWS Libfabric"
@@ -50,6 +51,8 @@ _TUNED_FOR_EFA = ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE")
 _NO_PLUGIN = {"NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _SOCKETS = {"NCCL_NET": "Socket", **_NO_PLUGIN}
 _IB = {"NCCL_NET": "IB", **_NO_PLUGIN}
+_CHOOSES = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
+"""Fabric → the variable that chooses its NICs, and what stands before their names there."""
 _OF_GOOGLE = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
 """Networks that no device shows: the profile of the cluster that has each."""
 # On GB200 racks NVLink reaches other hosts, and would carry what a network is to be measured with.
@@ -84,10 +87,13 @@ _RECIPES: Mapping[str, _Recipe] = {
 }
 
 
-def environment(fabric: str, hosts: Sequence[Host], *, debug: str = "INFO") -> NcclEnvironment:
+def environment(
+    fabric: str, hosts: Sequence[Host], *, debug: str = "INFO", devices: Sequence[str] = ()
+) -> NcclEnvironment:
     """Return what programs on NCCL need for `fabric` on `hosts`.
 
     A name that is no fabric of NCCL's is a provider of libfabric, for the plugin. `debug` is NCCL_DEBUG.
+    `devices` are the only ones to use, if any are named.
     """
     recipe = _RECIPES.get(fabric) or _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)})
     env = {
@@ -96,6 +102,7 @@ def environment(fabric: str, hosts: Sequence[Host], *, debug: str = "INFO") -> N
         **_way(fabric, hosts),
         **_sockets(hosts),
         **_verbs(fabric, hosts),
+        **_only(fabric, devices),
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_DEBUG_FILE": DEBUG_FILE,
@@ -128,12 +135,37 @@ def _verbs(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
     return gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
 
 
+def _only(fabric: str, devices: Sequence[str]) -> Mapping[str, str]:
+    """Choose NICs by name. In NCCL_IB_HCA a name without `=` is the beginning of names."""
+    if not devices:
+        return {}
+    variable, sign = _CHOOSES[fabric]
+    return {variable: sign + ",".join(devices)}
+
+
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
     """Return a variable with the index of RoCE's GID, where all devices of all hosts have the same."""
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
     if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
         return {variable: str(index)}
     return {}
+
+
+def chooses_nics(fabric: str) -> bool:
+    """Return whether programs on NCCL can be told which NICs of a fabric to use."""
+    return fabric in _CHOOSES
+
+
+def why_no_choice(fabric: str, host: Host, devices: Sequence[str]) -> str:
+    """Return in a sentence why `devices` of a fabric cannot be chosen on `host`; empty if they can."""
+    if not chooses_nics(fabric):
+        return f"--device chooses NICs of {listed(tuple(_CHOOSES))} alone."
+    found = host.linked(fabric)
+    if host.devices and not found:
+        return why_unsupported(fabric, host)
+    # Where none can be listed, as in some containers, NCCL itself says whether there are any.
+    missing = [name for name in devices if found and name not in found]
+    return f"it has no {listed(missing)} of {fabric}, but {', '.join(found)}." if missing else ""
 
 
 def why_unsupported(fabric: str, host: Host) -> str:
@@ -164,8 +196,12 @@ def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
     return min(len(host.linked(fabric)) for host in hosts) or None
 
 
-def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None) -> Proof:
-    """Return what a log must show: the network, and the NICs where their number is given or known."""
+def network_proof(
+    fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()
+) -> Proof:
+    """Return what a log must show: the network, and the NICs where they or their number is given or known."""
+    if devices:
+        return Proof(fabric=fabric, nics=len(devices), devices=devices)
     return Proof(fabric=fabric, nics=expected_nics(fabric, hosts) if nics is None else nics)
 
 

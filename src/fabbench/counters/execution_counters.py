@@ -184,14 +184,17 @@ class ExpectedNics(NamedTuple):
 def expected_nics(execution: Execution, hosts: Sequence[Host]) -> ExpectedNics:
     """Return which NICs an execution was to use, and which hosts exchange data in it.
 
-    A domain that was chosen names the NIC, and for sockets the interface of each host. A pair uses one NIC
-    of each side. Of ranks the proof says how many NICs each has, and fewer ranks than GPUs have their part.
+    A domain or devices that were chosen name the NICs, and for sockets the interface of each host. A pair
+    uses one NIC of each side. Of ranks the proof says how many NICs each has, and fewer ranks than GPUs have
+    their part.
     """
     fabric = execution.proof.fabric
     interfaces = [host.interface for host in hosts]
     chosen: tuple[str, ...] = ()
     if execution.proof.domain:
         chosen = (execution.proof.domain,)
+    elif execution.proof.devices:
+        chosen = execution.proof.devices
     elif fabric == "tcp" and all(interfaces):
         chosen = tuple(dict.fromkeys(interfaces))
     pairs = [step for step in execution.steps if step.shape is Shape.PAIR]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.fabrics import INTRA_HOST, contradicts
 from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, listed
 from fabbench.model.units import format_size
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
 
 def _network_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
     """Judge what carried the data: first what is wrong, then what is not known."""
-    found = [*_nic_verdicts(record, proof)]
+    found = [*_nic_verdicts(record, proof), *_device_verdicts(record, proof)]
     if proof and proof.fabric:
         found = [*_fabric_verdicts(record, proof), *found]
     elif record.lost_fabric:
@@ -152,6 +152,21 @@ def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome
         yield Outcome.OFF_FABRIC, f"{kind.name} has {min(kind.nics)} EFA interfaces, {used}"
 
 
+def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
+    """Judge which NICs were used, where some were chosen. For EFA logs say only how many there were."""
+    if proof is None or not proof.devices:
+        return
+    nics, names = record.facts.get("nics"), str(record.facts.get("devices", ""))
+    wanted = f"Ranks were to use only {listed(proof.devices)}"
+    others = [name for name in names.split("+") if name and name not in proof.devices]
+    if others:
+        yield Outcome.OFF_FABRIC, f"{wanted}, but used {listed(others)}."
+    elif isinstance(nics, int) and nics > len(proof.devices):
+        yield Outcome.OFF_FABRIC, f"{wanted}, but used {nics} NICs."
+    elif not isinstance(nics, int):
+        yield Outcome.UNPROVEN, f"{wanted}, and the log does not show which NICs were used."
+
+
 def _uses_efa(record: Record) -> bool:
     return str(record.facts.get("network", "")) == "efa"
 
@@ -194,7 +209,7 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 
     Only what will not change any more counts: the network that the library chose, and its NICs.
     """
-    settled = {name: facts[name] for name in ("network", "nics") if name in facts}
+    settled = {name: facts[name] for name in ("network", "nics", "devices") if name in facts}
     if "network" not in settled:
         return ""
     record = Record(benchmark=benchmark, facts=settled)

@@ -19,7 +19,7 @@ _PROVIDER = lazy(
     r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
 )
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
-_IB_DEVICE = lazy(r"\[(\d+)\][\w.-]+:\d+/(\w*)")
+_IB_DEVICE = lazy(r"\[(\d+)\]([\w.+-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _PXN = lazy(r"use ring PXN (\d)")
@@ -62,6 +62,8 @@ class Evidence:
     ib_devices: int = 0
     ib_links: dict[str, str] = field(default_factory=dict)
     """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
+    ib_names: dict[str, None] = field(default_factory=dict)
+    """Names of these NICs, of all ranks."""
     ib_used: set[str] = field(default_factory=set)
     """Indices of the NICs that channels go over."""
     jobs: dict[str, None] = field(default_factory=dict)
@@ -198,7 +200,8 @@ class Evidence:
                 self.ib_devices = len(devices)
                 self.lines["ib"] = message
             if len(self.ib_links) < _MOST:
-                self.ib_links = {**dict(devices), **self.ib_links}
+                self.ib_links = {**{index: link for index, _, link in devices}, **self.ib_links}
+                self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
         elif message.startswith("NET/Socket : Using"):
             self.interfaces |= dict.fromkeys(_INTERFACE.findall(message))
             self.lines.setdefault("interface", message)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from fabbench.evidence.known_errors import FATAL, PLUGIN_FAILED, matching_errors
 from fabbench.evidence.nccl import Evidence
 from fabbench.model import messages
-from fabbench.model.fabrics import INTRA_HOST
+from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.patterns import lazy
@@ -49,6 +49,7 @@ def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]
         yield "nics", min(evidence.nics.values())
     elif network in VERBS and evidence.ib_devices:
         yield "nics", evidence.ib_devices
+        yield "devices", "+".join(sorted(evidence.ib_names, key=natural_order))
     if network in VERBS and (link := _link(evidence)):
         yield "link", link
     if network == "socket" and evidence.interfaces:
@@ -77,7 +78,7 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
         "transport": "" if transport == "unknown" else used,
         "gdr": channels.get(gdr, ""),
         "link": lines.get("ib", ""),
-        **({"nics": lines.get("ib", "")} if network in VERBS else {}),
+        **(dict.fromkeys(("nics", "devices"), lines.get("ib", "")) if network in VERBS else {}),
     }
     return {name: line for name, line in proven.items() if line}
 

@@ -187,6 +187,8 @@ class Proof:
     """NICs a rank must have used; 0: any. None: not known what was asked for."""
     domain: str | None = None
     """The libfabric domain (interface) asked for; None: any."""
+    devices: tuple[str, ...] = ()
+    """The only NICs that ranks may have used; empty: any."""
     instance_type: str = ""
     """Of the nodes: an EC2 type or a system of the catalog; empty: not known."""
     nodes: int | None = None

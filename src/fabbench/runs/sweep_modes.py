@@ -70,7 +70,7 @@ def nics_of(mode: str, request: RunRequest, inventory: Inventory) -> tuple[str, 
     if not names:
         raise RequestError(
             f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails does.",
-            hint="Sweep with perftest, or with pingpong over RDMA devices: these name the NIC of each side.",
+            hint="NICs of efa, ib and roce can be chosen, by nccl, perftest and pingpong.",
         )
     for host in others:
         if set(found := nics_of_host(request, host)) != set(names):

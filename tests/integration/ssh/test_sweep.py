@@ -3,6 +3,7 @@
 import itertools
 import json
 import signal
+from collections.abc import Sequence
 
 import pytest
 
@@ -85,19 +86,25 @@ def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     assert "node5" in done.stderr.partition("suspects: ")[2]
 
 
-def test_a_bad_nic_is_named(lab: Labs) -> None:
+@pytest.mark.parametrize(
+    ("mode", "tests", "benchmark"),
+    [
+        ("rails", 12, ("perftest", "--bin-dir", str(FAKE_PROGRAMS / "rails"))),
+        ("pairs", 6, ("perftest", "--bin-dir", str(FAKE_PROGRAMS / "rails"))),
+        ("rails", 12, ("nccl", "--bin-dir", str(STANDIN), "--gpus", "1", "-b", "1M", "-e", "1M")),
+    ],
+)
+def test_a_bad_nic_is_named(lab: Labs, mode: str, tests: int, benchmark: Sequence[str]) -> None:
     """Each NIC of four hosts with the same one of the others: one of one host is slow."""
-    site = fresh(lab(4))
+    site = fresh(lab(4, trust=True))
     nics = [word for number in (0, 1) for word in ("--device", f"mlx5_{number}")]
-    own = (*nics, "--bin-dir", str(FAKE_PROGRAMS / "rails"), "--format", "json")
-    for mode, tests in (("rails", 12), ("pairs", 6)):
-        words = sweep(fresh(site), "perftest", "--mode", mode, *own, fabric="ib")
-        with standin(site[2], BAD_NIC="mlx5_1"), nothing_left(site):
-            done = site.run(words, timeout=240)
-        assert done.returncode == 1, (done.stdout, done.stderr)
-        found = json.loads(done.stdout)
-        assert [(each["kind"], each["name"]) for each in found["suspects"]] == [("nic", "node2:mlx5_1")]
-        assert len(kept_tests(site)) >= tests
+    words = sweep(site, *benchmark, "--mode", mode, *nics, "--format", "json", fabric="ib")
+    with standin(site[2], BAD_NIC="mlx5_1"), nothing_left(site):
+        done = site.run(words, timeout=240)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    assert [(each["kind"], each["name"]) for each in found["suspects"]] == [("nic", "node2:mlx5_1")]
+    assert len(kept_tests(site)) >= tests
 
 
 def test_a_pair_that_hangs_is_a_result(lab: Labs) -> None:

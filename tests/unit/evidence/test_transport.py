@@ -57,6 +57,45 @@ MINIMAL = [
 ]
 
 
+USING = "NET/IB : Using {}; OOB eth0:10.0.0.1<0>"
+ONE = USING.format("[0]mlx5_3:1/IB [RO]")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "lines", "outcome", "reason"),
+    [
+        ("ib", [ONE, ONE], Outcome.OK, None),
+        (
+            "ib",
+            [ONE, USING.format("[0]mlx5_2:1/IB [RO]")],
+            Outcome.OFF_FABRIC,
+            "Ranks were to use only mlx5_3, but used mlx5_2.",
+        ),
+        (
+            "ib",
+            [USING.format("[0]mlx5_3:1/IB [1]mlx5_10:1/IB [2]mlx5_4:1/IB [RO]")],
+            Outcome.OFF_FABRIC,
+            "Ranks were to use only mlx5_3, but used mlx5_4, mlx5_10.",
+        ),
+        (
+            "ib",
+            ["Using network IB"],
+            Outcome.UNPROVEN,
+            "Ranks were to use only mlx5_3, and the log does not show which NICs were used.",
+        ),
+        ("efa", [OFI.replace("4 nics", "1 nics")], Outcome.OK, None),
+        ("efa", [OFI], Outcome.OFF_FABRIC, "Ranks were to use only mlx5_3, but used 4 NICs."),
+    ],
+)
+def test_only_the_nics_that_were_chosen(
+    fabric: str, lines: list[str], outcome: Outcome, reason: str | None
+) -> None:
+    text = "\n".join(f"node0:101:{tid} [0] NCCL INFO {line}" for tid, line in enumerate(lines, start=201))
+    proof = Proof(fabric=fabric, nics=1, devices=("mlx5_3",))
+    (log,) = read(f"{text}\n{nccl_text(ROWS, ranks=2, hosts=2)}", proof)
+    assert (log.outcome, log.reason) == (outcome, reason)
+
+
 @pytest.mark.parametrize(("fabric", "hosts", "outcome", "lines"), MINIMAL)
 def test_every_line_of_a_proof_is_needed(fabric: str, hosts: int, outcome: Outcome, lines: list[str]) -> None:
     """Without any one of them the log proves nothing, or the opposite."""

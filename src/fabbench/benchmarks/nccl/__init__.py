@@ -1,6 +1,7 @@
 """nccl-tests (and rccl-tests): all_reduce_perf, alltoall_perf and the others."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from fabbench.model.fabrics import AB
 if TYPE_CHECKING:
     from fabbench.benchmarks.nccl.plan import NcclWork
     from fabbench.benchmarks.nccl.reader import NcclReader
+    from fabbench.model.hosts import Host
     from fabbench.model.log import Record
 
 
@@ -80,6 +82,16 @@ class Nccl(Benchmark):
         from fabbench.benchmarks.nccl.plan import NcclWork
 
         return NcclWork
+
+    @override
+    def nics(self, work: "NcclWork", fabric: str, host: "Host") -> Sequence[str]:
+        from fabbench.benchmarks import nccl_env
+
+        return (work.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
+
+    @override
+    def on_nic(self, work: "NcclWork", nic: str) -> "NcclWork":
+        return replace(work, devices=(nic,), nics=None)
 
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.shared_options import (
+    devices,
     extra,
     factor,
     iterations,
@@ -95,6 +96,9 @@ class NcclWork:
     op: str = option(Choice(OPS, "OP"), f"Reduction: {', '.join(OPS)}.", "--op", default="sum")
     root: int = option(Whole(-1), "Root rank; -1: every rank in turn.", "-r", "--root", default="0")
     nics: int | None = nics()
+    devices: tuple[str, ...] = devices(
+        "Use only this NIC of every host (NCCL_IB_HCA; FI_EFA_IFACE for EFA). Default: all."
+    )
     debug: str = option(
         Choice(("INFO", "TRACE")),
         "NCCL_DEBUG level: the lines are the proof of the fabric.",
@@ -113,6 +117,11 @@ class NcclWork:
         _one_of("type", (self.dtype,), (*WIDTHS, ALL))
         _one_of("operation", (self.op,), OPS)
         nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        if self.devices and self.nics is not None:
+            raise RequestError(
+                "--nics has no effect with --device, which says how many NICs there are.",
+                hint="Leave it out.",
+            )
         _ = self.sweep
 
     @property
@@ -130,6 +139,7 @@ class NcclWork:
             mpi=True,
             gpus=True,
             folders=dict.fromkeys(programs, FOLDER),
+            devices=self.devices,
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
@@ -145,6 +155,8 @@ class NcclWork:
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
+        if self.devices:
+            return nccl_env.why_no_choice(fabric, host, self.devices)
         return nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
@@ -153,10 +165,10 @@ class NcclWork:
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what the log must show: the network, and the NICs where their number is known."""
-        return nccl_env.network_proof(fabric, hosts, self.nics)
+        return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
 
     def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
-        given = nccl_env.environment(fabric, hosts, debug=self.debug)
+        given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
         each = nccl_env.gpus_per_host(hosts)
         if name == "hypercube" and (each * len(hosts)).bit_count() != 1:
             raise RequestError(

@@ -18,7 +18,8 @@ STANDIN_WRONG=SIZE         wrong values in this row
 STANDIN_NO_MPI=1           every rank believes to be alone, as in a build without MPI
 STANDIN_IGNORE_TERM=1      do not end by SIGTERM and SIGINT
 STANDIN_NO_EFA, _NO_IB=1   there is no such device here
-STANDIN_NICS=4             EFA devices of each rank
+STANDIN_NICS=4             NICs of each rank, of which NCCL_IB_HCA and FI_EFA_IFACE choose
+STANDIN_BAD_NIC=NAME      as a file: this NIC of this host has half of its speed
 STANDIN_ROW_S=0            seconds for each row
 STANDIN_SPEED=1, _JITTER=0, _SEED=process id   scale the figures, and let them vary
 """
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from standin_call import INSTALLED, Call
-from standin_network import Choice, Debug, Writer, choose, interfaces
+from standin_network import Choice, Debug, Writer, choose, interfaces, nics
 from standin_ranks import Meeting, Place, setting
 from standin_table import Arguments, Speed, Table, arguments, size
 
@@ -62,7 +63,7 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     place = Place()
     host = os.environ.get("NCCL_HOSTID") or place.host
     meet = Call if Path(__file__).parent == INSTALLED else Meeting
-    own = f"{place.host} {place.pid} {place.local} {host} {version()}"
+    own = f"{place.host} {place.pid} {place.local} {host} {version()} {setting('BAD_NIC', '-')}"
     meeting = meet(place, own) if place.size > 1 else None
     told = [line.split() for line in meeting.told] if meeting else [own.split()]
     if meeting and not setting("IGNORE_TERM"):
@@ -85,7 +86,8 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     debug.page("ready")
     connect(debug, place, where, choice)
     network = choice.network if len(set(where)) > 1 else "nvlink"
-    table = Table(program, options, len(told) * gpus, Speed(network, int(setting("NICS", "4"))))
+    slow = any(rank[5] in nics() for rank in told)
+    table = Table(program, options, len(told) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0))
     if place.rank:
         assert meeting
         follow(place, meeting)
@@ -113,8 +115,8 @@ def facts(place: Place, where: list[str], links: list[tuple[str, str]], choice: 
         "interface": links[0][0] if links else "",
         "address": links[0][1] if links else "",
         "sockets": "".join(f"[{number}]{name}:{at}<0>" for number, (name, at) in enumerate(links)),
-        "devices": " ".join(f"[{number}]mlx5_{number}:1/IB" for number in range(int(setting("NICS", "4")))),
-        "nics": setting("NICS", "4"),
+        "devices": " ".join(f"[{number}]{name}:1/IB" for number, name in enumerate(nics())),
+        "nics": len(nics()),
         "network": choice.name,
     }
 

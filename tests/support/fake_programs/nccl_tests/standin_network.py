@@ -41,7 +41,7 @@ def choose(interfaces: list[tuple[str, str]]) -> Choice:
         return _plugin(wanted) or Choice("", "", ("plugin-loaded", "plugin-failed", "no-network"))
     if wanted.lower() == "socket":
         return Choice("socket", "Socket", ("socket",))
-    if wanted.lower() == "ib" and not setting("NO_IB"):
+    if wanted.lower() == "ib" and nics() and not setting("NO_IB"):
         return Choice("ib", "IB", ("ib",))
     if wanted:
         return Choice("", "", ("no-plugin", "no-ib", "no-network"))
@@ -62,11 +62,22 @@ def _plugin(name: str) -> Choice | None:
     """Say what the plugin finds. An empty FI_PROVIDER names a provider that nobody has."""
     provider = os.environ.get("FI_PROVIDER", "efa")
     printed = "AWS Libfabric" if name.lower() == "aws libfabric" else "Libfabric"
-    if provider == "efa" and not setting("NO_EFA"):
+    if provider == "efa" and nics() and not setting("NO_EFA"):
         return Choice("efa", printed, ("plugin-loaded", "efa"))
     if provider == "tcp":
         return Choice("ofi-tcp", printed, ("plugin-loaded", "ofi-tcp"))
     return None
+
+
+def nics() -> list[str]:
+    """Return the RDMA devices that NCCL, or libfabric, would use: exact names after `=`, else beginnings."""
+    found = [f"mlx5_{number}" for number in range(int(setting("NICS", "4")))]
+    exact, chosen = os.environ.get("FI_EFA_IFACE", ""), os.environ.get("NCCL_IB_HCA", "")
+    if chosen.startswith("="):
+        exact = chosen[1:]
+    elif chosen:
+        return [name for name in found if name.startswith(tuple(chosen.split(",")))]
+    return [name for name in found if not exact or name in exact.split(",")]
 
 
 def interfaces() -> list[tuple[str, str]]:

@@ -93,11 +93,12 @@ def factor(collective: str, ranks: int) -> float:
 class Speed:
     """A recorded curve: microseconds by message size, out of place and in place."""
 
-    def __init__(self, network: str, nics: int) -> None:
+    def __init__(self, network: str, nics: int, part: float) -> None:
+        """`part` is how much of its speed the network has."""
         lines = (RECORDINGS / f"{network}.speed").read_text().splitlines()
         rows = [line.split() for line in lines if line and not line.startswith("#")]
         self._rows = [(int(row[0]), float(row[1]), float(row[2])) for row in rows]
-        self._speed = float(setting("SPEED", "1"))
+        self._speed = float(setting("SPEED", "1")) * part
         if network == "efa":
             self._speed *= nics / 4
         self._jitter = float(setting("JITTER", "0"))

@@ -76,6 +76,40 @@ def test_the_nics_to_be_proven_are_those_found_unless_somebody_knows_better() ->
 
 
 @pytest.mark.parametrize(
+    ("fabric", "setting"),
+    [
+        ("ib", ("NCCL_IB_HCA", "=mlx5_1,mlx5_2")),
+        ("roce", ("NCCL_IB_HCA", "=mlx5_1,mlx5_2")),
+        ("efa", ("FI_EFA_IFACE", "mlx5_1,mlx5_2")),
+    ],
+)
+def test_nics_are_chosen_by_name(fabric: str, setting: tuple[str, str]) -> None:
+    """As whole names, and no others may have been used."""
+    host = Host(name="a", gpus=8, devices={f"mlx5_{n}": fabric for n in range(12)})
+    work = NcclWork(devices=("mlx5_1", "mlx5_2"))
+    assert work.lacks(fabric, host) == ""
+    ((command,),) = (step.commands for step in work.steps("t", fabric, (host, host)))
+    assert setting in command.env.items()
+    assert setting[0] not in command.unset
+    assert work.proof(fabric, (host, host)) == Proof(fabric=fabric, nics=2, devices=("mlx5_1", "mlx5_2"))
+    assert work.needs.devices == ("mlx5_1", "mlx5_2")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "devices", "complaint"),
+    [
+        ("tcp", {}, "--device chooses NICs of efa, ib, roce alone."),
+        ("ib", {"mlx5_10": "ib"}, "it has no mlx5_1 of ib, but mlx5_10."),
+        ("ib", {"mlx5_1": "roce"}, "there is no InfiniBand device."),
+        ("ib", {}, ""),
+    ],
+)
+def test_nics_that_cannot_be_chosen(fabric: str, devices: dict[str, str], complaint: str) -> None:
+    host = Host(name="a", gpus=8, devices=devices)
+    assert NcclWork(devices=("mlx5_1",)).lacks(fabric, host) == complaint
+
+
+@pytest.mark.parametrize(
     "text",
     ["allreduce-1proc-g4", "allreduce-2node-socket", "alltoall-mpi", "opt-c0", "opt-dall", "x-net-socket"],
 )
@@ -131,6 +165,7 @@ def test_every_type_at_once_prints_the_sizes_of_the_widest() -> None:
         ({"extra": ("-b", "8")}, "-b is after --"),
         ({"extra": ("--minbytes=8",)}, "--minbytes=8 is after --"),
         ({"extra": ("-g2",)}, "-g2 is after --"),
+        ({"devices": ("mlx5_0",), "nics": 1}, "--nics has no effect with --device"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(options: dict[str, object], complaint: str) -> None:
