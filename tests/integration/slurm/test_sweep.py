@@ -87,7 +87,7 @@ def test_devices_have_to_be_named_before_a_job_is_submitted(lab: Labs) -> None:
     """Slurm does not say which NICs its nodes have; it could take long until they are there to be asked."""
     hosts = site(lab)
     before = the_job(hosts[0])
-    words = sweep("perftest", "--fabric", "roce", "--bin-dir", "/usr/bin")
+    words = sweep("perftest", "--fabric", "efa", "--bin-dir", "/usr/bin", "--instance-type", "p5.48xlarge")
     for more in ([], ["--dry-run"]):
         done = hosts.run([*words, *more], timeout=120)
         assert (done.returncode, the_job(hosts[0])) == (2, before), done.stderr

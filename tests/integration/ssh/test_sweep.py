@@ -185,16 +185,21 @@ def test_a_host_that_dies(lab: Labs) -> None:
 def test_a_full_disk_on_the_laptop(lab: Labs) -> None:
     """What had ended is kept, nothing runs on, and once there is room the sweep goes on."""
     site = fresh(lab(4))
-    folder = site.small_folder("48k", "sweeps")
-    words = sweep(site, "pingpong", "--mode", "pairs", *QUICK)
+    folder = site.small_folder("1m", "sweeps")
+    # Its tests go on while another one has ended.
+    site[3].rate("2mbit", "fab0")
+    words = sweep(site, "pingpong", "--mode", "pairs", "--size", "64K", "--iterations", "10")
     words[words.index("--store") + 1] = str(folder)
     with nothing_left(site):
-        done = site.run(words, timeout=240)
-        assert done.returncode == 4, done.stderr
-        assert "cannot be written: No space left on device." in done.stderr
-        assert "It failed. Tests that ended were saved. To resume: fabbench sweep --resume" in done.stderr
+        with running(site, words) as run:
+            run.until(lambda: stored(site.path(folder)), 120)
+            site.run(["dd", "if=/dev/zero", f"of={folder}/filler", "bs=512"])
+            assert run.ends(120) == 4, run.err
+        assert "cannot be written: No space left on device." in run.err
+        assert "It failed. Tests that ended were saved. To resume: fabbench sweep --resume" in run.err
         kept = stored(site.path(folder))
-        site.run(["mount", "-o", "remount,size=8m", folder], check=True)
+        site.run(["rm", folder / "filler"], check=True)
+        site[3].rate("off", "fab0")
         again = [*argv("sweep", "--resume", "last")[:-1], str(folder)]
         done = site.run(again, timeout=240)
     assert done.returncode in ANSWERED, done.stderr
