@@ -270,23 +270,40 @@ brief=
 # A process that stands guard on every host, where there is one.
 keeper=
 
-# Runs a program on all hosts at once. What it printed is in host.NUMBER.
+# Runs a program on all hosts at once. What it printed is in host.NUMBER, and where it failed in `failing`.
 ask() {
-    local number failed=0 started=()
+    local number started=()
+    failing=()
     for number in "${!hosts[@]}"; do
-        "${by:-reach}" "$number" "$@" </dev/null >"$base/host.$number" 2>&1 &
+        persist "$number" "$@" </dev/null >"$base/host.$number" &
         started+=("$!")
     done
-    for number in "${!hosts[@]}"; do await "${started[number]}" || failed=1; done
-    return "$failed"
+    for number in "${!hosts[@]}"; do await "${started[number]}" || failing+=("$number"); done
+    [ "${#failing[@]}" = 0 ]
+}
+failing=()
+
+# Runs a program on a host, and again where DNS has lost the host's name for a moment, as when its node comes back.
+name_lost='Temporary failure in name resolution'
+persist() { # NUMBER WORD…
+    local status until=$((SECONDS + 15))
+    while :; do
+        : >"$base/error.$1"
+        "${by:-reach}" "$@" 2>>"$base/error.$1"
+        status=$?
+        if [ "$status" = 0 ] || [ "$SECONDS" -ge "$until" ] || ! grep -qF "$name_lost" "$base/error.$1"; then
+            return "$status"
+        fi
+        sleep 1
+    done
 }
 
 # The same, and prints what it printed, host after host.
 everywhere() {
-    local number failed=0
-    ask "$@" || failed=1
-    for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
-    return "$failed"
+    local number status=0
+    ask "$@" || status=1
+    for number in "${!hosts[@]}"; do cat "$base/host.$number" "$base/error.$number"; done
+    return "$status"
 }
 
 # Stops where a host lacks one of these: directories, which end in a slash, and programs.
@@ -381,16 +398,21 @@ rest_there() {
 
 # Prints what the ranks wrote into files of their own, and removes the step's directory.
 collect() {
-    local file
+    local file number
     for file in "${!shown[@]}"; do
         tail -n "+$((shown[$file] + 1))" "$folder/$file" 2>/dev/null | head -c "$longest_output" | grep -a ''
         rm -f "$folder/$file"
     done
     shown=()
     [ -n "$ranks_here" ] || rest_there
-    everywhere sh -c 'cd "$1" 2>/dev/null || exit 0
+    ask sh -c 'cd "$1" 2>/dev/null || exit 0
         grep -ah "" debug.* 2>/dev/null | head -c "$2"
-        cd / && rm -rf "$1"' sh "$folder" "$longest_output"
+        cd / && rm -rf "$1"' sh "$folder" "$longest_output" || true
+    for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
+    # Not as ssh says it: the ranks have ended well or not, whether or not this host is reached now.
+    for number in "${failing[@]+"${failing[@]}"}"; do
+        say "The debug output of ranks on ${hosts[number]} is lost: $(tail -n 1 "$base/error.$number")"
+    done
 }
 
 # On this host too, which need not be one of them: what started the ranks may have much left to print.
