@@ -19,7 +19,7 @@ _PROVIDER = lazy(
     r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
 )
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
-_IB_DEVICE = lazy(r"\[(\d+)\]([\w.+-]+):\d+/(\w*)")
+_IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
 _PXN = lazy(r"use ring PXN (\d)")
