@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 from fabbench.model.errors import lacks_memory
 
@@ -28,6 +29,9 @@ def main() -> None:
         # Python notes a Ctrl-C that left an `exec`, such as a dataclass's, and would end by that signal, even
         # where it was handled. Another `exec` drops the note.
         exec("")  # noqa: S102
+        # What is left is Python's own clean-up, which would print a traceback.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, lambda *_: os._exit(130))
         gc.freeze()  # all memory is given back now: the interpreter need not look for garbage
 
 

@@ -36,6 +36,20 @@ def test_an_interrupt_while_a_class_is_made_is_an_interrupt() -> None:
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 
+def test_an_interrupt_while_python_cleans_up_is_an_exit_status() -> None:
+    """What was to be said has been said."""
+    text = (
+        "import atexit, os, signal, sys, time\n"
+        "atexit.register(lambda: [os.kill(os.getpid(), signal.SIGINT), time.sleep(9)])\n"
+        "from fabbench.__main__ import main\n"
+        "sys.argv = ['fabbench', '--version']\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+    assert done.stdout.startswith("fabbench ")
+
+
 @pytest.mark.parametrize("where", ["click", "fabbench.cli.parse"])
 def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: str) -> None:
     """`python -m` would end by the signal. Whether the command line is there yet makes no difference."""

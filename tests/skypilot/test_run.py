@@ -12,7 +12,7 @@ from tests.support.skypilot_fixtures import NOTHING, USER, VENV, SkyLab
 
 pytestmark = [pytest.mark.sky, pytest.mark.lab]
 ONE = ("--fabric", "tcp", "--size", "64")
-LONG = ("--fabric", "tcp", "--size", "1M", "--iterations", "1000000")
+LONG = ("--fabric", "tcp", "--size", "1M", "--iterations", "1000000", "--timeout", "300")
 
 
 def newest(site: SkyLab) -> StoredRun:

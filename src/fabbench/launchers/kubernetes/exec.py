@@ -232,8 +232,9 @@ class PodConnection:
 
 def lost(name: str, explain_gone: object) -> LostError:
     """Return the error of a broken connection."""
+    why = str(explain_gone).rstrip(".") or type(explain_gone).__name__
     return LostError(
-        f"The connection to the pod {name} broke: {str(explain_gone) or type(explain_gone).__name__}.",
+        f"The connection to the pod {name} broke: {why}.",
         hint="Check the pod, its node and the cluster's API.",
     )
 

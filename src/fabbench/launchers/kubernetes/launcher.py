@@ -2,9 +2,11 @@
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from functools import partial
+from typing import Any, NamedTuple, Self, TypeVar
 
 from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
@@ -71,6 +73,7 @@ from fabbench.model.plan import Execution, Variant
 from fabbench.remote import run_key
 from fabbench.remote.allocation import RemoteAllocation, agents, all_well, probe
 from fabbench.remote.check_hosts import around, ask
+from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.session import HeldHosts
@@ -157,7 +160,11 @@ def _of(target: Target, kind: PodKind) -> Target:
     return replace(target, options=options, variants=own)
 
 
+T = TypeVar("T")
+
 _FILE = "kubernetes.yaml"
+_RESTART_S = 15.0
+"""For so long pods are asked again what they have, where connections break."""
 
 
 class KubernetesLauncher(Launcher):
@@ -274,7 +281,9 @@ def _pods(
         found = inventories(
             replace(target, gpus=_gpus(target, resources)),
             needs,
-            lambda here, variant: all_well(map_hosts(by_name, lambda pod: probe(pod, here, needs, variant))),
+            lambda here, variant: all_well(
+                map_hosts(by_name, lambda pod: _again(partial(probe, pod, here, needs, variant)))
+            ),
         ).with_settings(profile.settings if profile else {})
         remotes = _remotes(by_name, options.lost_after)
         with contextlib.ExitStack() as stack:
@@ -285,6 +294,18 @@ def _pods(
             agent = stack.enter_context(_mpi_agent(spec, found, remotes, heads)) if mpi else ()
             held = HeldHosts(hosts=found.hosts, remotes=remotes, agent=agent)
             yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
+
+
+def _again(ask: Callable[[], T]) -> T:
+    """Ask, and again for a while where the connection broke, as when the API server restarts."""
+    deadline = time.monotonic() + _RESTART_S
+    while True:
+        try:
+            return ask()
+        except LostError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(1)
 
 
 def _with_profile(target: Target) -> Target:
