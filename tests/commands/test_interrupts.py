@@ -47,7 +47,7 @@ def test_an_interrupt_while_python_cleans_up_is_an_exit_status() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "")
-    assert done.stdout.startswith("fabbench ")
+    assert done.stdout.startswith("fabbench, version ")
 
 
 @pytest.mark.parametrize("where", ["click", "fabbench.cli.parse"])
