@@ -34,7 +34,8 @@ _HERE = f"{_SAID}here"
 """The agent's first line; what stands before it a login shell said of itself."""
 # An agent that did not come whole, or cannot start, leaves no directory: nobody would ever remove it.
 _PUT = (
-    'umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && sh "$1/agent" start "$@" || '
+    'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
+    '[ "$(wc -c <"$1/agent")" -eq "$size" ] && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
 _WORDS = 4
@@ -50,6 +51,11 @@ def agent_script() -> str:
     """Return the text of the agent."""
     agent = (files("fabbench.remote") / "agent.sh").read_text("utf-8")
     return f"{SNAPSHOT}{end_programs_script()}\n{agent}"
+
+
+def put_words(*words: str) -> tuple[str, ...]:
+    """Return the command that reads the agent from its input, and starts it: a directory, then its words."""
+    return ("sh", "-c", _PUT, "sh", str(len(agent_script().encode())), *words)
 
 
 class RemoteHost:
@@ -86,9 +92,10 @@ class RemoteHost:
             if self._closing.is_set():
                 return
             self._begun = True
-            words = ("sh", "-c", _PUT, "sh", self.folder, self.token, str(self.lease_s), *FORWARDED)
             put = self.connection.run(
-                self.marked(words), stdin=agent_script().encode(), timeout_s=_STARTING_S
+                self.marked(put_words(self.folder, self.token, str(self.lease_s), *FORWARDED)),
+                stdin=agent_script().encode(),
+                timeout_s=_STARTING_S,
             )
         for line in self._done(put).out:
             word, _, rest = line.partition(" ")

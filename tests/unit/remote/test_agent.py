@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fabbench.remote.host import agent_script
+from fabbench.remote.host import agent_script, put_words
 from tests.support.hosts import processes
 
 
@@ -34,3 +34,17 @@ def test_the_lock_of_an_agent_that_was_killed_is_removed(tmp_path: Path, leftove
         token = "ours"
     subprocess.run(["sh", agent, "clean", folder, token], env=env, check=True, capture_output=True)
     assert os.path.lexists(lock) == (leftover == "of another")
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
+def test_an_agent_that_does_not_come_whole_leaves_nothing(tmp_path: Path, part: float) -> None:
+    """As where fabbench is killed while it sends it."""
+    folder, text = tmp_path / "fabbench-1", agent_script().encode()
+    done = subprocess.run(
+        put_words(str(folder), "1", "9"),
+        input=text[: int(part * len(text))],
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert not folder.exists()
