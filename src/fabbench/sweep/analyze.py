@@ -14,6 +14,10 @@ CONFIDENCE = 0.99
 """From this on something counts as bad."""
 _WORTH_A_WORD = 0.1
 """From this on something may be bad."""
+_ONE_OF_MANY = 0.5
+"""From this chance on one of a test's nodes may be bad, although none of them is worth a word by itself."""
+_LEAST = 0.01
+"""Below this a node is not among them."""
 
 
 def analyze(readings: Readings, *, tolerance: float = TOLERANCE, confidence: float = CONFIDENCE) -> Diagnosis:
@@ -75,9 +79,17 @@ def _something(found: Fit, confidence: float) -> bool:
     return False
 
 
+def _ones_of_many(found: Fit) -> Iterator[int]:
+    """Yield the nodes of large tests of which some node seems bad, and nobody can say which."""
+    for each in found.classes:
+        chances = found.bad[each.pairs]
+        rows = (chances.sum(axis=1) >= _ONE_OF_MANY) & (chances.max(axis=1, initial=0.0) < _WORTH_A_WORD)
+        yield from each.pairs[rows][chances[rows] >= _LEAST].tolist()
+
+
 def _suspects(readings: Readings, found: Fit, confidence: float) -> Iterator[Suspect]:
     witness = Witness(readings, found, confidence)
-    for node in np.flatnonzero(found.bad >= _WORTH_A_WORD).tolist():
+    for node in sorted({*np.flatnonzero(found.bad >= _WORTH_A_WORD).tolist(), *_ones_of_many(found)}):
         name = found.nodes[node]
         yield Suspect(
             kind=SuspectKind.NODE,

@@ -8,7 +8,7 @@ from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
-from fabbench.sweep.values import Diagnosis, SweepOutcome, SweepResult, SweepTest
+from fabbench.sweep.values import Diagnosis, Round, SweepOutcome, SweepResult, SweepTest
 from tests.support.simulated_sweeps import TYPICAL, Cluster, named
 
 EIGHT = named(8)
@@ -163,3 +163,13 @@ def test_a_figure_that_is_no_number_of_a_rate_counts_as_failed() -> None:
     readings = Readings(METRICS["busbw"], ["a", "b"])
     readings.add(SweepResult(SweepTest(("a", "b")), SweepOutcome.OK, 0.0))
     assert math.isnan(readings.classes()[0].values[0])
+
+
+def test_one_of_many_nodes_may_be_bad() -> None:
+    """A test of 30 nodes failed: each of them is hardly likely to be the bad one, and one of them is."""
+    nodes = named(120)
+    groups = [tuple(nodes[start : start + 30]) for start in range(0, 120, 30)]
+    cluster = Cluster(nodes, bad_nodes={nodes[31]: 1.0})
+    said = cluster.diagnosed([Round(number=1, tests=tuple(map(SweepTest, groups)), purpose="")] * 2)
+    assert said.suspects == []
+    assert {each.name for each in said.undecided} == set(groups[1])
