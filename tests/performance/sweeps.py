@@ -115,16 +115,23 @@ def line(count: int, fault: str, size: int, found: Sequence[Found]) -> str:
     )
 
 
+def repeats(times: int, count: int, fault: str, size: int) -> int:
+    """Return how many clusters to draw of each noise: few large ones."""
+    if size > 2:
+        return max(1, times // 2)
+    many = max(1, min(times, times * 256 // count))
+    # What is flaky is found by chance: it takes many to say how often.
+    return many * (8 if count <= 64 else 2 if count < 1000 else 1) if "flaky" in fault else many
+
+
 def sweeps(times: int, counts: Sequence[int] = (8, 64, 232, 1024, 4096)) -> None:
     """Print a table."""
     print(f"sweeps of simulated clusters, noise {', '.join(f'{noise:.0%}' for noise in NOISES)}")
     head = ("nodes", "size", "fault", "runs", "found", "wrong", "tests", "most", "rounds", "longest")
     print("  {:>5} {:>5}  {:<14} {:>4} {:>16} {:>14} {:>7} {:>6} {:>6} {:>9}".format(*head))
     for count in counts:
-        repeats = max(1, min(times, 20_000 // count))
         for fault, size in cases(count):
-            # A flaky node is found by chance: it takes many to say how often.
-            many = 8 * repeats if "flaky" in fault and count < 1000 else repeats
+            many = repeats(times, count, fault, size)
             seeds = [(noise, seed) for seed in range(many) for noise in NOISES]
             print(
                 line(

@@ -86,12 +86,15 @@ class Nccl(Benchmark):
     @override
     def nics(self, work: "NcclWork", fabric: str, host: "Host") -> Sequence[str]:
         from fabbench.benchmarks import nccl_env
+        from fabbench.model.errors import RequestError
 
+        if work.nics is not None:
+            raise RequestError("--nics has no effect where NICs are tested one by one.", hint="Leave it out.")
         return (work.devices or host.linked(fabric)) if nccl_env.chooses_nics(fabric) else ()
 
     @override
     def on_nic(self, work: "NcclWork", nic: str) -> "NcclWork":
-        return replace(work, devices=(nic,), nics=None)
+        return replace(work, devices=(nic,))
 
     @override
     def advice(self, work: "NcclWork", fabrics: Sequence[str]) -> Sequence[str]:

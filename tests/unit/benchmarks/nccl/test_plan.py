@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from fabbench.benchmarks.nccl import BENCHMARK
 from fabbench.benchmarks.nccl.plan import WIDTHS, NcclWork
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import RequestError
@@ -93,6 +94,15 @@ def test_nics_are_chosen_by_name(fabric: str, setting: tuple[str, str]) -> None:
     assert setting[0] not in command.unset
     assert work.proof(fabric, (host, host)) == Proof(fabric=fabric, nics=2, devices=("mlx5_1", "mlx5_2"))
     assert work.needs.devices == ("mlx5_1", "mlx5_2")
+
+
+def test_nics_that_are_tested_one_by_one() -> None:
+    host = Host(name="a", gpus=8, devices={"mlx5_0": "ib", "mlx5_1": "ib"})
+    assert BENCHMARK.nics(NcclWork(), "ib", host) == ("mlx5_0", "mlx5_1")
+    assert BENCHMARK.nics(NcclWork(), "tcp", host) == ()
+    assert BENCHMARK.on_nic(NcclWork(), "mlx5_1") == NcclWork(devices=("mlx5_1",))
+    with pytest.raises(RequestError, match="--nics has no effect where NICs are tested one by one"):
+        BENCHMARK.nics(NcclWork(nics=2), "ib", host)
 
 
 @pytest.mark.parametrize(
