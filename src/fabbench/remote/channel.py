@@ -2,6 +2,7 @@
 
 import math
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -150,9 +151,16 @@ class SshStream:
     @uninterrupted()
     def close(self) -> None:
         """Close the streams. The program runs on, should it still be running."""
+        from fabbench.remote.mux import MuxChannel
+
         if self._channel.exit_status_ready() and self.status is None:
             self.status = self._channel.recv_exit_status()
         self.closed = True
+        if not isinstance(self._channel, MuxChannel):
+            # What still comes would be told by the pipe that `fileno` made: written to once it is closed, it
+            # ends paramiko's reader, and with that the whole connection.
+            for buffer in (self._channel.in_buffer, self._channel.in_stderr_buffer):
+                buffer.set_event(threading.Event())
         try:
             self._channel.close()
         except (OSError, EOFError):
