@@ -47,7 +47,7 @@ def test_interrupted_while_pods_start(client: Client) -> None:
     with client.nothing_left(), client.running(client.nccl("--image", HANGS)) as run:
         run.until(lambda: "pulling" in client.events())
         run.process.send_signal(signal.SIGINT)
-        assert processes.eventually(lambda: client.kubectl("get", "jobs", "-o", "name") == "", 15)
+        assert processes.eventually(lambda: client.names("jobs") == [], 15)
         assert run.ends(60) == 130, run.err
 
 
@@ -63,7 +63,7 @@ def test_interrupted_as_soon_as(client: Client, stage: str, number: signal.Signa
 
 
 STAGES: dict[str, Callable[[Client], object]] = {
-    "made": lambda client: client.kubectl("get", "jobs", "-o", "name"),
+    "made": lambda client: client.names("jobs"),
     "rows": lambda client: len(client.rows()) > 1,
 }
 
@@ -113,7 +113,7 @@ def test_the_api_server_restarts_in_the_middle_of_rows(client: Client, away: boo
 
 def test_the_api_server_restarts_while_pods_start(client: Client) -> None:
     with client.nothing_left(), client.running(client.nccl()) as run:
-        run.until(lambda: client.kubectl("get", "pods", "-o", "name"))
+        run.until(client.pods)
         client.cluster.api_restart()
         assert run.ends() == 0, run.err
     assert client.rows() == SIZES

@@ -121,7 +121,7 @@ def test_a_node_that_somebody_uses(client: Client) -> None:
     done = client.call(client.nccl("--node", one, "--node", two))
     assert done.returncode == 3
     assert f"  {two}: 8 of 8 GPUs in use" in done.stderr, done.stderr
-    assert client.kubectl("get", "jobs", "-o", "name") == ""
+    assert client.names("jobs") == []
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_missing_rights_are_named(client: Client) -> None:
     assert done.returncode == 3
     missing = "delete jobs.batch, create pods/exec, get pods/exec"
     assert f"This user may not {missing} in namespace {client.namespace}" in done.stderr, done.stderr
-    assert client.kubectl("get", "jobs", "-o", "name") == ""
+    assert client.names("jobs") == []
 
 
 def test_mpijobs_where_there_is_no_operator(client: Client) -> None:

@@ -105,11 +105,17 @@ class Client:
 
     def pods(self) -> list[str]:
         """The names of the pods, in the order of their indices."""
-        return sorted(self.kubectl("get", "pods", "-o", "name").split())
+        return self.names("pods")
+
+    def names(self, kind: str) -> list[str]:
+        """The names of all objects of a kind, by its plural, as kubectl takes them: `pod/a`."""
+        found = self.cluster.api.all_of(kind, self.namespace)
+        return sorted(f"{kind.removesuffix('s')}/{each['metadata']['name']}" for each in found)
 
     def events(self) -> str:
         """What has been told of pods, in small letters."""
-        return self.kubectl("get", "events", "-o", "custom-columns=R:.reason,M:.message").lower()
+        found = self.cluster.api.get(f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        return "\n".join(f"{each.get('reason')} {each.get('message')}" for each in found).lower()
 
     def measures(self) -> bool:
         """Whether the stand-in runs in a pod."""

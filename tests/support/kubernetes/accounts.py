@@ -16,8 +16,11 @@ def add(cluster: "Cluster", namespace: str, rules: Rules, cluster_rules: Rules, 
     parts = [_object("v1", "ServiceAccount", name, namespace)]
     parts += _granted("Role", rules, name, namespace)
     parts += _granted("ClusterRole", cluster_rules, f"{namespace}-{name}", namespace, account=name)
-    cluster.kubectl("apply", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": parts})
-    token = cluster.kubectl("-n", namespace, "create", "token", name).strip()
+    for part in parts:
+        cluster.api.apply(part)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    made = cluster.api.send("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
+    token = made["status"]["token"]
     path = cluster.folder / f"{namespace}-{name}.kubeconfig"
     return cluster.credentials.kubeconfig(path, cluster.control.server, token, namespace)
 

@@ -43,8 +43,8 @@ def start(cluster: "Cluster") -> None:
     )
     for daemon in (cluster.names, cluster.operator):
         daemon.start()
-    leads = ("-n", _LOCK, "get", "lease", "-o", "name")
-    assert processes.eventually(lambda: cluster.kubectl(*leads), 60), cluster.operator.tail()
+    leads = processes.eventually(lambda: cluster.api.all_of("leases", _LOCK), 60)
+    assert leads, cluster.operator.tail()
 
 
 def stop(cluster: "Cluster") -> None:
