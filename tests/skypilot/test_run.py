@@ -11,7 +11,7 @@ from tests.support.hosts import processes
 from tests.support.skypilot_fixtures import NOTHING, USER, VENV, SkyLab
 
 pytestmark = [pytest.mark.sky, pytest.mark.lab]
-ONE = ("--fabric", "tcp", "--size", "64")
+ONE = ("--fabric", "tcp", "--size", "64", "--iterations", "100")
 LONG = ("--fabric", "tcp", "--size", "1M", "--iterations", "1000000", "--timeout", "300")
 
 
@@ -51,11 +51,12 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
     assert "SkyPilot ended job 1 as FAILED: " in failing.stderr
     assert "Not found: /nowhere/fi_pingpong on node" in failing.stderr
     assert "The cluster kept is still up. sky down kept tears it down." in failing.stderr
-    assert skypilot.left() == {**NOTHING, "clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
+    kept = {"clusters": ["kept"], "jobs": [f"kept-{USER} RUNNING"]}
+    assert skypilot.settled(**kept) == {**NOTHING, **kept}
     again = skypilot.run(*ONE, name="kept")
     assert again.returncode == 0, again.stderr
     assert "Using the existing cluster kept; it is left up." in again.stderr
-    assert skypilot.left()["clusters"] == ["kept"]
+    assert skypilot.clusters() == ["kept"]
     skypilot.sky("down", "-y", "kept")
     assert skypilot.settled() == NOTHING
 
@@ -63,24 +64,23 @@ def test_a_cluster_that_is_kept_takes_more_runs(skypilot: SkyLab) -> None:
 def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*LONG, name="gone", errors=errors)
-    assert processes.eventually(lambda: _measuring(skypilot), 300), errors.read_text()
-    # It may not live to see it: fabbench tears the cluster down at once.
-    skypilot.sky("cancel", "-y", "gone", "1", check=False)
-    assert started.wait(300) == 4, errors.read_text()
+    assert processes.eventually(lambda: _measures(skypilot), 300), errors.read_text()
+    with processes.slowed(skypilot.measuring()):
+        # It may not live to see it: fabbench tears the cluster down at once.
+        skypilot.sky("cancel", "-y", "gone", "1", check=False)
+        assert started.wait(300) == 4, errors.read_text()
     (log,) = newest(skypilot).logs("tcp")
     assert (log.outcome, "CANCELLED" in (log.reason or "")) == ("failed", True), log.reason
     assert skypilot.settled() == NOTHING
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_while_it_measures_tears_all_down(
-    skypilot: SkyLab, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_interrupt_while_it_measures_tears_all_down(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
-    started = skypilot.popen(*LONG, name=f"cut{number}", errors=errors)
-    assert processes.eventually(lambda: _measuring(skypilot) and _followed(skypilot), 300), errors.read_text()
-    started.send_signal(number)
-    assert started.wait(300) == 130, errors.read_text()
+    started = skypilot.popen(*LONG, name="cut", errors=errors)
+    assert processes.eventually(lambda: _measures(skypilot) and _followed(skypilot), 300), errors.read_text()
+    with processes.slowed(skypilot.measuring()):
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(300) == 130, errors.read_text()
     assert "Cancelling job 1" in errors.read_text()
     assert skypilot.settled() == NOTHING
     (log,) = newest(skypilot).logs("tcp")
@@ -90,7 +90,7 @@ def test_an_interrupt_while_it_measures_tears_all_down(
 def test_an_interrupt_while_it_is_launched_tears_all_down(skypilot: SkyLab, tmp_path: Path) -> None:
     errors = tmp_path / "stderr"
     started = skypilot.popen(*ONE, "--nodes", "3", name="early", errors=errors)
-    assert processes.eventually(lambda: "early" in str(skypilot.left()["jobs"]), 300), errors.read_text()
+    assert processes.eventually(lambda: "early" in str(skypilot.jobs()), 300), errors.read_text()
     started.send_signal(signal.SIGINT)
     assert started.wait(300) == 130, errors.read_text()
     assert skypilot.settled() == NOTHING
@@ -120,12 +120,6 @@ def _followed(skypilot: SkyLab) -> bool:
     return any("#@fabbench begin" in log.read_text() for log in logs)
 
 
-def _measuring(skypilot: SkyLab) -> bool:
+def _measures(skypilot: SkyLab) -> bool:
     """Whether both sides run."""
-    running = [
-        words
-        for host in skypilot.site.hosts
-        for words in host.processes().values()
-        if words and words[0].endswith("fi_pingpong")
-    ]
-    return len(running) == 2
+    return len(skypilot.measuring()) == 2

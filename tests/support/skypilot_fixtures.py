@@ -2,8 +2,10 @@
 
 import secrets
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +81,27 @@ class SkyLab:
         with errors.open("w") as file:
             return self.site.popen(self.argv(*words, name=name), env=self.env, stdout=file, stderr=file)
 
+    def clusters(self) -> list[str]:
+        """The clusters that SkyPilot knows, from its database: SkyPilot itself takes seconds to start."""
+        with closing(sqlite3.connect(self.home / ".sky/state.db")) as database:
+            return [name for (name,) in database.execute("SELECT name FROM clusters")]
+
+    def jobs(self) -> list[str]:
+        """Slurm's jobs: name and state."""
+        return self.site[0].sh(["squeue", "-h", "-o", "%j %T"]).stdout.splitlines()
+
+    def measuring(self) -> list[int]:
+        """The processes of the benchmark, on all hosts."""
+        return [
+            pid
+            for host in self.site.hosts
+            for pid, words in host.processes().items()
+            if words and words[0].endswith("fi_pingpong")
+        ]
+
     def left(self) -> dict[str, Any]:
         """What is left of all clusters: SkyPilot's list, Slurm's jobs, programs and files of hosts."""
         names = [host.name for host in self.site.hosts]
-        program = "import sky; print(*[each['name'] for each in sky.get(sky.status())])"
-        known = self.site.run([VENV / "bin/python", "-c", program], env=self.env, check=True).stdout.split()
-        jobs = self.site[0].sh(["squeue", "-h", "-o", "%j %T"]).stdout.splitlines()
         measuring = [
             " ".join(words)
             for host in self.site.hosts
@@ -97,11 +114,11 @@ class SkyLab:
             for pattern in ("fabbench-*", "*/fabbench-*")
             for path in map(str, host.path("/tmp").glob(pattern))
         ]
-        return {"clusters": known, "jobs": jobs, "programs": measuring, "files": files}
+        return {"clusters": self.clusters(), "jobs": self.jobs(), "programs": measuring, "files": files}
 
-    def settled(self) -> dict[str, Any]:
-        """What is left once it is nothing, or after a while: Slurm is done with a job a moment later."""
-        processes.eventually(lambda: self.left() == NOTHING, 20)
+    def settled(self, **expected: list[str]) -> dict[str, Any]:
+        """What is left, once it is as expected, or after a while: hosts and Slurm are done a moment later."""
+        processes.eventually(lambda: self.left() == {**NOTHING, **expected}, 20)
         return self.left()
 
     def stop(self) -> None:

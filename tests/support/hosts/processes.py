@@ -3,8 +3,9 @@
 import contextlib
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 
@@ -14,7 +15,7 @@ def eventually(true: Callable[[], object], seconds: float = 20) -> bool:
     while not true():
         if (waited := time.monotonic() - begun) > seconds:
             return False
-        time.sleep(0.02 if waited < 1 else 0.1)
+        time.sleep(0.02 if waited < 1 else 0.1 if waited < 10 else 0.3)
     return True
 
 
@@ -61,3 +62,27 @@ def send(number: signal.Signals, pid: int) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+@contextlib.contextmanager
+def slowed(pids: Iterable[int]) -> Iterator[None]:
+    """Let processes that poll without a pause have a tenth of a core each, until this is left."""
+    with contextlib.ExitStack() as stack:
+        held = [os.pidfd_open(pid) for pid in pids]
+        for one in held:
+            stack.callback(os.close, one)
+        over = threading.Event()
+
+        def hold() -> None:
+            while not over.wait(0.01):
+                for number, pause in ((signal.SIGSTOP, 0.09), (signal.SIGCONT, 0)):
+                    for one in held:
+                        with contextlib.suppress(ProcessLookupError):
+                            signal.pidfd_send_signal(one, number)
+                    over.wait(pause)
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(over.set)
+        yield
