@@ -34,7 +34,11 @@ case "$*" in
         mkdir -p "$folder"; cp "$0" "$folder/mpirun" ;;
     *"-m venv"*)
         echo "venv" >>"$LOG"; mkdir -p .venv/bin; cp "$0" .venv/bin/python; cp "$0" .venv/bin/fabbench ;;
+    *"install --quiet uv")
+        test -z "$NO_UV" || exit 1
+        printf '#!/bin/sh\necho "uv $*" >>"$LOG"\nexit ${UV:-0}\n' >.venv/bin/uv; chmod +x .venv/bin/uv ;;
     *"pip --disable"*) echo "pip $*" >>"$LOG" ;;
+    *"pip config list") ;;
     *print*) echo "python3.11-venv the virtual environment .venv" ;;
     *ensurepip*) exit ${ENSUREPIP:-0} ;;
     *) test "$0" = .venv/bin/python || test "$*" != "${*#*version_info}" ;;
@@ -71,7 +75,7 @@ class Machine:
         shutil.copy(ROOT / "pyproject.toml", self.checkout)
         self.bin.mkdir()
         self.policy = folder / "policy-rc.d"
-        self.env = {"TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
+        self.env = {"HOME": str(folder), "TMPDIR": str(folder), "SBIN": "", "POLICY": str(self.policy)}
         self.env["PMIX"] = str(self.bin / "libpmix.so")
         for tool in TOOLS:
             found = shutil.which(tool)
@@ -112,10 +116,11 @@ def test_root_gets_everything_once(machine: Machine) -> None:
     status, told = machine.prepare("run", env={"ENSUREPIP": "1"})
     assert status == 0, told
     assert "libfabric-bin: fi_pingpong" in told
-    update, install, venv, pip = machine.done()
+    update, install, venv, uv = machine.done()
     assert update == "apt-get update"
     assert install == "apt-get install --yes --no-install-recommends python3.11-venv libfabric-bin"
-    assert (venv, pip.endswith("--editable .")) == ("venv", True)
+    assert venv == "venv"
+    assert uv == "uv pip install --quiet --compile-bytecode --python .venv/bin/python --editable ."
 
     machine.has(fi_pingpong=FINE)
     assert machine.prepare("run") == (0, "")
@@ -134,7 +139,17 @@ def test_another_pyproject_is_installed_again(machine: Machine) -> None:
     assert machine.prepare("run")[0] == 0
     (machine.checkout / "pyproject.toml").write_text("[project]\n")
     assert machine.prepare("run")[0] == 0
-    assert [line.partition(" ")[0] for line in machine.done()] == ["venv", "pip", "pip"]
+    assert [line.partition(" ")[0] for line in machine.done()] == ["venv", "uv", "uv"]
+
+
+@pytest.mark.parametrize(("env", "by"), [({"NO_UV": "1"}, ["pip"]), ({"UV": "2"}, ["uv", "pip"])])
+def test_where_there_is_no_uv_or_it_fails_pip_installs(
+    machine: Machine, env: dict[str, str], by: list[str]
+) -> None:
+    machine.has(python3=PYTHON, fi_pingpong=FINE)
+    assert machine.prepare("run", env=env)[0] == 0
+    assert [line.partition(" ")[0] for line in machine.done()] == ["venv", *by]
+    assert machine.done()[-1].endswith("install --quiet --editable .")
 
 
 def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
