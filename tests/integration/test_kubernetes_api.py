@@ -12,8 +12,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fabbench.launchers.kubernetes import watch
-from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, open_api
+from fabbench.launchers.kubernetes import api, watch
+from fabbench.launchers.kubernetes.api import (
+    AbsentError,
+    ForbiddenError,
+    KubernetesApi,
+    ThereError,
+    UnansweredError,
+    open_api,
+)
 from fabbench.launchers.kubernetes.discover import list_nodes
 from fabbench.launchers.kubernetes.mpijob.job import require_operator
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
@@ -22,6 +29,8 @@ from tests.support.hosts import processes
 from tests.support.pod_objects import node_object
 
 Answer = tuple[int, str]
+BROKEN: Answer = (0, "")
+"""No answer: the connection ends."""
 
 
 @dataclass
@@ -57,6 +66,9 @@ def serving(folder: Path, answers: dict[str, list[Answer]]) -> Iterator[Server]:
         def reply(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             code, text = found.answer(self.command, self.path, self.rfile.read(length))
+            if (code, text) == BROKEN:
+                self.close_connection = True
+                return
             self.send_response(code)
             self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
@@ -166,6 +178,27 @@ def test_objects_arrive_as_they_were_written(tmp_path: Path) -> None:
         (f"PATCH {jobs}/x", {}, {"spec": {"activeDeadlineSeconds": 9}}),
         (f"DELETE {jobs}/x", {}, options),
     ]
+
+
+def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> None:
+    secrets = "/api/v1/namespaces/bench/secrets"
+    secret = {"kind": "Secret", "metadata": {"name": "x"}}
+    there = status(409, 'secrets "x" already exists')
+    made = {**secret, "metadata": {"name": "x", "uid": "7"}}
+    answers = {f"POST {secrets}": [BROKEN, there], f"GET {secrets}/x": [(200, json.dumps(made))]}
+    with serving(tmp_path, answers) as server:
+        assert server.api.create("Secret", secret) == made
+        with pytest.raises(ThereError, match="already exists"):
+            server.api.create("Secret", secret)
+
+
+def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "RESTART_S", 0.1)
+    jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
+    with serving(tmp_path, {jobs: [BROKEN]}) as server:
+        with pytest.raises(UnansweredError, match="does not answer"):
+            server.api.create("Job", {"kind": "Job", "metadata": {"name": "x"}})
+        assert len(server.asked) > 1
 
 
 def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Host:
         listening = self.path("/run/sshd.pid").read_text().strip()
         self.sh(["kill", "-9", listening])
         for pid in self._pids() if sessions else ():
-            if processes.command(pid)[:1] and processes.command(pid)[0].startswith("sshd:"):
+            if any(word.startswith("sshd:") for word in processes.command(pid)[:1]):
                 processes.send(signal.SIGKILL, pid)
 
     def start_sshd(self) -> None:

@@ -6,6 +6,7 @@ that this release of the library does not know are kept. docs/adr/kubernetes-cli
 
 import functools
 import json
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +22,9 @@ _TIMEOUT = (10.0, 60.0)
 _WATCH_S = 50
 """After how many seconds the cluster ends a watch: before its silence would be an error."""
 _PAGE = 500
-_INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED = 400, 403, 404, 401
+RESTART_S = 15.0
+"""For so long what a run needs is asked for again where connections break."""
+_INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
 _AGAIN, _BROKEN = {429}, 500
 
 
@@ -104,8 +107,24 @@ class KubernetesApi:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object. A field that the cluster does not know is an error."""
-        return self._call("create", kind, body=body, field_validation="Strict", **self._place(kind))
+        """Make an object. A field that the cluster does not know is an error.
+
+        Where the connection breaks, as when the API server restarts, this tries again for a while.
+        """
+        deadline = time.monotonic() + RESTART_S
+        broken = False
+        while True:
+            try:
+                return self._call("create", kind, body=body, field_validation="Strict", **self._place(kind))
+            except ThereError:
+                if not broken:
+                    raise
+                return self.read(kind, body["metadata"]["name"])  # made, but the answer was lost
+            except BrokenError:
+                if time.monotonic() >= deadline:
+                    raise
+                broken = True
+                time.sleep(0.5)
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object."""
@@ -233,8 +252,16 @@ class InvalidError(MachineError):
     """The cluster rejects the request as invalid."""
 
 
+class ThereError(MachineError):
+    """An object of this name is there already."""
+
+
 class UnansweredError(MachineError):
     """The API does not answer, or wants the request again."""
+
+
+class BrokenError(UnansweredError):
+    """The connection to the API broke, or cannot be made."""
 
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
@@ -279,8 +306,8 @@ def translated_errors(what: str) -> Iterator[None]:
         raise _unanswered(str(error), what) from error
 
 
-def _unanswered(why: str, what: str) -> UnansweredError:
-    return UnansweredError(
+def _unanswered(why: str, what: str) -> BrokenError:
+    return BrokenError(
         f"The cluster's API does not answer ({what}): {_short(why)}.",
         hint="Try `kubectl version`. Check the network, the VPN and the token.",
     )
@@ -305,6 +332,8 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         )
     if status == _INVALID:
         return InvalidError(f"The cluster refuses {what}: {message}.")
+    if status == _CONFLICT and "already exists" in message:
+        return ThereError(f"The cluster refuses {what}: {message}.")
     kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
     return kind(f"The cluster refuses {what}, status {status}: {message}.")
 

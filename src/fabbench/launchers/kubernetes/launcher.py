@@ -16,7 +16,7 @@ from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import KubernetesOptions
-from fabbench.launchers.kubernetes.api import KubernetesApi
+from fabbench.launchers.kubernetes.api import RESTART_S, KubernetesApi
 from fabbench.launchers.kubernetes.checks import (
     KUBERNETES_RIGHTS,
     SECRETS,
@@ -163,8 +163,6 @@ def _of(target: Target, kind: PodKind) -> Target:
 T = TypeVar("T")
 
 _FILE = "kubernetes.yaml"
-_RESTART_S = 15.0
-"""For so long pods are asked again what they have, where connections break."""
 
 
 class KubernetesLauncher(Launcher):
@@ -298,7 +296,7 @@ def _pods(
 
 def _again(ask: Callable[[], T]) -> T:
     """Ask, and again for a while where the connection broke, as when the API server restarts."""
-    deadline = time.monotonic() + _RESTART_S
+    deadline = time.monotonic() + RESTART_S
     while True:
         try:
             return ask()
