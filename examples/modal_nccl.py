@@ -804,18 +804,12 @@ until_ended() {
     sides_started=()
 }
 
-# Runs the pairs of all steps since the last time, and prints them one after another.
-pairs() {
-    local number tries early why='' late=" after $limit s" statuses=() sides=() sides_started=()
-    touched=yes
-    begin
-    for ((tries = 0; tries < ports_tried; tries++)); do
-        for number in "${!ids[@]}"; do start_server "$number"; done
-        until_ready
-        port_taken || break
-        end_all
-        until_ended
-    done
+# Starts the servers and, once all are ready, the clients, and follows them to their ends.
+try_pairs() {
+    local number early
+    why='' late=" after $limit s" statuses=() sides=()
+    for number in "${!ids[@]}"; do start_server "$number"; done
+    until_ready
     for number in "${!ids[@]}"; do
         early=$(status_of "$number" server)
         # Before its client comes a server has no reason to end.
@@ -825,6 +819,20 @@ pairs() {
         for number in "${!ids[@]}"; do side "$number" client; done
         until_over
     fi
+}
+
+# Runs the pairs of all steps since the last time, and prints them one after another.
+pairs() {
+    local number tries why late statuses=() sides=() sides_started=()
+    touched=yes
+    begin
+    for ((tries = 1; ; tries++)); do
+        try_pairs
+        # Where somebody else listens at a server's port, this shows only when the clients run.
+        if ! port_taken || [ "$tries" -ge "$ports_tried" ]; then break; fi
+        end_all
+        until_ended
+    done
     for number in "${!ids[@]}"; do
         if [ -z "$(status_of "$number" server)" ] || [ -z "$(status_of "$number" client)" ]; then
             end_all
