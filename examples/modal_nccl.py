@@ -720,10 +720,12 @@ until_ready() {
     why=$not_ready
 }
 
+# Whether a pair has failed whose server says so.
 port_taken() {
     local number
-    for number in "${!ids[@]}"; do
-        if [ "$(status_of "$number" server)" ] && grep -qF -e "$port_taken" "$base/$number.server"; then
+    for number in "${!statuses[@]}"; do
+        if [ "${statuses[number]}" != 0 ] && [ "$(status_of "$number" server)" ] &&
+            grep -qF -e "$port_taken" "$base/$number.server"; then
             return
         fi
     done

@@ -279,13 +279,20 @@ def test_a_port_that_is_taken_is_replaced(executor: Executor, tmp_path: Path) ->
     assert tried[0] != tried[-1]
 
 
-def test_a_port_where_somebody_else_listens_is_replaced(executor: Executor, tmp_path: Path) -> None:
+def test_a_port_where_another_program_listens_is_replaced(executor: Executor, tmp_path: Path) -> None:
     other = (sys.executable, "-c", f"{LISTEN}; import time; time.sleep(20)")
     taken = f'setsid -f {words(other)} "$1"; sleep 2; echo bind: Address already in use; exit 1'
     server = shell(f'echo "$1" >>"$0"; [ "$(wc -l <"$0")" -gt 1 ] || {{ {taken}; }}; exec {words(SERVER)}')
     done = only(executor.execute(plan_of(pair(server=(*server, str(tmp_path / "ports"), "{port}")))))
     assert ended(done) == Ending(status=0)
     assert sorted(printed(done)) == ["[fabbench:client] spoke", "[fabbench:server] heard"]
+
+
+def test_a_server_that_mentions_a_port_and_ends_well_runs_once(executor: Executor, tmp_path: Path) -> None:
+    server = shell(f'echo >>"$0"; echo retried: Address already in use; exec {words(SERVER)}')
+    done = only(executor.execute(plan_of(pair(server=(*server, str(tmp_path / "starts"), "{port}")))))
+    assert ended(done) == Ending(status=0)
+    assert (tmp_path / "starts").read_text() == "\n"
 
 
 def test_a_server_that_ends_before_its_client_ends_the_execution(executor: Executor) -> None:

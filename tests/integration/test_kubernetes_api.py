@@ -15,9 +15,9 @@ import pytest
 from fabbench.launchers.kubernetes import api, watch
 from fabbench.launchers.kubernetes.api import (
     AbsentError,
+    AlreadyExistsError,
     ForbiddenError,
     KubernetesApi,
-    ThereError,
     UnansweredError,
     open_api,
 )
@@ -188,12 +188,12 @@ def test_an_object_is_made_once_where_the_connection_breaks(tmp_path: Path) -> N
     answers = {f"POST {secrets}": [BROKEN, there], f"GET {secrets}/x": [(200, json.dumps(made))]}
     with serving(tmp_path, answers) as server:
         assert server.api.create("Secret", secret) == made
-        with pytest.raises(ThereError, match="already exists"):
+        with pytest.raises(AlreadyExistsError, match="already exists"):
             server.api.create("Secret", secret)
 
 
 def test_a_connection_that_stays_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "RESTART_S", 0.1)
+    monkeypatch.setattr(api, "_RESTART_S", 0.1)
     jobs = "POST /apis/batch/v1/namespaces/bench/jobs"
     with serving(tmp_path, {jobs: [BROKEN]}) as server:
         with pytest.raises(UnansweredError, match="does not answer"):

@@ -273,10 +273,11 @@ class Cluster:
         Its pods have ended then. The rest of it Kubernetes removes five seconds later, and is not waited
         for: `objects` does not show it any more.
         """
-        kinds = [*["mpijobs"][self.operator is None :], "jobs", "pods"]
+        kinds = ["jobs", "pods"] if self.operator is None else ["mpijobs", "jobs", "pods"]
         for kind in kinds:
             self.api.remove_all(kind, name)
-        assert processes.eventually(lambda: not any(self.api.all_of(kind, name) for kind in kinds), 60)
+        gone = processes.eventually(lambda: not any(self.api.all_of(kind, name) for kind in kinds), 60)
+        assert gone, {kind: self.api.all_of(kind, name) for kind in kinds}
         for kind in ("clusterroles", "clusterrolebindings"):
             self.api.remove_all(kind, label=f"test={name}")
         self.api.send("DELETE", f"/api/v1/namespaces/{name}")

@@ -12,18 +12,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
+
+T = TypeVar("T")
 
 _TIMEOUT = (10.0, 60.0)
 """Seconds until a connection stands, and without a byte of an answer."""
 _WATCH_S = 50
 """After how many seconds the cluster ends a watch: before its silence would be an error."""
 _PAGE = 500
-RESTART_S = 15.0
-"""For so long what a run needs is asked for again where connections break."""
+_RESTART_S = 15.0
+"""How long an API server may take to restart."""
 _INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
 _AGAIN, _BROKEN = {429}, 500
 
@@ -111,20 +113,15 @@ class KubernetesApi:
 
         Where the connection breaks, as when the API server restarts, this tries again for a while.
         """
-        deadline = time.monotonic() + RESTART_S
-        broken = False
-        while True:
-            try:
-                return self._call("create", kind, body=body, field_validation="Strict", **self._place(kind))
-            except ThereError:
-                if not broken:
-                    raise
-                return self.read(kind, body["metadata"]["name"])  # made, but the answer was lost
-            except BrokenError:
-                if time.monotonic() >= deadline:
-                    raise
-                broken = True
-                time.sleep(0.5)
+        order = functools.partial(
+            self._call, "create", kind, body=body, field_validation="Strict", **self._place(kind)
+        )
+        try:
+            return order()
+        except DisconnectedError:
+            with suppress(AlreadyExistsError):  # made at first, but the answer was lost
+                return again(order, DisconnectedError)
+            return self.read(kind, body["metadata"]["name"])
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object."""
@@ -252,16 +249,28 @@ class InvalidError(MachineError):
     """The cluster rejects the request as invalid."""
 
 
-class ThereError(MachineError):
-    """An object of this name is there already."""
+class AlreadyExistsError(MachineError):
+    """An object of this name exists."""
 
 
 class UnansweredError(MachineError):
     """The API does not answer, or wants the request again."""
 
 
-class BrokenError(UnansweredError):
+class DisconnectedError(UnansweredError):
     """The connection to the API broke, or cannot be made."""
+
+
+def again(ask: Callable[[], T], error: type[MachineError]) -> T:
+    """Ask, and ask again for 15 s where this error says that the connection broke."""
+    deadline = time.monotonic() + _RESTART_S
+    while True:
+        try:
+            return ask()
+        except error:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(1)
 
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
@@ -306,8 +315,8 @@ def translated_errors(what: str) -> Iterator[None]:
         raise _unanswered(str(error), what) from error
 
 
-def _unanswered(why: str, what: str) -> BrokenError:
-    return BrokenError(
+def _unanswered(why: str, what: str) -> DisconnectedError:
+    return DisconnectedError(
         f"The cluster's API does not answer ({what}): {_short(why)}.",
         hint="Try `kubectl version`. Check the network, the VPN and the token.",
     )
@@ -333,7 +342,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
     if status == _INVALID:
         return InvalidError(f"The cluster refuses {what}: {message}.")
     if status == _CONFLICT and "already exists" in message:
-        return ThereError(f"The cluster refuses {what}: {message}.")
+        return AlreadyExistsError(f"The cluster refuses {what}: {message}.")
     kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
     return kind(f"The cluster refuses {what}, status {status}: {message}.")
 

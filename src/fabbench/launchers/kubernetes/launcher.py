@@ -2,11 +2,10 @@
 
 import contextlib
 import secrets
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from fabbench.catalog.instances import instance
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources
@@ -16,7 +15,7 @@ from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import KubernetesOptions
-from fabbench.launchers.kubernetes.api import RESTART_S, KubernetesApi
+from fabbench.launchers.kubernetes.api import KubernetesApi, again
 from fabbench.launchers.kubernetes.checks import (
     KUBERNETES_RIGHTS,
     SECRETS,
@@ -160,8 +159,6 @@ def _of(target: Target, kind: PodKind) -> Target:
     return replace(target, options=options, variants=own)
 
 
-T = TypeVar("T")
-
 _FILE = "kubernetes.yaml"
 
 
@@ -280,7 +277,7 @@ def _pods(
             replace(target, gpus=_gpus(target, resources)),
             needs,
             lambda here, variant: all_well(
-                map_hosts(by_name, lambda pod: _again(partial(probe, pod, here, needs, variant)))
+                map_hosts(by_name, lambda pod: again(partial(probe, pod, here, needs, variant), LostError))
             ),
         ).with_settings(profile.settings if profile else {})
         remotes = _remotes(by_name, options.lost_after)
@@ -292,18 +289,6 @@ def _pods(
             agent = stack.enter_context(_mpi_agent(spec, found, remotes, heads)) if mpi else ()
             held = HeldHosts(hosts=found.hosts, remotes=remotes, agent=agent)
             yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
-
-
-def _again(ask: Callable[[], T]) -> T:
-    """Ask, and again for a while where the connection broke, as when the API server restarts."""
-    deadline = time.monotonic() + RESTART_S
-    while True:
-        try:
-            return ask()
-        except LostError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(1)
 
 
 def _with_profile(target: Target) -> Target:
