@@ -22,9 +22,11 @@ from fabbench.launchers.kubernetes.api import (
     open_api,
 )
 from fabbench.launchers.kubernetes.discover import list_nodes
+from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.mpijob.job import require_operator
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch
 from fabbench.model.errors import MachineError, RequestError
+from fabbench.remote.connection import LostError
 from tests.support.hosts import processes
 from tests.support.pod_objects import node_object
 
@@ -41,11 +43,15 @@ class Server:
     answers: dict[str, list[Answer]]
     asked: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     """Method and path, query, body."""
+    words: list[str] = field(default_factory=list)
+    """The command of the last exec."""
 
     def answer(self, method: str, url: str, body: bytes) -> Answer:
         parts = urlsplit(url)
         asked = f"{method} {parts.path}"
-        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        values = parse_qs(parts.query, keep_blank_values=True)
+        self.words = values.get("command", [])
+        query = {name: first for name, (first, *_) in values.items()}
         self.asked.append((asked, query, json.loads(body) if body else None))
         left = self.answers.get(asked, [status(404, f"{parts.path} not found")])
         return left.pop(0) if len(left) > 1 else left[0]
@@ -263,3 +269,17 @@ def test_a_log_that_broke_goes_on_where_it_was(tmp_path: Path, monkeypatch: pyte
         found = list(iter(lambda: log.queue.get(timeout=60), None))
     assert found == [f"line {number}" for number in range(6)]
     assert [query["follow"].lower() for _, query, _ in server.asked] == ["true", "true", "false"]
+
+
+def test_exec_asks_for_all_words_and_says_why_it_was_refused(tmp_path: Path) -> None:
+    pod = "GET /api/v1/namespaces/bench/pods/p"
+    answers = {
+        pod: [(200, json.dumps({"status": {"phase": "Running"}}))],
+        f"{pod}/exec": [status(403, "pods is forbidden")],
+    }
+    with serving(tmp_path, answers) as server, pytest.raises(LostError, match="403"):
+        PodConnection(server.api, "p", "c").open(("echo", "a b", "a b"))
+    (_, (asked, query, _)) = server.asked
+    assert asked == f"{pod}/exec"
+    assert query == {"container": "c", "stdin": "true", "stdout": "true", "stderr": "true", "command": "sh"}
+    assert server.words[-3:] == ["echo", "a b", "a b"]

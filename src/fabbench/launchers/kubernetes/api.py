@@ -1,23 +1,26 @@
-"""The Kubernetes API, by the client library's own methods. Its errors become ours here, and nowhere else.
+"""The Kubernetes API, by the client library. Its errors become ours here, and nowhere else.
 
-Answers stay JSON as the cluster sent it (``_preload_content=False``): what reads them is pure, and fields
-that this release of the library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
+Answers stay JSON as the cluster sent it: what reads them is pure, and fields that this release of the
+library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
 """
 
 import functools
 import json
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError, RequestError
 
 T = TypeVar("T")
+Query: TypeAlias = Iterable[tuple[str, str]]
+"""Parameters of a request; a name may come several times."""
 
 _TIMEOUT = (10.0, 60.0)
 """Seconds until a connection stands, and without a byte of an answer."""
@@ -36,42 +39,56 @@ def client_library() -> ModuleType:
     import kubernetes as loaded
     import kubernetes.client
     import kubernetes.config
+    import kubernetes.dynamic
     import kubernetes.stream
     import kubernetes.watch
 
     return loaded
 
 
-class _Typed(NamedTuple):
-    """A kind that the library has methods for: ``list_namespaced_pod`` of CoreV1Api."""
-
-    api: str
-    noun: str
-
-
-class _Custom(NamedTuple):
-    """A kind that only some clusters have."""
+class _Resource(NamedTuple):
+    """Where the API has a kind."""
 
     group: str
+    """Empty for the core group."""
     version: str
     plural: str
 
 
-MPIJOB = _Custom("kubeflow.org", "v2beta1", "mpijobs")
-CLAIM_TEMPLATE = _Custom("resource.k8s.io", "v1", "resourceclaimtemplates")
-"""The library has methods for it from release 34 on."""
-_KINDS: Mapping[str, _Typed | _Custom] = {
-    "Node": _Typed("CoreV1Api", "node"),
-    "Pod": _Typed("CoreV1Api", "pod"),
-    "Service": _Typed("CoreV1Api", "service"),
-    "Secret": _Typed("CoreV1Api", "secret"),
-    "Event": _Typed("CoreV1Api", "event"),
-    "Job": _Typed("BatchV1Api", "job"),
+MPIJOB = _Resource("kubeflow.org", "v2beta1", "mpijobs")
+CLAIM_TEMPLATE = _Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
+_KINDS: Mapping[str, _Resource] = {
+    "Node": _Resource("", "v1", "nodes"),
+    "Pod": _Resource("", "v1", "pods"),
+    "Service": _Resource("", "v1", "services"),
+    "Secret": _Resource("", "v1", "secrets"),
+    "Event": _Resource("", "v1", "events"),
+    "Job": _Resource("batch", "v1", "jobs"),
     "MPIJob": MPIJOB,
     "ResourceClaimTemplate": CLAIM_TEMPLATE,
+    "SelfSubjectAccessReview": _Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews"),
 }
-_OF_CLUSTER = {"Node"}
+_OF_CLUSTER = {"Node", "SelfSubjectAccessReview"}
 """Kinds without a namespace."""
+
+
+class _Requests:
+    """Requests by path, through the library's dynamic client: its models take half a second to load."""
+
+    def __init__(self, configuration: Any) -> None:
+        library = client_library()
+        self.api_client = library.client.ApiClient(configuration)
+        """Where `kubernetes.stream` looks for it."""
+        # It would ask the cluster for all of its kinds first.
+        self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
+
+    def send(self, method: str, path: str, query: Query = (), **more: Any) -> Any:
+        """Send a request, and return the answer unread. Raise the library's errors.
+
+        `more` are parameters of the library's `DynamicClient.request`.
+        """
+        settings = {"_request_timeout": _TIMEOUT, **more}
+        return self._client.request(method, path, query_params=list(query), serialize=False, **settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +100,22 @@ class KubernetesApi:
     context: str
     namespace: str
 
-    def core(self) -> Any:
-        """Return the API of pods with a client of its own: one that streams cannot do anything else."""
-        library = client_library().client
-        return library.CoreV1Api(library.ApiClient(self.configuration))
-
     def read(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any]:
         """Read one object; `AbsentError` where it is not there."""
-        return self._call("read", kind, name=name, **self._place(kind, namespace))
+        return self._ask("read", kind, "GET", self._path(kind, name, namespace=namespace))
 
     def objects(
         self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> Iterator[dict[str, Any]]:
         """List objects, page by page; `labels` and `fields` are selectors, which the cluster evaluates."""
         chosen = {"label_selector": labels, "field_selector": fields}
-        arguments = {name: text for name, text in chosen.items() if text}
-        verb, place = ("list all", {}) if everywhere else ("list", self._place(kind))
-        going_on = ""
+        more: dict[str, Any] = {name: text for name, text in chosen.items() if text}
+        path = _path(_KINDS[kind]) if everywhere else self._path(kind)
         while True:
-            more = {"_continue": going_on} if going_on else {}
-            page = self._call(verb, kind, limit=_PAGE, **place, **arguments, **more)
+            page = self._ask("list", kind, "GET", path, limit=_PAGE, **more)
             yield from page.get("items", ())
-            going_on = page.get("metadata", {}).get("continue", "")
-            if not going_on:
+            more["_continue"] = page.get("metadata", {}).get("continue", "")
+            if not more["_continue"]:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,9 +123,8 @@ class KubernetesApi:
 
         Where the connection breaks, as when the API server restarts, this tries again for a while.
         """
-        order = functools.partial(
-            self._call, "create", kind, body=body, field_validation="Strict", **self._place(kind)
-        )
+        strict = [("fieldValidation", "Strict")]
+        order = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
         try:
             return order()
         except DisconnectedError:
@@ -125,38 +134,36 @@ class KubernetesApi:
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Change fields of an object."""
-        return self._call("patch", kind, name=name, body=body, **self._place(kind))
+        form = "application/merge-patch+json"
+        return self._ask("patch", kind, "PATCH", self._path(kind, name), body=body, content_type=form)
 
     def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
         """Delete an object; `AbsentError` where it is not there. `body` are the DeleteOptions."""
-        self._call("delete", kind, name=name, body=body, **self._place(kind, namespace))
+        self._ask("delete", kind, "DELETE", self._path(kind, name, namespace=namespace), body=body)
 
     def plurals(self, group: str, version: str) -> frozenset[str]:
         """Name what the cluster knows of an API group: ``mpijobs``; nothing where it has no such group."""
-        library = client_library().client
-        method = library.CustomObjectsApi(_client(self.configuration)).get_api_resources
         try:
-            found = self._answer("discover", f"{group}/{version}", method, group=group, version=version)
+            found = self._ask("discover", f"{group}/{version}", "GET", f"/apis/{group}/{version}")
         except AbsentError:
             return frozenset()
         return frozenset(each["name"] for each in found.get("resources", ()))
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
         """Ask whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
-        library = client_library().client
-        method = library.AuthorizationV1Api(_client(self.configuration)).create_self_subject_access_review
+        kind = "SelfSubjectAccessReview"
         body = {
             "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
+            "kind": kind,
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        found = self._answer("create", "SelfSubjectAccessReview", method, body=body)
+        found = self._ask("create", kind, "POST", self._path(kind), body=body)
         return bool(found.get("status", {}).get("allowed"))
 
     def watch(self, kind: str, labels: str) -> Generator[dict[str, Any], None, None]:
         """Yield objects as they are, and then as they change, until the cluster ends it within a minute."""
-        place = self._place(kind)
-        listed = self._call("list", kind, label_selector=labels, **place)
+        path = self._path(kind)
+        listed = self._ask("list", kind, "GET", path, label_selector=labels)
         yield from listed.get("items") or ()
         with translated_errors(f"watch {kind}"):
             # The plain type leaves objects as they come, in all releases of the library.
@@ -164,12 +171,10 @@ class KubernetesApi:
                 client_library()
                 .watch.Watch(return_type=object)
                 .stream(
-                    self._method("list", kind),
+                    functools.partial(_requests(self.configuration).send, "GET", path),
                     label_selector=labels,
                     resource_version=listed["metadata"]["resourceVersion"],
                     timeout_seconds=_WATCH_S,
-                    _request_timeout=_TIMEOUT,
-                    **place,
                 )
             )
             action(f"api {self.context}", f"watch {kind} {labels}")
@@ -182,59 +187,65 @@ class KubernetesApi:
 
         Where nothing comes for a minute it ends, as if that were all: who follows a log asks again.
         """
+        query = {"container": container, "follow": str(follow).lower(), "timestamps": "true"}
         with translated_errors(f"log of {pod}"):
-            method = client_library().client.CoreV1Api(_client(self.configuration)).read_namespaced_pod_log
-            answer = method(
-                name=pod,
-                namespace=self.namespace,
-                container=container,
-                follow=follow,
-                timestamps=True,
-                _preload_content=False,
-                _request_timeout=_TIMEOUT,
-            )
+            path = self._path("Pod", pod, "log")
+            answer = _requests(self.configuration).send("GET", path, query.items(), header_params=_any_type())
             action(f"api {self.context}", f"log of {pod} {answer.status}, follow={follow}")
             try:
                 yield _pieces(answer)
             finally:
                 answer.close()
 
-    def _place(self, kind: str, namespace: str = "") -> dict[str, str]:
-        return {} if kind in _OF_CLUSTER else {"namespace": namespace or self.namespace}
+    def exec(self, pod: str, container: str, argv: Sequence[str]) -> Any:
+        """Start a program in a pod, and return the library's WebSocket with its channels."""
+        query = [("container", container), *((each, "true") for each in ("stdin", "stdout", "stderr"))]
+        query += [("command", word) for word in argv]
+        with translated_errors(f"exec in {pod}"):
+            return client_library().stream.stream(
+                # A client of its own: one that streams cannot do anything else.
+                _Requests(self.configuration).send,
+                "GET",
+                self._path("Pod", pod, "exec"),
+                query,
+                header_params=_any_type(),
+                binary=True,
+                _preload_content=False,
+                _request_timeout=None,
+            )
 
-    def _call(self, verb: str, kind: str, **arguments: Any) -> dict[str, Any]:
-        return self._answer(verb, kind, self._method(verb, kind), **arguments)
+    def _path(self, kind: str, *names: str, namespace: str = "") -> str:
+        return _path(
+            _KINDS[kind], *names, namespace="" if kind in _OF_CLUSTER else namespace or self.namespace
+        )
 
-    def _method(self, verb: str, kind: str) -> Callable[..., Any]:
-        """Return the library's method for a kind."""
-        library, known = client_library().client, _KINDS[kind]
-        client = _client(self.configuration)
-        if isinstance(known, _Custom):
-            name = {
-                "read": "get_namespaced_custom_object",
-                "list all": "list_cluster_custom_object",
-            }.get(verb, f"{verb}_namespaced_custom_object")
-            method = getattr(library.CustomObjectsApi(client), name)
-            return functools.partial(method, **known._asdict())
-        if verb == "list all":
-            name = f"list_{known.noun}_for_all_namespaces"
-        else:
-            name = f"{verb}_{'' if kind in _OF_CLUSTER else 'namespaced_'}{known.noun}"
-        return getattr(getattr(library, known.api)(client), name)  # type: ignore[no-any-return]
-
-    def _answer(self, verb: str, kind: str, method: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    def _ask(
+        self, verb: str, kind: str, method: str, path: str, query: Query = (), **more: Any
+    ) -> dict[str, Any]:
         what = f"{verb} {kind}"
-        shown = " ".join(str(value) for name, value in arguments.items() if name != "body")
+        shown = " ".join((path, *(str(value) for name, value in more.items() if name != "body")))
         with translated_errors(what):
             try:
-                answer = method(**arguments, _preload_content=False, _request_timeout=_TIMEOUT)
+                answer = _requests(self.configuration).send(method, path, query, **more)
+                data = answer.data
             except client_library().client.ApiException as error:
                 action(f"api {self.context}", f"{what} {shown}: {error.status}")
                 raise
-            data = answer.data
             action(f"api {self.context}", f"{what} {shown}: {answer.status}")
             found = json.loads(data) if data else {}
             return found if isinstance(found, dict) else {}
+
+
+def _any_type() -> dict[str, str]:
+    """Return a header for answers that are no JSON. The library adds to it."""
+    return {"Accept": "*/*"}
+
+
+def _path(kind: _Resource, *names: str, namespace: str = "") -> str:
+    """Return the path of a kind, of an object, or of what an object has: ``log``, ``exec``."""
+    root = ("apis", kind.group, kind.version) if kind.group else ("api", kind.version)
+    place = ("namespaces", namespace) if namespace else ()
+    return "".join(f"/{quote(word, safe='')}" for word in (*root, *place, kind.plural, *names))
 
 
 class AbsentError(MachineError):
@@ -361,5 +372,5 @@ def _short(text: str) -> str:
 
 
 @functools.cache
-def _client(configuration: Any) -> Any:
-    return client_library().client.ApiClient(configuration)
+def _requests(configuration: Any) -> _Requests:
+    return _Requests(configuration)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fabbench.execution.process import LineDecoder
 from fabbench.launchers import shorten
-from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, client_library, translated_errors
+from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -196,27 +196,10 @@ class PodConnection:
 
     def open(self, argv: Sequence[str]) -> PodPipe:
         """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
-        library = client_library()
-        core = self._api.core()
         action(f"exec {self.name}", argv)
         try:
             self.connect()
-            with translated_errors(f"exec in {self.name}"):
-                stream = library.stream.stream(
-                    core.connect_get_namespaced_pod_exec,
-                    self.name,
-                    self._api.namespace,
-                    container=self._container,
-                    command=["sh", "-c", _SAYING, "sh", *argv],
-                    stdin=True,
-                    stdout=True,
-                    stderr=True,
-                    tty=False,
-                    binary=True,
-                    _preload_content=False,
-                )
-        except GoneError as error:
-            raise LostError(str(error), hint=error.hint) from error
+            stream = self._api.exec(self.name, self._container, ("sh", "-c", _SAYING, "sh", *argv))
         except MachineError as error:
             raise LostError(str(error), hint=error.hint) from error
         pipe = PodPipe(stream, self.name)
