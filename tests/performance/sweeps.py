@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.schedule import all_pairs
 from fabbench.sweep.values import SweepOutcome, SweepResult
 from tests.support.simulated_sweeps import TYPICAL, Cluster, named
 

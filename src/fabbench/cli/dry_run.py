@@ -1,6 +1,7 @@
-"""``fabbench run --dry-run``: the plan of a run, and nothing started."""
+"""``--dry-run`` of ``run`` and ``sweep``: the plan, or the first tests, and nothing started."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
@@ -10,15 +11,17 @@ import click
 
 from fabbench.cli import options
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import counted, redacted, redacted_values
+from fabbench.model.messages import counted, listed, redacted, redacted_values
 from fabbench.model.plan import Shape
 
 if TYPE_CHECKING:
+    from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.launchers import Launcher
     from fabbench.model.hosts import Host, Inventory
     from fabbench.model.plan import Execution, Plan, Step
     from fabbench.plan.request import RunRequest
-
+    from fabbench.runs.sweep import SweepRequest
+    from fabbench.sweep.values import Round
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")
 _UNSET = 4
@@ -121,3 +124,44 @@ def _environment(step: "Step") -> str:
 
 def _labels(steps: "Sequence[Step]") -> str:
     return steps[0].label if len(steps) == 1 else f"{steps[0].label} … {steps[-1].label}"
+
+
+_TEXT = frozenset({"markdown", "terminal"})
+
+
+def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
+    """Print how `fabbench sweep` would begin. Raise FabbenchError for what it would refuse."""
+    from fabbench.launchers import launcher_named
+    from fabbench.runs.sweep import preview_sweep
+
+    if how.form not in _TEXT or how.print_cordon:
+        flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
+        raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
+    found = preview_sweep(request)
+    target, document = request.run.target, found.document
+    reason = f": {request.run.target_reason}" if request.run.target_reason else ""
+    click.echo(f"Target:      {target.name} ({target.launcher}){reason}")
+    click.echo(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
+    click.echo(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
+    if document.nics:
+        click.echo(f"NICs:        {', '.join(document.nics)}")
+    if document.group_of:
+        sizes = Counter(document.group_of.values())
+        click.echo(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
+    click.echo(f"Rounds:      {found.most_rounds or 'as many as it takes'}")
+    if found.first is None or found.execution is None:
+        click.echo("Tests:       none: all have ended")
+    else:
+        click.echo(f"Next round:  {_round(found.first)}")
+        click.echo(f"\nFirst test: {found.first.tests[0]}")
+        hosts = {host.name: index for index, host in enumerate(found.inventory.hosts)}
+        part = found.inventory.part([hosts[name] for name in found.first.tests[0].nodes])
+        launcher = launcher_named(target.launcher)
+        for line in execution_lines(redacted_values(found.execution), part, found.request, launcher):
+            click.echo(f"  {line}")
+    click.echo("\nDry run: nothing was started.", err=True)
+
+
+def _round(first: "Round") -> str:
+    tests = listed([str(test) for test in first.tests])
+    return f"{counted(len(first.tests), 'test')} ({first.purpose}): {tests}"

@@ -30,7 +30,7 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     from fabbench import __version__
     from fabbench.report.page import page_of
     from fabbench.runs.open_run import open_runs
-    from fabbench.runs.stored_pages import BRIEF, MANY, stored_sections
+    from fabbench.runs.report_pages import BRIEF, MANY, stored_sections
     from fabbench.runs.sweep_store import is_sweep
 
     if sys.stdout.isatty():

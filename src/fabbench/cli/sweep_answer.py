@@ -91,7 +91,7 @@ def told_by_cluster(groups: str | None) -> bool:
 
 def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
     """Return the group of each node, as a file says it. Raise FabbenchError where it does not."""
-    from fabbench.sweep.group_file import read_groups
+    from fabbench.sweep.node_names import read_groups
 
     if groups is None:
         return {}
@@ -122,7 +122,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     """
     from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
     from fabbench.report.sweep_report import cordon_commands, render_sweep
-    from fabbench.runs.sweep_page import sweep_report
+    from fabbench.runs.report_pages import sweep_report
     from fabbench.sweep.readings import Readings
 
     groups = groups_of(nodes, how.groups) if group_of is None else group_of

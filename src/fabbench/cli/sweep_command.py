@@ -120,7 +120,7 @@ class SweepCommand(RunCommand):
         how = answer_options(ctx)
         request = self.sweep_request(ctx, how)
         if ctx.params["dry_run"]:
-            from fabbench.cli.sweep_dry_run import show_sweep
+            from fabbench.cli.dry_run import show_sweep
 
             show_sweep(request, how)
             return

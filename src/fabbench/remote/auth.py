@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fabbench.model.errors import MachineError
 from fabbench.remote import hostkeys
 from fabbench.remote.channel import lost
-from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.paramiko_library import paramiko
 from fabbench.remote.sockets import Carrier, DroppedError, ProxySocket
 from fabbench.remote.ssh_config import SshSettings
 

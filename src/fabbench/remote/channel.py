@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.execution.process import LineDecoder
 from fabbench.model.errors import MachineError
-from fabbench.remote.interrupts import uninterrupted
+from fabbench.remote.paramiko_library import uninterrupted
 from fabbench.remote.ssh_config import SshSettings
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.remote import openssh, sockets
 from fabbench.remote.auth import log_in
 from fabbench.remote.channel import LostError, SshStream, lost
-from fabbench.remote.interrupts import apart
 from fabbench.remote.mux import MuxChannel, MuxTransport
-from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.paramiko_library import apart, paramiko
 from fabbench.remote.sockets import DroppedError
 from fabbench.remote.ssh_config import SshSettings
 

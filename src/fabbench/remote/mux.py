@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.paramiko_library import paramiko
 
 _VERSION = 4
 _HELLO = 0x00000001

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from fabbench.model.errors import MachineError
-from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.paramiko_library import paramiko
 from fabbench.remote.ssh_config import SshSettings
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pathlib import Path
 from fabbench.execution.process import Processes
 from fabbench.execution.session import TimedOutError
 from fabbench.model.errors import MachineError, RequestError
-from fabbench.remote.paramiko_import import paramiko
+from fabbench.remote.paramiko_library import paramiko
 
 SSH_PORT = 22
 

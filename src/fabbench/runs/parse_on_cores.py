@@ -8,8 +8,10 @@ is read of the ranges is what is read of the whole. A log without such places, o
 import os
 import re
 import stat
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,10 +23,10 @@ from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.log import MARKER_SIGN, Log, Outcome, Proof
+from fabbench.model.plugins import PluginWarning
 from fabbench.report.log_report import log_writer
 from fabbench.runs.log_files import COMPRESSED, Source, is_plain
 from fabbench.runs.parse_file import BLOCK, blocks, lines_to_learn_from, parse_source
-from fabbench.runs.processes import processes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -253,3 +255,28 @@ def _range(source: Source, part: ByteRange, job: ParseJob) -> Iterator[Log | Unr
         yield from parse_range(Path(source.name), part, proof=job.proof)
     except OSError as error:
         yield Unread(source.name, f"{source.name} cannot be read: {error.strerror or error}", damaged=True)
+
+
+@contextmanager
+def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
+    """Start processes, and end them, also where the block is left early."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(),)) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)  # and wait: the interpreter would meet its thread half gone
+
+
+def _begin_process(main: int) -> None:
+    """End with the main process, and leave Ctrl-C to it, and what it has warned of already."""
+    import multiprocessing
+    import signal
+
+    from fabbench.execution.process import end_with_parent
+
+    # Else its parent is a server of processes, which ends with the main one.
+    end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", PluginWarning)

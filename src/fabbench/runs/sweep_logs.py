@@ -18,7 +18,7 @@ from fabbench.model.log import METRICS, Log, Metric, Outcome, Point
 from fabbench.model.units import format_size
 from fabbench.runs.log_files import expand
 from fabbench.runs.parse_file import parse_source
-from fabbench.sweep.names import known_in, pair_in
+from fabbench.sweep.node_names import known_in, pair_in
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")

@@ -13,8 +13,7 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import SweepDocument
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
-from fabbench.sweep.planner import FixedPlanner, Planner
-from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
+from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, groups, matchings, rails, single
 from fabbench.sweep.values import Round
 
 PARTNERS = {"diagnose": SCREENING, "quick": 3, "rails": 3}

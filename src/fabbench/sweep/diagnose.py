@@ -18,8 +18,8 @@ import numpy as np
 from fabbench.model.messages import counted
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
+from fabbench.sweep.planner import matchings
 from fabbench.sweep.readings import Ints, Readings
-from fabbench.sweep.schedule import matchings
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 if TYPE_CHECKING:

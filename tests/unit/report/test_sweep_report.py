@@ -12,7 +12,7 @@ from fabbench.report.sweep_report import SweepReport, confidence_text, cordon_co
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
-from fabbench.sweep.schedule import all_pairs, matchings
+from fabbench.sweep.planner import all_pairs, matchings
 from tests.support.simulated_sweeps import Cluster, named
 
 

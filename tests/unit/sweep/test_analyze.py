@@ -6,8 +6,8 @@ import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
+from fabbench.sweep.planner import all_pairs, groups, matchings, rails, single
 from fabbench.sweep.readings import Readings
-from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
 from fabbench.sweep.values import Diagnosis, Round, SweepOutcome, SweepResult, SweepTest
 from tests.support.simulated_sweeps import TYPICAL, Cluster, named
 

@@ -7,7 +7,7 @@ import pytest
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
 from fabbench.sweep.diagnose import DiagnosePlanner, group_size
-from fabbench.sweep.schedule import all_pairs, single
+from fabbench.sweep.planner import all_pairs, single
 from tests.support.simulated_sweeps import Cluster, named
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.sweep.group_file import read_groups
+from fabbench.sweep.node_names import read_groups
 
 
 def test_lines_of_nodes_and_their_group() -> None:

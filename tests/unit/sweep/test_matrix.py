@@ -6,7 +6,7 @@ import pytest
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import FAILED, Matrix, matrix_of
-from fabbench.sweep.schedule import all_pairs
+from fabbench.sweep.planner import all_pairs
 from tests.support.simulated_sweeps import Cluster, named
 
 

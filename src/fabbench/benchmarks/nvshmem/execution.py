@@ -12,7 +12,6 @@ from functools import lru_cache
 
 from fabbench.benchmarks import Reading
 from fabbench.benchmarks.consistency import out_of_order
-from fabbench.benchmarks.nvshmem.arithmetic import contradictions
 from fabbench.benchmarks.nvshmem.figures import (
     AMBIGUOUS,
     BLOCK,
@@ -20,6 +19,7 @@ from fabbench.benchmarks.nvshmem.figures import (
     ExecutionOutput,
     bandwidth_unit,
     base_value,
+    contradictions,
     eras_of,
     figure_findings,
     gathers,

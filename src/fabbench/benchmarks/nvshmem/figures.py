@@ -1,4 +1,4 @@
-"""What a perftest's figures are in: units and sizes by version; and the rows to beware of. Pure.
+"""What a perftest's figures are in: units and sizes by version; and which rows to beware of. Pure.
 
 From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point bandwidth is in
 2^30 bytes a second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter is
@@ -7,10 +7,25 @@ total from 3.3.9 on.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
+from fabbench.benchmarks.consistency import (
+    ALL_REDUCE,
+    ANYTHING,
+    GATHERING,
+    SAME,
+    UNKNOWN_TEST,
+    Printed,
+    RateCheck,
+    Ratios,
+    Shape,
+    is_ordered,
+    printed,
+    ratios,
+    unmeasured,
+)
+from fabbench.benchmarks.nvshmem import text
 from fabbench.benchmarks.nvshmem.layouts import (
     ALL,
     GB,
@@ -24,7 +39,7 @@ from fabbench.benchmarks.nvshmem.layouts import (
     Eras,
     NvshmemRow,
 )
-from fabbench.benchmarks.nvshmem.text import GATHERING, PROVIDER, TRANSPORT, Preface, collective
+from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT, Preface, collective
 from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.messages import merged, times
 from fabbench.model.units import format_size, format_sizes
@@ -116,7 +131,7 @@ def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
     kind = collective(job)
     if kind == "reduction" or (not job and ratio.low > 1):
         top = 2.0
-    elif kind in GATHERING or (not job and ratio.high < 1):
+    elif kind in text.GATHERING or (not job and ratio.high < 1):
         top = 1.0
     else:
         return None
@@ -135,7 +150,7 @@ def _only_whole(fewest: float, share: float) -> int | None:
 def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
     """Return whether these rows are, or may be, of a collective whose size has several meanings."""
     if job:
-        return collective(job) in GATHERING
+        return collective(job) in text.GATHERING
     ratio = RatioRange()
     for row in rows:
         ratio.narrow(row)
@@ -386,3 +401,48 @@ def _mislabelled(read: ExecutionOutput) -> Iterator[Finding]:
             f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
             advice=f"Begin with -b {4 * ranks} or less.",
         )
+
+
+_SHAPES: Mapping[str, Sequence[Shape]] = {
+    "reduction": (ALL_REDUCE,),
+    "bcast": (SAME,),
+    **dict.fromkeys(text.GATHERING, (GATHERING,)),
+}
+_ORDER = ("min", "mean", "max")
+
+
+def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | None) -> Iterator[int]:
+    """Yield the positions of rows, each with its job, whose figures contradict each other.
+
+    `ranks`: the number of PEs, where all of them told theirs.
+    """
+    checks: dict[str, RateCheck[int]] = {}
+    for at, (job, row) in enumerate(rows):
+        found = _ratios(row)
+        if not _is_ordered(row):
+            yield at
+        elif found is not None:
+            checks.setdefault(text.collective(job), RateCheck()).fits(at, (found,))
+    for kind, check in checks.items():
+        yield from check.settle(_SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
+
+
+def _ratios(row: NvshmemRow) -> Ratios | None:
+    """Return what the figures of a collective allow; None for any other row."""
+    cells = {figure.metric: printed(figure.token) for figure in row.figures if not figure.labels}
+    if not {"latency", "algbw", "busbw"} <= cells.keys():
+        return None
+    latency, algbw, busbw = cells["latency"], cells["algbw"].times(1e3), cells["busbw"].times(1e3)
+    # A rate of GB/s is a thousand bytes in a microsecond.
+    return ratios(row.size, latency if latency.value else ANYTHING, algbw, busbw)
+
+
+def _is_ordered(row: NvshmemRow) -> bool:
+    """Return whether the statistics of a row can be of one measurement."""
+    main = next((figure.metric for figure in row.figures), "")
+    found: dict[str, Printed] = {}
+    for figure in row.figures:
+        stat = dict(figure.labels).get("stat", "")
+        if figure.metric == main and set(dict(figure.labels)) <= {"stat"}:
+            found["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
+    return is_ordered(*(found[stat] for stat in _ORDER if stat in found))

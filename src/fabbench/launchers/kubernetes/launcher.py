@@ -24,20 +24,18 @@ from fabbench.launchers.kubernetes.checks import (
     nodes_overview,
 )
 from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
-from fabbench.launchers.kubernetes.declared_profile import (
-    mention_undeclared,
-    require_claims,
-    require_profile,
-    rights_of_profile,
-)
 from fabbench.launchers.kubernetes.discover import (
     ProbeGroup,
     api_of,
     cluster_nodes,
     criteria_of,
     list_nodes,
+    mention_undeclared,
     probe_pods,
+    require_claims,
+    require_profile,
     require_rights,
+    rights_of_profile,
 )
 from fabbench.launchers.kubernetes.exec import PodConnection, PodShell, exec_launch_agent
 from fabbench.launchers.kubernetes.manifests import (

@@ -14,7 +14,7 @@ from fabbench.catalog.cluster_profiles import DECLARED, PROFILES, declared_profi
 from fabbench.catalog.kubernetes_resources import override_resources, resources_of_profile, resources_of_type
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
-from fabbench.launchers.kubernetes.declared_profile import require_profile
+from fabbench.launchers.kubernetes.discover import require_profile
 from fabbench.launchers.kubernetes.manifests import (
     RunSpec,
     SshKey,

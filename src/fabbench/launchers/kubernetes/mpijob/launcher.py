@@ -13,18 +13,16 @@ from fabbench.launchers import Examined, Launcher, Rendering, RenderInput, notif
 from fabbench.launchers.batch_job import JobAllocation
 from fabbench.launchers.kubernetes.api import KubernetesApi
 from fabbench.launchers.kubernetes.checks import MPIJOB_RIGHTS, check_nodes, nodes_overview
-from fabbench.launchers.kubernetes.declared_profile import (
-    mention_undeclared,
-    require_claims,
-    require_profile,
-    rights_of_profile,
-)
 from fabbench.launchers.kubernetes.discover import (
     api_of,
     cluster_nodes,
     criteria_of,
     list_nodes,
+    mention_undeclared,
+    require_claims,
+    require_profile,
     require_rights,
+    rights_of_profile,
 )
 from fabbench.launchers.kubernetes.mpijob import MpiJobOptions
 from fabbench.launchers.kubernetes.mpijob.job import MpiJobRun, Timeouts, require_operator

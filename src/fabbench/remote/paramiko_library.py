@@ -1,4 +1,4 @@
-"""Ctrl-C and paramiko: no interrupt between paramiko's acquiring a lock and its releasing it.
+"""Loading paramiko, so that it never writes to the terminal; and calling it where Ctrl-C may come.
 
 Python runs signal handlers in the main thread, between any two of its steps. Where a handler raises within
 paramiko, a lock of the connection may stay taken, and what cleans up over that connection waits forever. So
@@ -6,14 +6,50 @@ in the main thread short calls of paramiko end before an interrupt is heard, and
 another thread, which no handler interrupts.
 """
 
+import functools
+import logging
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TypeVar
+
+
+@functools.cache
+def paramiko() -> ModuleType:
+    """Load paramiko without the warnings of some pairs of it and cryptography, and silence its logger."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # paramiko tries this for `Match exec` in its own reader of configurations, and does without. It would
+        # be a third of the time that loading takes.
+        with _hidden("invoke"):
+            import paramiko as loaded
+    # What its threads log (tracebacks too) would reach stderr; the errors are raised as well.
+    logger = logging.getLogger("paramiko")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+    logger.setLevel(logging.CRITICAL + 1)
+    return loaded
+
+
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Make a module that is not loaded yet look as if it were not installed."""
+    if name in sys.modules:
+        yield
+        return
+    # None is what an import takes for "there is none".
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
 
 _T = TypeVar("_T")
 _SIGNALS = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from fabbench.report.page import page_of
-from fabbench.runs import stored_pages
+from fabbench.runs import report_pages
+from fabbench.runs.report_pages import stored_sections
 from fabbench.runs.store import runs
-from fabbench.runs.stored_pages import stored_sections
 from tests.performance.store import write_store
 
 COUNT = 5
@@ -16,7 +16,7 @@ COUNT = 5
 def test_a_page_of_many_runs_has_one_metric_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_store(tmp_path, 2)
     few = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
-    monkeypatch.setattr(stored_pages, "MANY", 1)
+    monkeypatch.setattr(report_pages, "MANY", 1)
     many = [each.section.html for each in stored_sections(list(runs(tmp_path)), cores=1)]
     assert [html.count("<figure>") for html in (*few, *many)] == [2, 2, 1, 1]
     chosen = list(stored_sections(list(runs(tmp_path)), "time", cores=1))
@@ -28,8 +28,8 @@ def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: py
     known = list(runs(tmp_path))
     (known[1] / "request.json").write_text("{")
     alone = list(stored_sections(known, cores=1))
-    monkeypatch.setattr(stored_pages, "_FEW", 2)
-    monkeypatch.setattr(stored_pages, "_TOGETHER", 2)
+    monkeypatch.setattr(report_pages, "_FEW", 2)
+    monkeypatch.setattr(report_pages, "_TOGETHER", 2)
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known
     assert [bool(each.damage) for each in alone] == [False, True, False, False, False]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.sweep.names import known_in, pair_in
+from fabbench.sweep.node_names import known_in, pair_in
 
 
 @pytest.mark.parametrize(

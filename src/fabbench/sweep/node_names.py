@@ -1,10 +1,11 @@
-"""Names of nodes in names of files: ``nccl_node-01_node-02.log`` is of node-01 and node-02. Pure."""
+"""Nodes in names of files (``nccl_node-01_node-02.log``), and the groups that a file puts them in. Pure."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
 
 from fabbench.model.fabrics import natural_order
+from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.patterns import lazy
 
 _BETWEEN = lazy(r"[-_.,+=@ ]+(?:(?:to|vs|and)[-_.,+=@ ]+)?|/")
@@ -65,3 +66,30 @@ def _shape(name: str) -> str:
 def _stem(path: str) -> str:
     parts = PurePath(path.replace("!", "/")).parts[-2:]
     return _ENDING.sub("", "/".join(parts))
+
+
+def read_groups(text: str) -> Mapping[str, str]:
+    """Return node → group from lines such as ``node[01-08] rack-1`` or ``node01,rack-1``.
+
+    Blank lines, and what follows ``#``, are left out. Raise ValueError that names the line that is wrong.
+    """
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = " ".join(line.partition("#")[0].split())
+        if not words:
+            continue
+        nodes, separator, group = words.rpartition(" " if " " in words else ",")
+        if not separator or not nodes.strip(" ,\t") or not group.strip():
+            raise ValueError(
+                f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1"
+            )
+        try:
+            names = expand_hostlist(nodes.strip(" ,\t"))
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        for name in names:
+            if found.setdefault(name, group) != group:
+                raise ValueError(f"line {number}: {name} is in {found[name]} and in {group}")
+    if not found:
+        raise ValueError("it names no node")
+    return found

@@ -5,8 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from fabbench.sweep.planner import FixedPlanner
-from fabbench.sweep.schedule import all_pairs, groups, matchings, rails, single
+from fabbench.sweep.planner import FixedPlanner, all_pairs, groups, matchings, rails, single
 from fabbench.sweep.values import Round, SweepOutcome, SweepResult, SweepTest
 
 

@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from fabbench.remote.interrupts import apart, uninterrupted
+from fabbench.remote.paramiko_library import apart, uninterrupted
 
 
 @pytest.fixture(autouse=True)
