@@ -240,7 +240,7 @@ def configuration(page: str) -> str:
 
 
 def _keys(options: Iterable[Option], *others: str) -> str:
-    rows = [(each.key, each.wanted, each.help) for each in options]
+    rows = [(each.key, each.expected, each.help) for each in options]
     return "".join(_key(*row) for row in (*rows, *((name, *ABOUT[name]) for name in others)))
 
 
@@ -256,7 +256,7 @@ def _target_keys() -> str:
         for each in options_of(kind).values():
             if each.only != "render":
                 default = f" Default: {each.default}." if each.default else ""
-                found.setdefault((each.key, each.wanted, f"{each.help}{default}"), []).append(name)
+                found.setdefault((each.key, each.expected, f"{each.help}{default}"), []).append(name)
     groups: dict[tuple[str, ...], list[str]] = {}
     for row, names in found.items():
         groups.setdefault(tuple(sorted(names)), []).append(_key(*row))

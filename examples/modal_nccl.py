@@ -43,13 +43,13 @@ app = modal.App("fabbench-nccl", image=image)
 @app.function(gpu=GPU, cloud=CLOUD, experimental_options=OPTIONS, timeout=TIMEOUT_S)
 @modal.clustered(size=NODES, rdma=RDMA)
 def measure(fabric: str, board: modal.Dict) -> int:
-    """Run in every container at once: rank 0 measures, the others are reached by its ssh.
+    """Run in every container at once: rank 0 measures and reaches the others by ssh.
 
-    Gives the exit status of the script. `board` is where containers leave each other public keys.
+    Return the exit status of the script. Containers exchange public keys through `board`.
     """
     cluster = modal.Cluster.from_context()
     rank, addresses = cluster.container_rank(), cluster.container_ips(family="ipv4")
-    # Should the containers be preempted, they begin anew as another cluster.
+    # Preempted containers start again as another cluster.
     notes = Notes(board, cluster.object_id)
     if NODES > 1:
         meet(notes, rank, addresses)
@@ -63,7 +63,7 @@ def measure(fabric: str, board: modal.Dict) -> int:
 
 
 class Notes:
-    """What the containers of one cluster tell each other."""
+    """Messages between the containers of one cluster."""
 
     def __init__(self, board: modal.Dict, cluster: str) -> None:
         self.board, self.cluster = board, cluster
@@ -77,22 +77,22 @@ class Notes:
         deadline = time.monotonic() + seconds
         while (text := self.board.get(f"{self.cluster} {name}")) is None:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"No container has told {name!r} within {seconds:.0f} s.")
+                raise TimeoutError(f"No container left the note {name!r} within {seconds:.0f} s.")
             time.sleep(1)
         return text
 
 
 def meet(notes: Notes, rank: int, addresses: list[str]) -> None:
-    """Let rank 0 in by ssh, everywhere. Private keys stay where they are made."""
+    """Let rank 0 log in to all containers by ssh. Private keys stay where they are generated."""
     folder = Path.home() / ".ssh"
     folder.mkdir(mode=0o700, exist_ok=True)
-    # What modal sets in its own process for NCCL; ranks that ssh starts would not have it.
+    # Variables that modal sets for NCCL in its own process; ranks started by ssh would lack them.
     settings = (f"{name}={os.environ[name]}\n" for name in FOR_NCCL if name in os.environ)
     (Path.home() / ".nccl.conf").write_text("".join(settings))
     if rank == 0:
-        notes.leave("login", made_key(folder / "login"))
+        notes.leave("login", generate_key(folder / "login"))
     (folder / "allowed").write_text(notes.wait("login", WAIT_S))
-    host_key = made_key(folder / "host")
+    host_key = generate_key(folder / "host")
     serve(folder, addresses[rank])
     notes.leave(str(rank), host_key)
     if rank == 0:
@@ -105,8 +105,8 @@ def meet(notes: Notes, rank: int, addresses: list[str]) -> None:
         )
 
 
-def made_key(file: Path) -> str:
-    """Make a pair of keys; gives the public one."""
+def generate_key(file: Path) -> str:
+    """Generate a key pair, and return the public key."""
     file.unlink(missing_ok=True)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(file)], check=True)
     return file.with_suffix(".pub").read_text()
@@ -131,11 +131,11 @@ def serve(folder: Path, address: str) -> None:
 
 
 def run(fabric: str, addresses: list[str]) -> int:
-    """Run the script on the first container; gives its exit status."""
+    """Run the script on the first container, and return its exit status."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NCCL_")}
     environment |= {"HOSTS": " ".join(addresses), "FABRIC": fabric}
     if NODES > 1:
-        # Of the others, some lead nowhere: NCCL's and MPI's own choice may be one of them.
+        # Some of the other interfaces lead nowhere, and NCCL or MPI might choose one of them.
         interface = INTERFACE or interface_of(addresses[0])
         environment |= {"FABBENCH_INTERFACE": interface, "OMPI_MCA_oob_tcp_if_include": interface}
         environment |= {"PRTE_MCA_prte_if_include": interface}
@@ -147,14 +147,14 @@ def run(fabric: str, addresses: list[str]) -> int:
 
 
 def interface_of(address: str) -> str:
-    """Name the network interface that has an IPv4 address."""
+    """Return the name of the network interface that has an IPv4 address."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):
                 answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()))
                 if socket.inet_ntoa(answer[20:24]) == address:
                     return name
-    raise RuntimeError(f"No interface has the address {address}: fabbench render --interface names it.")
+    raise RuntimeError(f"No interface has the address {address}: name one with fabbench render --interface.")
 
 
 @app.local_entrypoint()
@@ -176,13 +176,13 @@ closing_s=30
 ports_tried=5
 port_taken='Address already in use'
 time_up='it timed out'
-ran_on='it ran on after the other side had ended'
+ran_on='it kept running after the other side had ended'
 silent='no output for'
 not_ready='the server was not ready'
 longest_output=268435456
-most_lines=1000000
+max_lines=1000000
 too_much='it printed more than 256 MiB or 1,000,000 lines'
-end_programs='# Ends the programs of a run on the host where it is called: those with FABBENCH_JOB=TOKEN in their environment.
+end_programs='# Ends the programs of a run on this host: those with FABBENCH_JOB=TOKEN in their environment.
 # POSIX sh, with coreutils and grep.
 
 # marked TOKEN: prints their process ids.
@@ -190,8 +190,8 @@ marked() {
     grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
 }
 
-# end_programs TOKEN: SIGTERM, and SIGKILL after two seconds. Status 1: some still run.
-# libfabric leaves shared memory behind where its programs are killed.
+# end_programs TOKEN: SIGTERM, then SIGKILL after two seconds. Status 1 if some still run.
+# libfabric leaves shared memory behind when its programs are killed.
 end_programs() {
     ended=
     tries=0
@@ -209,7 +209,7 @@ end_programs() {
 end_programs "$1"'
 
 
-# ---------------------------------------------------------------- the same in every script of fabbench's
+# ---------------------------------------------------------------- the same in every script of fabbench
 
 say() { printf 'fabbench: %s\n' "$*"; }
 
@@ -218,15 +218,15 @@ stop() { # STATUS TEXT
     exit "$1"
 }
 
-# Words for a shell: between single quotes everything stays as it is.
+# Quotes words for a shell: between single quotes everything is literal.
 quoted() {
     local word quote="'\\''"
     for word; do printf "'%s' " "${word//\'/$quote}"; done
 }
 
-# ---------------------------------------------------------------- variables that programs get from here
+# ---------------------------------------------------------------- variables that programs inherit
 
-# Stops where one of them is not set.
+# Stops if one of them is not set.
 inherit() { # NAME…
     local name
     for name; do
@@ -236,7 +236,7 @@ inherit() { # NAME…
     done
 }
 
-# Puts them into a file on every host that nobody else can read: no command line has their values.
+# Writes them to a file on every host that only this user can read: no command line has their values.
 share() { # NAME…
     local name number text=
     for name; do text+="export $name=$(quoted "${!name}")"$'\n'; done
@@ -250,32 +250,32 @@ share() { # NAME…
 
 # ---------------------------------------------------------------- hosts
 
-# Whatever is measured has this in its environment, on every host: what is left of it is found by it.
+# Every program that is measured has this in its environment, on every host: leftovers are found by it.
 token=$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')
-# Here, and under the same name on other hosts where a step needs it.
+# Here, and under the same name on other hosts if a step needs it.
 base=${FABBENCH_FOLDER:-/tmp}/fabbench-$token
 folder=$base
 touched=
 
-# Runs a program that is to be ended with the step: on NUMBER WORD…
+# Runs a program that ends with the step: on NUMBER WORD…
 on() {
     local number=$1
     shift
     "$through" "$number" env FABBENCH_JOB="$token" "$@"
 }
-# What starts it; containers have a function of their own.
+# The function that starts it; containers have their own.
 through=reach
-# Words before whatever reaches a host, where it is not to take long.
+# Words that precede a command that reaches a host, to limit its time.
 brief=
-# A process that stands guard on every host, where there is one.
+# A process that watches every host, if there is one.
 keeper=
 
-# Runs a program on all hosts at once. What it printed is in host.NUMBER, and where it failed in `failing`.
-ask() {
+# Runs a program on all hosts at once. Its output is in host.NUMBER, and the hosts where it failed are in `failing`.
+run_on_hosts() {
     local number started=()
     failing=()
     for number in "${!hosts[@]}"; do
-        persist "$number" "$@" </dev/null >"$base/host.$number" &
+        reach_with_retry "$number" "$@" </dev/null >"$base/host.$number" &
         started+=("$!")
     done
     for number in "${!hosts[@]}"; do await "${started[number]}" || failing+=("$number"); done
@@ -283,9 +283,9 @@ ask() {
 }
 failing=()
 
-# Runs a program on a host, and again where DNS has lost the host's name for a moment, as when its node comes back.
+# Runs a program on a host. Retries if DNS has lost the host's name for a moment, as when its node comes back.
 name_lost='Temporary failure in name resolution'
-persist() { # NUMBER WORD…
+reach_with_retry() { # NUMBER WORD…
     local status until=$((SECONDS + 15))
     while :; do
         : >"$base/error.$1"
@@ -298,15 +298,15 @@ persist() { # NUMBER WORD…
     done
 }
 
-# The same, and prints what it printed, host after host.
+# The same, and prints its output, host by host.
 everywhere() {
     local number status=0
-    ask "$@" || status=1
+    run_on_hosts "$@" || status=1
     for number in "${!hosts[@]}"; do cat "$base/host.$number" "$base/error.$number"; done
     return "$status"
 }
 
-# Stops where a host lacks one of these: directories, which end in a slash, and programs.
+# Stops if a host lacks one of these: directories, which end in a slash, and programs.
 require() {
     local answers
     # shellcheck disable=SC2016 # text for another shell
@@ -318,14 +318,14 @@ require() {
             esac
             [ -z "$lacks" ] || { echo "$lacks"; exit 1; }
         done' sh "$@" >"$base/required" || {
-        # srun says more, and it is not what matters; without ssh there is nothing else.
+        # srun prints more, which does not matter; if ssh fails there is nothing else.
         answers=$(grep -E '^(Not found|Directory not found): ' "$base/required" || cat "$base/required")
         stop 3 "${answers//$'\n'/ } Nothing was started."
     }
     rm -f "$base/required"
 }
 
-# Makes the step's directory, with these files: prepare NAME TEXT NAME TEXT…
+# Creates the step's directory with these files: prepare NAME TEXT NAME TEXT…
 prepare() {
     touched=yes
     everywhere sh -c 'umask 077; mkdir -p "$1" && cd "$1" || exit
@@ -333,10 +333,10 @@ prepare() {
         while [ "$#" -gt 0 ]; do printf %s "$2" >"$1" || exit; shift 2; done' sh "$folder" "$@"
 }
 
-# File of ranks on this host → how many of its lines were printed.
+# Debug file of ranks on this host → how many of its lines were printed.
 declare -A shown=()
 
-# Whether files, each or together, are larger than what is kept: too_large FILE…
+# Whether files, individually or together, are larger than what is kept: too_large FILE…
 too_large() {
     local size rest
     while read -r size rest; do
@@ -345,22 +345,22 @@ too_large() {
     return 1
 }
 
-# Looks every second whether ranks on this host, or the sides of pairs, have printed more than is kept.
+# Checks every second whether ranks on this host, or the sides of pairs, have printed more than is kept.
 flooded() {
-    [ "$SECONDS" != "$weighed" ] || return 1
-    weighed=$SECONDS
+    [ "$SECONDS" != "$size_checked" ] || return 1
+    size_checked=$SECONDS
     too_large "$folder"/debug.* "$base"/[0-9]*.server "$base"/[0-9]*.client
 }
-weighed=0
+size_checked=0
 
-# Empty where no ranks run on this host, as in the launcher of an MPIJob: the first of the others is asked.
+# Empty if no ranks run on this host, as in the launcher of an MPIJob: then the first of the others is read.
 ranks_here=yes
 
-# Prints what ranks on this host have written into files of their own since the last time: whole lines.
-news() {
+# Prints the whole lines that ranks on this host have written to their debug files since the last time.
+print_debug() {
     local count file
     if [ -z "$ranks_here" ]; then
-        news_there
+        print_debug_there
         return
     fi
     ! too_large "$folder"/debug.* || return
@@ -372,8 +372,8 @@ news() {
     done < <(cd "$folder" 2>/dev/null && wc -l debug.* 2>/dev/null)
 }
 
-# The same of the first host. How much was printed of a file is in another one there.
-news_there() {
+# The same on the first host. How much of a file was printed is kept in another file there.
+print_debug_there() {
     # shellcheck disable=SC2016 # text for another shell
     brief='timeout -k 1 10' reach 0 sh -c 'cd "$1" 2>/dev/null || exit 0
         for file in debug.*; do
@@ -386,7 +386,7 @@ news_there() {
 }
 
 # Prints the rest of those files, and removes them.
-rest_there() {
+print_debug_rest_there() {
     # shellcheck disable=SC2016 # text for another shell
     brief='timeout -k 1 60' reach 0 sh -c 'cd "$1" 2>/dev/null || exit 0
         for file in shown.*; do
@@ -396,7 +396,7 @@ rest_there() {
         done' sh "$folder" "$longest_output" </dev/null 2>/dev/null
 }
 
-# Prints what the ranks wrote into files of their own, and removes the step's directory.
+# Prints what the ranks wrote to their debug files, and removes the step's directory.
 collect() {
     local file number
     for file in "${!shown[@]}"; do
@@ -404,18 +404,18 @@ collect() {
         rm -f "$folder/$file"
     done
     shown=()
-    [ -n "$ranks_here" ] || rest_there
-    ask sh -c 'cd "$1" 2>/dev/null || exit 0
+    [ -n "$ranks_here" ] || print_debug_rest_there
+    run_on_hosts sh -c 'cd "$1" 2>/dev/null || exit 0
         grep -ah "" debug.* 2>/dev/null | head -c "$2"
         cd / && rm -rf "$1"' sh "$folder" "$longest_output" || true
     for number in "${!hosts[@]}"; do cat "$base/host.$number"; done
-    # Not as ssh says it: the ranks have ended well or not, whether or not this host is reached now.
+    # Not ssh's own message: whether the ranks ended well does not depend on reaching this host now.
     for number in "${failing[@]+"${failing[@]}"}"; do
         say "The debug output of ranks on ${hosts[number]} is lost: $(tail -n 1 "$base/error.$number")"
     done
 }
 
-# On this host too, which need not be one of them: what started the ranks may have much left to print.
+# On this host too, which need not be one of the hosts: the program that started the ranks may have much left to print.
 end_all() {
     [ -n "$touched" ] || return 0
     everywhere sh -c "$end_programs" sh "$token"
@@ -441,14 +441,14 @@ finish() {
     exit "$status"
 }
 
-# Outlives the script where no trap can run, after kill -9, and does then what `finish` does: on every host, as it
+# Outlives the script if no trap can run (after kill -9), and then does what `finish` does, on every host, since it
 # does not know which of them were reached.
 watch_over() {
     local parent=$$
     trap '' TERM INT HUP
     exec 4<>"$base/guard"
     while [ "$parent" = "$$" ]; do
-        # No more than a wait that starts no program.
+        # Only waits, without starting a program.
         IFS= read -r -t 1 -u 4
         read -r _ _ _ parent _ <"/proc/$BASHPID/stat"
     done
@@ -462,7 +462,7 @@ make_base() {
     start_guard
 }
 
-# In a process group of its own, as kill -9 may be for all of this one.
+# In its own process group, since kill -9 may hit all of this one.
 start_guard() {
     set -m
     watch_over </dev/null >/dev/null 2>&1 &
@@ -471,7 +471,7 @@ start_guard() {
     set +m
 }
 
-# A signal is only taken note of, and acted on where nothing else goes on: bash 5.2 crashes where it is within read.
+# A trap only records the signal, which is acted on when nothing else is running: bash 5.2 crashes if it is in read.
 install_traps() {
     trap finish EXIT
     trap 'signal=TERM number_of_signal=15' TERM
@@ -494,7 +494,7 @@ check_signals() {
     exit "$((128 + number_of_signal))"
 }
 
-await() { # PROCESS: also when a signal comes in between
+await() { # PROCESS: waits for it even if a signal interrupts the wait
     local status
     while :; do
         wait "$1"
@@ -522,7 +522,7 @@ count=0
 
 begin() {
     open_step=${ids[turn]}
-    # Status 74: nobody reads what is printed, as on a disk that is full; so nothing more is worth its time.
+    # Status 74: the output cannot be written, as on a full disk, so there is no point in going on.
     printf '%sbegin %s\n' "$sign" "$open_step${facts[turn]:+ ${facts[turn]}}" || exit 74
 }
 
@@ -532,20 +532,20 @@ end() { # STATUS
     [ "$1" = 0 ] || failed=1
 }
 
-# Forgets the steps that are over. Fails where one of them did.
+# Clears the steps that are over. Fails if one of them did.
 over() {
     ids=() labels=() facts=() ports=()
     turn=0
     [ "$failed" = 0 ]
 }
 
-# The program that prints what a host's NICs have counted; empty: they are not asked.
+# The program that prints a host's NIC counters; empty if they are not read.
 snapshot=
 
-# Prints that of all hosts. base64 -d | gunzip shows it. Of a host that does not tell in time nothing is packed.
+# Prints those of all hosts; base64 -d | gunzip decodes them. `packed` is empty for a host that does not answer in time.
 nics() { # EXECUTION before|after FACTS
     local number text
-    brief='timeout -k 1 10' ask sh -c "$snapshot"
+    brief='timeout -k 1 10' run_on_hosts sh -c "$snapshot"
     for number in "${!hosts[@]}"; do
         text=$(grep -aE '^(proc|sys)/' "$base/host.$number" | { gzip | base64; } 2>/dev/null | tr -d '\n')
         printf '%snics %s when=%s number=%s host=%s %s packed=%s\n' \
@@ -568,25 +568,25 @@ execution() { # ID CONFIGURATION STEPS WHAT-NICS-ARE-JUDGED-BY
     if [ "$status" = 0 ]; then
         [ -z "${DONE_FILE:-}" ] || printf '%s\n' "$1" >>"$DONE_FILE"
     else
-        all_well=
+        all_ok=
     fi
 }
-all_well=yes
+all_ok=yes
 
-# Looks every five seconds what is new. Whether DONE_FILE names the execution that goes on: whoever follows it has
-# seen enough.
+# Every five seconds, prints new debug lines and checks whether DONE_FILE names the current execution: then the reader
+# of this output needs no more of it.
 cancelled() {
-    [ "$((SECONDS - looked))" -ge 5 ] || return
-    looked=$SECONDS
-    news
+    [ "$((SECONDS - last_look))" -ge 5 ] || return
+    last_look=$SECONDS
+    print_debug
     [ -n "${DONE_FILE:-}" ] && grep -qxF -e "$current" "$DONE_FILE" 2>/dev/null
 }
-looked=0
+last_look=0
 enough='fabbench needs no more of it'
 
 # ---------------------------------------------------------------- ranks on all hosts
 
-# Runs a program, and ends it when it is silent or takes too long: ranks SILENCE WORD…
+# Runs a program, and ends it if it is silent or takes too long: ranks SILENCE WORD…
 ranks() {
     local silence=$1 program status='' why='' line='' part='' heard deadline printed=0 lines=0
     shift
@@ -614,7 +614,7 @@ ranks() {
         elif [ -n "$line" ]; then
             part+=$line heard=$SECONDS
             line=
-            # What has no end is passed on in pieces, each a line.
+            # A line without end is passed on in pieces, each as a line.
             if [ "${#part}" -gt 1000000 ]; then
                 printf '%s\n' "$part"
                 printed=$((printed + ${#part})) lines=$((lines + 1))
@@ -628,7 +628,7 @@ ranks() {
             why=$time_up
         elif [ "$silence" -gt 0 ] && [ "$((SECONDS - heard))" -ge "$silence" ]; then
             why="$silent $silence s"
-        elif [ "$printed" -gt "$longest_output" ] || [ "$lines" -gt "$most_lines" ] || flooded; then
+        elif [ "$printed" -gt "$longest_output" ] || [ "$lines" -gt "$max_lines" ] || flooded; then
             why=$too_much
         elif cancelled; then
             why=$enough
@@ -649,7 +649,7 @@ ranks() {
     exec 3<&-
     [ "$status" = 0 ] || end_all
     collect
-    # A signal for all of a job ends the program too.
+    # A signal to the whole job ends the program too.
     check_signals
     if [ -n "$why" ]; then
         say "${labels[0]} was aborted: $why."
@@ -661,12 +661,12 @@ ranks() {
 
 # ---------------------------------------------------------------- pairs of a server and a client
 
-status_of() { # NUMBER ROLE: nothing as long as it runs
+status_of() { # NUMBER ROLE: prints nothing while it runs
     cat "$base/$1.$2.status" 2>/dev/null
 }
 
 side() { # NUMBER ROLE: starts the function ROLE_NUMBER
-    # shellcheck disable=SC2034 # the function's words name it
+    # shellcheck disable=SC2034 # used in the function
     local port=${ports[$1]}
     {
         "$2_$1" </dev/null >"$base/$1.$2" 2>&1
@@ -675,7 +675,7 @@ side() { # NUMBER ROLE: starts the function ROLE_NUMBER
     sides_started+=("$!")
 }
 
-# A port that is free, as it seems; should it be taken, the server says so.
+# Picks a port at random; if it is taken, the server reports it.
 pick_port() { # NUMBER
     local other
     ports[$1]=$((32768 + (RANDOM * 32768 + RANDOM) % 28000))
@@ -688,7 +688,7 @@ start_server() { # NUMBER
     pick_port "$1"
     rm -f "$base/$1".*
     side "$1" server
-    # Nothing is connected to: fi_pingpong takes the first connection for its client.
+    # No connection is made: fi_pingpong takes the first connection for its client.
     reach 0 env FABBENCH_JOB="$token" sh -c 'port=$(printf ":%04X" "$1") tries=0
         while [ "$tries" -lt "$2" ]; do
             cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$port [0-9A-F]*:0000 0A " && exit
@@ -720,7 +720,7 @@ until_ready() {
     why=$not_ready
 }
 
-# Whether a pair has failed whose server says so.
+# Whether a pair has failed whose server reports that its port is taken.
 port_taken() {
     local number
     for number in "${!statuses[@]}"; do
@@ -732,8 +732,8 @@ port_taken() {
     return 1
 }
 
-# Follows both sides of every pair to their ends. A side that is left alone gets $partner_s seconds after a failure,
-# $closing_s after a good end.
+# Follows both sides of every pair until they end. A side left alone gets $partner_s seconds after a failure of the
+# other, $closing_s after it ended well.
 until_over() {
     local number one other running patience deadline=$((SECONDS + limit)) since=()
     while :; do
@@ -787,26 +787,26 @@ running_sides() { # NUMBER
     printf '%s' "$names"
 }
 
-# Prints what the current pair has printed.
+# Prints the output of the current pair.
 print_pair() {
     local role
     for role in server client; do
         if [ -e "$base/$turn.$role" ]; then
-            # The last line has an end of its own: it would swallow the next marker.
+            # grep ends the last line, which would otherwise swallow the next marker.
             head -c "$longest_output" "$base/$turn.$role" | sed "s/^/[fabbench:$role] /" | grep -a ''
         fi
     done
 }
 
-# Waits for the ends of both sides, and of who looked for the server. Never for all children: bash 5.2 then may wait
-# for those that were disowned, too, which end with the job.
+# Waits until both sides and the check for the server have ended. Never waits for all children: bash 5.2 may then wait
+# for disowned ones too, which end with the job.
 until_ended() {
     local process
     for process in "${sides_started[@]+"${sides_started[@]}"}"; do await "$process"; done
     sides_started=()
 }
 
-# Starts the servers and, once all are ready, the clients, and follows them to their ends.
+# Starts the servers and, once all are ready, the clients, and follows them until they end.
 try_pairs() {
     local number early
     why='' late=" after $limit s" statuses=() sides=()
@@ -814,7 +814,7 @@ try_pairs() {
     until_ready
     for number in "${!ids[@]}"; do
         early=$(status_of "$number" server)
-        # Before its client comes a server has no reason to end.
+        # A server has no reason to end before its client comes.
         [ -z "$early" ] || statuses[number]=$((early ? early : 1))
     done
     if [ -z "$why" ] && [ "${#statuses[@]}" = 0 ]; then
@@ -823,14 +823,14 @@ try_pairs() {
     fi
 }
 
-# Runs the pairs of all steps since the last time, and prints them one after another.
+# Runs the pairs of all pending steps, and prints them one after another.
 pairs() {
     local number tries why late statuses=() sides=() sides_started=()
     touched=yes
     begin
     for ((tries = 1; ; tries++)); do
         try_pairs
-        # Where somebody else listens at a server's port, this shows only when the clients run.
+        # If another program listens on a server's port, this shows only when the clients run.
         if ! port_taken || [ "$tries" -ge "$ports_tried" ]; then break; fi
         end_all
         until_ended
@@ -905,16 +905,16 @@ snapshot='fabbench_counters() (
 fabbench_counters'
 
 use_mpirun() { # PATH
-    local said
+    local version
     mpirun=$1
-    said=$("$mpirun" --version 2>&1)
-    if [[ $said =~ \(Open(\ MPI|RTE)\)\ ([0-9]+)\. ]]; then
+    version=$("$mpirun" --version 2>&1)
+    if [[ $version =~ \(Open(\ MPI|RTE)\)\ ([0-9]+)\. ]]; then
         mpi='Open MPI 4'
         [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
-    elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
+    elif [[ $version == *'HYDRA build details'* || $version == *'Intel(R) MPI Library'* ]]; then
         mpi=hydra
     else
-        stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\n'*}"
+        stop 3 "$mpirun is not an mpirun that fabbench knows: ${version%%$'\n'*}"
     fi
     case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}") ;;
     *) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}) ;; esac
@@ -989,5 +989,5 @@ execution 003-efa-r2 efa steps_1 'fabric=efa expected=32 among=0,1'
 execution 004-efa-r3 efa steps_1 'fabric=efa expected=32 among=0,1'
 execution 005-tcp-r3 tcp steps_2 'fabric=tcp among=0,1'
 check_signals
-[ -n "$all_well" ] || exit 4
+[ -n "$all_ok" ] || exit 4
 """

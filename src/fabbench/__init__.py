@@ -25,7 +25,7 @@ __all__ = ["__version__", "compare", "frame", "load", "parse", "pivot", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    # Each is imported when it is asked for: pandas alone takes half a second, and --help needs none of them.
+    # Imported on first access: pandas alone takes half a second, and --help needs none of them.
     if name in {"frame", "pivot"}:
         from fabbench import dataframes
 

@@ -9,7 +9,7 @@ from fabbench.model.errors import lacks_memory
 
 def main() -> None:
     """Start the command line."""
-    # Modules, and millions of points that live until their log is written: hardly a cycle among them.
+    # Modules, and the millions of points that live until their log is written, have hardly any cycles.
     gc.set_threshold(100_000, 20, 20)
     try:
         from fabbench.cli.standard_streams import prepare_streams
@@ -18,25 +18,25 @@ def main() -> None:
         from fabbench.cli import cli
 
         cli.main(prog_name="fabbench")
-    except KeyboardInterrupt:  # before the command line is there to say so
+    except KeyboardInterrupt:  # before the command line is loaded to report it
         os.write(2, b"Interrupted.\n")
         os._exit(130)
     except (MemoryError, ImportError) as error:
         if not lacks_memory(error):
             raise
-        _end_without_memory()
+        _exit_out_of_memory()
     finally:
-        # Python notes a Ctrl-C that left an `exec`, such as a dataclass's, and would end by that signal, even
-        # where it was handled. Another `exec` drops the note.
+        # Python remembers a Ctrl-C that escaped an `exec`, such as a dataclass's, and would exit by that
+        # signal even if it was handled. Another `exec` clears it.
         exec("")  # noqa: S102
-        # What is left is Python's own clean-up, which would print a traceback.
+        # Only Python's own cleanup is left, which would print a traceback.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-        gc.freeze()  # all memory is given back now: the interpreter need not look for garbage
+        gc.freeze()  # all memory is about to be released: the interpreter need not look for garbage
 
 
-def _end_without_memory() -> None:
-    """Say so, and end: whatever else happens may need memory too."""
+def _exit_out_of_memory() -> None:
+    """Report it and exit: anything else may need memory too."""
     os.write(2, b"Error: Not enough memory (see ulimit -v).\n")
     os._exit(3)
 

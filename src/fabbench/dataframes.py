@@ -17,12 +17,12 @@ _COLUMNS = ("execution", *CSV_HEADER)
 
 
 def frame(*sources: str | Path, fabric: str | None = None) -> pd.DataFrame:
-    """Read logs into a tidy frame: one row for each sample, in base units.
+    """Read logs into a tidy data frame: one row per sample, in base units.
 
     `sources` are files (any log that `fabbench parse` reads), directories, or runs by id, name or
-    `last`. `fabric` judges the logs as measured on it. Columns: those of ``fabbench parse --format csv``,
-    and `execution`, which counts the logs;
-    labels that do not apply are missing. Raise MachineError where a file cannot be read.
+    `last`. `fabric`: the requested fabric, by which logs are judged. Columns: those of
+    ``fabbench parse --format csv``, and `execution`, which numbers the logs; labels that do not apply are
+    missing. Raise MachineError if a file cannot be read.
     """
     rows = pd.DataFrame(_rows(sources, fabric), columns=list(_COLUMNS))
     return rows.astype({"size": "int64", "value": "float64", "execution": "int64"})
@@ -35,22 +35,22 @@ def _rows(sources: tuple[str | Path, ...], fabric: str | None) -> Iterator[dict[
 
 
 def _source(source: str | Path) -> str | Path:
-    """Return the directory of a run for its id or name, or `last`; anything else as it is."""
+    """Return the directory of a run given by id, name or `last`; return any other source as it is."""
     if Path(source).exists() or not isinstance(source, str) or Path(source).suffix or source == "-":
         return source
     return open_run(source, Path(os.environ.get(ENVIRONMENT_VARIABLE) or _STORE)).path / "exec"
 
 
 def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> pd.DataFrame:
-    """Set the values of one metric side by side: sizes (and labels that differ) down, `by` across.
+    """Arrange the values of one metric side by side: sizes (and labels that differ) down, `by` across.
 
-    What was measured several times is the median, as in `fabbench compare`; statistics other than a tool's
-    main figure are left out. Raise ValueError where no row has the metric.
+    Repeats are reduced to their median, as in `fabbench compare`; statistics other than a tool's main figure
+    are left out. Raise ValueError if no row has the metric.
     """
     chosen = rows[(rows["metric"] == metric) & rows["stat"].isna()]
     if chosen.empty:
         known = ", ".join(sorted(rows["metric"].unique()))
-        raise ValueError(f"no row has the metric {metric}; there are: {known or 'none'}")
+        raise ValueError(f"no row has the metric {metric}; available: {known or 'none'}")
     keys = [name for name in LABELS if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1]
     filled = chosen.fillna(dict.fromkeys(keys, "")) if keys else chosen
     table = filled.pivot_table(

@@ -1,6 +1,7 @@
-"""For tests of your own benchmarks and launchers: machines that play recorded logs, and runs made of them.
+"""For tests of your own benchmarks and launchers: machines that replay recorded logs, and runs on them.
 
-Nothing is started, and no machine is asked. All else is what `fabbench parse` and `fabbench run` do.
+No process is started and no machine is contacted. Everything else is done as by `fabbench parse` and
+`fabbench run`.
 """
 
 import contextlib
@@ -21,14 +22,14 @@ from fabbench.runs.store import RunWriter, StoredRun
 
 
 def read(text: str, proof: Proof | None = None) -> list[Log]:
-    """Read a text as `fabbench parse` reads a file; judge it as one that is to show `proof`."""
+    """Parse text as `fabbench parse` parses a file; judge it by the `proof` that it must show."""
     lines = text.split("\n")
     parser = LogParser("x", proof=proof, prefixes=Prefixes(lines), live=False)
     return list(logs([*parser.feed_lines(lines), *parser.close()]))
 
 
 def two_hosts() -> Inventory:
-    """Return two hosts that have everything: four GPUs and four EFA devices each, and Open MPI 4."""
+    """Return two fully equipped hosts: four GPUs and four EFA devices each, and Open MPI 4."""
     devices = {f"rdmap{number}s1": "efa" for number in range(4)}
     endpoints = frozenset({"msg", "rdm"})
     hosts = (
@@ -57,11 +58,11 @@ class Replay:
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return none: nothing is submitted."""
+        """Return an empty mapping: nothing is submitted."""
         return {}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines, as those of the trial's first step."""
+        """Yield the lines, as output of the execution's first step."""
         step = execution.steps[0]
         yield begin_marker(step.id, step.facts)
         yield from self.log(execution)
@@ -69,27 +70,27 @@ class Replay:
         return Ending(status=self.status, planned_sizes=execution.planned_sizes)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Return none: there are no NICs."""
+        """Return an empty mapping: there are no NICs."""
         return {}
 
 
 @dataclass(frozen=True)
 class ReplayLauncher(Launcher):
-    """The launcher of such machines."""
+    """A launcher that provides a replaying allocation."""
 
     allocation: Allocation
     name: str = "replay"
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
-        """Yield the machines, whatever is asked for."""
+        """Yield the allocation, whatever is requested."""
         del target, needs
         yield self.allocation
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Find nothing out."""
+        """Return empty results: there is nothing to examine."""
         del target, needs, full, deep, progress
         return Examined(probes={}, relations=HostRelations())
 
@@ -97,9 +98,9 @@ class ReplayLauncher(Launcher):
 def sample_run(
     request: RunRequest, allocation: Allocation, *, watcher: Watcher | None = None
 ) -> tuple[StoredRun, PlanResult]:
-    """Carry out a plan on machines that replay logs, and keep it in a store as `fabbench run` does.
+    """Run a plan on machines that replay logs, and store it as `fabbench run` does.
 
-    Raises what `fabbench.plan.build.plan` raises for what cannot be measured.
+    Raises whatever `fabbench.plan.build.plan` raises if the request cannot be measured.
     """
     planned = plan(request, allocation.inventory)
     writer = RunWriter(request, allocation.inventory, planned)

@@ -97,7 +97,7 @@ def test_a_node_loses_its_power(client: Client) -> None:
         node.pull_the_plug()
         assert run.ends(120) == 4, run.err
         silent = r"No launcher log for \d+ s.*"
-        not_ready = rf"{node.name}, where the pod \S+ is, is not ready: .*|The pod \S+ on {node.name} .*"
+        not_ready = rf"{node.name}, the node of the pod \S+, is not ready: .*|The pod \S+ on {node.name} .*"
         assert re.search(rf"^Error: ({silent}|{not_ready})", run.err, re.MULTILINE), run.err
         assert f" on {node.name}" in run.err, run.err
     assert some_rows(client)

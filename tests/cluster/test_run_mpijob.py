@@ -174,7 +174,7 @@ def test_killed_it_runs_to_its_end_and_is_cleaned(client: Client) -> None:
         (("--image", NO_SSHD), rf"exited with status 127: a program is missing from the image {NO_SSHD}"),
         (
             ("--image", NO_MPI),
-            r"The launcher exited with status 3: \S*mpirun is no mpirun that fabbench knows",
+            r"The launcher exited with status 3: \S*mpirun is not an mpirun that fabbench knows",
         ),
     ],
 )

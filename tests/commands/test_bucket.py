@@ -125,12 +125,12 @@ def test_names_that_lead_elsewhere_are_left_out(bucket: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "store", "status", "told"),
     [
-        (("runs", "rm", "last"), BUCKET, 2, "can be read only"),
-        (("baseline", "set", "x", "last"), BUCKET, 2, "can be read only"),
-        (("rerun", "last"), BUCKET, 2, "can be read only"),
-        (("run", "pingpong", "--on", "local"), "s3://a/b", 2, "what is measured is written to a directory"),
+        (("runs", "rm", "last"), BUCKET, 2, "is read-only"),
+        (("baseline", "set", "x", "last"), BUCKET, 2, "is read-only"),
+        (("rerun", "last"), BUCKET, 2, "is read-only"),
+        (("run", "pingpong", "--on", "local"), "s3://a/b", 2, "runs are written to a directory"),
         (("runs",), "nope://a", 2, "Protocol not known"),
-        (("runs",), "memory://nothing-there", 3, "Nothing is found at memory://"),
+        (("runs",), "memory://nothing-there", 3, "Nothing found at memory://"),
         (("runs",), "zip:///etc/hostname", 2, "cannot be opened"),
     ],
 )

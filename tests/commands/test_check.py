@@ -242,7 +242,7 @@ def test_interrupted_it_leaves_nothing(lab: Labs, stage: str, number: signal.Sig
     else:
         hosts[1].wall(hosts[2])
     # Words in the command line of what runs on a host once that stage is reached. Trying takes three seconds.
-    reached = "sshd: root" if stage == "connecting" else "_LIVES_S"
+    reached = "sshd: root" if stage == "connecting" else "_LIFETIME_S"
     with hosts.popen(argv(hosts)) as run:
         assert processes.eventually(lambda: reached in str(hosts[1].processes()))
         run.send_signal(number)
@@ -388,4 +388,4 @@ def test_how_far_a_clock_is_off_decides(said: str, arrived: float, status: Statu
 def test_deep_without_pods_makes_no_sense() -> None:
     done = runner().invoke(cli, ["check", "--on", "local", "--deep"])
     assert done.exit_code == 2
-    assert "--deep starts pods or a job, and local has none." in done.stderr
+    assert "--deep starts pods or a job, but local has none." in done.stderr

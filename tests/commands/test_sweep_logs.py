@@ -129,7 +129,7 @@ def test_what_cannot_be_judged_is_said(tmp_path: Path) -> None:
     (folder / "all.log").write_text("nothing\n")
     done = sweep("--from", str(folder))
     assert done.exit_code == 3
-    assert "Hint: The log has to name its nodes" in done.stderr
+    assert "Hint: The log must name its nodes" in done.stderr
     assert sweep().exit_code == 2
     assert sweep("--from", str(folder), "--metric", "speed").exit_code == 2
     assert sweep("--from", str(folder), "--confidence", "200%").exit_code == 2

@@ -217,7 +217,7 @@ def test_the_operator_is_found_by_what_the_cluster_serves(tmp_path: Path) -> Non
 
 
 def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(watch, "_RETRY_S", 0.05)
 
     def pod(name: str, phase: str) -> dict[str, Any]:
         return {
@@ -257,7 +257,7 @@ def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_log_that_broke_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "_AGAIN_S", 0.05)
+    monkeypatch.setattr(watch, "_RETRY_S", 0.05)
     lines = [f"2026-01-02T03:04:0{number // 2}.5Z line {number}\n" for number in range(6)]
     path = "/api/v1/namespaces/bench/pods/p/log"
     # Two lines have each time. The first answer ends within such a pair, the second within a line.

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from fabbench.cli import cli
-from fabbench.launchers.modal.render import written
+from fabbench.launchers.modal.render import literal
 from fabbench.model.log import Outcome
 from tests.support.command_line import runner
 from tests.support.host_fixtures import STANDIN, Labs, Mpi
@@ -110,7 +110,7 @@ def test_what_modal_does_not_have_is_said(words: Sequence[str], told: str) -> No
     "text", ["a\nb\n", 'a """\n', "a \"\"\" ''' \\\n b", "\\", '"', "a\r\nb", "\x00\x1b\n", "\u00fc\u2028x"]
 )
 def test_any_text_is_written_so_that_python_reads_it(text: str) -> None:
-    assert ast.literal_eval(written(text)) == text
+    assert ast.literal_eval(literal(text)) == text
 
 
 # ---------------------------------------------------------------- containers

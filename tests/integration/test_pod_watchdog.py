@@ -76,7 +76,7 @@ def test_a_pod_ends_after_its_last_beat(tmp_path: Path) -> None:
     with kept(tmp_path / "f", 3) as process:
         assert process.wait(60) == 75
         assert process.stderr
-        assert process.stderr.read() == "fabbench: Nothing was heard of fabbench for 3 s.\n"
+        assert process.stderr.read() == "fabbench: No heartbeat from fabbench for 3 s.\n"
     assert len(seconds.read_text()) == 8 + 3
 
 

@@ -327,7 +327,7 @@ def test_while_an_execution_runs_the_nics_are_told(
 ) -> None:
     """In a thread where looking takes a round trip, else by the main one: it starts programs."""
     monkeypatch.setattr(execute, "EVERY_S", 0.01)
-    monkeypatch.setattr(execute, "_PART", 0)
+    monkeypatch.setattr(execute, "_MAX_SHARE", 0)
     told: list[tuple[bool, Mapping[str, Traffic]]] = []
     seen = threading.Event()
 

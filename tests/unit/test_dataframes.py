@@ -50,7 +50,7 @@ def test_statistics_are_not_mixed_with_the_main_figure() -> None:
 
 def test_a_metric_that_is_not_there_is_named() -> None:
     with pytest.raises(
-        ValueError, match="no row has the metric latency; there are: algbw, busbw, time, wrong"
+        ValueError, match="no row has the metric latency; available: algbw, busbw, time, wrong"
     ):
         fabbench.pivot(fabbench.frame(LOGS / "split.txt"), "latency")
 

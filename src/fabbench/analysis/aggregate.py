@@ -1,6 +1,6 @@
 """A column's logs → figures: which rows count, what identifies them, and how repeats pool. Pure.
 
-Rails, which are pairs of network devices, have figures of their own, and come to something together.
+Rails, which are pairs of network devices, have figures of their own, and a total.
 """
 
 import math
@@ -18,7 +18,7 @@ from fabbench.model.units import Scale, scale
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
-REFUSED = (
+MUST_MATCH = (
     "benchmark",
     "case",
     "ranks",
@@ -35,7 +35,7 @@ REFUSED = (
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
 
-FIELDS = (*REFUSED, "root", "scope", "name", RAIL)
+FIELDS = (*MUST_MATCH, "root", "scope", "name", RAIL)
 """All fields that distinguish rows of one size."""
 
 UNUSABLE = frozenset(
@@ -47,10 +47,10 @@ UNUSABLE = frozenset(
 """Outcomes whose numbers are never shown as a column's figures."""
 
 SMALL = 64 << 10
-"""Sizes below this one say more by their time than by their rate."""
+"""Below this size, the time says more than the rate."""
 
 Key = tuple[str, ...]
-"""One value for each of `FIELDS`; empty: not known."""
+"""One value for each of `FIELDS`; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +61,11 @@ class Column:
     logs: tuple[Log, ...]
     source: str
     label_given: bool = False
-    """Whether the label is the user's own word."""
+    """Whether the user gave the label."""
     variant: "Variant | None" = None
-    """Of the configuration; None: it has none."""
+    """The configuration's variant; None: it has none."""
     most_repeats: int | None = None
-    """Of a run that looked at its verdicts after each repeat, the most it would have made."""
+    """The maximum number of repeats, for a run that checked its verdicts after each one."""
 
 
 class Row(NamedTuple):
@@ -106,7 +106,7 @@ class ColumnRows:
     def known(self, name: str) -> tuple[str, ...]:
         """Return every known value of a field, in order of appearance.
 
-        Of a log without rows that count only its benchmark and case do: what it says else may be cut short.
+        A log without rows that count contributes only its benchmark and case: the rest may be truncated.
         """
         index = FIELDS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
@@ -121,14 +121,14 @@ class ColumnRows:
 
 
 def is_hidden(log: Log, unusable: Collection[Outcome]) -> bool:
-    """Return whether a log's figures do not count. One that is cut may be of another network as well."""
+    """Return whether a log's figures do not count. A truncated log may be off-fabric as well."""
     return not {log.outcome, *log.also}.isdisjoint(unusable)
 
 
 def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome] = UNUSABLE) -> ColumnRows:
     """Collect the rows of a column that count: the tool's main figure, of one placement, with a size.
 
-    Where a pair printed on both sides the client's row counts, because the client drives the exchange.
+    Where both sides of a pair printed a row, the client's counts, because the client drives the exchange.
     """
     reading = ColumnRows()
     for execution, log in enumerate(column.logs):
@@ -136,10 +136,10 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
-        found: dict[Key, dict[str, list[Point]]] = {}
+        by_key: dict[Key, dict[str, list[Point]]] = {}
         for key, side, point in _rows(log, placement, reading):
-            found.setdefault(key, {}).setdefault(side, []).append(point)
-        for key, sides in found.items():
+            by_key.setdefault(key, {}).setdefault(side, []).append(point)
+        for key, sides in by_key.items():
             rows = (Row(execution, point) for point in _one_side(sides))
             reading.rows.setdefault(key, []).extend(rows)
     return reading
@@ -152,25 +152,25 @@ def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[
         for name, value in zip(point.metrics, point.values, strict=True):
             if name == metric.name and math.isfinite(value):
                 values.setdefault(point.size, {}).setdefault(execution, []).append(value)
-    return {size: _figure(found, metric, benchmark) for size, found in sorted(values.items())}
+    return {size: _figure(by_execution, metric, benchmark) for size, by_execution in sorted(values.items())}
 
 
-def _figure(found: Mapping[int, list[float]], metric: Metric, benchmark: str) -> Figure:
-    everything = [value for values in found.values() for value in values]
+def _figure(by_execution: Mapping[int, list[float]], metric: Metric, benchmark: str) -> Figure:
+    everything = [value for values in by_execution.values() for value in values]
     return Figure(
         median(everything),
         len(everything),
         min(everything),
         max(everything),
         printed_step(benchmark, metric.name, everything),
-        tuple((execution, median(values)) for execution, values in found.items()),
+        tuple((execution, median(values)) for execution, values in by_execution.items()),
     )
 
 
-def beside_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
-    """Put the points of a column that has no rails beside each of the rails that others have.
+def copy_to_rails(pooled: dict[Key, list[list[Row]]], at: int) -> None:
+    """Copy the points of a column without rails to each rail of the other columns.
 
-    `pooled` has the points of each column by key, of which element `at` is the rail.
+    `pooled` has the points of each column by key; element `at` of a key is the rail.
     """
     for bare in [key for key in pooled if not key[at]]:
         rails = [key for key in pooled if key[at] and (*key[:at], "", *key[at + 1 :]) == bare]
@@ -189,10 +189,10 @@ def _rows(log: Log, placement: str, reading: ColumnRows) -> Iterator[tuple[Key, 
     for point in log.points:
         labels = point.labels
         if id(labels) not in keys:
-            place = labels.get("placement")
-            if place:
-                reading.placements.add(place)
-            counts = "stat" not in labels and place in {None, placement}
+            row_placement = labels.get("placement")
+            if row_placement:
+                reading.placements.add(row_placement)
+            counts = "stat" not in labels and row_placement in {None, placement}
             keys[id(labels)] = _key(log, labels) if counts else None
         key = keys[id(labels)]
         if key is None:
@@ -209,7 +209,7 @@ def _key(log: Log, labels: Labels) -> Key:
         "benchmark": log.benchmark,
         "case": log.case,
         **labels,
-        # As a fact it says which devices a whole log used, and as a label whose a row is.
+        # The fact lists the devices of the whole log, the label names the device of one row.
         RAIL: labels.get(RAIL),
     }
     values = (known.get(name) for name in FIELDS)
@@ -243,15 +243,15 @@ _BENCHMARK, _CASE = FIELDS.index("benchmark"), FIELDS.index("case")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """What a section is made of."""
+    """The rows of one section."""
 
     key: Sequence[tuple[str, str]]
-    """Fields that tell it from other groups, and their values."""
+    """Fields that distinguish it from other groups, and their values."""
     metric: Metric
     cells: Sequence[Mapping[int, Figure]]
     """For each column, its figures by size."""
     times: Sequence[Mapping[int, Figure]]
-    """The same for how long small sizes took, where the metric is a rate."""
+    """The times of small sizes, in the same form, where the metric is a rate."""
 
 
 def section_fields(
@@ -270,7 +270,7 @@ def section_fields(
 def row_groups(
     readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None
 ) -> Sequence[RowGroup]:
-    """Sort the rows of all columns by some of `FIELDS`. Without a metric each group gets its own.
+    """Group the rows of all columns by some of `FIELDS`. Without `metric`, each group gets its own.
 
     There is always one group: an empty one where no row counts.
     """
@@ -283,13 +283,13 @@ def row_groups(
             programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
             pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
     if RAIL in by:
-        beside_rails(pooled, by.index(RAIL))
+        copy_to_rails(pooled, by.index(RAIL))
     if not pooled:
-        nothing = tuple("" for _ in by)
-        programs[nothing] = _known(readings, "benchmark"), _known(readings, "case")
-        pooled[nothing] = [[] for _ in readings]
+        empty = tuple("" for _ in by)
+        programs[empty] = _known(readings, "benchmark"), _known(readings, "case")
+        pooled[empty] = [[] for _ in readings]
     benchmarks = [_known([reading], "benchmark") for reading in readings]
-    found = []
+    groups = []
     for short, columns in pooled.items():
         chosen = METRICS[metric] if metric else _default_metric(*programs[short], columns)
         cells = [pooled_figures(rows, chosen, name) for rows, name in zip(columns, benchmarks, strict=True)]
@@ -297,14 +297,14 @@ def row_groups(
             {} if chosen.unit != "B/s" else _times(rows, name)
             for rows, name in zip(columns, benchmarks, strict=True)
         ]
-        found.append(
+        groups.append(
             RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times)
         )
-    return found
+    return groups
 
 
 def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
-    """Pool how long small sizes took."""
+    """Pool the times of small sizes."""
     small = [row for row in rows if row.point.size < SMALL]
     name = next((each for each in ("latency", "time") if any(each in row.point.metrics for row in small)), "")
     return pooled_figures(small, METRICS[name], benchmark) if name else {}
@@ -317,39 +317,41 @@ def _known(readings: Sequence[ColumnRows], name: str) -> str:
 def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]]) -> Metric:
     """Choose by benchmark and case, among the metrics that every column with rows has.
 
-    Where rows have none of the usual metrics, what they have counts.
+    Where rows have none of the usual metrics, any other metric counts.
     """
-    wanted = benchmark_named(benchmark).metrics_of(case)
-    found = [{name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns]
-    filled = [metrics for metrics in found if metrics]
-    shared = (name for name in wanted if all(name in metrics for metrics in filled))
-    partly = (name for name in (*wanted, *METRICS) if any(name in metrics for metrics in filled))
-    return METRICS[next(shared, next(partly, wanted[0]))]
+    usual = benchmark_named(benchmark).metrics_of(case)
+    available = [
+        {name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns
+    ]
+    filled = [metrics for metrics in available if metrics]
+    shared = (name for name in usual if all(name in metrics for metrics in filled))
+    partly = (name for name in (*usual, *METRICS) if any(name in metrics for metrics in filled))
+    return METRICS[next(shared, next(partly, usual[0]))]
 
 
 def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement: str) -> None:
-    """Raise RequestError if no row has the metric that was named, or the placement."""
-    found = {name for reading in readings for name in reading.metrics()}
+    """Raise RequestError if no row has the requested metric or placement."""
+    metrics = {name for reading in readings for name in reading.metrics()}
     placements = {name for reading in readings for name in reading.placements}
-    if metric is not None and found and metric not in found:
-        raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(found))}.")
-    if not found and placements - {placement}:
+    if metric is not None and metrics and metric not in metrics:
+        raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}.")
+    if not metrics and placements - {placement}:
         raise RequestError(
             f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
         )
 
 
-def metric_scales(found: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
+def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
     """Return each metric's scale by its name: the same in every group, so that tables compare."""
     largest: dict[Metric, float] = {}
-    for group in found:
+    for group in groups:
         values = [figure.value for column in group.cells for figure in column.values()]
         largest[group.metric] = max([largest.get(group.metric, 0.0), *values])
     return {metric.name: scale(metric.unit, value, coarse=coarse) for metric, value in largest.items()}
 
 
 BEHIND = 0.1
-"""A rail that is worse than the mean by more than this part of it stands out."""
+"""A rail that is worse than the mean by more than this fraction stands out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,29 +375,29 @@ class RailFigures:
 
     @property
     def slowest(self) -> str:
-        """The device that did worst."""
+        """The device with the worst figure."""
         worst = max if self.metric.lower_is_better else min
         return worst(self.figures, key=lambda device: self.figures[device])
 
     def behind(self) -> Mapping[str, float]:
-        """Return the rails that stand out: device → by which part of the mean it is worse."""
+        """Return the rails that stand out: device → how much worse it is, as a fraction of the mean."""
         sign = 1 if self.metric.lower_is_better else -1
         parts = {device: sign * (value / self.mean - 1) for device, value in self.figures.items()}
         return {device: part for device, part in parts.items() if part > BEHIND}
 
 
 def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
-    """Return the figures of rails beside each other, size by size; nothing where there is one rail only.
+    """Return the figures of rails side by side, size by size; empty where there is only one rail.
 
-    Only logs that are ok count, and of a pair the client's rows, where it has any.
+    Only logs that are ok count, and of a pair only the client's rows, if it has any.
     """
-    found: dict[int, dict[str, list[float]]] = {}
+    by_size: dict[int, dict[str, list[float]]] = {}
     for log in logs:
         if log.outcome is Outcome.OK:
             for point in _counting(log):
                 if metric in point.metrics:
                     value = point.values[point.metrics.index(metric)]
-                    devices = found.setdefault(point.size, {})
+                    devices = by_size.setdefault(point.size, {})
                     devices.setdefault(point.labels["device"], []).append(value)
     return tuple(
         RailFigures(
@@ -403,7 +405,7 @@ def rail_figures(logs: Sequence[Log], metric: str) -> tuple[RailFigures, ...]:
             metric=METRICS[metric],
             figures={device: median(devices[device]) for device in sorted(devices, key=natural_order)},
         )
-        for size, devices in sorted(found.items())
+        for size, devices in sorted(by_size.items())
         if len(devices) > 1
     )
 

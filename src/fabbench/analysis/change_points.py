@@ -1,11 +1,11 @@
 """Values in the order in which they were measured → where their level changed. Pure.
 
-Each place where a series may be cut is tested by Wilcoxon's rank-sum test of what is before against what is
-after it: only the order of values counts, so that no single outlier, and no shape of the noise, makes a
-change. Tied values, as rounded figures are, count against a change. The test is exact up to `_EXACT` values,
+Each possible cut of a series is tested by Wilcoxon's rank-sum test of the values before it against those
+after it: only the order of values counts, so neither a single outlier nor the shape of the noise makes a
+change. Tied values, such as rounded figures, count against a change. The test is exact up to `_EXACT` values,
 and beyond by the normal approximation, whose tails are wider than the exact ones. Bonferroni's bound over the
-cuts, over the series that are looked at together, and over the parts that a found change leaves to be
-searched, keeps the chance of any change in series without one at 5 %. docs/runs.md says what that assumes.
+cuts, over the series that are examined together, and over the parts that a change leaves to search, keeps
+the chance of any change in series without one at 5 %. docs/runs.md states the assumptions.
 """
 
 import math
@@ -15,32 +15,32 @@ from functools import lru_cache
 from fabbench.analysis.statistics import LEVEL, NEGLIGIBLE, median
 
 LEAST = 3
-"""Values on each side of a change."""
+"""Minimum number of values on each side of a change."""
 LEAST_VALUES = 10
-"""Of fewer values no order is rare enough to show a change."""
+"""With fewer values, no order is rare enough to show a change."""
 _EXACT = 40
 _NEAR = 8
-"""How far from the surest cut the change may be: ranks favor cuts in the middle."""
+"""How far from the most significant cut the change may be: ranks favor cuts in the middle."""
 _SEEN = 2 * _NEAR
-"""How many values on each side tell the place and the size of a change: others may have other levels."""
+"""How many values on each side locate and size a change: values farther away may have other levels."""
 _WHOLE = 0.8
-"""The part of the level that goes to a series as a whole."""
+"""The fraction of the level for a series as a whole."""
 _PARTS = 0.08
-"""What goes to the parts that found changes leave, depth by depth."""
+"""The fraction for the parts that changes leave, depth by depth."""
 _WINDOWS = 1 / 8
-"""How much more goes to halves, when the whole shows nothing: for a change that was undone later."""
+"""The extra fraction for halves, when the whole shows nothing: for a change that was later reverted."""
 
 
 def change_points(values: Sequence[float], *, series: int = 1, level: float = LEVEL) -> tuple[int, ...]:
-    """Return the indices at which a new level begins, in order. `series`: how many are looked at together.
+    """Return the indices at which a new level begins, in order. `series`: how many are examined together.
 
-    A change of the median by less than `NEGLIGIBLE` is none.
+    A change of the median by less than `NEGLIGIBLE` does not count.
     """
     found = sorted(_search(values, 0, 0, level / max(series, 1)))
     # In a long series the first cut may miss its change by more than `_NEAR`, and a later one finds it.
     for cut in tuple(found):
-        place = found.index(cut)
-        start, end = ([0, *found][place], [*found, len(values)][place + 1])
+        index = found.index(cut)
+        start, end = ([0, *found][index], [*found, len(values)][index + 1])
         if abs(math.log(median(values[cut:end]) / median(values[start:cut]))) < math.log1p(NEGLIGIBLE):
             found.remove(cut)
     return tuple(found)
@@ -48,14 +48,14 @@ def change_points(values: Sequence[float], *, series: int = 1, level: float = LE
 
 def _search(values: Sequence[float], start: int, depth: int, level: float) -> Iterator[int]:
     # At depth d there are at most 2^d parts: (_WHOLE + _PARTS) * (1 + _WINDOWS) is less than 1.
-    own = level * (_WHOLE if depth == 0 else _PARTS / 4**depth)
+    allowed = level * (_WHOLE if depth == 0 else _PARTS / 4**depth)
     cut, chance = _best_cut(values)
-    if chance > own:
+    if chance > allowed:
         cut, chance = _best_in_halves(values)
-        own *= _WINDOWS
-    if cut is None or chance > own:
+        allowed *= _WINDOWS
+    if cut is None or chance > allowed:
         return
-    cut = _place(values, cut)
+    cut = _refined(values, cut)
     before, after = values[:cut], values[cut:]
     apart = abs(math.log(median(after[:_SEEN]) / median(before[-_SEEN:])))
     if apart >= math.log1p(NEGLIGIBLE):
@@ -64,20 +64,20 @@ def _search(values: Sequence[float], start: int, depth: int, level: float) -> It
     yield from _search(after, start + cut, depth + 1, level)
 
 
-def _place(values: Sequence[float], cut: int) -> int:
+def _refined(values: Sequence[float], cut: int) -> int:
     """Return the cut near a significant one that leaves values closest to the medians before and after it."""
     low, high = max(0, cut - _SEEN), cut + _SEEN
 
-    def apart(place: int) -> float:
+    def distance(position: int) -> float:
         return sum(
             abs(math.log(value / middle))
-            for side in (values[low:place], values[place:high])
+            for side in (values[low:position], values[position:high])
             for middle in [median(side)]
             for value in side
         )
 
     near = range(max(LEAST, cut - _NEAR), min(len(values) - LEAST, cut + _NEAR) + 1)
-    return min(near, key=apart)
+    return min(near, key=distance)
 
 
 def _best_in_halves(values: Sequence[float]) -> tuple[int | None, float]:
@@ -95,24 +95,24 @@ def _best_in_halves(values: Sequence[float]) -> tuple[int | None, float]:
 
 
 def _best_cut(values: Sequence[float]) -> tuple[int | None, float]:
-    """Return where what is before and after differs most surely, and the chance of it in equal values."""
+    """Return the cut whose two sides differ most significantly, and its chance without a change."""
     count = len(values)
     cuts = count - 2 * LEAST + 1
     if count < LEAST_VALUES:
         return None, 1.0
     backwards = range(count - 1, -1, -1)
     found = []
-    # Of tied values those that count against the direction come first.
+    # Among tied values, those that count against the direction come first.
     for falls in (False, True):
         ranks = [0] * count
-        for rank, place in enumerate(sorted(backwards, key=values.__getitem__, reverse=falls)):
-            ranks[place] = rank
-        found.append(_surest(ranks))
+        for rank, index in enumerate(sorted(backwards, key=values.__getitem__, reverse=falls)):
+            ranks[index] = rank
+        found.append(_most_significant(ranks))
     chance, cut = min(found)
     return cut, min(1.0, 2 * chance * cuts)
 
 
-def _surest(ranks: Sequence[int]) -> tuple[float, int]:
+def _most_significant(ranks: Sequence[int]) -> tuple[float, int]:
     """Return the least chance that later values are so often above earlier ones, and its cut."""
     count, before = len(ranks), sum(ranks[:LEAST])
     cuts = []
@@ -122,7 +122,7 @@ def _surest(ranks: Sequence[int]) -> tuple[float, int]:
         before += ranks[cut]
     if count <= _EXACT:
         return min((_exact_tails(min(cut, count - cut), count)[above], cut) for above, cut in cuts)
-    # The farther from the mean, the less the chance; many deviations away there is no number for it.
+    # The chance falls with the distance from the mean; many deviations away it underflows.
     far, cut = max(
         ((above - 0.5 - cut * (count - cut) / 2) / math.sqrt(cut * (count - cut)), -cut)
         for above, cut in cuts
@@ -141,10 +141,10 @@ def _exact_tails(few: int, count: int) -> tuple[float, ...]:
     ways = [1] + [0] * pairs
     for step in range(1, few + 1):
         larger = count - few + step
-        for place in range(pairs, larger - 1, -1):
-            ways[place] -= ways[place - larger]
-        for place in range(step, pairs + 1):
-            ways[place] += ways[place - step]
+        for power in range(pairs, larger - 1, -1):
+            ways[power] -= ways[power - larger]
+        for power in range(step, pairs + 1):
+            ways[power] += ways[power - step]
     total, above, tails = math.comb(count, few), 0, []
     for number in reversed(ways):
         above += number

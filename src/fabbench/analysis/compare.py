@@ -1,8 +1,8 @@
-"""Columns of logs → one comparison. Pure, and the only place that pairs figures and takes ratios.
+"""Columns of logs → one comparison. Pure, and the only module that pairs figures and computes ratios.
 
 Columns are configurations of a run, or files; the last one is the baseline. Rows are identified by their size
-and by `aggregate.FIELDS`. A field of which every column has one value at most separates nothing; the others
-split the comparison into sections, one table each, and each with a metric that suits it.
+and by `aggregate.FIELDS`. Fields with several values split the comparison into sections: one table each, with
+a metric that suits it.
 """
 
 import math
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import (
     FIELDS,
+    MUST_MATCH,
     RAIL,
-    REFUSED,
     UNUSABLE,
     Column,
     ColumnRows,
@@ -84,37 +84,37 @@ class ComparisonRow:
     ratios: tuple[float | None, ...]
     """How many times better than the base; None for the base itself, and where there is no ratio."""
     times: tuple[Figure | None, ...] = ()
-    """How long it took, of a small size whose metric is a rate; empty: not known."""
+    """The times, for a small size whose metric is a rate; empty: unknown."""
     tests: tuple[RowTest | None, ...] = ()
     """The interval of each ratio, and its verdict; None where there is no ratio, or no repeats on a side."""
 
     def verdict(self, column: int) -> Difference | None:
-        """Return the verdict on a column; None: there are no repeats to give one."""
+        """Return the verdict on a column; None: too few repeats."""
         test = self.tests[column] if self.tests else None
         return test.verdict if test else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonSection:
-    """The rows of one key set: what becomes one table. Values are in the metric's base unit."""
+    """The rows of one key, which become one table. Values are in the metric's base unit."""
 
     key: Mapping[str, str]
-    """The fields that tell it from the comparison's other sections."""
+    """The fields that distinguish it from the comparison's other sections."""
     metric: Metric
     scale: Scale
     """How to write its values: the same for all sections of one metric."""
     outcomes: tuple[Outcome, ...]
     """For each column, the worst outcome of the logs that belong here."""
     shown: tuple[bool, ...]
-    """For each column, whether its figures may be shown; its outcome stands there if not."""
+    """For each column, whether its figures may be shown; otherwise its outcome is."""
     partial: tuple[bool, ...]
-    """For each column, whether its figures are shown without a ratio: it was cut."""
+    """For each column, whether its figures are shown without a ratio: it was truncated."""
     rows: tuple[ComparisonRow, ...]
     level: float = LEVEL
     """The chance of a false verdict on one column, over all of these rows."""
 
     def verdict(self, column: int) -> Difference | None:
-        """Return the verdict on a column over all sizes; None: there is none at any size."""
+        """Return the verdict on a column over all sizes; None: no size has one."""
         return overall(verdict for row in self.rows if (verdict := row.verdict(column)))
 
 
@@ -155,10 +155,10 @@ def compare(
 ) -> Comparison:
     """Put columns side by side, size by size; repeats pool to the median.
 
-    `metric` is chosen per section unless named. `allow` names fields that may differ. With
-    `only_ok` a column that is not ok shows its outcome, also where it is only unproven; one that is only
-    truncated shows the rows that it has, without a ratio. Raise RequestError for columns that differ in what
-    matters, and for an invalid request.
+    `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a
+    column that is not ok shows its outcome, even if it is only unproven; one that is only truncated shows
+    the rows that it has, without a ratio. Raise RequestError for columns that differ in fields that must
+    match, and for an invalid request.
     """
     allowed = _check_request(columns, metric, placement, allow)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
@@ -192,13 +192,13 @@ def compare(
 
 
 def _level(columns: Sequence[Column]) -> float:
-    """Return the level of verdicts: a run that looked after each repeat has spent some of it before."""
-    found = [LEVEL]
+    """Return the level of verdicts: a run that tested after each repeat has already spent some of it."""
+    levels = [LEVEL]
     for column in columns:
         if column.most_repeats:
             programs = {(log.benchmark, log.case) for log in column.logs}
-            found.append(level_at(len(column.logs) // len(programs), column.most_repeats))
-    return min(found)
+            levels.append(level_at(len(column.logs) // len(programs), column.most_repeats))
+    return min(levels)
 
 
 def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
@@ -210,19 +210,19 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     *,
     level: float = LEVEL,
 ) -> tuple[ComparisonSection, ...]:
-    """Pair the figures of columns by a metric; None: each section's own. Columns of `unusable` show none.
+    """Pair the figures of columns by a metric; None: each section's own.
 
-    Those of `partial` show theirs, and have no ratio.
+    A column whose outcome is in `unusable` shows no figures; one in `partial` shows them without a ratio.
     """
     readings = [rows for _, rows in inputs]
     fields = [{name: rows.known(name) for name in FIELDS} for rows in readings]
-    found = row_groups(readings, section_fields(fields, allowed), metric)
+    groups = row_groups(readings, section_fields(fields, allowed), metric)
     coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
-    written = metric_scales(found, coarse=coarse)
-    logs = [[_here(column.logs, group.key) for column, _ in inputs] for group in found]
+    scales = metric_scales(groups, coarse=coarse)
+    logs = [[_logs_of(column.logs, group.key) for column, _ in inputs] for group in groups]
     sections = [
-        _section(group, written[group.metric.name], own, unusable, partial)
-        for group, own in zip(found, logs, strict=True)
+        _section(group, scales[group.metric.name], group_logs, unusable, partial)
+        for group, group_logs in zip(groups, logs, strict=True)
     ]
     return tuple(_tested(section, sections, level) for section in sections)
 
@@ -246,22 +246,22 @@ def _check_request(
 
 
 def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
-    """Raise RequestError if columns differ in what matters. Unknown against known is no difference."""
+    """Raise RequestError if fields that must match differ. Unknown against known is no difference."""
     differences = []
-    for name in REFUSED:
+    for name in MUST_MATCH:
         known = [(column.label, column.fields[name]) for column in columns if column.fields[name]]
         if name not in allowed and len({frozenset(values) for _, values in known}) > 1:
             differences.append((name, known))
     if not differences:
         return
-    told = "; ".join(
+    details = "; ".join(
         f"{name} is {', '.join(f'{_listed(values)} in {label}' for label, values in known)}"
         for name, known in differences
     )
-    ways_out = " ".join(f"--allow {name}" for name, _ in differences)
+    flags = " ".join(f"--allow {name}" for name, _ in differences)
     raise RequestError(
-        f"These cannot be compared: {told}.",
-        hint=f"Compare runs of one kind, or compare these anyway with {ways_out}.",
+        f"These cannot be compared: {details}.",
+        hint=f"Compare runs of one kind, or compare these anyway with {flags}.",
     )
 
 
@@ -299,28 +299,28 @@ def _worst(logs: Sequence[Log]) -> Outcome:
     return min((log.outcome for log in logs), key=order.index, default=Outcome.OK)
 
 
-def _here(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
-    """Choose the logs that belong to a section; those of which nothing is known belong to every one."""
-    wanted = dict(key)
+def _logs_of(logs: Sequence[Log], key: Sequence[tuple[str, str]]) -> Sequence[Log]:
+    """Return the logs that belong to a section; an unknown benchmark or case belongs to every section."""
+    required = dict(key)
     return [
         log
         for log in logs
-        if log.benchmark in {None, wanted.get("benchmark", log.benchmark)}
-        and log.case in {None, wanted.get("case", log.case)}
+        if log.benchmark in {None, required.get("benchmark", log.benchmark)}
+        and log.case in {None, required.get("case", log.case)}
     ]
 
 
 def _section(
     group: RowGroup,
-    written: Scale,
+    scale: Scale,
     logs: Sequence[Sequence[Log]],
     unusable: Collection[Outcome],
     partial: Collection[Outcome],
 ) -> ComparisonSection:
-    outcomes = tuple(_worst(own) for own in logs)
+    outcomes = tuple(_worst(column_logs) for column_logs in logs)
     shown = tuple(
-        outcome not in unusable and not any(is_hidden(log, unusable) for log in own)
-        for outcome, own in zip(outcomes, logs, strict=True)
+        outcome not in unusable and not any(is_hidden(log, unusable) for log in column_logs)
+        for outcome, column_logs in zip(outcomes, logs, strict=True)
     )
     cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
     rows = []
@@ -330,7 +330,7 @@ def _section(
         )
         ratios = (
             *(
-                None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, written)
+                None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, scale)
                 for cell, part in zip(cells[:-1], cut, strict=False)
             ),
             None,
@@ -342,7 +342,7 @@ def _section(
     return ComparisonSection(
         key=dict(group.key),
         metric=group.metric,
-        scale=written,
+        scale=scale,
         outcomes=outcomes,
         shown=shown,
         partial=cut,
@@ -353,20 +353,20 @@ def _section(
 def _tested(
     section: ComparisonSection, sections: Sequence[ComparisonSection], level: float
 ) -> ComparisonSection:
-    """Add what is known of each ratio. Rails are one table, and all columns of a table share its level."""
+    """Add the statistics of each ratio. Rails are one table, and all columns of a table share its level."""
 
     def table(each: ComparisonSection) -> object:
         return each.metric, [pair for pair in each.key.items() if pair[0] != RAIL]
 
     columns = len(section.shown) - 1
     rails = sum(table(each) == table(section) for each in sections)
-    own = level / max(columns * rails, 1)
-    tests = [_tests(section, column, own) for column in range(columns)]
+    column_level = level / max(columns * rails, 1)
+    tests = [_tests(section, column, column_level) for column in range(columns)]
     rows = tuple(
         replace(row, tests=(*(tests[column].get(row.size) for column in range(columns)), None))
         for row in section.rows
     )
-    return replace(section, rows=rows, level=own)
+    return replace(section, rows=rows, level=column_level)
 
 
 def _tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
@@ -375,7 +375,7 @@ def _tests(section: ComparisonSection, column: int, level: float) -> Mapping[int
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
-    """Return the executions of a column and of the base at one size; None: there is no ratio."""
+    """Return the executions of a column and of the base at one size; None without a ratio."""
     new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
     if new is None or base is None or not ratio:
         return None
@@ -390,8 +390,8 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
     return TwoSamples(new=sides[0], base=sides[1], rounding=rounding, shown=math.log(ratio))
 
 
-def _ratio(new: Figure | None, base: Figure | None, metric: Metric, written: Scale) -> float | None:
+def _ratio(new: Figure | None, base: Figure | None, metric: Metric, scale: Scale) -> float | None:
     """Return how many times better `new` is; None where one of the two is missing or displays as 0."""
-    if new is None or base is None or "0" in {written.text(new.value), written.text(base.value)}:
+    if new is None or base is None or "0" in {scale.text(new.value), scale.text(base.value)}:
         return None
     return base.value / new.value if metric.lower_is_better else new.value / base.value

@@ -1,8 +1,9 @@
 """Is a number normal? A configuration's figures against the ceiling of its NICs, and published figures. Pure.
 
-The ceiling is what the NICs of a node can carry at most. Reduced inside of nodes first, all_reduce moves
-2(k - 1)/k of the data over the NICs of each of k nodes, so busbw may exceed the NICs' own rate between few
-nodes: at two, almost twice. A low figure comes with the likeliest causes that its log does not exclude.
+The ceiling is the maximum that the NICs of a node can carry. With reduction inside nodes first, all_reduce
+moves 2(k - 1)/k of the data over the NICs of each of k nodes, so busbw may exceed the rate of the NICs with
+few nodes: almost twice the rate with two. A low figure comes with the likeliest causes that its log does not
+exclude.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +18,14 @@ from fabbench.model.log import METRICS, Metric
 from fabbench.model.units import Scale, format_decimal, format_size
 
 SLACK = 1.03
-"""Beyond the ceiling by more than this is impossible; less is rounding of nominal rates."""
+"""More than this factor above the ceiling is impossible; less is rounding of nominal rates."""
 TOLERANCE = 0.9
-"""Part of the least published rate that is still normal; the inverse for times."""
+"""Fraction of the lowest published rate that is still normal; the inverse for times."""
 SMALLER = 0.75
-"""The same at sizes that are smaller than the published one by up to `NEAR`."""
+"""The same at sizes that are smaller than the published one by up to a factor of `NEAR`."""
 NEAR = 4
 _LARGE: Mapping[str, int] = {"busbw": 1 << 30, "bandwidth": 1 << 20}
-"""The least size that counts as large, where a source states none."""
+"""The smallest size that counts as large, where a source states none."""
 
 
 class Assessment(StrEnum):
@@ -34,13 +35,13 @@ class Assessment(StrEnum):
     LOW = "low"
     """A rate that is too low, or a time that is too long."""
     ABOVE = "above-ceiling"
-    """Impossible, if what is said of the nodes is true."""
+    """Impossible, if the nodes are as stated."""
     UNKNOWN = "no-published-figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """One configuration and what was to be expected of it, in base units."""
+    """One configuration and what was expected of it, in base units."""
 
     column: str
     key: Mapping[str, str]
@@ -49,41 +50,41 @@ class Expectation:
     metric: Metric
     scale: Scale
     size: int
-    """At which it was judged."""
+    """The size at which it was judged."""
     value: float
     assessment: Assessment
     ceiling: float | None = None
     figures: Sequence[Published] = ()
-    """The published figures that it was held against."""
+    """The published figures that it was compared with."""
     causes: Sequence[str] = ()
     remark: str = ""
     """A sentence."""
 
     @property
     def share(self) -> float | None:
-        """The part of the ceiling; None: there is none."""
+        """The fraction of the ceiling; None without a ceiling."""
         return self.value / self.ceiling if self.ceiling else None
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The least and the largest published figure; None: there is none."""
+        """The smallest and the largest published figure; None without any."""
         values = [figure.value for figure in self.figures]
         return (min(values), max(values)) if values else None
 
     def sentence(self) -> str:
-        """Say it in one line, without the name of the configuration."""
+        """Return the assessment in one line, without the name of the configuration."""
         write = self.scale.quantity
         words = _WORDS[self.assessment]
         if self.assessment is Assessment.UNKNOWN:
             words += " to judge by" if self.figures else f" for {self.setting.words}"
-        told = f"{words}: {write(self.value)} at {format_size(self.size)}"
+        text = f"{words}: {write(self.value)} at {format_size(self.size)}"
         if self.ceiling and self.share:
-            told += f", {format_decimal(100 * self.share, 0)} % of the ceiling of the NICs"
-            told += f" ({write(self.ceiling)})"
-        told += f". {self._published()}" if self.figures else "."
+            text += f", {format_decimal(100 * self.share, 0)} % of the ceiling of the NICs"
+            text += f" ({write(self.ceiling)})"
+        text += f". {self._published()}" if self.figures else "."
         if self.causes:
-            told += f" Likely causes: {'; '.join(self.causes)}."
-        return f"{told} {self.remark}".rstrip()
+            text += f" Likely causes: {'; '.join(self.causes)}."
+        return f"{text} {self.remark}".rstrip()
 
     def _published(self) -> str:
         low, high = self.range or (0.0, 0.0)
@@ -104,19 +105,19 @@ _WORDS: Mapping[Assessment, str] = {
 
 
 def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
-    """Return what was to be expected of each configuration whose instance type is known."""
+    """Return an expectation for each configuration whose instance type is known."""
     found = []
     for section in comparison.sections:
         for index, (column, _) in enumerate(comparison.inputs):
             setting = setting_of(column, section) if section.shown[index] else None
             figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
             if setting is not None and any(figures.values()):
-                found.append(_judged(_Measured(column.label, section, setting, figures)))
+                found.append(_judge(_Measured(column.label, section, setting, figures)))
     return tuple(found)
 
 
 def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float | None:
-    """Return the most that a column's figure can be, as gates ask for it; None: not known."""
+    """Return the ceiling of a column's figures, with the signature that gates need; None: unknown."""
     del size
     setting = setting_of(column, section)
     return setting.ceiling(section.metric) if setting else None
@@ -162,7 +163,7 @@ class _Measured:
         )
 
 
-def _judged(measured: _Measured) -> Expectation:
+def _judge(measured: _Measured) -> Expectation:
     value, ceiling = measured.figures[measured.best], measured.ceiling
     if ceiling is not None and value > ceiling * SLACK:
         return measured.assess(measured.best, Assessment.ABOVE, remark=_why_above(measured.setting))
@@ -178,16 +179,16 @@ def _why_above(setting: Setting) -> str:
 
 
 def _time(measured: _Measured, known: Sequence[Published]) -> Expectation:
-    """Judge by the smallest size that is published, too."""
-    own: dict[int, list[Published]] = {}
+    """Judge by the smallest measured size that is also published."""
+    by_size: dict[int, list[Published]] = {}
     for figure in filter(_decides, known):
         if figure.size in measured.figures:
-            own.setdefault(figure.size or 0, []).append(figure)
-    if not own:
+            by_size.setdefault(figure.size or 0, []).append(figure)
+    if not by_size:
         return measured.assess(measured.best, Assessment.UNKNOWN)
-    size = min(own)
-    slow = measured.figures[size] > max(figure.value for figure in own[size]) / TOLERANCE
-    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, own[size])
+    size = min(by_size)
+    slow = measured.figures[size] > max(figure.value for figure in by_size[size]) / TOLERANCE
+    return measured.assess(size, Assessment.LOW if slow else Assessment.NORMAL, by_size[size])
 
 
 def _decides(figure: Published) -> bool:
@@ -195,16 +196,16 @@ def _decides(figure: Published) -> bool:
 
 
 def _rate(measured: _Measured, known: Sequence[Published]) -> Expectation:
-    """Judge by the largest published size that was measured: rates do not fall with the size."""
+    """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
     least = _LARGE.get(measured.section.metric.name, 1 << 20)
     sizes = {figure.size or least for figure in known if _decides(figure)}
     if not sizes:
         return _unpublished(measured, known)
     reached = [size for size in sizes if size <= max(measured.figures)]
     near = [size for size in sizes if size <= max(measured.figures) * NEAR]
-    wanted = max(reached, default=min(near, default=min(sizes)))
-    figures = [figure for figure in known if _decides(figure) and (figure.size or least) == wanted]
-    above = [size for size in measured.figures if size >= wanted]
+    chosen = max(reached, default=min(near, default=min(sizes)))
+    figures = [figure for figure in known if _decides(figure) and (figure.size or least) == chosen]
+    above = [size for size in measured.figures if size >= chosen]
     stated = any(figure.size for figure in figures)
     at = min(above) if above and stated else measured.best
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
@@ -225,7 +226,7 @@ _CONTESTED = "Sources disagree about this figure, so it decides nothing."
 
 
 def _unpublished(measured: _Measured, known: Sequence[Published]) -> Expectation:
-    """Judge where nobody published a normal figure; some published ones that were too low."""
+    """Judge where no normal figure is published; there may be published ones that were too low."""
     bad = [figure for figure in known if figure.role is Role.MISTUNED]
     if any(measured.figures[measured.best] <= figure.value / TOLERANCE for figure in bad):
         return measured.assess(measured.best, Assessment.LOW, bad, "That figure was published as too low.")
@@ -234,22 +235,23 @@ def _unpublished(measured: _Measured, known: Sequence[Published]) -> Expectation
 
 
 def _other_bound(measured: _Measured) -> str:
-    """Say what else than the NICs bounds a rate, or why busbw may exceed their own rate."""
-    setting, most = measured.setting, NVLINK.get(measured.setting.system.gpu_model)
+    """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
+    setting, scale = measured.setting, measured.section.scale
+    nvlink = NVLINK.get(setting.system.gpu_model)
     if setting.fabric == "tcp" and setting.system.is_ec2:
         return "Sockets are bounded by their flows (5 to 10 Gb/s each), not by the NICs."
     if measured.section.metric is not METRICS["busbw"] or measured.ceiling is None:
         return ""
-    if most is not None and setting.gpus == 8 and most < measured.ceiling:
-        return f"NVLink ends at about {measured.section.scale.quantity(most)} before the NICs do."
+    if nvlink is not None and setting.gpus == 8 and nvlink < measured.ceiling:
+        return f"NVLink is the limit, at about {scale.quantity(nvlink)}, before the NICs are."
     rate = setting.nic_rate
     if rate is not None and measured.figures[measured.best] > rate * SLACK:
-        own = measured.section.scale.quantity(rate)
-        return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({own})."
+        known = scale.quantity(rate)
+        return f"Between {setting.nodes} nodes busbw may exceed the rate of the NICs ({known})."
     return ""
 
 
-MOST = 3
+_MAX_CAUSES = 3
 _SHOWN = {
     "nic-idle": "NICs of the fabric were idle",
     "nic-wrong-network": "other NICs carried the data",
@@ -272,7 +274,7 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
         others = _of_sockets()
     else:
         others = _of_rate(setting, value)
-    return tuple(dict.fromkeys([*shown, *others]))[:MOST]
+    return tuple(dict.fromkeys([*shown, *others]))[:_MAX_CAUSES]
 
 
 def _of_sockets() -> Iterator[str]:
@@ -313,14 +315,14 @@ def _of_rate(setting: Setting, value: float) -> Iterator[str]:
 
 
 def _over_tcp(setting: Setting, value: float) -> str:
-    """Say that it may have been TCP, and what TCP gave others."""
-    found = [
+    """Return ``TCP``, with the published rates of TCP where the value is close to them."""
+    rates = [
         figure.value
         for figure in published()
         if (figure.system, figure.nodes, figure.fabric) == (setting.system.name, setting.nodes, "tcp")
         and figure.case == setting.case
     ]
-    if found and value <= max(found) * 1.25:
-        low, high = (format(each / 1e9, "g") for each in (min(found), max(found)))
+    if rates and value <= max(rates) * 1.25:
+        low, high = (format(each / 1e9, "g") for each in (min(rates), max(rates)))
         return f"TCP, which gave {low} to {high} GB/s" if low != high else f"TCP, which gave {high} GB/s"
     return "TCP"

@@ -1,28 +1,28 @@
-"""What stands under a comparison's table: everything that its reader must know. Pure.
+"""The notes below a comparison's table: everything that its reader must know. Pure.
 
-A figure travels with its benchmark, dtype, ranks, hosts, versions and placement; what the logs do not state
-is said, and so is everything in which the columns differ.
+A figure comes with its benchmark, dtype, ranks, hosts, versions and placement. Notes also name what the logs
+do not state, and everything in which the columns differ.
 """
 
 from collections.abc import Iterator, Sequence
 
-from fabbench.analysis.aggregate import FIELDS, RAIL, REFUSED
+from fabbench.analysis.aggregate import FIELDS, MUST_MATCH, RAIL
 from fabbench.analysis.compare import ColumnSummary, Comparison
-from fabbench.analysis.outliers import irregular
+from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.log import Outcome, Severity
 from fabbench.model.units import format_size, format_sizes
 
 SPREAD = 0.1
-"""Repeats that lie further apart than this part of their median are noted."""
+"""Repeats that differ by more than this fraction of their median are noted."""
 
 _COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
 EVIDENCE = frozenset(
     {"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"}
 )
-"""Facts that say what carried the data: they differ on purpose."""
+"""Facts about what carried the data: they differ on purpose."""
 _NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
-"""Values by which a benchmark says that it has no such thing."""
+"""Values that mean that the benchmark has no such property."""
 _QUIET = (EVIDENCE | {"complete", *FIELDS}) - {RAIL}
 
 
@@ -38,7 +38,7 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *_differences(comparison),
         _repeats(comparison),
         *_spread(comparison),
-        *irregular(comparison),
+        *irregularities(comparison),
         *_gaps(comparison),
         *_empty(comparison.columns),
         _sources(comparison.columns),
@@ -53,11 +53,11 @@ def versions_of(column: ColumnSummary) -> tuple[str, ...]:
 
 
 def _variants(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """Yield what variants are, and where the logs do not show that they loaded different libraries."""
+    """Yield what the variants are, and which logs do not show that they loaded different libraries."""
     known = [(column, column.variant) for column in columns if column.variant is not None]
     if known:
-        told = "; ".join(f"{column.label} is {variant}" for column, variant in known)
-        yield f"The columns are variants: {told}."
+        variants = "; ".join(f"{column.label} is {variant}" for column, variant in known)
+        yield f"The columns are variants: {variants}."
     for number, (column, variant) in enumerate(known):
         for other, other_variant in known[number + 1 :]:
             versions = [name for name in versions_of(column) if name in other.facts]
@@ -95,25 +95,25 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
             if given
             else ""
         )
-        whose = "" if given else f" of {names}"
+        of_names = "" if given else f" of {names}"
         yield (
-            f"The {'logs' if many else 'log'}{whose} {'do' if many else 'does'} not state which network "
+            f"The {'logs' if many else 'log'}{of_names} {'do' if many else 'does'} not state which network "
             f"carried the data (transport unknown){word}."
         )
-    told = [f"{column.label}: {_transport(column)}" for column in columns if _transport(column)]
-    if told:
-        yield f"As the logs show, {'; '.join(told)}."
+    transports = [f"{column.label}: {_transport(column)}" for column in columns if _transport(column)]
+    if transports:
+        yield f"As the logs show, {'; '.join(transports)}."
 
 
 def _findings(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs show besides figures, where it is more than a note, and what to do about it."""
-    whose: dict[tuple[str, str], list[str]] = {}
+    columns_with: dict[tuple[str, str], list[str]] = {}
     for column in columns:
         for found in column.findings:
             if found.severity is not Severity.NOTE:
-                labels = whose.setdefault((found.meaning, found.advice), [])
+                labels = columns_with.setdefault((found.meaning, found.advice), [])
                 labels.append(column.label)
-    for (meaning, advice), labels in whose.items():
+    for (meaning, advice), labels in columns_with.items():
         yield f"{_and(labels)}: {meaning} {advice}".rstrip()
 
 
@@ -141,13 +141,13 @@ def _conditions(comparison: Comparison) -> str:
     if comparison.placement:
         parts.append(comparison.placement)
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
-        found = {value for column in comparison.columns for value in column.facts.get(name, ())}
+        values = {value for column in comparison.columns for value in column.facts.get(name, ())}
         if (
             name not in _QUIET
-            and len(found) == 1
+            and len(values) == 1
             and all(name in column.facts for column in comparison.columns)
         ):
-            parts.append(f"{name} {_cut(str(found.pop()))}")
+            parts.append(f"{name} {_cut(str(values.pop()))}")
     every = "Every column" if len(comparison.columns) > 1 else "The column"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
 
@@ -159,7 +159,7 @@ def _same(comparison: Comparison, name: str) -> str:
 
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
-    """Unknown against known is no refusal, and is said; unknown everywhere is said in one sentence."""
+    """Yield what the logs do not state: one sentence for what no column states, one for each other field."""
     pairs = all(
         benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"]
     )
@@ -170,29 +170,29 @@ def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     ]
     if nowhere:
         yield f"Not stated by the logs: {', '.join(nowhere)}."
-    for name in REFUSED:
+    for name in MUST_MATCH:
         known = [column for column in columns if column.fields[name]]
         missing = [
             column.label for column in columns if not column.fields[name] and any(column.fields.values())
         ]
         if known and missing:
-            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
-            yield f"{name} is not stated by {_and(missing)} ({told}), so it could not be compared."
+            stated = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            yield f"{name} is not stated by {_and(missing)} ({stated}), so it could not be compared."
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
     for name in FIELDS:
         known = [column for column in comparison.columns if column.fields[name]]
         if len({frozenset(column.fields[name]) for column in known}) > 1:
-            told = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
-            refused = name in REFUSED
-            yield f"{name} differs{', as allowed' if refused else '; such rows are not paired'}: {told}."
+            values = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
+            refused = name in MUST_MATCH
+            yield f"{name} differs{', as allowed' if refused else '; such rows are not paired'}: {values}."
     names = dict.fromkeys(name for column in comparison.columns for name in column.facts)
     for name in names:
         known = [column for column in comparison.columns if column.facts.get(name)]
         if name not in _QUIET and len({frozenset(column.facts[name]) for column in known}) > 1:
-            told = ", ".join(f"{_cut(_or(column.facts[name]))} in {column.label}" for column in known)
-            yield f"{name} differs: {told}."
+            values = ", ".join(f"{_cut(_or(column.facts[name]))} in {column.label}" for column in known)
+            yield f"{name} differs: {values}."
 
 
 def _repeats(comparison: Comparison) -> str:
@@ -234,13 +234,13 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             and cell.high - cell.low > cell.step * (1 + 1e-6)
         ]
         if wide:
-            size, cell, written = max(
+            size, cell, scale = max(
                 wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
             )
             yield (
                 f"The repeats of {column.label} differ by more than {SPREAD:.0%} of their median at "
                 f"{format_sizes([each for each, *_ in wide])}; most at {format_size(size)}: "
-                f"{written.text(cell.low)} to {written.quantity(cell.high)}."
+                f"{scale.text(cell.low)} to {scale.quantity(cell.high)}."
             )
 
 

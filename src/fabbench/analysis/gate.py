@@ -1,13 +1,13 @@
 """Gates: what must hold for a build to pass, read from text and checked against columns. Pure.
 
-``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (worse than the baseline by more, in % or a unit),
+``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a unit),
 ``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``. ``ratio@1G>=10``
-asks how many times better than the baseline. Sizes are 1024-based; rates are 1000-based, and GB/s is not
+checks how many times better than the baseline. Sizes are 1024-based; rates are 1000-based, and GB/s is not
 Gb/s.
 
 With two executions on each side a gate on a difference follows the statistics: it fails when a loss
-beyond the tolerance is shown over all its sizes together, at a size whose verdict does not say otherwise.
-What is neither shown nor excluded is a note, and fails a strict check. Else the plain figures decide.
+beyond the tolerance is shown over all its sizes together, at a size whose verdict does not contradict it.
+A loss neither shown nor excluded is a note, and fails a strict check. Otherwise the plain figures decide.
 """
 
 import math
@@ -43,11 +43,11 @@ from fabbench.model.units import (
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
 RATIO = Metric("ratio", "times")
-"""What a gate names to ask how many times better than the baseline."""
+"""The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
 
 Ceiling: TypeAlias = Callable[[Column, ComparisonSection, int], float | None]
-"""Returns the most that a column's figure at a size can be, in the metric's base unit; None: not known."""
+"""Returns the ceiling of a column's figure at a size, in the metric's base unit; None: unknown."""
 _UNITS: Mapping[str, dict[str, float]] = {
     "B/s": RATE_UNITS,
     "s": TIME_UNITS,
@@ -67,7 +67,7 @@ class GateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One gate. `bound` is in the metric's base unit, or a part of the baseline's figure or ceiling."""
+    """One gate. `bound` is in the metric's base unit, or a fraction of the baseline or the ceiling."""
 
     text: str
     metric: Metric
@@ -86,7 +86,7 @@ class Gate:
 
     @property
     def needs_ceiling(self) -> bool:
-        """Whether its limit is a part of the ceiling."""
+        """Whether its limit is a fraction of the ceiling."""
         return self.relative and self.kind is not GateKind.TOLERANCE
 
     def covers(self, size: int) -> bool:
@@ -103,11 +103,11 @@ class Gate:
         return f"from {format_size(self.low)} to {format_size(self.high)}"
 
 
-# ---------------------------------------------------------------- reading
+# ---------------------------------------------------------------- parsing
 
 
 def parse_gate(text: str) -> Gate:
-    """Read one gate. Raise RequestError that says where it stops making sense, and what belongs there."""
+    """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
     name = re.match(r"(\w*)\s*", text)
     metric = {**METRICS, RATIO.name: RATIO}.get(name[1] if name else "")
     if name is None or metric is None:
@@ -130,16 +130,16 @@ def parse_gate(text: str) -> Gate:
 
 
 def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
-    """Read gates. Raise RequestError for one that cannot be read, and for `strict` without any."""
+    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
     if strict and not texts:
         raise RequestError("--strict has no effect without --gate.", hint="Add a gate, or leave it out.")
     return tuple(map(parse_gate, texts))
 
 
-def _misread(text: str, position: int, wanted: str) -> RequestError:
+def _misread(text: str, position: int, expected: str) -> RequestError:
     rest = f" before {text[position:]!r}" if position < len(text) else ", at its end"
     return RequestError(
-        f"Invalid gate {text!r} at character {position + 1}{rest}: {wanted}.",
+        f"Invalid gate {text!r} at character {position + 1}{rest}: {expected}.",
         hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
     )
 
@@ -174,15 +174,17 @@ def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tup
     except ValueError:
         named = ", ".join(unit for unit in units if unit)
         percent = "a percentage or " if kind is GateKind.TOLERANCE else ""
-        wanted = f"{percent}a number{f' with one of {named}' if named else ''} is expected for {metric.name}"
-        raise _misread(text, position, wanted) from None
+        expected = (
+            f"{percent}a number{f' with one of {named}' if named else ''} is expected for {metric.name}"
+        )
+        raise _misread(text, position, expected) from None
 
 
 # ---------------------------------------------------------------- checking
 
 
-class _Said(NamedTuple):
-    """What came of one row, or of a whole gate."""
+class _Remark(NamedTuple):
+    """The result of one row, or of a whole gate."""
 
     breach: bool
     compared: bool
@@ -191,7 +193,7 @@ class _Said(NamedTuple):
 
 
 def _nic_ceiling(column: Column, section: ComparisonSection, size: int) -> float | None:
-    from fabbench.analysis.expectations import ceiling_of  # which other gates need none of
+    from fabbench.analysis.expectations import ceiling_of  # most gates need no ceiling
 
     return ceiling_of(column, section, size)
 
@@ -201,47 +203,46 @@ def check(
 ) -> Verdict:
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
-    A gate that compared nothing is breached, and so is one inside whose range a size of the baseline
-    vanished. A column that is not ok passes no gate, and the status is then that it cannot be trusted. A
-    change within one step of what the benchmark prints is a note, and so is a loss that is neither shown
-    nor excluded, unless `strict`. Raise RequestError for a tolerance without a baseline, and for a
-    ceiling that is not known.
+    A gate that compared nothing is breached, and so is one whose range includes a size that only the
+    baseline has. A column that is not ok passes no gate, and the status is then UNTRUSTED. A change within
+    one step of what the benchmark prints is a note, and so is a loss that is neither shown nor excluded,
+    unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
     untrusted = _outcome(columns[0]) is not Outcome.OK or any(_outcome(each) in UNUSABLE for each in columns)
-    found: list[tuple[Gate, list[_Said]]] = []
+    checked: list[tuple[Gate, list[_Remark]]] = []
     for gate in gates:
         _require(gate, comparison)
         metric = gate.metric.name
         needed = [] if gate.metric is RATIO else pair if gate.needs_baseline else pair[:1]
         lacking = [column.label for column, rows in needed if metric not in rows.metrics()]
-        own = list(_untrusted(gate, columns))
+        remarks = list(_untrusted(gate, columns))
         if lacking:
             why = f"there is no {metric} in {' and '.join(lacking)}"
-            own.append(_Said(breach=True, compared=False, text=f"{gate.text} compared nothing: {why}."))
+            remarks.append(_Remark(breach=True, compared=False, text=f"{gate.text} compared nothing: {why}."))
         else:
-            own += _Check(gate, comparison, strict=strict, ceiling=ceiling).said()
-        found.append((gate, own))
-    results = tuple(_result(gate, own, untrusted=untrusted) for gate, own in found)
+            remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
+        checked.append((gate, remarks))
+    results = tuple(_result(gate, remarks, untrusted=untrusted) for gate, remarks in checked)
     breaches = tuple(text for result in results for text in result.breaches)
     return Verdict(
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
         status=Exit.UNTRUSTED if gates and untrusted else Exit.BAD_ANSWER if breaches else Exit.FINE,
         passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
-        undecided=tuple(each.text for _, own in found for each in own if each.undecided),
+        undecided=tuple(each.text for _, remarks in checked for each in remarks if each.undecided),
         results=results,
     )
 
 
-def _result(gate: Gate, said: Sequence[_Said], *, untrusted: bool) -> GateResult:
-    breaches = tuple(each.text for each in said if each.breach)
+def _result(gate: Gate, remarks: Sequence[_Remark], *, untrusted: bool) -> GateResult:
+    breaches = tuple(each.text for each in remarks if each.breach)
     return GateResult(
         gate=gate.text,
         state=GateState.FAILED if breaches else GateState.UNTRUSTED if untrusted else GateState.PASSED,
         breaches=breaches,
-        notes=tuple(each.text for each in said if each.text and not each.breach),
+        notes=tuple(each.text for each in remarks if each.text and not each.breach),
     )
 
 
@@ -254,13 +255,13 @@ def _require(gate: Gate, comparison: Comparison) -> None:
         )
 
 
-def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Said]:
-    """Yield a sentence for each column that is not ok: the first of them is the one in question."""
+def _untrusted(gate: Gate, columns: Sequence[Column]) -> Iterator[_Remark]:
+    """Yield a remark for each column that is not ok: the first column is the one under test."""
     for number, column in enumerate(columns):
         if (outcome := _outcome(column)) is not Outcome.OK:
             reason = next((log.reason for log in column.logs if log.outcome is outcome), None)
             effect = ", and passes no gate" if number == 0 else ""
-            yield _Said(
+            yield _Remark(
                 number == 0,
                 compared=False,
                 text=f"{gate.text}: {column.label} is {outcome}{effect}: {reason or 'no reason given'}",
@@ -287,11 +288,11 @@ class _Tested(NamedTuple):
     pair: TwoSamples
     test: RowTest
     limit: float
-    """The logarithm of the least ratio that is allowed."""
+    """The logarithm of the lowest ratio that is allowed."""
 
 
 class _Check:
-    """One gate, held against a comparison."""
+    """One gate, checked against a comparison."""
 
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool, ceiling: Ceiling) -> None:
         self._gate = gate
@@ -308,15 +309,15 @@ class _Check:
         self._names = [_named(comparison.columns[index]) for index in (0, -1)]
         self._alone = len(comparison.columns) == 1
 
-    def said(self) -> Iterator[_Said]:
-        """Yield what it finds."""
-        found = [each for section in self._sections for each in self._section(section)]
-        yield from found
-        if not any(each.compared or each.breach for each in found):
+    def remarks(self) -> Iterator[_Remark]:
+        """Yield the results."""
+        remarks = [each for section in self._sections for each in self._section(section)]
+        yield from remarks
+        if not any(each.compared or each.breach for each in remarks):
             what = f"no {self._gate.metric.name} {self._gate.range} could be checked"
-            yield _Said(breach=True, compared=False, text=f"{self._gate.text} compared nothing: {what}.")
+            yield _Remark(breach=True, compared=False, text=f"{self._gate.text} compared nothing: {what}.")
 
-    def _section(self, section: ComparisonSection) -> Iterator[_Said]:
+    def _section(self, section: ComparisonSection) -> Iterator[_Remark]:
         skipped: dict[str, list[int]] = {}
         compared: list[_Compared] = []
         for row in section.rows:
@@ -324,12 +325,12 @@ class _Check:
                 continue
             new, base = row.figures[0], None if self._alone else row.figures[-1]
             if new is None:
-                had = "" if base is None else section.scale.quantity(base.value)
-                told = (
-                    f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {had}."
+                old = "" if base is None else section.scale.quantity(base.value)
+                text = (
+                    f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {old}."
                 )
                 if base is not None:
-                    yield _Said(breach=True, compared=False, text=told)
+                    yield _Remark(breach=True, compared=False, text=text)
             elif not self._gate.needs_baseline:
                 yield self._limit(section, row.size, new)
             elif base is None:
@@ -342,12 +343,12 @@ class _Check:
                 compared.append(_Compared(row, new, base))
         yield from self._relative(section, compared)
         for why, sizes in skipped.items():
-            told = (
-                f"{self._gate.text}: {self._what(section)} was not compared at {format_sizes(sizes)}: {why}."
+            text = (
+                f"{self._gate.text}: {self._where(section)} was not compared at {format_sizes(sizes)}: {why}."
             )
-            yield _Said(breach=False, compared=False, text=told)
+            yield _Remark(breach=False, compared=False, text=text)
 
-    def _what(self, section: ComparisonSection) -> str:
+    def _where(self, section: ComparisonSection) -> str:
         where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
         return f"{section.metric.name}{where}"
 
@@ -355,19 +356,19 @@ class _Check:
         where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
         return f"{self._gate.text}: {section.metric.name} at {format_size(size)}{where}"
 
-    def _relative(self, section: ComparisonSection, compared: Sequence[_Compared]) -> Iterator[_Said]:
-        """Yield what the statistics decide, and the plain figures where there are no repeats."""
+    def _relative(self, section: ComparisonSection, compared: Sequence[_Compared]) -> Iterator[_Remark]:
+        """Yield the decisions of the statistics, or of the plain figures where there are no repeats."""
         tested: dict[int, _Tested] = {}
         for each in compared:
             test, pair = each.row.tests[0], pair_of(section, each.row, 0)
             if test is not None and pair is not None:
-                tested[each.row.size] = _Tested(each, pair, test, self._least(section, each))
+                tested[each.row.size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
             else:
                 yield self._plain(section, each)
         yield from self._statistics(section, tested)
 
-    def _least(self, section: ComparisonSection, each: _Compared) -> float:
-        """Return the logarithm of the least ratio that the gate allows; minus infinity: any."""
+    def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
+        """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
         if self._gate.metric is RATIO:
             return math.log(self._gate.bound) if self._gate.bound > 0 else -math.inf
         allowed = self._gate.bound if self._gate.relative else self._gate.bound / each.base.value
@@ -375,35 +376,35 @@ class _Check:
             return -math.log1p(allowed)
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 
-    def _statistics(self, section: ComparisonSection, tested: Mapping[int, _Tested]) -> Iterator[_Said]:
+    def _statistics(self, section: ComparisonSection, tested: Mapping[int, _Tested]) -> Iterator[_Remark]:
         finite = {size: each for size, each in tested.items() if each.limit > -math.inf}
-        yield from (_Said(breach=False, compared=True) for _ in tested)
+        yield from (_Remark(breach=False, compared=True) for _ in tested)
         if not finite:
             return
         limits = {size: each.limit for size, each in finite.items()}
-        found = loss_test({size: each.pair for size, each in finite.items()}, limits, self._level)
-        # A loss that is shown is also seen in the table: the two do not contradict each other.
+        loss = loss_test({size: each.pair for size, each in finite.items()}, limits, self._level)
+        # A loss counts only where the table shows it too, so that the two do not contradict each other.
         breached = [
-            size for size in found.shown if limits[size] > 0 or finite[size].test.verdict is Difference.SLOWER
+            size for size in loss.shown if limits[size] > 0 or finite[size].test.verdict is Difference.SLOWER
         ]
         for size in breached:
             yield self._breach(section, finite[size])
-        unclear = [size for size in finite if size in {*found.shown, *found.possible} - {*breached}]
+        unclear = [size for size in finite if size in {*loss.shown, *loss.possible} - {*breached}]
         if unclear:
             yield self._unclear(section, [finite[size] for size in unclear])
 
-    def _breach(self, section: ComparisonSection, each: _Tested) -> _Said:
+    def _breach(self, section: ComparisonSection, each: _Tested) -> _Remark:
         interval = f"{confidence(section.level)} interval of the ratio {bounds([each.test])}"
         counts = " and ".join(str(len(side)) for side in (each.pair.new, each.pair.base))
-        told = self._told(section, each.compared)
-        return _Said(breach=True, compared=True, text=f"{told} ({interval}; {counts} executions).")
+        text = self._difference(section, each.compared)
+        return _Remark(breach=True, compared=True, text=f"{text} ({interval}; {counts} executions).")
 
-    def _unclear(self, section: ComparisonSection, found: Sequence[_Tested]) -> _Said:
-        """Say which loss cannot be excluded, and how many repeats would decide."""
-        worst = min(found, key=lambda each: each.test.low)
-        sizes = format_sizes([each.compared.row.size for each in found])
+    def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
+        """Report which loss cannot be excluded, and how many repeats would decide."""
+        worst = min(unclear, key=lambda each: each.test.low)
+        sizes = format_sizes([each.compared.row.size for each in unclear])
         needed = [
-            repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in found
+            repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear
         ]
         repeats = repeats_needed(None if None in needed else max(filter(None, needed), default=None))
         figures = " and ".join(
@@ -415,15 +416,15 @@ class _Check:
             if self._gate.metric is RATIO
             else f"a loss of more than {self._allowed(section)}"
         )
-        told = (
-            f"{self._gate.text}: {self._what(section)}: {beyond} is neither shown nor excluded at {sizes}. "
+        text = (
+            f"{self._gate.text}: {self._where(section)}: {beyond} is neither shown nor excluded at {sizes}. "
             f"{_worse(section, worst.test.low)} at {format_size(worst.compared.row.size)} cannot be excluded "
             f"({figures}; {confidence(section.level)} interval of the ratio {bounds([worst.test])}); "
             f"{repeats} would decide."
         )
-        return _Said(breach=self._strict, compared=True, text=told, undecided=True)
+        return _Remark(breach=self._strict, compared=True, text=text, undecided=True)
 
-    def _plain(self, section: ComparisonSection, each: _Compared) -> _Said:
+    def _plain(self, section: ComparisonSection, each: _Compared) -> _Remark:
         row, new, base = each
         if self._gate.metric is RATIO:
             held = (row.ratios[0] or 0.0) >= self._gate.bound * (1 - 1e-9)
@@ -431,16 +432,16 @@ class _Check:
             loss = new.value - base.value if section.metric.lower_is_better else base.value - new.value
             held = loss <= self._gate.bound * (base.value if self._gate.relative else 1) * (1 + 1e-9)
         if held:
-            return _Said(breach=False, compared=True)
-        told = self._told(section, each)
+            return _Remark(breach=False, compared=True)
+        text = self._difference(section, each)
         if within_step(new, base) and self._gate.metric is not RATIO:
             step = section.scale.quantity(max(new.step, base.step))
-            told = f"{told.rpartition('; ')[0]}, but within the printed step of {step}: the gate holds."
-            return _Said(breach=False, compared=True, text=told)
-        return _Said(breach=True, compared=True, text=f"{told}.")
+            text = f"{text.rpartition('; ')[0]}, but within the printed step of {step}: the gate holds."
+            return _Remark(breach=False, compared=True, text=text)
+        return _Remark(breach=True, compared=True, text=f"{text}.")
 
-    def _told(self, section: ComparisonSection, each: _Compared) -> str:
-        """Say how a size compares, and what is allowed."""
+    def _difference(self, section: ComparisonSection, each: _Compared) -> str:
+        """Describe how a size compares, and what is allowed."""
         row, new, base = each
         figures = [section.scale.quantity(figure.value) for figure in (new, base)]
         is_, at = f"is {figures[0]} in {self._names[0]}", self._at(section, row.size)
@@ -461,23 +462,23 @@ class _Check:
             return f"{format_decimal(100 * self._gate.bound, 2)} %"
         return section.scale.quantity(self._gate.bound)
 
-    def _limit(self, section: ComparisonSection, size: int, new: Figure) -> _Said:
+    def _limit(self, section: ComparisonSection, size: int, new: Figure) -> _Remark:
         bound, share = self._gate.bound, ""
         if self._gate.needs_ceiling:
-            most = self._ceiling(self._column, section, size)
-            if most is None:
+            ceiling = self._ceiling(self._column, section, size)
+            if ceiling is None:
                 raise RequestError(
                     f"The gate {self._gate.text} needs a ceiling, and none is known for "
                     f"{section.metric.name} at {format_size(size)} in {self._column.label}.",
                     hint="Pass --instance-type and --nodes, or the limit itself: busbw@1G>=70GB/s.",
                 )
             share = f", {format_decimal(100 * bound, 2)} % of the ceiling"
-            bound *= most
+            bound *= ceiling
         least = self._gate.kind is GateKind.AT_LEAST
         beyond = bound - new.value if least else new.value - bound
         if beyond <= 1e-9 * bound:
-            return _Said(breach=False, compared=True)
-        return _Said(
+            return _Remark(breach=False, compared=True)
+        return _Remark(
             breach=True,
             compared=True,
             text=f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; "
@@ -492,7 +493,7 @@ def _named(column: ColumnSummary) -> str:
 
 
 def _worse(section: ComparisonSection, ratio: float) -> str:
-    """Say what a ratio below 1 loses: ``"A loss of 17 %"``."""
+    """Describe the loss of a ratio below 1: ``"A loss of 17 %"``."""
     loss = 1 / ratio - 1 if section.metric.lower_is_better else 1 - ratio
     if loss <= 0:
         return f"A ratio of {format_decimal(ratio, 2)}"

@@ -1,4 +1,4 @@
-"""What gates found: a sentence for each breach, and one state for each gate."""
+"""The results of gates: a sentence for each breach, and one state for each gate."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +7,7 @@ from fabbench.model.errors import Exit
 
 
 class GateState(StrEnum):
-    """What came of one gate."""
+    """The result of one gate."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -17,7 +17,7 @@ class GateState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What one gate found, as sentences."""
+    """The findings of one gate, as sentences."""
 
     gate: str
     """As it was written."""
@@ -28,7 +28,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the gates found, as sentences."""
+    """The findings of the gates, as sentences."""
 
     breaches: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -36,6 +36,6 @@ class Verdict:
     passed: tuple[str, ...] = ()
     """The gates that held, as they were written; none where the columns cannot be trusted."""
     undecided: tuple[str, ...] = ()
-    """Those of both sentences that are neither shown nor excluded."""
+    """The sentences among both about losses that are neither shown nor excluded."""
     results: tuple[GateResult, ...] = field(default=(), compare=False)
     """The same for each gate, in the order in which they were given."""

@@ -10,7 +10,7 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.highlights import Highlight, Trend, highlights
 from fabbench.model.units import format_ratio, format_size, scale
 
-MOST = 3
+_MAX_QUOTED = 3
 """Columns besides the base that are quoted."""
 _WORDS = {Trend.AHEAD: "faster", Trend.BEHIND: "slower"}
 _NO_DIFFERENCE = {
@@ -21,45 +21,45 @@ _NO_DIFFERENCE = {
 
 
 def headline(comparison: Comparison, index: int) -> str:
-    """Return what came of section `index`; empty where no column has a figure.
+    """Return the result of section `index`; empty where no column has a figure.
 
-    A rate is that of the largest size that every column has, a time that of the smallest.
+    A rate is quoted at the largest size that every column has, a time at the smallest.
     """
     section = comparison.sections[index]
     row = _row(section)
     if row is None:
         return ""
-    told = [_figure(comparison, section, row, column) for column in range(len(comparison.columns))]
+    figures = [_figure(comparison, section, row, column) for column in range(len(comparison.columns))]
     at = f" at {format_size(row.size)}"
-    if len(told) == 1:
-        return f"{_subject(comparison, section)}: {told[0]}{at}"
-    *others, base = told
+    if len(figures) == 1:
+        return f"{_subject(comparison, section)}: {figures[0]}{at}"
+    *others, base = figures
     if len(others) > 1:
         compared = [f"{one}{_times(ratio)}" for one, ratio in zip(others, row.ratios, strict=False)]
-        more = f" and {len(compared) - MOST} more" if len(compared) > MOST else ""
-        return f"{_subject(comparison, section)}: {', '.join(compared[:MOST])}{more} vs {base}{at}"
-    found = [each for each in highlights(comparison) if each.section == index]
-    verdict = f"; {text}" if (text := verdict_of(found)) else ""
+        more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
+        return f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}"
+    remarks = [each for each in highlights(comparison) if each.section == index]
+    verdict = f"; {text}" if (text := verdict_of(remarks)) else ""
     return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{_times(row.ratios[0])}{verdict}"
 
 
 def verdict_of(remarks: Sequence[Highlight]) -> str:
-    """Say at which sizes one column is faster or slower than the base: ``"faster from 8 KB up"``.
+    """Describe at which sizes one column is faster or slower than the base: ``"faster from 8 KB up"``.
 
     `remarks` are the ranges of that column, in order.
     """
     spans = [
         (word, list(ranges)) for word, ranges in groupby(remarks, lambda each: _WORDS.get(each.trend, ""))
     ]
-    told = [
+    parts = [
         f"{word} {_span(ranges, first=number == 0, last=number == len(spans) - 1)}"
         for number, (word, ranges) in enumerate(spans)
         if word
     ]
-    if remarks and not told:
+    if remarks and not parts:
         trends = frozenset(each.trend for each in remarks)
         return _NO_DIFFERENCE.get(trends, "")
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def _span(ranges: Sequence[Highlight], *, first: bool, last: bool) -> str:
@@ -74,10 +74,10 @@ def _span(ranges: Sequence[Highlight], *, first: bool, last: bool) -> str:
 
 
 def _row(section: ComparisonSection) -> ComparisonRow | None:
-    """Choose the row to quote: one that every column has, if there is one, and else one with any figure."""
+    """Choose the row to quote: one that every column has if possible, else one with any figure."""
     rows = section.rows if section.metric.lower_is_better else section.rows[::-1]
-    wanted = sum(section.shown)
-    for least in (wanted, 1):
+    shown = sum(section.shown)
+    for least in (shown, 1):
         for row in rows:
             if least and sum(figure is not None for figure in row.figures) >= least:
                 return row

@@ -1,10 +1,10 @@
-"""What stands out of a comparison, in ranges of sizes. Pure.
+"""What stands out in a comparison, in ranges of sizes. Pure.
 
 Each size first gets a trend. With two executions on each side that is its verdict
-(`fabbench.analysis.statistics`). Else there is no clear difference where two figures are within 10 % of
+(`fabbench.analysis.statistics`). Otherwise there is no clear difference where two figures are within 10 % of
 each other, within one step of what the benchmark prints, both 0 as displayed, or where the repeats of both
-overlap. Then sizes join to ranges from the largest down, as long as the trend is the same and the best
-ratio is at most three times the worst. Of more than five ranges the smallest neighbours are joined. Sizes
+overlap. Then sizes are joined into ranges from the largest down, as long as the trend is the same and the
+best ratio is at most three times the worst. Of more than five ranges the smallest neighbors are joined. Sizes
 that one of the two columns lacks are not compared, and the notes name them.
 """
 
@@ -24,12 +24,12 @@ SAME_WITHIN = 1.1
 RANGE_FACTOR = 3.0
 """Within one range the best ratio is at most this many times the worst."""
 _EXACT = 1 + 1e-9
-"""What the arithmetic may add to a factor: both directions of a comparison are to read alike."""
+"""Allowance for rounding errors in a factor: both directions of a comparison must read alike."""
 MOST_RANGES = 5
 
 
 class Trend(StrEnum):
-    """How a column stands against the base in a range of sizes."""
+    """How a column compares with the base in a range of sizes."""
 
     SAME = "same"
     AHEAD = "ahead"
@@ -61,7 +61,7 @@ class Highlight:
     high: int
     trend: Trend
     worst: float | None
-    """The smallest ratio in the range; None: there is no ratio."""
+    """The smallest ratio in the range; None without a ratio."""
     best: float | None
     span: str
     """The range as it is written: `≤ 4 KB`, `64 KB – 16 MB`."""
@@ -123,7 +123,7 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
             ranges[0] = single.with_next(ranges[0])
         else:
             ranges.insert(0, single)
-    return [_remark(comparison, index, column, found) for found in _joined(ranges)]
+    return [_remark(comparison, index, column, each) for each in _joined(ranges)]
 
 
 def _trend(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
@@ -147,7 +147,7 @@ def _overlap(one: Figure, other: Figure) -> bool:
 
 
 def _joined(ranges: list[_Range]) -> list[_Range]:
-    """Join neighbours until there are few enough: what is mixed already, and else the smallest."""
+    """Join neighbors until there are few enough: those already mixed, or else the smallest."""
     while len(ranges) > MOST_RANGES:
         pairs = range(len(ranges) - 1)
         first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
@@ -158,19 +158,19 @@ def _joined(ranges: list[_Range]) -> list[_Range]:
     return ranges
 
 
-def _remark(comparison: Comparison, index: int, column: int, found: _Range) -> Highlight:
+def _remark(comparison: Comparison, index: int, column: int, part: _Range) -> Highlight:
     label, base = comparison.columns[column].label, comparison.base.label
     return Highlight(
         section=index,
         label=label,
         base=base,
-        low=found.rows[0].size,
-        high=found.rows[-1].size,
-        trend=found.trend,
-        worst=min(found.ratios, default=None),
-        best=max(found.ratios, default=None),
-        span=_span(comparison.sections[index], found.rows),
-        text=_text(comparison, index, column, found),
+        low=part.rows[0].size,
+        high=part.rows[-1].size,
+        trend=part.trend,
+        worst=min(part.ratios, default=None),
+        best=max(part.ratios, default=None),
+        span=_span(comparison.sections[index], part.rows),
+        text=_text(comparison, index, column, part),
     )
 
 
@@ -186,32 +186,32 @@ def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
     return f"{low} – {high}"
 
 
-def _text(comparison: Comparison, index: int, column: int, found: _Range) -> str:
+def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
     section, label = comparison.sections[index], comparison.columns[column].label
-    ratios = _ratios(found.ratios)
+    ratios = _ratios(part.ratios)
     best = " against ".join(
-        _best(section, found.rows, each, comparison.columns[each].label)
+        _best(section, part.rows, each, comparison.columns[each].label)
         for each in (column, len(comparison.columns) - 1)
     )
-    said = _says(label, found)
-    interval = _interval(found.tests, section.level)
-    return f"{said}{f': {ratios}' if ratios else ''}{interval}{_why(found)}. Best figures: {best}."
+    statement = _statement(label, part)
+    interval = _interval(part.tests, section.level)
+    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{_why(part)}. Best figures: {best}."
 
 
-def _says(label: str, found: _Range) -> str:
+def _statement(label: str, part: _Range) -> str:
     return {
-        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if found.tests else "No clear difference",
+        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if part.tests else "No clear difference",
         Trend.AHEAD: f"{label} is ahead",
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
         Trend.UNDECIDED: "Undecided",
-        Trend.MIXED: _mixed(label, found.trends),
-    }[found.trend]
+        Trend.MIXED: _mixed(label, part.trends),
+    }[part.trend]
 
 
 def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
     if Trend.AHEAD in trends and Trend.BEHIND in trends:
-        return "Now one is ahead, now the other"
+        return f"{label} is ahead at some sizes, behind at others"
     if Trend.AHEAD in trends:
         return f"{label} is ahead at some sizes, behind at none"
     if Trend.BEHIND in trends:
@@ -219,18 +219,18 @@ def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
     return "The same at some sizes, undecided at others"
 
 
-def _why(found: _Range) -> str:
-    """Say what keeps figures that lie apart from being called different."""
-    if found.trend is Trend.UNDECIDED:
-        counts = [test.repeats for test in found.tests]
-        most = max((count for count in counts if count), default=0)
-        return f"; {repeats_needed(None if None in counts else most)} would decide"
-    apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in found.ratios)
-    return f", within {_SPREAD}" if found.trend is Trend.SAME and apart and not found.tests else ""
+def _why(part: _Range) -> str:
+    """Explain why figures that lie apart are not called different."""
+    if part.trend is Trend.UNDECIDED:
+        counts = [test.repeats for test in part.tests]
+        largest = max((count for count in counts if count), default=0)
+        return f"; {repeats_needed(None if None in counts else largest)} would decide"
+    apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in part.ratios)
+    return f", within {_SPREAD}" if part.trend is Trend.SAME and apart and not part.tests else ""
 
 
 def repeats_needed(count: int | None) -> str:
-    """Write how many repeats would decide."""
+    """Return how many repeats would decide, in words."""
     return f"about {count} repeats" if count else f"more than {MOST_REPEATS} repeats"
 
 
@@ -242,18 +242,18 @@ def _interval(tests: Sequence[RowTest], level: float) -> str:
 
 
 def confidence(level: float) -> str:
-    """Write how sure an interval is: ``"95 %"``."""
+    """Format the confidence of an interval: ``"95 %"``."""
     return f"{format_decimal(100 * (1 - level), 1)} %"
 
 
 def bounds(tests: Sequence[RowTest]) -> str:
-    """Write the interval that holds those of several sizes: ``"0.71 to 1.24"``."""
+    """Format the interval that covers those of several sizes: ``"0.71 to 1.24"``."""
     low, high = min(test.low for test in tests), max(test.high for test in tests)
     return f"{_precise(low)} to {_precise(high)}"
 
 
 def _precise(ratio: float) -> str:
-    if 0 < ratio < 0.1:  # two digits that tell: 0.013, not 0.01
+    if 0 < ratio < 0.1:  # two significant digits: 0.013, not 0.01
         return format_decimal(ratio, 1 - math.floor(math.log10(ratio)))
     return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
 
@@ -267,7 +267,7 @@ def _ratios(ratios: Sequence[float]) -> str:
 
 def _best(section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str) -> str:
     choose = min if section.metric.lower_is_better else max
-    found = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
-    value, _ = choose(found, key=lambda pair: pair[0])
-    size = max(size for each, size in found if each == value)
+    figures = [(cell.value, row.size) for row in rows if (cell := row.figures[column]) is not None]
+    value, _ = choose(figures, key=lambda pair: pair[0])
+    size = max(size for each, size in figures if each == value)
     return f"{label} {section.scale.quantity(value)} at {format_size(size)}"

@@ -1,4 +1,4 @@
-"""What runs measured over time: series of one key each, and what a change of level came with. Pure."""
+"""What runs measured over time: one series per key, and what changed together with a level. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from fabbench.model.log import Metric
 
 
 class HistoryPoint(NamedTuple):
-    """What one run has."""
+    """The value of one run."""
 
     run: str
     """Its id."""
@@ -23,18 +23,18 @@ class HistoryPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelChange:
-    """A change of level, by the first run that has the new one."""
+    """A change of level, at the first run that has the new one."""
 
     index: int
     before: float
     """The median of the level before."""
     after: float
     different: Mapping[str, tuple[str, str]]
-    """What most of the last runs before and of the first ones after it differ in: name → both values."""
+    """What differs between most runs just before it and most runs just after it: name → both values."""
 
     @property
     def ratio(self) -> float:
-        """Return how many times the value before the value after is."""
+        """The value after it as a multiple of the value before it."""
         return self.after / self.before
 
 
@@ -48,7 +48,7 @@ class Series:
 
     @property
     def level(self) -> float:
-        """Return the median since the last change."""
+        """The median since the last change."""
         start = self.changes[-1].index if self.changes else 0
         return median(point.value for point in self.points[start:])
 
@@ -59,11 +59,11 @@ class History:
 
     metric: Metric
     size: int | None
-    """None: of each run its best value."""
+    """None: the best value of each run."""
     series: Sequence[Series]
 
-    def told_apart(self, named: Sequence[str]) -> tuple[str, ...]:
-        """Return the names in keys that tell apart series which have the same values for `named`."""
+    def distinguishing(self, named: Sequence[str]) -> tuple[str, ...]:
+        """Return the names in keys that distinguish series with the same values for `named`."""
         groups: dict[tuple[str | None, ...], list[Series]] = {}
         for each in self.series:
             groups.setdefault(tuple(each.key.get(name) for name in named), []).append(each)
@@ -77,26 +77,26 @@ class History:
 
 
 def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], together: int) -> Series:
-    """Return a series with its changes; `together`: how many are looked at that could have one."""
+    """Return a series with its changes; `together`: how many series that could have one are examined."""
     values = [point.value for point in points]
     found = change_points(values, series=together)
     ends = (0, *found, len(points))
     changes = [
         LevelChange(
             index=index,
-            before=median(values[ends[place] : index]),
-            after=median(values[index : ends[place + 2]]),
+            before=median(values[ends[number] : index]),
+            after=median(values[index : ends[number + 2]]),
             different=_different(
-                points[max(ends[place], index - LEAST) : index], points[index : index + LEAST]
+                points[max(ends[number], index - LEAST) : index], points[index : index + LEAST]
             ),
         )
-        for place, index in enumerate(found)
+        for number, index in enumerate(found)
     ]
     return Series(key=key, points=points, changes=changes)
 
 
 def _different(before: Sequence[HistoryPoint], after: Sequence[HistoryPoint]) -> dict[str, tuple[str, str]]:
-    """Compare several runs on each side: noise may move the place of a change by a run or two."""
+    """Compare several runs on each side: noise may move a change by a run or two."""
     names = dict.fromkeys(name for point in (*before, *after) for name in point.circumstances)
     pairs = {name: (_usual(before, name), _usual(after, name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -17,28 +17,28 @@ from fabbench.model.units import format_decimal
 
 LEVEL = 0.01
 LEAST = 4
-"""Executions that it takes to call one of them an outlier, and one fewer than for drift."""
+"""Minimum number of executions for an outlier; drift needs one more."""
 OUTLIER = 0.05
-"""An outlier differs from the others by at least this part."""
+"""An outlier differs from the others by at least this fraction."""
 DRIFT = 0.02
-"""Drift from the first to the last execution is at least this part."""
-_SAID = 3
-"""Facts that are named of an outlier."""
+"""Drift from the first to the last execution is at least this fraction."""
+_MAX_FACTS = 3
+"""Maximum number of facts that are named for an outlier."""
 
 
-def irregular(comparison: Comparison) -> tuple[str, ...]:
+def irregularities(comparison: Comparison) -> tuple[str, ...]:
     """Return a sentence for each outlier, warm-up and drift, of every column."""
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for section in comparison.sections:
         where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
         for index, (column, _) in enumerate(comparison.inputs):
             if section.shown[index]:
-                told.update(dict.fromkeys(_column(column, _deviations(section, index), where)))
-    return tuple(told)
+                sentences.update(dict.fromkeys(_column(column, _deviations(section, index), where)))
+    return tuple(sentences)
 
 
 def _deviations(section: ComparisonSection, index: int) -> Mapping[int, list[float]]:
-    """Return each execution's logarithms, less the median of their size: positive is better.
+    """Return each execution's logarithms minus the median of their size: positive is better.
 
     Only sizes that every execution has count.
     """
@@ -69,16 +69,16 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
     if len(steady) > LEAST and _slope([scores[number] for number in steady]):
         change = _change([median(deviations[order[number]]) for number in steady])
         if abs(change) >= DRIFT:
-            way = "worse" if change < 0 else "better"
+            direction = "worse" if change < 0 else "better"
             yield (
-                f"{column.label} drifts{where}: over its {len(order)} executions it gets {way}, "
+                f"{column.label} drifts{where}: over its {len(order)} executions it gets {direction}, "
                 f"by about {_percent(change)} from the first to the last. "
                 "Measure both configurations in one run: their executions alternate."
             )
 
 
 def _change(middles: Sequence[float]) -> float:
-    """Return by which part the last execution is better than the first, from the halves of their order."""
+    """Return by which fraction the last execution is better than the first, from both halves of the order."""
     count, half = len(middles), len(middles) // 2
     return math.expm1((mean(middles[-half:]) - mean(middles[:half])) * (count - 1) / (count - half))
 
@@ -87,13 +87,13 @@ def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
     columns = list(zip(*deviations.values(), strict=True))
     spreads = [math.sqrt(sum((value - mean(size)) ** 2 for value in size)) for size in columns]
     return [
-        sum(value / spread for value, spread in zip(own, spreads, strict=True) if spread > 0)
-        for own in deviations.values()
+        sum(value / spread for value, spread in zip(values, spreads, strict=True) if spread > 0)
+        for values in deviations.values()
     ]
 
 
 def _stands_apart(scores: Sequence[float], number: int) -> bool:
-    """Return whether a score is farther from the others than they let expect."""
+    """Return whether a score is farther from the others than they predict."""
     others = [score for each, score in enumerate(scores) if each != number]
     middle, freedom = mean(others), len(others) - 1
     variance = sum((score - middle) ** 2 for score in others) / freedom
@@ -107,26 +107,26 @@ def _slope(scores: Sequence[float]) -> float:
     middle, center = mean(scores), (count - 1) / 2
     squares = sum((number - center) ** 2 for number in range(count))
     slope = sum((number - center) * (score - middle) for number, score in enumerate(scores)) / squares
-    rest = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))
-    error = math.sqrt(rest / (count - 2) / squares)
+    residual = sum((score - middle - slope * (number - center)) ** 2 for number, score in enumerate(scores))
+    error = math.sqrt(residual / (count - 2) / squares)
     return slope if abs(slope) > t_quantile(LEVEL / 2, count - 2) * error else 0.0
 
 
 def _outlier(column: Column, order: Sequence[int], number: int, effect: float, where: str) -> str:
     log = column.logs[order[number]]
     others = [column.logs[each] for each in order if each != order[number]]
-    way = "worse" if effect < 0 else "better"
+    direction = "worse" if effect < 0 else "better"
     what = "warm-up" if number == 0 and effect < 0 else "an outlier"
     shown = _only(log, [other for other in others if other.outcome not in UNUSABLE])
     cause = f"Only its log shows: {'; '.join(shown)}" if shown else "Its log shows nothing that others do not"
     return (
         f"Execution {number + 1} of {len(order)} of {column.label} is {what}{where}: {_percent(effect)} "
-        f"{way} than the others ({log.source}). {cause}."
+        f"{direction} than the others ({log.source}). {cause}."
     )
 
 
 def _only(log: Log, others: Sequence[Log]) -> list[str]:
-    """Return what one log shows and no other does: findings, and facts of its own."""
+    """Return what one log shows and no other does: findings and facts."""
     codes = {found.code for other in others for found in other.findings}
     found = [
         each.meaning.removesuffix(".")
@@ -138,7 +138,7 @@ def _only(log: Log, others: Sequence[Log]) -> list[str]:
         usual = {other.facts.get(name) for other in others}
         if len(usual) == 1 and value not in usual:
             facts.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
-    return [*found, *facts][:_SAID]
+    return [*found, *facts][:_MAX_FACTS]
 
 
 def _percent(part: float) -> str:

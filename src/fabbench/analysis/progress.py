@@ -1,6 +1,6 @@
-"""What a run has measured until now, and how long it may still take. Pure: the time is passed in, in seconds.
+"""What a run has measured so far, and how long it may still take. Pure: the time is passed in, in seconds.
 
-What is shown while a run goes on is the comparison of what was read until then, made as the final one is.
+During a run the live view shows the comparison of everything read so far, made like the final one.
 """
 
 from collections.abc import Sequence
@@ -17,57 +17,57 @@ ALLOWED = ("endpoint",)
 """Configurations of one plan may differ in their endpoint only because their providers do."""
 
 UNKNOWN = "…"
-"""A program's case while only its rows were read."""
+"""A program's case while only its rows have been read."""
 
 
 class RunProgress:
-    """A plan that is carried out. Grows with what happens."""
+    """The progress of a plan that is being executed, updated as events arrive."""
 
     def __init__(self, plan: Plan, *, metric: str | None = None) -> None:
         self.plan = plan
         self.number = 0
-        """Of the execution that is going on, or was the last; counts from 1."""
+        """The current or last execution; counts from 1."""
         self.current: Execution | None = None
         self.newest: int | None = None
-        """The size measured last, in the execution that is going on."""
+        """The size measured last, in the current execution."""
         self._metric = metric
-        self._begun = 0.0
+        self._started = 0.0
         self._logs: dict[str, list[Log]] = {}
         self._read: list[Log] = []
         self._points: list[Point] = []
         self._took: dict[str, list[float]] = {}
         self._cases: list[str | None] = []
-        """Of the programs of an execution, in order, as far as one has shown them."""
+        """The cases of an execution's programs, in order, as far as any execution has shown them."""
 
     @property
     def case(self) -> str | None:
-        """The case that is being measured, or was the last; None: not known yet, and there is one only."""
+        """The current or last case; None: not known yet, and there is only one."""
         if not self._points:
             return self._cases[-1] if self._cases else None
         number = len(self._read)
         return self._cases[number] if number < len(self._cases) else UNKNOWN if number else None
 
     def begin(self, execution: Execution, number: int, now: float) -> None:
-        """Take note that an execution begins."""
-        self.current, self.number, self.newest, self._begun = execution, number, None, now
+        """Record the start of an execution."""
+        self.current, self.number, self.newest, self._started = execution, number, None, now
         self._read, self._points = [], []
 
     def point(self, point: Point) -> None:
-        """Take note of a row."""
+        """Record a row."""
         self._points.append(point)
         self.newest = point.size
 
     def read(self, log: Log) -> None:
-        """Take note that the output of a program was read to its end: its rows are not rows of the next."""
-        own = {id(point) for point in log.points}
-        self._points = [point for point in self._points if id(point) not in own]
+        """Record the log of a program whose output is complete: its rows are not rows of the next."""
+        complete = {id(point) for point in log.points}
+        self._points = [point for point in self._points if id(point) not in complete]
         self._read.append(log)
         if len(self._read) > len(self._cases):
             self._cases.append(log.case)
 
     def end(self, execution: Execution, logs: Sequence[Log], now: float) -> float:
-        """Take note that an execution has ended; return how long it took."""
-        label, took = execution.configuration.label, now - self._begun
+        """Record the end of an execution; return how long it took."""
+        label, took = execution.configuration.label, now - self._started
         self._logs.setdefault(label, []).extend(logs)
         self._took.setdefault(label, []).append(took)
         self.current, self.newest = None, None
@@ -75,7 +75,7 @@ class RunProgress:
         return took
 
     def comparison(self) -> Comparison | None:
-        """Compare what was read until now; None where there is nothing, or nothing that can be compared."""
+        """Compare what has been read so far; None if there is nothing to compare."""
         columns = [
             Column(label=configuration.label, logs=logs, source="")
             for configuration in self.plan.configurations
@@ -88,29 +88,29 @@ class RunProgress:
             return None
 
     def spent(self, now: float) -> float:
-        """Return for how long the execution has been going on."""
-        return now - self._begun
+        """Return how long the current execution has been running."""
+        return now - self._started
 
     def sizes(self) -> int:
-        """Return how many of the planned sizes the execution has measured."""
+        """Return how many of its planned sizes the current execution has measured."""
         measured = {point.size for log in self._read for point in log.points}
         return len((measured | {point.size for point in self._points}) & self._planned())
 
     def remaining(self, now: float) -> float | None:
-        """Estimate how long the run may still take; None where nothing tells.
+        """Estimate how long the run may still take; None if unknown.
 
-        An execution takes as long as the earlier ones of its configuration did. The first is taken to go on
-        as it did for the sizes that it has.
+        An execution takes as long as the earlier ones of its configuration did. The first is extrapolated
+        from the sizes that it has measured.
         """
         known = {label: mean(took) for label, took in self._took.items()}
         rest = 0.0
         if self.current is not None:
             label, spent = self.current.configuration.label, self.spent(now)
-            own = known.get(label) or self._extrapolated(spent)
-            if own is None:
+            estimate = known.get(label) or self._extrapolated(spent)
+            if estimate is None:
                 return None
-            known.setdefault(label, own)
-            rest = max(0.0, own - spent)
+            known.setdefault(label, estimate)
+            rest = max(0.0, estimate - spent)
         if not known:
             return None
         usual = mean(known.values())
@@ -122,7 +122,7 @@ class RunProgress:
         if self.current is not None and self.current.configuration.label == label:
             logs += self._read
             if self._points:
-                logs.append(_going_on(self.plan.benchmark, self.case, self._points))
+                logs.append(_partial_log(self.plan.benchmark, self.case, self._points))
         return tuple(logs)
 
     def _planned(self) -> set[int]:
@@ -133,7 +133,7 @@ class RunProgress:
         return spent * len(self._planned()) / sizes if sizes else None
 
 
-def _going_on(benchmark: str, case: str | None, points: Sequence[Point]) -> Log:
+def _partial_log(benchmark: str, case: str | None, points: Sequence[Point]) -> Log:
     return Log(
         source="",
         benchmark=benchmark,
@@ -161,18 +161,18 @@ def best(logs: Sequence[Log], metric: str | None = None) -> str:
 
 
 def name_of(execution: Execution) -> str:
-    """Return what an execution is called."""
+    """Return the name of an execution."""
     return f"{execution.configuration.label}, repeat {execution.repeat}"
 
 
 def summary(execution: Execution, logs: Sequence[Log]) -> str:
-    """Say what came of an execution."""
-    told = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
-    return f"{name_of(execution)}: {_sizes(execution.planned_sizes, logs)}, {'; '.join(told)}"
+    """Return the result of an execution in one line."""
+    results = [f"{log.outcome}{f': {log.reason}' if log.reason else ''}" for log in logs]
+    return f"{name_of(execution)}: {_sizes(execution.planned_sizes, logs)}, {'; '.join(results)}"
 
 
 def _sizes(planned: Sequence[int], logs: Sequence[Log]) -> str:
-    """Return how many of the planned sizes every log has: of several programs each has its own besides."""
+    """Return how many of the planned sizes every log has; several programs may have other sizes too."""
     measured = [{point.size for point in log.points} for log in logs]
     if not planned:
         return counted(len(set().union(*measured)), "size")

@@ -1,9 +1,9 @@
 """Levels for looking at a comparison after every repeat, so that all looks together keep one level. Pure.
 
-Lan and DeMets' alpha spending with Pocock's function: by a share t of the most repeats, level × ln(1 +
-(e − 1) t) may be spent. What is left for each look follows from how much looks have in common: a
-Brownian motion that leaves its bounds, integrated over a grid. The levels are those of normal
-statistics; Student's t takes them as they are.
+Lan and DeMets' alpha spending with Pocock's function: after a fraction t of the maximum number of repeats,
+level × ln(1 + (e − 1) t) may be spent. The level of each look follows from how much looks have in common: a
+Brownian motion that leaves its bounds, integrated over a grid. The levels are those of normal statistics;
+Student's t uses them unchanged.
 """
 
 import math
@@ -16,20 +16,20 @@ FIRST_LOOK = 3
 _CELLS = 160
 
 
-def level_at(repeats: int, most: int, level: float = LEVEL) -> float:
-    """Return the level at which to test after so many repeats of at most `most`, where each was looked at."""
-    return spent_levels(most, level)[min(max(repeats, FIRST_LOOK), most) - FIRST_LOOK]
+def level_at(repeats: int, maximum: int, level: float = LEVEL) -> float:
+    """Return the level at which to test after `repeats` of `maximum` repeats, with a look after each."""
+    return spent_levels(maximum, level)[min(max(repeats, FIRST_LOOK), maximum) - FIRST_LOOK]
 
 
 @lru_cache(maxsize=32)
-def spent_levels(most: int, level: float = LEVEL) -> tuple[float, ...]:
-    """Return the level of each look, from `FIRST_LOOK` repeats to `most`."""
+def spent_levels(maximum: int, level: float = LEVEL) -> tuple[float, ...]:
+    """Return the level of each look, from `FIRST_LOOK` repeats to `maximum`."""
     found: list[float] = []
     spent = 0.0
     grid, density = [0.0], [1.0]
-    for count in range(FIRST_LOOK, most + 1):
-        time = count / most
-        step = math.sqrt(time - (0.0 if count == FIRST_LOOK else (count - 1) / most))
+    for count in range(FIRST_LOOK, maximum + 1):
+        time = count / maximum
+        step = math.sqrt(time - (0.0 if count == FIRST_LOOK else (count - 1) / maximum))
         allowed = level * math.log1p((math.e - 1) * time)
         bound = _bound(grid, density, step, allowed - spent)
         spent = allowed
@@ -44,7 +44,7 @@ def _below(value: float) -> float:
 
 
 def _bound(grid: list[float], density: list[float], step: float, chance: float) -> float:
-    """Return the distance from 0 that is passed with a chance, from a density on a grid by a normal step."""
+    """Return the distance from 0 that a normal step from a density on a grid exceeds with `chance`."""
     low, high = 0.0, 6.0
     while high - low > 1e-7:
         middle = (low + high) / 2
@@ -59,7 +59,7 @@ def _bound(grid: list[float], density: list[float], step: float, chance: float) 
 def _inside(
     grid: list[float], density: list[float], step: float, bound: float
 ) -> tuple[list[float], list[float]]:
-    """Return the density after a normal step, of what stays within the bound."""
+    """Return the density after a normal step, restricted to what stays within the bound."""
     width = 2 * bound / _CELLS
     cells = [-bound + width * (cell + 0.5) for cell in range(_CELLS)]
     scale = width / (step * math.sqrt(2 * math.pi))

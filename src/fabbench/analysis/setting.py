@@ -1,4 +1,4 @@
-"""What a configuration ran on, as its log and its user say: system, nodes, GPUs, NICs, fabric. Pure."""
+"""What a configuration ran on, according to its log and the user: system, nodes, GPUs, NICs, fabric. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from fabbench.model.log import Facts, Log, Metric
 _FABRICS = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
 _INSIDE = frozenset({"nvlink", "shm"})
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
-"""Benchmarks of which a row is of one NIC."""
+"""Benchmarks whose rows are of one NIC each."""
 _ON_NCCL = frozenset({"nccl", "torch"})
-"""Benchmarks that measure NCCL's collectives alike."""
+"""Benchmarks that measure NCCL's collectives in the same way."""
 _SAME_CASE: Mapping[str, str] = {
     "allreduce": "all_reduce",
     "reduction": "all_reduce",
@@ -43,7 +43,7 @@ _CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
     "alltoall": _one_gpu,
     **dict.fromkeys(("broadcast", "reduce", "sendrecv"), _whole),
 }
-"""Collective → the most busbw, of the rate of a node's NICs, nodes, and GPUs per node."""
+"""Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,27 +57,27 @@ class Setting:
     gpus: int
     """Per node."""
     nics: int | None
-    """That were used of each node; None: not known, or all."""
+    """NICs used per node; None: unknown, or all."""
     fabric: str
-    """Empty: neither the log nor the user says it."""
+    """Empty: neither the log nor the user states it."""
     is_stated: bool
     """Whether the log shows the fabric."""
-    both_ways: bool
-    """Whether rates are of both directions together."""
+    bidirectional: bool
+    """Whether rates are totals of both directions."""
     facts: Facts
     findings: frozenset[str]
-    """Codes of what the log shows besides."""
+    """Codes of the logs' findings."""
 
     @property
     def words(self) -> str:
-        """Say it: ``"2 x p4d.24xlarge, tcp"``."""
+        """The setting in words: ``"2 x p4d.24xlarge, tcp"``."""
         nodes = f"{self.nodes} x " if self.nodes and self.collective else ""
         fewer = f", {self.nics} of {min(self.system.nics)} NICs" if self._fewer else ""
         return f"{nodes}{self.system.name}{f', {self.fabric}' if self.fabric else ''}{fewer}"
 
     @property
     def collective(self) -> str:
-        """The collective, as nccl-tests call it; empty: it is none."""
+        """The collective, as nccl-tests call it; empty: it is not a collective."""
         name = self.case.removesuffix("_latency")
         name = _SAME_CASE.get(name, name)
         return name if name in _CEILINGS else ""
@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def nic_rate(self) -> float | None:
-        """What the NICs carry that were used, one way; None: not known."""
+        """What the NICs in use carry in one direction; None: unknown."""
         rate, nics = self.system.rate, self.system.nics
         if rate is None or not nics or self.fabric == "tcp":
             return rate
@@ -96,14 +96,14 @@ class Setting:
         return rate * min(used, *nics) / min(nics) if used else rate
 
     def ceiling(self, metric: Metric) -> float | None:
-        """Return the most that a rate can be; None: not known, or not bound by NICs."""
+        """Return the upper limit of a rate; None: unknown, or not bounded by NICs."""
         rate = self.nic_rate
         if rate is None or metric.unit != "B/s" or self.fabric in _INSIDE or self.nodes == 1:
             return None
         if not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem"):
             return None
         if metric.name == "bandwidth":
-            return rate * (2 if self.both_ways else 1)
+            return rate * (2 if self.bidirectional else 1)
         if metric.name != "busbw" or not self.collective or not self.nodes or not self.gpus:
             return None
         if self.collective == "sendrecv":
@@ -111,7 +111,7 @@ class Setting:
         return _CEILINGS[self.collective](rate, self.nodes, self.gpus)
 
     def fits(self, figure: Published, metric: Metric) -> bool:
-        """Return whether a published figure is of the same."""
+        """Return whether a published figure applies to this setting."""
         same = figure.system == self.system.name and figure.metric == metric.name
         case = figure.case == self.collective if self.collective else figure.case == self.case
         if not same or not case or figure.nodes not in {None, self.nodes}:
@@ -126,14 +126,14 @@ class Setting:
         return figure.nics == used or self.benchmark in _PER_NIC
 
     def _fabrics(self, figure: Published) -> frozenset[str]:
-        """Return the fabrics of figures that count; a log that shows none is held against the best."""
+        """Return the fabrics whose figures apply; a log that shows no fabric is compared with the best."""
         if self.fabric:
             return frozenset({self.fabric})
         return frozenset({figure.fabric} - ({"tcp"} if self.nodes == 1 else {"tcp", "nvlink"}))
 
 
 def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
-    """Return what a column's figures of a section were measured on; None: the instance type is not known."""
+    """Return what a column's figures in a section were measured on; None: unknown instance type."""
     logs = [log for log in column.logs if section.key.get("case", log.case) == log.case and log.points]
     known = next(((log, found) for log in logs if (found := system(log.instance_type))), None)
     if known is None:
@@ -149,9 +149,9 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else found.gpus,
         nics=_count(log, "nics"),
-        fabric=fabric or _asked(log),
+        fabric=fabric or _requested_fabric(log),
         is_stated=bool(fabric),
-        both_ways="bi" in {section.key.get("direction"), log.points[0].labels.get("direction")},
+        bidirectional="bi" in {section.key.get("direction"), log.points[0].labels.get("direction")},
         facts=log.facts,
         findings=frozenset(finding.code for each in column.logs for finding in each.findings),
     )
@@ -173,6 +173,6 @@ def _fabric(log: Log) -> str:
     return next((name for name in _FABRICS if transport in benchmark.transports(name)), "")
 
 
-def _asked(log: Log) -> str:
-    asked = log.proof.fabric if log.proof else ""
-    return "nvlink" if asked == "p2p" else asked
+def _requested_fabric(log: Log) -> str:
+    fabric = log.proof.fabric if log.proof else ""
+    return "nvlink" if fabric == "p2p" else fabric

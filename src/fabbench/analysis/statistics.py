@@ -17,34 +17,34 @@ from functools import lru_cache
 from typing import TypeAlias
 
 LEVEL = 0.05
-"""The chance of any false difference in a table of equal configurations, at most."""
+"""The maximum chance of any false difference in a table of equal configurations."""
 EQUIVALENT = 0.05
-"""Two figures are the same when their ratio is shown to be within this part of 1."""
+"""Two figures are the same when their ratio is shown to be within this distance of 1."""
 NEGLIGIBLE = 0.01
-"""A difference that is shown to be smaller than this is none, however certain."""
+"""A difference that is shown to be smaller than this does not count, however certain."""
 MOST_REPEATS = 1000
 """Repeat counts above this are not named."""
 _MARGIN = 0.8
-"""The part of the level that is used: the rest is for noise that is not normal."""
+"""The fraction of the level that is used: the rest is for noise that is not normal."""
 _SUM_SHARE = 0.8
-"""The part of that which goes to the sum of all sizes."""
+"""The fraction of that for the sum of all sizes."""
 
 _EXACT = 1e-9
-"""What arithmetic may add to a logarithm."""
+"""Allowance for rounding errors in a logarithm."""
 
 Values: TypeAlias = Mapping[int, float]
 """Execution → the logarithm of its figure at one size, negative for times: larger is better."""
 
 
 class Difference(StrEnum):
-    """How a configuration stands against the baseline."""
+    """How a configuration compares with the baseline."""
 
     FASTER = "faster"
     SLOWER = "slower"
     SAME = "same"
     UNDECIDED = "undecided"
     MIXED = "mixed"
-    """Faster at some sizes and slower at others: of several sizes only."""
+    """Faster at some sizes and slower at others: only for several sizes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +54,13 @@ class TwoSamples:
     new: Values
     base: Values
     rounding: float = 0.0
-    """Half of the printed step, as a part of the figure."""
+    """Half of the printed step, as a fraction of the figure."""
     shown: float | None = None
     """The logarithm of the ratio that is shown; None: that of the medians."""
 
     @property
     def testable(self) -> bool:
-        """Whether both sides have the two executions that an estimate of noise takes."""
+        """Whether both sides have the two executions that an estimate of noise needs."""
         return min(len(self.new), len(self.base)) > 1
 
     @property
@@ -80,7 +80,7 @@ class TwoSamples:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation between executions, pooled, with what rounding may hide."""
+        """The pooled standard deviation between executions, including what rounding may hide."""
         return math.sqrt(_pooled(self.new, self.base) + self.rounding**2)
 
     def error(self) -> float:
@@ -92,19 +92,19 @@ class TwoSamples:
         return self.difference - t_quantile(level, self.freedom) * self.error() > limit + _EXACT
 
     def shifted(self, by: float) -> "TwoSamples":
-        """Return the same with `by` taken off the new side."""
+        """Return the same with `by` subtracted from the new side."""
         return TwoSamples(
             new={run: value - by for run, value in self.new.items()}, base=self.base, rounding=self.rounding
         )
 
     def reversed(self) -> "TwoSamples":
-        """Return the same with the sides exchanged."""
+        """Return the same with the sides swapped."""
         return TwoSamples(new=self.base, base=self.new, rounding=self.rounding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTest:
-    """What is known of the ratio at one size."""
+    """What is known about the ratio at one size."""
 
     low: float
     """The interval of the ratio."""
@@ -116,7 +116,7 @@ class RowTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossTest:
-    """What is known of a loss beyond a tolerance, over several sizes together."""
+    """What is known about a loss beyond a tolerance, over several sizes together."""
 
     shown: tuple[int, ...] = ()
     """Sizes at which it is shown."""
@@ -125,9 +125,9 @@ class LossTest:
 
 
 def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapping[int, RowTest]:
-    """Return what is known of each size that has two executions on each side.
+    """Return what is known about each size that has two executions on each side.
 
-    Of equal configurations any size is faster or slower with a chance of `level` at most.
+    With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
     known = {size: pair for size, pair in pairs.items() if pair.testable}
     opposite = {size: pair.reversed() for size, pair in known.items()}
@@ -138,7 +138,7 @@ def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapp
 def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], level: float = LEVEL) -> LossTest:
     """Return where the difference is shown to be below its limit, and where that cannot be excluded.
 
-    When it is below nowhere, it is shown to be below anywhere with a chance of `level` at most.
+    If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
     """
     known = {size: pair for size, pair in pairs.items() if pair.testable}
     lost = {size: pair.shifted(limits[size]).reversed() for size, pair in known.items()}
@@ -164,10 +164,10 @@ def any_above(pairs: Mapping[int, TwoSamples], level: float) -> bool:
 
 
 def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
-    """Return Läuter's standardized sum of the sizes that every execution has; None: there is none.
+    """Return Läuter's standardized sum of the sizes that every execution has; None without such sizes.
 
-    Each size is divided by its standard deviation over all executions of both sides: quiet sizes count as
-    much as their differences stand out. Such weights leave the t-test of the sum exact.
+    Each size is divided by its standard deviation over all executions of both sides: the less noise a size
+    has, the more it counts. Such weights leave the t-test of the sum exact.
     """
     new = {run for pair in pairs.values() for run in pair.new}
     base = {run for pair in pairs.values() for run in pair.base}
@@ -224,7 +224,7 @@ def _verdict(low: float, high: float) -> Difference:
 
 
 def overall(verdicts: Iterable[Difference]) -> Difference | None:
-    """Return the verdict on several sizes: that of those that differ, where all of them differ alike."""
+    """Return the verdict on several sizes: that of the sizes that differ, if they all differ alike."""
     found = set(verdicts)
     differing = found & {Difference.FASTER, Difference.SLOWER}
     if len(differing) > 1:
@@ -250,7 +250,7 @@ def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
 
 
 def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the least number from `low` to `high` that is enough; None: there is none."""
+    """Return the smallest number from `low` to `high` that is enough; None if none is."""
     if not enough(high):
         return None
     while low < high:
@@ -264,7 +264,7 @@ def _exp(value: float) -> float:
 
 
 def mean(values: Collection[float]) -> float:
-    """Return the arithmetic mean. Python's own module takes longer to import than a comparison to make."""
+    """Return the arithmetic mean. Importing Python's module takes longer than a whole comparison."""
     return math.fsum(values) / len(values)
 
 
@@ -277,7 +277,7 @@ def median(values: Iterable[float]) -> float:
 
 @lru_cache(maxsize=4096)
 def t_quantile(tail: float, freedom: int) -> float:
-    """Return what Student's t exceeds with the chance `tail`, which is below one half."""
+    """Return the value that Student's t exceeds with the chance `tail`, which is below one half."""
     low, high = 0.0, 2.0
     while t_tail(high, freedom) > tail:
         low, high = high, 2 * high

@@ -1,8 +1,8 @@
-"""Benchmarks: what each one is started with, and how its output is read.
+"""Benchmarks: how each one is started, and how its output is read.
 
-A benchmark is one module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is found
-without editing a list. It does not know where it runs. Other distributions have theirs in the group of entry
-points ``fabbench.benchmarks``: docs/add-a-benchmark.md.
+A benchmark is a module (or package) here that ends in ``BENCHMARK: Benchmark = …``; it is discovered, not
+listed. It does not know where it runs. Other distributions register theirs in the entry point group
+``fabbench.benchmarks``: docs/add-a-benchmark.md.
 """
 
 from abc import ABC, abstractmethod
@@ -22,58 +22,58 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Host
 
 Reading: TypeAlias = Point | Record
-"""What a reader gives as lines arrive: points at once, and a whole record when its execution has ended."""
+"""What a reader returns as lines arrive: points at once, and the full record once its execution has ended."""
 
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
-"""Ends a torn piece of a line whose last characters may belong to the host's name in NCCL's debug text."""
+"""Ends a fragment of a torn line whose last characters may belong to the host name in NCCL's debug text."""
 Shortcut: TypeAlias = Callable[[str, int], Sequence[Point] | None]
-"""Reads a line, whose number is told."""
+"""Reads a line, given its text and its number."""
 
 
 class Reader(Protocol):
     """Reads one benchmark's output from one stream group, executions one after another.
 
-    Lines come without prefixes and without NCCL's debug text; a row that debug text tore apart comes in
-    pieces. A reader never raises for any text, and never makes up what it cannot read. How steps end is not
-    its business: `fabbench.logs.step_endings` adds it to the records.
+    Lines arrive without prefixes and without NCCL's debug text; a row that debug text tore apart arrives in
+    pieces. A reader never raises, whatever the text, and never makes up what it cannot read. It does not
+    handle how steps end: `fabbench.logs.step_endings` adds that to the records.
     """
 
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        """Read one line. None: not one of ours, and no sign that one of ours begins here."""
+        """Read one line. None: not a line of this benchmark, and no sign that its output begins here."""
 
     def shortcut(self, rank: str) -> Shortcut | None:
-        """Return a quick way to read more rows like the last one, of one rank's stream; None: there is none.
+        """Return a fast path for more rows like the last one, in one rank's stream; None if there is none.
 
-        It is good until a line is fed. It gives None for every line that is not plainly such a row, and
-        what it reads counts as fed.
+        It is valid until a line is fed. It returns None for every line that is not clearly such a row, and
+        the lines it reads count as fed.
         """
         del rank
         return None
 
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        """Take note of fabbench's own begin and end markers around a step: each is a record of its own."""
+        """Handle fabbench's own begin and end markers around a step: each step is a record of its own."""
         return self.close() if marker.kind == "begin" else ()
 
     def close(self) -> Sequence[Reading]:
-        """End of the text: give what is left, whole or not. The reader can be fed again afterwards."""
+        """End the text: return what is left, complete or not. The reader can be fed again afterwards."""
 
 
 class Signature(NamedTuple):
-    """A line that nothing but one benchmark prints. What stands before it is a launcher's prefix."""
+    """A line that only one benchmark prints. Any text before it is a launcher's prefix."""
 
     word: str
-    """A word of the line, which is looked for first."""
+    """A word of the line, searched for first."""
     pattern: str
-    """A regular expression, from the first character that the program prints in the line, blanks apart."""
+    """A regular expression that matches from the first nonblank character that the program prints."""
     begins: bool = True
-    """Whether results follow: a banner or a header, and no footer."""
+    """Whether results follow: true for a banner or a header, false for a footer."""
 
 
 class Benchmark(ABC):
-    """One benchmark program (family): its name, its reader, and what is to be known of its figures.
+    """One benchmark program (or family): its name, its reader, and the properties of its figures.
 
-    Subclasses set `name` and have a `reader`. Everything else has a default, so that a plug-in says only what
-    is different for it.
+    Subclasses set `name` and define `reader`. Everything else has a default, so that a plug-in states only
+    what differs.
     """
 
     joins_groups: bool = False
@@ -81,31 +81,31 @@ class Benchmark(ABC):
     joins_steps: bool = False
     """Whether the steps of one execution are one record, such as a pair of programs for each size."""
     between_two: bool = False
-    """Whether it is one program at each end, so that ranks and GPUs do not apply."""
+    """Whether it runs one program at each end, so that ranks and GPUs do not apply."""
     one_scale: bool = False
-    """Whether comparisons always have its rates in GB/s with two decimals, as its own tables do."""
+    """Whether comparisons always show its rates in GB/s with two decimals, as its own tables do."""
     versions: Sequence[str] = ("nccl", "libfabric", "plugin", "cuda")
-    """Facts that are versions, in the order in which they are written."""
+    """Facts that are versions, in output order."""
     in_default_image: bool = False
-    """Whether the default image of pods (`fabbench.catalog.images.DEFAULT`) has its programs."""
+    """Whether the default pod image (`fabbench.catalog.images.DEFAULT`) has its programs."""
     in_built_image: bool = False
     """Whether the image that docker/ builds has them."""
     python_packages: Sequence[str] = ()
-    """What its program needs of PyPI, as pip takes it: Modal's apps install it into the default image."""
+    """What its program needs from PyPI, as pip requirements: Modal apps install it into the default image."""
     signatures: Sequence[Signature] = ()
-    """Lines by which its output is known, wherever it stands."""
+    """Lines that identify its output anywhere."""
     first_words: Sequence[str] = ()
-    """One of them is in every line with which its reader begins, or of which it takes note before that: the
-    reader is made for the first such line. None: it is made for any line."""
+    """Every line that starts its reader, or that the reader needs before that, contains one of them: the
+    reader is created for the first such line. Empty: it is created for any line."""
     program_names: str = ""
-    """A regular expression of its programs' names; a file that has one and no result is remarked on."""
+    """A regular expression for its programs' names; a file with one of them and no result is reported."""
     default_metrics: Sequence[str] = ("busbw", "bandwidth", "latency", "time")
     """The metrics to compare by, the best first, as `fabbench.model.log.METRICS` has them."""
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
-    """Metric → the steps in which it may be printed, coarsest first, in base units. Without: not rounded."""
+    """Metric → the steps in which it may be printed, coarsest first, in base units. Absent: not rounded."""
 
     def may_begin(self, text: str) -> bool:
-        """Return whether a fresh reader has to see a line. It is asked for every line: it must be quick."""
+        """Return whether a fresh reader has to see a line. Called for every line: it must be fast."""
         for word in self.first_words:
             if word in text:
                 return True
@@ -121,57 +121,57 @@ class Benchmark(ABC):
         """Return a fresh reader."""
 
     sweep_defaults: Mapping[str, str | tuple[str, ...]] = MappingProxyType({})
-    """Field of the work → what `fabbench sweep` has there where no option says otherwise, as it is written.
+    """Field of the work → its default in `fabbench sweep`, as it is written on the command line.
 
-    Empty: it is not swept. A test is to take seconds: a sweep has many.
+    Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
     summary: str = ""
-    """What `fabbench run` lists it with: one sentence."""
+    """Its description in the list of `fabbench run`: one sentence."""
     help: str = ""
-    """What `fabbench run NAME --help` says of it, examples (``Example: …``) at the end."""
+    """The text of `fabbench run NAME --help`, with examples (``Example: …``) at the end."""
 
     def work_type(self) -> type[Any] | None:
-        """Return the dataclass of what it measures (`fabbench.plan.request.Work`); None: it is only read.
+        """Return the dataclass of what it measures (`fabbench.plan.request.Work`); None: it is not run.
 
         Its fields declare the options of ``fabbench run NAME`` (`fabbench.model.options.option`).
         """
         return None
 
     def advice(self, work: Any, fabrics: Sequence[str]) -> Sequence[str]:
-        """Return sentences on a request, before hosts are asked. Raise RequestError for what never works."""
+        """Return advice on a request before hosts are probed. Raise RequestError for what can never work."""
         del work, fabrics
         return ()
 
     def sweep_metric(self, work: Any) -> str:
-        """Return what nodes are compared by in a sweep."""
+        """Return the metric by which a sweep compares nodes."""
         del work
         return self.default_metrics[0]
 
     def each_nic(self, work: Any) -> Any:
-        """Return a work that measures the NICs of a host one by one, where it can choose them."""
+        """Return the work changed to measure the NICs of a host one by one, where it can choose them."""
         return work
 
     def nics(self, work: Any, fabric: str, host: "Host") -> Sequence[str]:
-        """Return the NICs of a host that a work can be measured over one by one; none: it cannot choose."""
+        """Return the NICs of a host that a work can measure one by one; empty: it cannot choose."""
         del work, fabric, host
         return ()
 
     def on_nic(self, work: Any, nic: str) -> Any:
-        """Return a work that is measured over one of `nics`, on each host."""
+        """Return the work changed to measure over one of `nics` on each host."""
         raise NotImplementedError
 
     def is_document(self, head: bytes) -> bool:
-        """Return whether a file that begins like this seems to be a document, such as JSON, of its own."""
+        """Return whether a file that begins like this looks like its own document format, such as JSON."""
         del head
         return False
 
     def document(self, text: str) -> Record | None:
-        """Read such a file as a whole; None if it is not the benchmark's after all."""
+        """Read such a file as a whole; None if it does not come from this benchmark after all."""
         del text
         return None
 
     def require_image(self, image: str) -> None:
-        """Raise RequestError where an image of pods is known not to have the benchmark's programs."""
+        """Raise RequestError if a pod image is known to lack the benchmark's programs."""
         if image.startswith(REPOSITORY) and not self.in_default_image:
             built = " fabbench's docker/ builds one." if self.in_built_image else ""
             raise RequestError(
@@ -180,25 +180,25 @@ class Benchmark(ABC):
             )
 
     def metrics_of(self, case: str) -> Sequence[str]:
-        """Return the metrics to compare a case by: `default_metrics`, unless cases differ in it."""
+        """Return the metrics to compare a case by: `default_metrics`, unless they depend on the case."""
         del case
         return self.default_metrics
 
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
-        """Return the steps of a metric: `resolution`, unless it depends on the largest number in question."""
+        """Return the steps of a metric: `resolution`, unless it depends on the largest number printed."""
         del largest
         return self.resolution.get(metric, ())
 
     def transports(self, fabric: str) -> frozenset[str]:
-        """Return the values of the fact `transport` that prove a fabric: as NCCL's networks are called here.
+        """Return the values of the fact `transport` that prove a fabric, named like NCCL's networks.
 
-        Raise RequestError for a fabric that the benchmark never has.
+        Raise RequestError for a fabric that the benchmark never supports.
         """
         return networks(fabric)
 
 
 class _Unknown(Benchmark):
-    """Stands for a benchmark of which only the name is known, or not even that."""
+    """Stands for a benchmark of which at most the name is known."""
 
     name = ""
 
@@ -209,7 +209,7 @@ class _Unknown(Benchmark):
 
 _UNKNOWN: Final = _Unknown()
 DEFAULT = "nccl"
-"""The benchmark that machines are checked for, if none is named."""
+"""The benchmark that machines are checked for if none is named."""
 
 
 @cache
@@ -219,24 +219,24 @@ def _plugins() -> Plugins[Benchmark]:
 
 @cache
 def benchmarks() -> Mapping[str, Benchmark]:
-    """Every benchmark there is, by name. One that cannot be loaded is warned of (PluginWarning)."""
+    """Return every benchmark by name. One that cannot be loaded causes a PluginWarning."""
     return _plugins().usable()
 
 
 def runnable(name: str) -> Benchmark:
-    """Return a benchmark that can be run. Raise RequestError, also where it cannot be loaded."""
+    """Return a benchmark that can be run. Raise RequestError if there is none or it cannot be loaded."""
     if name not in _plugins() or not _is_run(_plugins()[name]):
         raise RequestError(f"Unknown benchmark {name}.", hint=f"One of {', '.join(runnable_names())}.")
     return _plugins()[name]
 
 
 def runnable_names() -> Sequence[str]:
-    """Return the names of those that can be run, and of those that cannot be loaded."""
+    """Return the names of the benchmarks that can be run, and of those that cannot be loaded."""
     return sorted(name for name in _plugins() if _may_run(name))
 
 
 def swept_names() -> Sequence[str]:
-    """Return the names of those that `fabbench sweep` has."""
+    """Return the names of the benchmarks that `fabbench sweep` supports."""
     return sorted(name for name in _plugins() if _is_swept(name))
 
 
@@ -255,13 +255,13 @@ def _may_run(name: str) -> bool:
 
 
 def _is_run(benchmark: Benchmark) -> bool:
-    """Return whether it has a work, without importing it."""
+    """Return whether a benchmark has a work, without importing it."""
     return getattr(type(benchmark), "work_type", None) is not Benchmark.work_type
 
 
 def benchmark_named(name: str | None) -> Benchmark:
-    """Return a benchmark by its name; one with every default if there is none (logs outlive plug-ins).
+    """Return a benchmark by name; if it is unknown, one with all defaults (logs outlive plug-ins).
 
-    Raise RequestError for one that cannot be loaded.
+    Raise RequestError if it cannot be loaded.
     """
     return _plugins().get(name or "", _UNKNOWN)

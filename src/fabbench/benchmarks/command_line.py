@@ -1,4 +1,4 @@
-"""Command lines in a log: which program each starts, on which side of a pair, and with what."""
+"""Command lines in a log: the program that each starts, its side of a pair, and its options."""
 
 import getopt
 import re
@@ -13,7 +13,7 @@ _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
 
 
 class ProgramWords(NamedTuple):
-    """A program that a line starts, and the words behind it."""
+    """A program that a line starts, and the words after it."""
 
     program: str
     """Without its directory."""
@@ -21,7 +21,7 @@ class ProgramWords(NamedTuple):
 
 
 def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STOP) -> ProgramWords | None:
-    """Read a line that starts a program; None for a line that merely names it.
+    """Read a line that starts a program; None for a line that only names it.
 
     `program`: a pattern whose first group is the name; `stop`: where its arguments end.
     """
@@ -42,7 +42,7 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
 
 
 class CommandLine(NamedTuple):
-    """What a command line of libfabric's programs says. None or empty: it does not say."""
+    """The options on a command line of libfabric's programs. None or empty: not given."""
 
     program: str
     """Without its directory."""
@@ -54,30 +54,30 @@ class CommandLine(NamedTuple):
 
     @classmethod
     def of_facts(cls, program: str, side: str, facts: Mapping[str, str]) -> "CommandLine":
-        """Return what the facts of a step's begin marker say of a program that fabbench started."""
+        """Build it from the facts in the begin marker of a step, for a program that fabbench started."""
         size, iterations = (_whole(facts.get(name, "")) for name in ("size", "iterations"))
         return cls(program, side, facts.get("endpoint", ""), size, iterations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """How a program, or a family of programs, is called."""
+    """The command-line syntax of a program or a family of programs."""
 
     names: str
-    """A pattern of the programs' names."""
+    """A pattern for the programs' names."""
     short: str
-    """Options of one letter, as getopt has them."""
+    """Single-letter options, in getopt's notation."""
     long: tuple[str, ...] = ()
     optional: str = ""
-    """Letters of options whose value may be left out (``-E`` and ``-E=4000``)."""
+    """Letters of options whose value may be omitted (``-E`` and ``-E=4000``)."""
 
     def read(self, text: str) -> CommandLine | None:
-        """Read a line that starts a program; None for a line that merely names it."""
-        found = read_words(text, re.compile(rf"(?:^|(?<=[\s/]))(?:lt-)?({self.names})(?=\s|$)"))
-        return self.read_arguments(*found) if found else None
+        """Read a line that starts a program; None for a line that only names it."""
+        command = read_words(text, re.compile(rf"(?:^|(?<=[\s/]))(?:lt-)?({self.names})(?=\s|$)"))
+        return self.read_arguments(*command) if command else None
 
     def read_arguments(self, program: str, words: list[str]) -> CommandLine | None:
-        """Read the arguments of a program; None if they cannot be its own."""
+        """Read the arguments of a program; None if they are not valid for it."""
         if any(word.startswith(("[", "<")) for word in words):
             return None
         kept = [word for word in words if not (word[:1] == "-" and word[1:2] and word[1] in self.optional)]

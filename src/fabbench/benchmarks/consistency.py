@@ -1,9 +1,9 @@
-"""Whether the figures of a row fit each other, as far as their print tells. Pure; every reader uses it.
+"""Whether the figures of a row are consistent, as far as their rounding shows. Pure; every reader uses it.
 
 A printed number stands for all numbers that round to it: half of its last digit to either side. Programs
-print what they compute from one measurement several times over (time, rate, bus rate, total, …), so that the
-ranges of those must meet. Where they do not, the row is not what the program printed. A line of a table that
-cannot be read may be what is left of a row.
+print several figures computed from one measurement (time, rate, bus rate, total, …), so their ranges must
+overlap. If they do not, the row is not what the program printed. A line of a table that cannot be read may be
+the remains of a row.
 """
 
 import math
@@ -18,13 +18,13 @@ from fabbench.model.patterns import lazy
 from fabbench.model.units import format_sizes
 
 _TIES = 1.000001
-"""Halves are a hair wider than they are: ties round either way, and floats are not exact."""
+"""Half-digits are widened a little: ties round either way, and floats are not exact."""
 _ROWS_TO_SETTLE = 64
-_TELLING = 3
-"""Rows whose ratio is sharp, from which on stated ranks need no vote."""
+_SHARP_ROWS_TO_SETTLE = 3
+"""With this many rows of sharp ratio, stated ranks need no vote."""
 _SHARP = 1.2
 _SHAPES_OF_ONE = 2
-"""Formulas that one collective has had, at most."""
+"""At most this many formulas have existed for one collective."""
 
 
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -35,46 +35,46 @@ _DECIMAL = lazy(r"\d+(?:\.(\d+))?", re.ASCII)
 
 @cache
 def _halves(exponent: int) -> float:
-    """Return half of a digit that stands for 10^exponent, and a hair more."""
+    """Return half of a digit that stands for 10^exponent, slightly widened."""
     return float(f"{0.5 * _TIES}e{exponent}")
 
 
 class Printed(NamedTuple):
-    """A printed number, and the smallest and largest that print so."""
+    """A printed number, and the smallest and largest numbers that print the same."""
 
     value: float
     low: float
     high: float
 
     def times(self, factor: float) -> "Printed":
-        """Return it in another unit."""
+        """Return it converted to another unit."""
         return Printed(self.value * factor, self.low * factor, self.high * factor)
 
     def contains(self, number: float) -> bool:
-        """Return whether a number could be the one behind the print."""
+        """Return whether a number could have been printed like this."""
         return self.low <= number <= self.high
 
     def meets(self, low: float, high: float) -> bool:
-        """Return whether a number of this range could be the one behind the print."""
+        """Return whether a number in this range could have been printed like this."""
         return self.low <= high and low <= self.high
 
 
 ANYTHING = Printed(0.0, 0.0, math.inf)
-"""What says nothing: `nan`."""
+"""No information: `nan`."""
 _HUGE = Printed(math.inf, 1e15, math.inf)
 
 
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
-    """Read a printed number; its base unit is 10^exponent of the printed one.
+    """Read a printed number; the printed unit is 10^exponent base units.
 
-    `decimals`: those that the program rounds to, where zeros at the end may have been left out. Raise
-    ValueError for what is not a number.
+    `decimals`: how many the program rounds to, if trailing zeros may have been omitted. Raise ValueError for
+    anything that is not a number.
     """
     if (match := _DECIMAL.fullmatch(token)) is not None and decimals is None:
         return decimal(token, len(match[1] or ""), exponent)
     if _NUMBER.fullmatch(token):
-        digits, _, own = token.lower().partition("e")
-        power = int(own or 0) + exponent
+        digits, _, printed_exponent = token.lower().partition("e")
+        power = int(printed_exponent or 0) + exponent
         last = power - (decimals if decimals is not None else len(digits.partition(".")[2]))
         value = float(f"{digits}e{power}")
         half = float(f"{0.5 * _TIES}e{last}") + abs(value) * 1e-12
@@ -87,7 +87,7 @@ def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Pr
 
 
 def decimal(token: str, decimals: int, exponent: int) -> Printed:
-    """Read digits, so many of them decimals, as `printed` does."""
+    """Read plain digits, the given number of them decimals, as `printed` does."""
     value = float(f"{token}e{exponent}")
     half = _halves(exponent - decimals) + value * 1e-12
     return Printed(value, value - half if value > half else 0.0, value + half)
@@ -100,14 +100,14 @@ def product(first: Printed, second: Printed) -> tuple[float, float]:
 
 
 def is_ordered(*rising: Printed) -> bool:
-    """Return whether printed numbers can be in rising order: the least, the mean, the most."""
+    """Return whether printed numbers can be in ascending order: minimum, mean, maximum."""
     return all(less.low <= more.high for less, more in pairwise(rising))
 
 
 def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of sizes that leave the order of those around them: a rising sweep has none.
+    """Yield the positions of sizes that break the order of their neighbors: an ascending sweep has none.
 
-    It may be what is left of a larger size. Several sweeps, one after another, are in order.
+    Such a size may be the remains of a larger one. Several sweeps, one after another, are in order.
     """
     before, again = 0, False
     for at, size in enumerate(sizes):
@@ -124,18 +124,18 @@ def out_of_order(sizes: Sequence[int]) -> Iterator[int]:
 
 
 def second_sweep(sizes: Sequence[int]) -> Iterator[int]:
-    """Yield the positions of sizes from the first one that falls on: of a table that lost its header.
+    """Yield the positions of sizes from the first one that drops: the rows of a table that lost its header.
 
-    For programs whose tables have one rising sweep each; sizes that `out_of_order` yields do not count.
+    For programs whose tables have one ascending sweep each; sizes that `out_of_order` yields do not count.
     """
-    astray, most = set(out_of_order(sizes)), 0
+    stray, largest = set(out_of_order(sizes)), 0
     for at, size in enumerate(sizes):
-        if at in astray:
+        if at in stray:
             continue
-        if size < most:
+        if size < largest:
             yield from range(at, len(sizes))
             return
-        most = size
+        largest = size
 
 
 UNKNOWN_TEST = Finding(
@@ -147,7 +147,7 @@ UNKNOWN_TEST = Finding(
 
 
 def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> Iterator[Finding]:
-    """Yield a finding that names the sizes with figures that are no measurement."""
+    """Yield a finding that lists the sizes whose figures are not measurements."""
     if known := set(sizes):
         yield Finding(
             code="not-a-number",
@@ -161,7 +161,7 @@ def unmeasured(sizes: Iterable[int], advice: str = "Run more iterations.") -> It
 
 
 class Ratios(NamedTuple):
-    """What one row's print allows: rate x time / size, and bus rate / rate."""
+    """The ranges that a printed row allows for rate x time / size, and for bus rate / rate."""
 
     share_low: float
     share_high: float
@@ -170,31 +170,31 @@ class Ratios(NamedTuple):
 
     @property
     def is_sharp(self) -> bool:
-        """Return whether the ratio of the two rates is known well enough to tell one formula from another."""
+        """Return whether the ratio of the two rates is precise enough to tell formulas apart."""
         return self.bus_low > 0 and self.bus_high < _SHARP * self.bus_low
 
 
 def ratios(size: float, time: Printed, rate: Printed, bus: Printed) -> Ratios:
-    """Return the ratios of a row. `ANYTHING` for a time that is not the one of the rate, or not printed."""
+    """Return the ratios of a row. Pass `ANYTHING` for a time that is not printed or not that of the rate."""
     low, high = product(rate, time)
-    _, least, most = rate
-    _, fewest, top = bus
+    _, rate_low, rate_high = rate
+    _, bus_low, bus_high = bus
     return Ratios(
         low / size if size else 0.0,
         high / size if size else math.inf,
-        fewest / most if most else 0.0,
-        top / least if least else math.inf,
+        bus_low / rate_high if rate_high else 0.0,
+        bus_high / rate_low if rate_low else math.inf,
     )
 
 
 class Formula(NamedTuple):
-    """How rates are computed: rate = share x size / time, bus rate = bus x rate. None: not known."""
+    """How rates are computed: rate = share x size / time, bus rate = bus x rate. None: unknown."""
 
     share: float | None
     bus: float | None
 
     def fits(self, row: Ratios) -> bool:
-        """Return whether a row may have been computed so."""
+        """Return whether a row may have been computed with this formula."""
         share, bus = self
         return (share is None or row.share_low <= share <= row.share_high) and (
             bus is None or row.bus_low <= bus <= row.bus_high
@@ -204,7 +204,7 @@ class Formula(NamedTuple):
 class Shape(NamedTuple):
     """The formulas of one collective: `share` and `bus` are `1`, `n` for (n-1)/n, or `2n` for 2(n-1)/n.
 
-    Empty: the print does not tell.
+    Empty: the printed figures do not determine it.
     """
 
     share: str
@@ -215,7 +215,7 @@ class Shape(NamedTuple):
         return Formula(_factor(self.share, ranks), _factor(self.bus, ranks))
 
     def candidates(self, row: Ratios) -> Iterable[int]:
-        """Yield numbers of ranks that a row allows: the fewest and the most."""
+        """Yield the minimum and the maximum number of ranks that a row allows."""
         if self.bus in {"n", "2n"}:
             top = 2.0 if self.bus == "2n" else 1.0
             yield from _ranks(row.bus_low / top, row.bus_high / top)
@@ -226,18 +226,18 @@ class Shape(NamedTuple):
 
 
 ALL_REDUCE, GATHERING, SAME = Shape("1", "2n"), Shape("1", "n"), Shape("1", "1")
-_MOST_RANKS = 1 << 20
+_MAX_RANKS = 1 << 20
 
 
 def _ranks(low: float, high: float) -> Iterable[int]:
-    """Yield the fewest and the most ranks n for which (n-1)/n is in a range."""
+    """Yield the minimum and the maximum number of ranks n for which (n-1)/n is in a range."""
     if low >= 1:
         return
-    fewest = max(math.ceil(1 / (1 - low) - 1e-9), 1)
-    most = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / _MOST_RANKS else _MOST_RANKS
-    if fewest <= most:
-        yield fewest
-        yield most
+    minimum = max(math.ceil(1 / (1 - low) - 1e-9), 1)
+    maximum = math.floor(1 / (1 - high) + 1e-9) if high < 1 - 1 / _MAX_RANKS else _MAX_RANKS
+    if minimum <= maximum:
+        yield minimum
+        yield maximum
 
 
 def _factor(name: str, ranks: int) -> float | None:
@@ -245,30 +245,30 @@ def _factor(name: str, ranks: int) -> float | None:
 
 
 def settle(rows: Sequence[Ratios], shapes: Iterable[Shape], ranks: int | None) -> Formula | None:
-    """Return the formula that most rows fit. Where none fits half of them: the best; None of many shapes.
+    """Return the formula that most rows fit. If none fits half: the best for few shapes, None for many.
 
-    The stated number of ranks counts unless most rows contradict it: a log may show some of its devices.
+    The stated number of ranks counts unless most rows contradict it: a log may list only some of the devices.
     """
     known = tuple(shapes)
     votes = {formula: _votes(rows, formula) for formula in _stated(known, ranks)}
     best = max(votes, key=lambda formula: votes[formula], default=None)
     if best is not None and 2 * votes[best] > len(rows):
         return best
-    telling = [row for row in rows if row.is_sharp] or rows
-    for row in telling[:_ROWS_TO_SETTLE]:
+    sharp = [row for row in rows if row.is_sharp] or rows
+    for row in sharp[:_ROWS_TO_SETTLE]:
         for formula in (shape.of(number) for shape in known for number in shape.candidates(row)):
             if formula not in votes:
                 votes[formula] = _votes(rows, formula)
-    # Of a collective that is not known, rows that no formula explains may have one of their own.
+    # If the collective is unknown, rows that no formula explains may have another formula.
     best = max(votes, key=lambda formula: votes[formula], default=None)
     if best is not None and (2 * votes[best] >= len(rows) or len(known) <= _SHAPES_OF_ONE):
         return best
-    # No number of ranks explains a single row: any of them contradicts all.
+    # No number of ranks explains even a single row: whichever is returned contradicts all of them.
     return known[0].of(2) if best is None and 0 < len(known) <= _SHAPES_OF_ONE else None
 
 
 def _stated(shapes: Iterable[Shape], ranks: int | None) -> Iterable[Formula]:
-    """Return the different formulas for a stated number of ranks, in the order of the shapes."""
+    """Return the distinct formulas for a stated number of ranks, in the order of the shapes."""
     return dict.fromkeys(shape.of(ranks) for shape in shapes) if ranks is not None else ()
 
 
@@ -280,43 +280,45 @@ R = TypeVar("R")
 
 
 class RateCheck(Generic[R]):
-    """Holds the rows of one table against one formula, which its first rows decide on."""
+    """Checks the rows of one table against one formula, which its first rows determine."""
 
     def __init__(self) -> None:
         self.formula: Formula | None = None
-        """None: not settled, or the rows fit no formula that is known."""
+        """None: not settled, or the rows fit no known formula."""
         self._settled = False
         self._rows: list[tuple[R, Sequence[Ratios]]] = []
         self._sharp = 0
 
-    def fits(self, row: R, found: Sequence[Ratios]) -> bool:
-        """Return whether a row fits; before the formula is settled every one does, until `settle`."""
+    def fits(self, row: R, ratios_: Sequence[Ratios]) -> bool:
+        """Return whether a row fits. Until the formula is settled every row does; `settle` checks it then."""
         if self._settled:
-            return self.formula is None or all(map(self.formula.fits, found))
-        self._rows.append((row, found))
-        for ratio in found:
-            if ratio.is_sharp:
+            return self.formula is None or all(map(self.formula.fits, ratios_))
+        self._rows.append((row, ratios_))
+        for each in ratios_:
+            if each.is_sharp:
                 self._sharp += 1
                 break
         return True
 
     def is_settled(self) -> bool:
-        """Return whether the formula is decided on."""
+        """Return whether the formula is settled."""
         return self._settled
 
     @property
     def is_due(self) -> bool:
-        """Return whether enough rows are there for `settle`."""
-        return not self._settled and (len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _TELLING)
+        """Return whether there are enough rows for `settle`."""
+        return not self._settled and (
+            len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _SHARP_ROWS_TO_SETTLE
+        )
 
     def settle(self, shapes: Sequence[Shape], ranks: int | None, *, early: bool = False) -> list[R]:
-        """Decide on the formula by the rows so far; return those that it contradicts.
+        """Determine the formula from the rows so far; return the rows that contradict it.
 
-        `early`: only if one formula with the stated number of ranks explains every row, and no other does.
+        `early`: only if exactly one formula for the stated number of ranks explains every row.
         """
-        every = [ratio for _, found in self._rows for ratio in found]
+        every = [each for _, ratios_ in self._rows for each in ratios_]
         if early:
-            # The last rows are the largest, and tell formulas apart.
+            # The last rows are the largest, which tell formulas apart.
             fitting = [each for each in _stated(shapes, ranks) if all(map(each.fits, reversed(every)))]
             if len(fitting) == 1:
                 self._rows, self._settled, self.formula = [], True, fitting[0]
@@ -325,30 +327,30 @@ class RateCheck(Generic[R]):
         formula = settle(every, shapes, ranks) if every else None
         rows, self._rows, self._settled = self._rows, [], True
         self.formula = formula
-        return [] if formula is None else [row for row, found in rows if not all(map(formula.fits, found))]
+        return [] if formula is None else [row for row, given in rows if not all(map(formula.fits, given))]
 
     def settle_if_due(self, shapes: Sequence[Shape], ranks: int | None) -> list[R]:
-        """Settle as soon as the rows so far decide; return those that the formula contradicts."""
+        """Settle as soon as the rows allow it; return the rows that contradict the formula."""
         return self.settle(shapes, ranks, early=len(self._rows) < _ROWS_TO_SETTLE) if self.is_due else []
 
 
 def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
-    """Return whether most cells of a line, from its beginning or its end, are those of a row.
+    """Return whether most cells of a line, counted from its start or its end, are those of a row.
 
-    Other programs write numbers into a table too, but not in its columns.
+    Other programs' output may have numbers too, but not in the columns of the table.
     """
-    need = max((len(columns) + 1) // 2, 2)
+    required = max((len(columns) + 1) // 2, 2)
     before = _matching(cells, columns)
-    if before >= min(need, len(columns)):
+    if before >= min(required, len(columns)):
         return True
     behind = _matching(cells[::-1], columns[::-1])
-    if behind >= need:
+    if behind >= required:
         return True
-    return abs(len(cells) - len(columns)) <= 1 and before + behind >= need
+    return abs(len(cells) - len(columns)) <= 1 and before + behind >= required
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:
-    """Return how many cells match, until the first that does not."""
+    """Return how many cells match before the first that does not."""
     count = 0
     for cell, column in zip(cells, columns, strict=False):
         if column.fullmatch(cell) is None:

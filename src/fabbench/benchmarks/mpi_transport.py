@@ -1,7 +1,7 @@
-"""Which transport an MPI says that it uses: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's provider.
+"""Which transport an MPI reports: Open MPI's BTL and MTL, UCX's endpoints, Intel MPI's provider.
 
-Open MPI says it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info,
-Intel MPI with I_MPI_DEBUG. The texts were printed by Open MPI 4.1.4 with UCX 1.13.1; those of newer versions
+Open MPI prints it with `btl_base_verbose` 30 and `opal_common_ofi_verbose` 1, UCX with UCX_LOG_LEVEL=info,
+Intel MPI with I_MPI_DEBUG. The texts are those of Open MPI 4.1.4 with UCX 1.13.1; those of newer versions
 are from published logs.
 """
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from fabbench.model.patterns import lazy
 
-_SPEAKER = r".*\[([\w.-]+):\d+\] "
-_BTL = lazy(_SPEAKER + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
-_MTL = lazy(_SPEAKER + r"\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: (\S+)\s*")
+_PROCESS = r".*\[([\w.-]+):\d+\] "
+_BTL = lazy(_PROCESS + r"mca: bml: Using (\w+) btl for send to \[\[\d+,\d+\],\d+\] on node \S+\s*")
+_MTL = lazy(_PROCESS + r"\S*mtl_ofi_component\.c:\d+: mtl:ofi:prov(?:ider)?: (\S+)\s*")
 _OFI_PROVIDER = lazy(r"[a-z][a-z0-9_-]*(?:;ofi_\w+)?")
 _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|ep_cfg\[\d+\]):? .*")
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
@@ -35,16 +35,16 @@ _UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 
 @dataclass(slots=True)
 class TransportLines:
-    """What was said of transports so far."""
+    """The lines about transports so far."""
 
     lines: dict[str, str] = field(default_factory=dict)
-    """Transport → the first line that said it."""
+    """Transport → the first line that reported it."""
     provider: str = ""
     nodes: dict[str, None] = field(default_factory=dict)
-    """Nodes of the processes that spoke. Of others they may know the address only."""
+    """Nodes of the processes that printed. They may know only the addresses of others."""
 
     def read(self, text: str) -> bool:
-        """Take note of a line; return whether it says anything of transports."""
+        """Read a line; return whether it is about transports."""
         if "btl for send" in text and (match := _BTL.fullmatch(text)):
             self.nodes[match[1]] = None
             self._add(_BTLS.get(match[2], match[2]), text)
@@ -61,7 +61,7 @@ class TransportLines:
         return True
 
     def facts(self) -> dict[str, str | int]:
-        """Return `transport`: that between nodes, where there is one, or else that inside the node."""
+        """Return `transport`: the one between nodes if there is one, else the one within the node."""
         facts: dict[str, str | int] = {"provider": self.provider} if self.provider else {}
         outside = [name for name in self.lines if name not in {"shm", "p2p"}]
         inside = [name for name in self.lines if name in {"shm", "p2p"}]
@@ -84,7 +84,7 @@ class TransportLines:
         self._add("efa" if name in {"efa", "efa-direct"} else f"libfabric-{name}", text)
 
     def _lanes(self, lanes: str, text: str) -> None:
-        # What a process uses to talk to itself lists a network, too.
+        # A process's endpoint to itself lists a network, too.
         for lane in () if lanes.startswith("self/") else lanes.split():
             transport = lane.partition("/")[0]
             if transport in _UCX_ALONE:

@@ -1,8 +1,8 @@
-"""Fabric → the environment that makes programs on NCCL (nccl-tests, torch) use it, and nothing else. Pure.
+"""Fabric → the environment that makes NCCL programs (nccl-tests, torch) use it and nothing else. Pure.
 
-Every configuration names its network in NCCL_NET: then NCCL fails where it could not have that network, and
-does not fall back to another. Variables that somebody else may have left behind, and that would make an
-configuration measure something else than it says, are unset; env(1) takes names only, and so they are listed.
+Every configuration names its network in NCCL_NET: NCCL then fails if that network is not available, instead
+of falling back to another. Inherited variables that would make a configuration measure something other than
+its name says are unset; they are listed because env(1) takes only names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,15 +16,15 @@ from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Proof
 
 PLUGIN = "AWS Libfabric"
-"""The plugin aws-ofi-nccl as NCCL_NET calls it. Every release of it answers to this name."""
+"""The plugin aws-ofi-nccl by its name in NCCL_NET. Every release accepts this name."""
 DEBUG_FILE = "{folder}/debug.%h.%p"
-"""Where each rank writes its debug lines, so that they tear no row: read while they are written."""
+"""Where each rank writes its debug lines, so that they do not tear rows: read while they are written."""
 SUBSYSTEMS = "INIT,NET,ENV"
-"""NCCL's debug lines that tell the network, its devices, and each channel's way."""
+"""NCCL's debug lines that show the network, its devices, and the path of each channel."""
 UNKNOWN_INTERFACE = "^docker,lo,veth"
-"""For NCCL_SOCKET_IFNAME: all interfaces but those that lead to no other host."""
+"""For NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host."""
 
-# The parameters of libfabric's provider efa: efa_env.c of libfabric 2, and those of older releases.
+# The parameters of libfabric's provider efa: efa_env.c of libfabric 2 and of older releases.
 EFA_SETTINGS = (
     *("FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE", "FI_EFA_DEVICE_NAME", "FI_EFA_FORK_SAFE"),
     *("FI_EFA_ENABLE_SHM_TRANSFER", "FI_EFA_USE_HUGE_PAGE", "FI_EFA_USE_ZCPY_RX", "FI_EFA_ZCPY_RX_SEED"),
@@ -39,9 +39,9 @@ EFA_SETTINGS = (
     *("FI_EFA_USE_UNSOLICITED_WRITE_RECV", "FI_EFA_INTERNAL_RX_REFILL_THRESHOLD", "FI_EFA_DIRECT_CQ_OPS"),
     *("FI_EFA_SET_CUDA_SYNC_MEMOPS", "FI_EFA_MTU_SIZE", "FI_EFA_TX_IOV_LIMIT", "FI_EFA_RX_IOV_LIMIT"),
 )
-"""What tunes EFA. Without EFA it has no business in a configuration."""
-# Inherited, they would let a configuration measure something else than its name says.
-_FALSIFYING = (
+"""Tuning for EFA. It does not belong in a configuration without EFA."""
+# If inherited, they would make a configuration measure something other than its name says.
+_MISLEADING = (
     *("NCCL_NET", "NCCL_HOSTID", "NCCL_ALGO", "NCCL_PROTO", "NCCL_MNNVL_ENABLE", "NCCL_TESTS_SPLIT"),
     *("NCCL_TESTS_SPLIT_MASK", "NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"),
     *("FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_IFACE"),
@@ -51,13 +51,13 @@ _TUNED_FOR_EFA = ("NCCL_BUFFSIZE", "NCCL_P2P_NET_CHUNKSIZE", "NCCL_TOPO_FILE")
 _NO_PLUGIN = {"NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 _SOCKETS = {"NCCL_NET": "Socket", **_NO_PLUGIN}
 _IB = {"NCCL_NET": "IB", **_NO_PLUGIN}
-_CHOOSES = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
-"""Fabric → the variable that chooses its NICs, and what stands before their names there."""
-_OF_GOOGLE = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
-"""Networks that no device shows: the profile of the cluster that has each."""
-# On GB200 racks NVLink reaches other hosts, and would carry what a network is to be measured with.
+_NIC_SELECTORS = {"efa": ("FI_EFA_IFACE", ""), "ib": ("NCCL_IB_HCA", "="), "roce": ("NCCL_IB_HCA", "=")}
+"""Fabric → the variable that selects its NICs, and the prefix of the names in its value."""
+_GOOGLE_PROFILES = {"gib": "gke-gib", "tcpxo": "gke-tcpxo"}
+"""Networks that no device reveals → the cluster profile that has each."""
+# On GB200 racks NVLink reaches other hosts, and would carry the traffic meant for the network.
 _ACROSS_HOSTS = {"NCCL_MNNVL_ENABLE": "0"}
-# Ranks of one host use a network only if they must.
+# Ranks on one host use a network only if forced to.
 _INSIDE_ONE_HOST = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 
 
@@ -90,36 +90,36 @@ _RECIPES: Mapping[str, _Recipe] = {
 def environment(
     fabric: str, hosts: Sequence[Host], *, debug: str = "INFO", devices: Sequence[str] = ()
 ) -> NcclEnvironment:
-    """Return what programs on NCCL need for `fabric` on `hosts`.
+    """Return what NCCL programs need for `fabric` on `hosts`.
 
-    A name that is no fabric of NCCL's is a provider of libfabric, for the plugin. `debug` is NCCL_DEBUG.
-    `devices` are the only ones to use, if any are named.
+    A name that is not one of NCCL's fabrics is a libfabric provider, for the plugin. `debug` is NCCL_DEBUG.
+    `devices`, if any, are the only ones to use.
     """
     recipe = _RECIPES.get(fabric) or _Recipe({"NCCL_NET": PLUGIN, "FI_PROVIDER": provider(fabric)})
     env = {
         **(hosts[0].settings.get(fabric, {}) if hosts else {}),
         **recipe.env,
-        **_way(fabric, hosts),
+        **_no_bypass(fabric, hosts),
         **_sockets(hosts),
         **_verbs(fabric, hosts),
-        **_only(fabric, devices),
+        **_device_selection(fabric, devices),
         "NCCL_DEBUG": debug,
         "NCCL_DEBUG_SUBSYS": SUBSYSTEMS,
         "NCCL_DEBUG_FILE": DEBUG_FILE,
     }
-    names = dict.fromkeys((*_FALSIFYING, *recipe.unset))
+    names = dict.fromkeys((*_MISLEADING, *recipe.unset))
     return NcclEnvironment(env=env, unset=tuple(name for name in names if name not in env))
 
 
-def _way(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Close the ways past a network: NVLink between hosts, and everything faster inside one host."""
+def _no_bypass(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
+    """Disable what bypasses a network: NVLink between hosts, and every faster path within one host."""
     if fabric in INTRA_HOST:
         return {}
     return _ACROSS_HOSTS if len(hosts) > 1 else _INSIDE_ONE_HOST
 
 
 def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Choose the interface of NCCL's sockets: for its data, or for the first words of the ranks."""
+    """Choose the interface of NCCL's sockets: for its data, or for the bootstrap of the ranks."""
     if all(host.virtual for host in hosts):
         return {"NCCL_SOCKET_IFNAME": "=lo"}
     names = list(dict.fromkeys(host.interface for host in hosts))
@@ -129,22 +129,22 @@ def _sockets(hosts: Sequence[Host]) -> Mapping[str, str]:
 
 
 def _verbs(fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Keep sockets off the RDMA NICs, and give RoCE the GID that all hosts agree on."""
+    """Keep tcp off the RDMA NICs, and set the GID index for RoCE that all hosts agree on."""
     if fabric == "tcp" and any(host.linked("ib") or host.linked("roce") for host in hosts):
         return {"NCCL_IB_DISABLE": "1"}
     return gid_setting("NCCL_IB_GID_INDEX", fabric, hosts)
 
 
-def _only(fabric: str, devices: Sequence[str]) -> Mapping[str, str]:
-    """Choose NICs by name. In NCCL_IB_HCA a name without `=` is the beginning of names."""
+def _device_selection(fabric: str, devices: Sequence[str]) -> Mapping[str, str]:
+    """Select NICs by name. In NCCL_IB_HCA a name without `=` matches as a prefix."""
     if not devices:
         return {}
-    variable, sign = _CHOOSES[fabric]
+    variable, sign = _NIC_SELECTORS[fabric]
     return {variable: sign + ",".join(devices)}
 
 
 def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[str, str]:
-    """Return a variable with the index of RoCE's GID, where all devices of all hosts have the same."""
+    """Return a variable with the RoCE GID index, if all devices of all hosts have the same one."""
     indices = {host.gids.get(device) for host in hosts for device in host.linked("roce")}
     if fabric == "roce" and len(indices) == 1 and (index := indices.pop()) is not None:
         return {variable: str(index)}
@@ -152,45 +152,45 @@ def gid_setting(variable: str, fabric: str, hosts: Sequence[Host]) -> Mapping[st
 
 
 def chooses_nics(fabric: str) -> bool:
-    """Return whether programs on NCCL can be told which NICs of a fabric to use."""
-    return fabric in _CHOOSES
+    """Return whether NCCL can be configured to use particular NICs of a fabric."""
+    return fabric in _NIC_SELECTORS
 
 
 def why_no_choice(fabric: str, host: Host, devices: Sequence[str]) -> str:
-    """Return in a sentence why `devices` of a fabric cannot be chosen on `host`; empty if they can."""
+    """Explain in a sentence why `devices` of a fabric cannot be chosen on `host`; empty if they can."""
     if not chooses_nics(fabric):
-        return f"--device chooses NICs of {listed(tuple(_CHOOSES))} alone."
-    found = host.linked(fabric)
-    if host.devices and not found:
+        return f"--device chooses NICs of {listed(tuple(_NIC_SELECTORS))} alone."
+    linked = host.linked(fabric)
+    if host.devices and not linked:
         return why_unsupported(fabric, host)
-    # Where none can be listed, as in some containers, NCCL itself says whether there are any.
-    missing = [name for name in devices if found and name not in found]
-    return f"it has no {listed(missing)} of {fabric}, but {', '.join(found)}." if missing else ""
+    # Where none can be listed, as in some containers, NCCL itself reports whether there are any.
+    missing = [name for name in devices if linked and name not in linked]
+    return f"it has no {listed(missing)} of {fabric}, but {', '.join(linked)}." if missing else ""
 
 
 def why_unsupported(fabric: str, host: Host) -> str:
-    """Return in a sentence why programs on NCCL cannot use `fabric` on `host`; empty if they can."""
+    """Explain in a sentence why NCCL programs cannot use `fabric` on `host`; empty if they can."""
     if fabric in INTRA_HOST:
         few = host.gpus < 2 and not host.virtual
-        found = "1 was" if host.gpus == 1 else f"{host.gpus} were"
-        return f"it takes two GPUs of one host, and {found} found." if few else ""
+        count = "1 was" if host.gpus == 1 else f"{host.gpus} were"
+        return f"it takes two GPUs of one host, and {count} found." if few else ""
     if fabric == "tcp":
         return ""
-    if fabric in _OF_GOOGLE:
-        wanted = f"pods have it where --cluster-profile {_OF_GOOGLE[fabric]} declares it."
-        return "" if fabric in host.settings else wanted
+    if fabric in _GOOGLE_PROFILES:
+        requirement = f"pods have it where --cluster-profile {_GOOGLE_PROFILES[fabric]} declares it."
+        return "" if fabric in host.settings else requirement
     if fabric in {"ib", "roce"}:
         kind = "InfiniBand" if fabric == "ib" else "RoCE"
         return "" if host.linked(fabric) else f"there is no {kind} device."
     name = provider(fabric)
-    offered = any(full.partition(";")[0] == name for full in host.providers)
+    available = any(full.partition(";")[0] == name for full in host.providers)
     if fabric == "efa":
-        return "" if offered or host.linked("efa") else "there is no EFA device."
-    return "" if offered else f"libfabric has no provider {name} there."
+        return "" if available or host.linked("efa") else "there is no EFA device."
+    return "" if available else f"libfabric has no provider {name} there."
 
 
 def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
-    """Return how many NICs NCCL lists in every rank where `fabric` works in full; None: not known."""
+    """Return how many NICs NCCL lists in every rank if `fabric` works fully; None: not known."""
     if fabric not in {"efa", "ib"}:
         return None
     return min(len(host.linked(fabric)) for host in hosts) or None
@@ -199,7 +199,7 @@ def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
 def network_proof(
     fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()
 ) -> Proof:
-    """Return what a log must show: the network, and the NICs where they or their number is given or known."""
+    """Return what a log must show: the network, and the NICs if they or their number are given or known."""
     if devices:
         return Proof(fabric=fabric, nics=len(devices), devices=devices)
     return Proof(fabric=fabric, nics=expected_nics(fabric, hosts) if nics is None else nics)
@@ -208,19 +208,19 @@ def network_proof(
 def gpus_per_host(hosts: Sequence[Host]) -> int:
     """Return the number of GPUs, and so of ranks, of each host.
 
-    Raise MachineError where there is none, or one in all; RequestError where hosts differ.
+    Raise MachineError if there is none, or one in total; RequestError if hosts differ.
     """
-    none = [host.name for host in hosts if not host.gpus]
-    if none:
+    without = [host.name for host in hosts if not host.gpus]
+    if without:
         raise MachineError(
-            f"No GPU was found on {', '.join(none)}.",
+            f"No GPU was found on {', '.join(without)}.",
             hint="Check that nvidia-smi is installed and lists them, or pass --gpus N (GPUs per host).",
         )
     counts = {host.gpus for host in hosts}
     if len(counts) > 1:
-        told = ", ".join(f"{host.name} has {host.gpus}" for host in hosts)
+        numbers = ", ".join(f"{host.name} has {host.gpus}" for host in hosts)
         raise RequestError(
-            f"The hosts have different numbers of GPUs: {told}.",
+            f"The hosts have different numbers of GPUs: {numbers}.",
             hint=f"--gpus {min(counts)} uses that many on each.",
         )
     if len(hosts) * hosts[0].gpus < 2:
@@ -238,10 +238,10 @@ def rank_commands(
     given: NcclEnvironment,
     each: int,
 ) -> tuple[Command, ...]:
-    """Start `each` ranks on every host. `words` is the program there with its options.
+    """Return the commands that start `each` ranks on every host. `words` is the program with its options.
 
-    Neighbours that start the same are one command. Parts of one machine that stand for hosts are told apart
-    by NCCL_HOSTID, except where they are to exchange data as one host.
+    Consecutive hosts with the same command share it. Parts of one machine that stand for hosts get
+    different NCCL_HOSTIDs, except where they should exchange data as one host.
     """
     apart = fabric not in INTRA_HOST
     started = [_command(words(host), given, host.name if apart and host.virtual else "") for host in hosts]
@@ -250,20 +250,22 @@ def rank_commands(
 
 
 def _command(argv: tuple[str, ...], given: NcclEnvironment, part: str) -> Command:
-    """Make the command of one host; `part`: the host that a part of a machine stands for."""
-    own = {"NCCL_HOSTID": part} if part else {}
+    """Return the command of one host; `part`: the host that a part of a machine stands for."""
+    host_id = {"NCCL_HOSTID": part} if part else {}
     return Command(
-        argv=argv, env={**given.env, **own}, unset=tuple(name for name in given.unset if name not in own)
+        argv=argv,
+        env={**given.env, **host_id},
+        unset=tuple(name for name in given.unset if name not in host_id),
     )
 
 
 def program(name: str, host: Host) -> str:
-    """Return a program's path on a host; its name where the path was not asked for."""
+    """Return a program's path on a host; its name if the path was not looked up."""
     return host.programs.get(name, name)
 
 
-def refuse_own(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
-    """Raise RequestError for a word among extra options that is an option of fabbench's command."""
+def reject_own_options(extra: Sequence[str], short: Sequence[str], long: Sequence[str]) -> None:
+    """Raise RequestError for a word among the extra options that fabbench sets itself."""
     for word in extra:
         if word.partition("=")[0] in long or (word[:2] in short and not word.startswith("--")):
             raise RequestError(

@@ -1,4 +1,4 @@
-"""AWS Neuron's nccom-test: collectives between NeuronCores. It is read, and not started.
+"""AWS Neuron's nccom-test: collectives between NeuronCores. Read only: fabbench does not start it.
 
 Its GB are 2³⁰ bytes: 33554432 bytes in 768 us are printed as 40.69 GB/s (AWS Neuron's documentation).
 """
@@ -35,7 +35,7 @@ _SHAPES = (ALL_REDUCE, GATHERING, SAME)
 
 
 def _number(cell: str) -> Printed:
-    """Read a number that is rounded to two decimals, of which zeros at the end may be left out."""
+    """Read a number rounded to two decimals, whose trailing zeros may be omitted."""
     return printed(cell, decimals=2 if "." in cell else 0)
 
 
@@ -48,7 +48,7 @@ class _Table:
     rates: RateCheck[tuple[Line, Point]] = field(default_factory=RateCheck)
 
     def row(self, line: Line) -> Sequence[Reading]:
-        """Read a row, or what is left of one. One that contradicts itself is damaged."""
+        """Read a row, or what is left of one. A row that contradicts itself is damaged."""
         cells = line.text.split()
         if len(cells) != len(_CELLS) or not all(
             kind.fullmatch(cell) for kind, cell in zip(_CELLS, cells, strict=True)
@@ -56,14 +56,14 @@ class _Table:
             return self.damage(line)
         size, count = int(cells[0]), int(cells[1])
         time, algbw, busbw = map(_number, cells[3:])
-        found = ratios(size, time.times(1e-6), algbw.times(_GIB), busbw.times(_GIB))
-        if (size % count if count else size) or not found.share_low <= 1 <= found.share_high:
+        allowed = ratios(size, time.times(1e-6), algbw.times(_GIB), busbw.times(_GIB))
+        if (size % count if count else size) or not allowed.share_low <= 1 <= allowed.share_high:
             return self.damage(line)
         values = (time.value * 1e-6, algbw.value * _GIB, busbw.value * _GIB)
         point = Point(size, {"dtype": cells[2]}, ("time", "algbw", "busbw"), values)
         self.busbws.append(busbw)
         self.record.points.append(point)
-        self.rates.fits((line, point), (found,))
+        self.rates.fits((line, point), (allowed,))
         return (point,)
 
     def damage(self, line: Line) -> Sequence[Reading]:
@@ -72,13 +72,13 @@ class _Table:
         return ()
 
     def average(self, cell: str) -> None:
-        """Hold the rows against the printed mean: one that is not theirs is of rows that are missing."""
+        """Compare the rows with the printed mean: a mismatch means that rows are missing."""
         count = max(len(self.busbws), 1)
         low, high = sum(busbw.low for busbw in self.busbws), sum(busbw.high for busbw in self.busbws)
         self.record.finished = printed(cell).meets(low / count, high / count)
 
     def finish(self) -> Record:
-        """End the table: rows whose bus rate is not that of the others are damaged."""
+        """End the table: rows whose bus rate does not fit the others are damaged."""
         contradicting = self.rates.settle(_SHAPES, None)
         wrong = {id(point) for _, point in contradicting}
         self.record.points = [point for point in self.record.points if id(point) not in wrong]

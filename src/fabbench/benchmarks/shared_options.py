@@ -1,4 +1,4 @@
-"""Options that several benchmarks have, each with defaults of its own."""
+"""Options that several benchmarks share, each with its own defaults."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ def factor(default: str) -> Any:
 
 
 def sizes(help_: str, *default: str) -> Any:
-    """Declare sizes that are named one by one."""
+    """Declare sizes that are listed one by one."""
     help_ += " Can be given several times."
     return option(Size(), help_, "--size", many=unique, default=default or None)
 
 
 def devices(help_: str) -> Any:
-    """Declare devices that are named one by one."""
+    """Declare devices that are listed one by one."""
     return option(DEVICE, f"{help_} Can be given several times.", "--device", many=tuple)
 
 
@@ -39,7 +39,7 @@ def iterations(default: str, flag: str = "--iterations", each: str = " per size"
 
 
 def warmup(default: str) -> Any:
-    """Declare how many operations come before those that are timed."""
+    """Declare how many operations run before the timed ones."""
     return option(Whole(0), "Warm-up operations before the timed ones.", "-w", "--warmup", default=default)
 
 
@@ -52,17 +52,17 @@ def nics() -> Any:
 
 
 def timeout(default: str, help_: str = "Abort a program that takes longer.") -> Any:
-    """Declare the time limit of what the help says."""
+    """Declare the time limit that the help describes."""
     return option(Seconds(), help_, "--timeout", default=default)
 
 
 def silence(default: str = "300") -> Any:
-    """Declare after how long without output a program is taken to hang."""
+    """Declare how long a program may print nothing before it is considered hung."""
     return option(
         Seconds(), "Abort a program that prints nothing for SECONDS: it hangs.", "--silence", default=default
     )
 
 
 def extra() -> Any:
-    """Declare the options of the benchmark's own program, which go after ``--``."""
+    """Declare the options of the benchmark program itself, which go after ``--``."""
     return option(Text("an option", "OPTIONS", ""), "Options of the program itself.", "--", many=tuple)

@@ -1,7 +1,7 @@
-"""`ucx_perftest`: latency and bandwidth of UCX between two processes. It is read, and not started.
+"""`ucx_perftest`: latency and bandwidth of UCX between two processes. Read only: fabbench does not start it.
 
-Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). The line ``Final:`` is the result; those of threads
-before it are on the way there. UCX_LOG_LEVEL=info has UCX say its transport.
+Its MB are 2²⁰ bytes (`ucx_perf_report` of libperf.c). The line ``Final:`` is the result; the lines of threads
+before it are intermediate. UCX_LOG_LEVEL=info makes UCX print its transport.
 """
 
 import re
@@ -17,7 +17,7 @@ from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _KIND = lazy(r"\| +\| +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*")
-_ABOUT = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
+_PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
 _FINAL = lazy(r"\s*Final:\s+(\d{1,18})" + 7 * r"\s+(\d+(?:\.\d+)?)" + r"\s*", re.ASCII)
 _ERROR = lazy(r".*\bUCX +ERROR +(.*)")
@@ -32,7 +32,7 @@ class UcxReader(Reader):
         self._size: int | None = None
         self._one_way = False
         self._client = False
-        """Whether the client's table has begun: the server prints no result."""
+        """Whether the client's table has started: the server prints no result."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -41,23 +41,23 @@ class UcxReader(Reader):
             return None if self._record is None else ()
         if "(usec)" in text and (match := _KIND.fullmatch(text.strip())) is not None:
             before = self.close() if self._record is not None and self._record.points else ()
-            self._begun()
+            self._open_record()
             self._one_way, self._client = match[1] == "latency", True
             return before
-        if text.startswith("| ") and (match := _ABOUT.fullmatch(text.strip())) is not None:
-            return self._about(match[1], match[2])
+        if text.startswith("| ") and (match := _PARAMETER.fullmatch(text.strip())) is not None:
+            return self._read_parameter(match[1], match[2])
         return self._inside(line, self._record) if self._record is not None else None
 
     def _inside(self, line: Line, record: Record) -> Sequence[Reading] | None:
         if "Final:" in line.text:
             return self._final(line, record)
         if (match := _ERROR.fullmatch(line.text)) is not None:
-            record.failures.append(f"UCX said: {match[1].strip()[:300]}")
+            record.failures.append(f"UCX reported: {match[1].strip()[:300]}")
             return ()
         return None
 
-    def _about(self, name: str, value: str) -> Sequence[Reading]:
-        record = self._begun()
+    def _read_parameter(self, name: str, value: str) -> Sequence[Reading]:
+        record = self._open_record()
         if name == "Message size":
             self._size = int(value) if re.fullmatch(r"[0-9]{1,18}", value) else None
         elif name in _FACTS:
@@ -89,9 +89,9 @@ class UcxReader(Reader):
         return (point,)
 
     def _fits(self, cells: Sequence[str]) -> bool:
-        """Return whether times, bandwidths and message rates are of the same messages, as far as they tell.
+        """Return whether times, bandwidths and message rates can be those of the same messages.
 
-        One thread sends a message in each unit of the time; the threads of several have their rates added.
+        One thread sends one message per printed time; with several threads, their rates are added up.
         """
         numbers = [printed(cell) for cell in cells]
         for time, bandwidth, rate in (numbers[1::2], numbers[2::2]):
@@ -103,7 +103,7 @@ class UcxReader(Reader):
                 return False
         return True
 
-    def _begun(self) -> Record:
+    def _open_record(self) -> Record:
         if self._record is None:
             self._record = Record(benchmark="ucx_perftest", case="ucx_perftest")
         return self._record

@@ -1,1 +1,1 @@
-"""Data about the world: instance types, images, install paths."""
+"""Reference data: instance types, images, install paths."""

@@ -1,8 +1,8 @@
-"""How pods get at a fabric: one profile per platform. Pure.
+"""How pods get access to a fabric: one profile per platform. Pure.
 
-Most platforms have a device plugin: its resource on the nodes says which profile it is (`PROFILES`), and pods
-need IPC_LOCK, for registering memory, and no privilege. Others take more, and are declared by the user
-(`DECLARED`): directories of the nodes, annotations, a side-car, privilege.
+Most platforms have a device plugin: its resource on the nodes identifies the profile (`PROFILES`), and pods
+need IPC_LOCK, for registering memory, and no privilege. Others need more, and are declared by the user
+(`DECLARED`): directories of the nodes, annotations, a sidecar, privilege.
 
 Sources: the EKS user guide (node-efa, device-management-efa) and the EFA device plugin; CoreWeave's
 nccl-tests; Azure's ai-infrastructure-on-azure; the examples of NVIDIA's network operator. GKE: nccl-test in
@@ -45,18 +45,18 @@ class Sidecar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a pod asks for, to use a fabric."""
+    """What a pod requests to use a fabric."""
 
     name: str
     platform: str
-    """In words, for people."""
+    """A description for users."""
     resource: str = ""
     """The extended resource; ``*`` stands for any text. Empty: pods request none."""
     fabrics: tuple[str, ...]
-    """The fabrics that it may be, by fabbench's names."""
+    """The fabrics that it may provide, by fabbench's names."""
     shared: bool = False
-    """Whether one piece gives a pod all devices of a pool (the RDMA shared device plugin). Else a pod
-    requests all pieces of its node, each of which is one device."""
+    """Whether one unit gives a pod all devices of a pool (the RDMA shared device plugin). Else a pod
+    requests all units of its node, each of which is one device."""
     huge_pages: bool = False
     """Whether the fabric's library uses huge pages, where the node has some."""
     capabilities: tuple[str, ...] = ("IPC_LOCK",)
@@ -64,18 +64,18 @@ class Profile:
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     plugin: str = ""
-    """What advertises the resource on nodes, and so is missing where there is none."""
+    """What advertises the resource on nodes, and is missing where they have none."""
     usual_devices: int = 0
-    """How many of the resource nodes have, where nobody looks."""
+    """How many units of the resource nodes have, where no node is inspected."""
     device_annotation: tuple[str, str] | None = None
-    """The key of an annotation, and what it has once for each device."""
+    """The key of an annotation, and the value that it repeats for each device."""
     device_class: str = ""
     """The DeviceClass of dynamic resource allocation (DRA), of which a pod claims all devices."""
     host_network: bool = False
     privileged: bool = False
     sidecar: Sidecar | None = None
     image: str = ""
-    """The platform's published image, where AWS's cannot do."""
+    """The platform's published image, where AWS's does not work."""
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Fabric → the variables that the platform sets for NCCL on it."""
 
@@ -121,7 +121,7 @@ PROFILES = (
         plugin="the SR-IOV device plugin of NVIDIA's network operator",
     ),
 )
-"""Of nodes that say what they have by a resource, in the order in which they are tried."""
+"""Profiles that a resource of the nodes identifies, in the order in which they are tried."""
 
 _GKE = "networking.gke.io"
 _GKE_LIBRARIES = "/usr/local/nvidia/lib64"
@@ -131,7 +131,7 @@ def _gke_interfaces(first: int, network: str, number: int) -> dict[str, str]:
     """Return the annotations that give a pod the interfaces of eight NICs of its node beside its own."""
     pairs = [("eth0", "default")]
     pairs += [(f"eth{first + index}", f"{network}{number + index}") for index in range(8)]
-    values = [{"interfaceName": name, "network": own} for name, own in pairs]
+    values = [{"interfaceName": name, "network": attached} for name, attached in pairs]
     texts = [json.dumps(value, separators=(",", ":")) for value in values]
     return {f"{_GKE}/default-interface": "eth0", f"{_GKE}/interfaces": f"[{', '.join(texts)}]"}
 
@@ -277,16 +277,16 @@ DECLARED = (
         settings={"roce": _OCI_RDMA},
     ),
 )
-"""What users declare (``--cluster-profile``)."""
+"""Profiles that users declare (``--cluster-profile``)."""
 
 
 def declared_profile(name: str) -> Profile | None:
-    """Return a profile that users declare; None for an empty name."""
+    """Return a profile that users declare, by its name; None for an empty name."""
     return next((each for each in DECLARED if each.name == name), None)
 
 
 def profile_for(resource: str) -> Profile | None:
-    """Return the profile of an extended resource; None: it is not known as a fabric."""
+    """Return the profile of an extended resource; None: it is not a known fabric."""
     known = (*PROFILES, *DECLARED)
     return next((each for each in known if fnmatchcase(resource, each.resource)), None)
 
@@ -294,5 +294,5 @@ def profile_for(resource: str) -> Profile | None:
 def fabric_resource(resources: Collection[str]) -> str:
     """Choose the resource by which pods request a node's fabric; empty where it has none."""
     known = (*PROFILES, *DECLARED)
-    found = (name for each in known for name in sorted(resources) if fnmatchcase(name, each.resource))
-    return next(found, "")
+    matches = (name for each in known for name in sorted(resources) if fnmatchcase(name, each.resource))
+    return next(matches, "")

@@ -1,6 +1,6 @@
-"""What others measured, and what the NICs of a system can carry at most: expectations.csv, systems.csv. Data.
+"""What others measured, and the most that a system's NICs can carry: expectations.csv, systems.csv. Data.
 
-Both files say what their columns mean and where the figures are from. Conflicts stay conflicts.
+Both files document their columns and the sources of their figures. Conflicting figures are kept.
 """
 
 import csv
@@ -16,35 +16,35 @@ from fabbench.model.errors import RequestError
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
 NVLINK: Mapping[str, float] = {"H100": 480e9, "H200": 480e9, "B200": 840e9}
-"""About the most busbw that NVLink of a node of 8 such GPUs was seen to give (with in-switch reduction)."""
+"""Approximate maximum busbw observed with the NVLink of a node of 8 such GPUs (with in-switch reduction)."""
 
 _GBPS = 1e9 / 8
 _NVLINK_DOMAINS = ("p6e-",)
-"""How EC2 types begin whose NVLink connects nodes."""
+"""Prefixes of EC2 types whose NVLink connects nodes."""
 
 
 class Role(StrEnum):
-    """What a published figure is good for."""
+    """How a published figure may be used."""
 
     REFERENCE = "reference"
     CONFLICT = "conflict"
-    """Sources disagree on it: it makes no result low."""
+    """Sources disagree on it: no result is judged low by it."""
     SUPERSEDED = "superseded"
     MISTUNED = "mistuned"
     THRESHOLD = "threshold"
-    """What a check asks for, not a measurement."""
+    """What a check requires, not a measurement."""
     ARTIFACT = "artifact"
-    """What a tool prints and is not a rate."""
+    """A number that a tool prints but that is not a rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """One published figure, in its metric's base unit. None and empty text: not said, or any."""
+    """One published figure, in its metric's base unit. None and empty text: not stated, or any."""
 
     system: str
     nodes: int | None
     nics: int | None
-    """NICs that were used of each node; None: all."""
+    """NICs that were used on each node; None: all."""
     fabric: str
     benchmark: str
     case: str
@@ -66,7 +66,7 @@ class System:
     gpus: int
     gpu_model: str
     nics: tuple[int, ...]
-    """The counts of NICs that are in order, the largest first; empty: not known."""
+    """The valid counts of NICs, the largest first; empty: not known."""
     rate: float | None
     """What the NICs of a node carry together, one way, in bytes per second; None: not known."""
     nvlink_domain: bool
@@ -82,25 +82,27 @@ def published() -> Sequence[Published]:
 
 @cache
 def systems() -> Mapping[str, System]:
-    """Return every system that is known, by name."""
+    """Return every known system, by name."""
     return {each.name: each for each in (*_instances(), *map(_system, _rows("systems.csv")))}
 
 
 def system(name: str) -> System | None:
-    """Return a system; None: it is not known."""
+    """Return a system by name; None: not known."""
     return systems().get(plain(name))
 
 
 def require_system(name: str) -> System:
-    """Return a system. Raise RequestError that names those written like it."""
-    found = system(name)
-    if found is None:
+    """Return a system by name. Raise RequestError that suggests similar names."""
+    known = system(name)
+    if known is None:
         near = difflib.get_close_matches(plain(name), systems(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {name}.",
-            hint=f"Is it {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
+            hint=f"Did you mean {' or '.join(near)}?"
+            if near
+            else "Write it as EC2 does, such as p5.48xlarge.",
         )
-    return found
+    return known
 
 
 def _rows(name: str) -> Iterator[Mapping[str, str]]:
@@ -128,13 +130,13 @@ def _published(row: Mapping[str, str]) -> Published:
 
 
 def _instances() -> Iterator[System]:
-    for name, found in catalogue().items():
+    for name, entry in catalogue().items():
         yield System(
             name=name,
-            gpus=found.gpus,
-            gpu_model=found.gpu_model,
-            nics=found.efa_counts,
-            rate=(found.efa_gbps_if_lower or found.network_gbps) * _GBPS,
+            gpus=entry.gpus,
+            gpu_model=entry.gpu_model,
+            nics=entry.efa_counts,
+            rate=(entry.efa_gbps_if_lower or entry.network_gbps) * _GBPS,
             nvlink_domain=name.startswith(_NVLINK_DOMAINS),
             is_ec2=True,
         )

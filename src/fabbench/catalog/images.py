@@ -1,4 +1,4 @@
-"""Images of pods, and where images and hosts have programs that are not on everybody's PATH. Pure."""
+"""Pod images, and where images and hosts have programs that are not on every PATH. Pure."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ PROGRAM_FOLDERS = (
     "/usr/sbin",
     "/sbin",
 )
-"""Where a host is searched after its PATH, in this order; patterns as a shell reads them."""
+"""Directories searched on a host after its PATH, in this order; shell patterns."""
 
 BELOW_PREFIX = (
     "",
@@ -54,10 +54,10 @@ BELOW_PREFIX = (
     ),
     "libexec/fabtests",
 )
-"""Where programs are below the directory that something was installed into, in this order."""
+"""Where programs are below an install prefix, in this order."""
 
 LIBRARIES_BELOW_PREFIX = ("lib", "lib64", "")
-"""Where its libraries are, in this order."""
+"""Where libraries are below an install prefix, in this order."""
 
 LIBRARY_FOLDERS = (
     # The plugin aws-ofi-nccl: since EFA installer 1.48, before it, and in images of 2024 and older.
@@ -75,15 +75,15 @@ LIBRARY_FOLDERS = (
 
 
 def program_folders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the directories of programs below directories that something was installed into."""
+    """Return the directories of programs below install prefixes."""
     return tuple(below(path, name) for path in paths for name in BELOW_PREFIX)
 
 
 def library_folders(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the directories of libraries below directories that something was installed into."""
+    """Return the directories of libraries below install prefixes."""
     return tuple(below(path, name) for path in paths for name in LIBRARIES_BELOW_PREFIX)
 
 
 def below(path: str, name: str) -> str:
-    """Return the directory of a name below another; the directory itself for no name."""
+    """Return the directory `name` below `path`; `path` itself for no name."""
     return f"{path.rstrip('/')}/{name}".rstrip("/") or "/"

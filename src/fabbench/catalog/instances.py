@@ -1,7 +1,7 @@
 """The catalog of EC2 instance types that have EFA: how many interfaces, how fast, which GPUs.
 
-The table is instances.csv, which names its sources. To refresh it, ask ``aws ec2 describe-instance-types
---filters Name=network-info.efa-supported,Values=true`` for MaximumEfaInterfaces; the answer is per region.
+The table is instances.csv, which names its sources. To refresh it, query ``aws ec2 describe-instance-types
+--filters Name=network-info.efa-supported,Values=true`` for MaximumEfaInterfaces; results are per region.
 """
 
 import csv
@@ -16,7 +16,7 @@ _ISLAND = frozenset({"p4d", "p4de", "dl1"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One instance type. None and empty text mean: no source says it."""
+    """One instance type. None and empty text mean: no source states it."""
 
     instance_type: str
     arch: str
@@ -30,9 +30,9 @@ class Instance:
     other_accelerators: int
     other_accelerator_name: str
     efa_interfaces: int
-    """The most EFA interfaces that it can have."""
+    """Maximum number of EFA interfaces."""
     network_gbps: float
-    """The whole network bandwidth, one way."""
+    """Total network bandwidth, one way."""
     efa_generation: str
     """AWS's label, `v1` to `v4`."""
     rdma_read: bool
@@ -44,13 +44,13 @@ class Instance:
 
     @property
     def efa_counts(self) -> tuple[int, ...]:
-        """Return the counts of EFA interfaces that are in order, the largest first."""
+        """Return the valid counts of EFA interfaces, the largest first."""
         lower = self.k8s_efa_request_if_lower
         return (self.efa_interfaces,) if lower is None else (self.efa_interfaces, lower)
 
 
 def plain(instance_type: str) -> str:
-    """Write an instance type as EC2 does: without the ``ml.`` that HyperPod puts in front."""
+    """Write an instance type as EC2 does: without the ``ml.`` prefix of HyperPod."""
     return instance_type.strip().lower().removeprefix("ml.")
 
 

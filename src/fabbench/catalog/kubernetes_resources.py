@@ -1,4 +1,4 @@
-"""Devices and quantities on Kubernetes: what pods request. How they get at a fabric: `cluster_profiles`."""
+"""Devices and quantities on Kubernetes: what pods request. For access to a fabric see `cluster_profiles`."""
 
 import math
 import re
@@ -45,7 +45,7 @@ def parse_quantity(value: str | int) -> Fraction:
 
 
 def whole_number(value: str | int) -> int:
-    """Read a quantity of something that has no parts, rounded up as Kubernetes does."""
+    """Read a quantity of something indivisible, rounded up as Kubernetes does."""
     return math.ceil(parse_quantity(value))
 
 
@@ -65,7 +65,7 @@ def cpus(millis: int) -> str:
 
 
 SHM = "shm"
-"""How `requested` calls the memory in /dev/shm, which is part of ``memory``."""
+"""What `override_resources` calls the memory in /dev/shm, which is part of ``memory``."""
 _GIB = 1 << 30
 _MEMORY, _MEMORY_FOR_GPU = 8 * _GIB, 4 * _GIB
 _SHM, _SHM_FOR_GPU = 2 * _GIB, _GIB
@@ -74,7 +74,7 @@ _SHM, _SHM_FOR_GPU = 2 * _GIB, _GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodResources:
-    """What each pod of a run requests; limits are the same, but that CPUs have none."""
+    """What each pod of a run requests; limits are the same, except that CPUs have none."""
 
     gpus: int = 0
     resource: str = ""
@@ -94,18 +94,18 @@ class PodResources:
 
     @property
     def profile(self) -> Profile | None:
-        """How a pod gets at the fabric; None: without one."""
+        """How a pod gets access to the fabric; None: it uses none."""
         if self.declared is not None:
             return self.declared
-        found = profile_for(self.resource) if self.devices else None
-        return found if found in PROFILES else None
+        profile = profile_for(self.resource) if self.devices else None
+        return profile if profile in PROFILES else None
 
     def requests(self) -> dict[str, str]:
         """Return the container's requests."""
         return {"cpu": cpus(self.cpus), **self.limits()}
 
     def limits(self) -> dict[str, str]:
-        """Return the container's limits. A limit of CPUs would slow down what is measured."""
+        """Return the container's limits. A CPU limit would slow down what is measured."""
         amounts = {
             "memory": mebibytes(self.memory),
             HUGE_PAGES: mebibytes(self.huge_pages),
@@ -115,7 +115,7 @@ class PodResources:
         return {name: text for name, text in amounts.items() if name and text not in {"0", "0Mi"}}
 
     def texts(self) -> tuple[str, ...]:
-        """Return all of it as `requested` reads it."""
+        """Return all of it as `override_resources` reads it."""
         amounts = {GPU: "0", **self.requests(), SHM: mebibytes(self.shm)}
         return tuple(f"{name}={text}" for name, text in amounts.items())
 
@@ -123,33 +123,35 @@ class PodResources:
 def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
     """Return what pods request on a type of the catalog, without having seen a node.
 
-    Huge pages are left out: where a node has none of them, the pod would wait for ever. Raise RequestError
-    for a type that is not in the catalog.
+    Huge pages are left out: if a node has none of them, the pod would stay pending forever. Raise
+    RequestError for a type that is not in the catalog.
     """
     entry = instance(instance_type)
     if entry is None:
         raise RequestError(
             f"{plain(instance_type)} is not in the catalog of instance types with EFA.",
-            hint="Leave --instance-type out to have the cluster's nodes looked at.",
+            hint="Leave out --instance-type to inspect the cluster's nodes.",
         )
-    found = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
-    return with_memory_and_cpus(found, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
+    devices = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
+    return with_memory_and_cpus(
+        devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000
+    )
 
 
 def resources_of_profile(profile: Profile) -> PodResources:
     """Return what pods request where the profile is declared, without having seen a node."""
-    found = PodResources(
+    devices = PodResources(
         gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile
     )
-    return with_memory_and_cpus(found, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
+    return with_memory_and_cpus(devices, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
 
 
 _USUAL_GPUS, _USUAL_MEMORY, _USUAL_MILLIS = 8, 1 << 40, 96_000
-"""Of the machines that platforms have for their fastest fabrics; more memory and CPUs are left alone."""
+"""Of typical machines with a platform's fastest fabric; more memory and CPUs are left unused."""
 
 
 def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> PodResources:
-    """Return devices with the memory and CPUs that pods need beside them.
+    """Return devices with the memory and CPUs that pods need in addition.
 
     `memory` (bytes) and `millis` (thousandths of CPUs) are what is free.
     """
@@ -165,10 +167,10 @@ def with_memory_and_cpus(devices: PodResources, *, memory: int, millis: int) -> 
 
 
 def override_resources(resources: PodResources, texts: Iterable[str]) -> PodResources:
-    """Put amounts in place of those of a share: ``NAME=AMOUNT``, as Kubernetes writes them.
+    """Replace amounts of `resources`: ``NAME=AMOUNT``, as Kubernetes writes them.
 
     A name is ``cpu``, ``memory``, ``hugepages-2Mi``, ``nvidia.com/gpu``, `SHM` or the resource of a fabric.
-    Raise RequestError for another one, and for what is no amount.
+    Raise RequestError for any other name, and for an invalid amount.
     """
     for text in texts:
         name, _, amount = text.partition("=")
@@ -197,5 +199,5 @@ def arch_of_type(instance_type: str) -> str:
 
 
 def _part(number: int | None) -> int:
-    """Return how much of a machine is left for pods, roughly."""
+    """Return roughly how much of a machine is left for pods."""
     return (number or 0) * 8 // 10

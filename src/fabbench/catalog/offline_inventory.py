@@ -1,7 +1,7 @@
-"""Hosts as the catalog of instance types and AWS's images have them, for plans that nobody runs yet. Pure.
+"""Hosts as the catalog of instance types and AWS's images describe them, for plans that are rendered. Pure.
 
-What only a machine can tell is left open: addresses (a script fills in ``{server}``), network interfaces, and
-the names of devices: `require_names` sees to it that no plan needs them.
+What only a machine knows is left open: addresses (a script fills in ``{server}``), network interfaces, and
+the names of devices: `require_names` ensures that no plan needs them.
 """
 
 import difflib
@@ -24,19 +24,21 @@ _NAMELESS = "{device "
 _PROVIDERS = {"tcp": frozenset({"msg", "rdm"}), "shm": frozenset({"rdm"})}
 
 
-def looked_up(instance_type: str) -> Instance:
-    """Return an instance type of the catalog. Raise RequestError that names those written like it."""
-    found = instance(instance_type)
-    if found is None:
+def require_instance(instance_type: str) -> Instance:
+    """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
+    entry = instance(instance_type)
+    if entry is None:
         near = difflib.get_close_matches(instance_type.lower(), catalogue(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {instance_type} with EFA.",
-            hint=f"Is it {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
+            hint=f"Did you mean {' or '.join(near)}?"
+            if near
+            else "Write it as EC2 does, such as p5.48xlarge.",
         )
-    return found
+    return entry
 
 
-def inventory_of(  # noqa: PLR0913 - all that says what hosts have
+def inventory_of(  # noqa: PLR0913 - everything that describes hosts
     instance_type: str,
     nodes: int,
     *,
@@ -46,24 +48,24 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
     image: str = "",
     profile: Profile | None = None,
 ) -> Inventory:
-    """Return the inventory of so many hosts of one type. Raise RequestError for a type that is not known.
+    """Return the inventory of `nodes` hosts of one type. Raise RequestError for an unknown type.
 
-    `target` says what is otherwise than usual: GPUs, the interface, mpirun, directories of programs, names of
-    the hosts; `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has nothing
-    but what the declared `profile` of its cluster gives it.
+    `target` overrides the defaults: GPUs, the interface, mpirun, directories of programs, names of the hosts;
+    `amounts` are what pods request (``NAME=AMOUNT``). An empty type is not known, and has only what the
+    declared `profile` of its cluster provides.
     """
-    found = looked_up(instance_type) if instance_type else None
+    entry = require_instance(instance_type) if instance_type else None
     resources = PodResources(
-        gpus=found.gpus if found else 0, resource=EFA, devices=found.efa_counts[-1] if found else 0
+        gpus=entry.gpus if entry else 0, resource=EFA, devices=entry.efa_counts[-1] if entry else 0
     )
-    if found is None and profile is not None:
+    if entry is None and profile is not None:
         resources = resources_of_profile(profile)
     resources = override_resources(resources, amounts)
     link, count = _devices(resources, profile)
     names = needs.devices or tuple(f"{_NAMELESS}{number}}}" for number in range(1, count + 1))
     gpus = target.gpus if target.gpus is not None else resources.gpus
     efa = {"efa": frozenset({"rdm", "dgram"})} if names and link == "efa" else {}
-    of_type = f" ({found.instance_type})" if found else ""
+    of_type = f" ({entry.instance_type})" if entry else ""
     hosts = tuple(
         Host(
             name=next(iter(target.hosts[number - 1 :]), f"host {number}{of_type}"),
@@ -74,10 +76,10 @@ def inventory_of(  # noqa: PLR0913 - all that says what hosts have
             devices=dict.fromkeys(names, link),
             settings=profile.settings if profile else {},
             gpus=gpus,
-            instance_type=found.instance_type if found else "",
+            instance_type=entry.instance_type if entry else "",
             programs={name: _path(name, target, needs) for name in needs.programs},
             mpi=Mpi(program=target.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
-            looked=(_looked(found, resources, amounts, profile),) if number == 1 else (),
+            looked=(_search_note(entry, resources, amounts, profile),) if number == 1 else (),
         )
         for number in range(1, nodes + 1)
     )
@@ -97,7 +99,7 @@ def _devices(resources: PodResources, profile: Profile | None) -> tuple[str, int
 
 
 def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host:
-    """Return a host as a variant sees it: where its programs are is seen when they are started."""
+    """Return a host as a variant sees it: its programs are searched for when they are started."""
     seen = replace(host, interface=variant.interface or host.interface)
     if variant.mpirun and host.mpi is not None:
         seen = replace(seen, mpi=replace(host.mpi, program=variant.mpirun))
@@ -110,10 +112,10 @@ def _as_seen(host: Host, variant: Variant, target: Target, needs: Needs) -> Host
 def _searched(program: str, variant: Variant, target: Target, needs: Needs) -> tuple[str, ...]:
     """Return the directories of a variant in which a program may be, then its usual one."""
     usual = _path(program, target, needs).rpartition("/")[0]
-    there = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
-    there += needs.subfolders
-    own = (below(path, name) for path in variant.paths for name in there)
-    return tuple(dict.fromkeys((*own, *filter(None, (usual,)))))
+    subfolders = [name for name in BELOW_PREFIX if name and usual.endswith(f"/{name}")]
+    subfolders += needs.subfolders
+    folders = (below(path, name) for path in variant.paths for name in subfolders)
+    return tuple(dict.fromkeys((*folders, *filter(None, (usual,)))))
 
 
 def require_names(plan: Plan) -> None:
@@ -132,20 +134,20 @@ def require_names(plan: Plan) -> None:
 
 
 def _path(program: str, target: Target, needs: Needs) -> str:
-    """Return where a program is: in the directory that was named, else where AWS's images have it."""
+    """Return the path of a program: in the given directory, else where AWS's images have it."""
     folder = target.bin_dirs[0].rstrip("/") if target.bin_dirs else needs.folders.get(program, "")
     return f"{folder}/{program}" if folder else program
 
 
-def _looked(
-    found: Instance | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
+def _search_note(
+    entry: Instance | None, resources: PodResources, amounts: Sequence[str], profile: Profile | None
 ) -> str:
-    if found is None and profile is not None:
+    if entry is None and profile is not None:
         return f"The cluster profile {profile.name} has {', '.join(profile.fabrics)}: {profile.platform}."
     count = resources.devices if resources.resource == EFA else 0
     has = f"{counted(count, 'EFA interface')}, {resources.gpus} GPUs."
     if amounts:
         return f"Pods request {has}"
-    if found is None:
+    if entry is None:
         return "Without --instance-type there is no RDMA device."
-    return f"The catalog says of {found.instance_type}: {has}"
+    return f"According to the catalog, {entry.instance_type} has {has}"

@@ -1,4 +1,4 @@
-"""The command line: one thin module for each command, loaded when it is asked for.
+"""The command line: one thin module for each command, loaded on demand.
 
 Errors become a message and an exit status here, and nowhere else.
 """
@@ -45,14 +45,14 @@ COMMANDS: Mapping[str, str] = {
 }
 """In the order in which `--help` lists them; each is the function `command` of the module of that name.
 
-The sentences stand here too so that `--help` need not import every command; a test holds them equal.
+The sentences are repeated here so that `--help` need not import every command; a test keeps them in sync.
 """
 
 
 _GROUPS = frozenset({"run", "render"})
 """Commands whose options are those of the commands below them."""
 _READERS = frozenset({"parse", "explain", "compare"})
-"""Commands that start nothing, so that there is nothing to be told while one waits."""
+"""Commands that start nothing, so they have no notices while they run."""
 
 
 class Commands(SuggestingGroup):
@@ -107,7 +107,7 @@ class Commands(SuggestingGroup):
         except (KeyboardInterrupt, click.Abort) as interrupt:
             _interrupted(ctx, interrupt)
         except RuntimeError as error:
-            # Python 3.11 makes one of whatever comes while a class is made, a Ctrl-C too (__set_name__).
+            # Python 3.11 wraps any exception in one while a class is created, even a Ctrl-C (__set_name__).
             if isinstance(error.__cause__, KeyboardInterrupt):
                 _interrupted(ctx, error.__cause__)
             raise
@@ -129,17 +129,17 @@ def _interrupted(ctx: click.Context, interrupt: BaseException) -> NoReturn:
 
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """Write warnings of plug-ins as sentences, without the place in the code."""
+    """Write warnings of plug-ins as sentences, without the source location."""
     with warnings.catch_warnings():
-        usual = warnings.showwarning
+        default = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
             if issubclass(category, PluginWarning):
                 click.echo(f"Warning: {message}", err=True)
             elif category.__module__.startswith("fabbench."):
                 terminal.notify(str(message))
             else:
-                usual(message, category, *place, **more)
+                default(message, category, *location, **more)
 
         warnings.showwarning = show
         yield
@@ -164,7 +164,7 @@ def _notices() -> Iterator[None]:
 
 
 def _close_output() -> None:
-    """Let nothing more be written to standard output: its other end is gone, or full."""
+    """Discard anything else written to standard output: its other end is closed, or full."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -175,6 +175,6 @@ def cli() -> None:
     """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
 
     Exit statuses: 0 success; 1 measured, but a gate failed; 2 usage error;
-    3 a machine or a file said no; 4 the benchmark cannot be trusted; 70 a fault of fabbench itself;
-    130 interrupted.
+    3 environment error (a machine, a program or a file); 4 the benchmark cannot be trusted;
+    70 a bug in fabbench itself; 130 interrupted.
     """

@@ -25,14 +25,14 @@ def command() -> None:
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
 @options.store_to_write
 def set_(name: str, run: str, store: Path) -> None:
-    """Name a run, or give a name to another run. `fabbench runs rm` keeps runs that have one.
+    """Name a run, or move a name to another run. `fabbench runs rm` keeps runs that have one.
 
     Example: fabbench baseline set nccl-2.27 last
     """
     from fabbench.runs.baselines import set_baseline
 
-    found = set_baseline(name, run, store)
-    click.echo(f"Baseline {name}: {found.path}", err=True)
+    baseline = set_baseline(name, run, store)
+    click.echo(f"Baseline {name}: {baseline.path}", err=True)
 
 
 @with_verbosity

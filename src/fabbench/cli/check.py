@@ -10,11 +10,11 @@ import click
 from fabbench.benchmarks import DEFAULT, runnable_names
 from fabbench.cli import options, terminal
 from fabbench.cli.config_file import RunOptions, config_option
-from fabbench.cli.declared import click_options, place_options, places_of
-from fabbench.cli.help_sections import WHERE, section_of_places
+from fabbench.cli.declared import click_options, launcher_options, launchers_by_option
+from fabbench.cli.help_sections import WHERE, section_of_launchers
 from fabbench.cli.host_options import HostsCommand
 from fabbench.cli.output import output_option
-from fabbench.cli.run_command import chosen_target, usual_work
+from fabbench.cli.run_command import chosen_target, default_work
 from fabbench.cli.verbosity import is_verbose
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Needs
     from fabbench.report.table import Overview
 
-_NAMED = 8
-"""Hosts from which on they are counted in place of named."""
+_MAX_NAMED = 8
+"""Up to this many hosts are named; more are only counted."""
 
 
 class _BenchmarkName(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
@@ -50,13 +50,13 @@ class _CheckCommand(HostsCommand):
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
         (on, *_) = click_options(declared(RunOptions).values())
-        places = place_options(options_of_launchers(), lambda each: each.only != "render")
-        self.places = places_of(options_of_launchers())
+        shared = launcher_options(options_of_launchers(), lambda each: each.only != "render")
+        self.launchers = launchers_by_option(options_of_launchers())
         self.sections = {
-            **{each: section_of_places(of) for each, of in self.places.items()},
+            **{each: section_of_launchers(of) for each, of in self.launchers.items()},
             **dict.fromkeys((*declared(Target), "on", "hostfile", "config"), WHERE),
         }
-        super().__init__(name, params=[config_option(), on, *places, *params, output_option()], **more)
+        super().__init__(name, params=[config_option(), on, *shared, *params, output_option()], **more)
 
 
 @click.command(
@@ -102,15 +102,15 @@ class _CheckCommand(HostsCommand):
 def command(**given: Any) -> None:
     """Check hosts or clusters before a run, and suggest fixes.
 
-    All machines are asked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
+    All machines are checked concurrently: whether they answer, what they have (libfabric, EFA, GPUs,
     programs, limits), how far their clocks are off, what differs between them, and whether they reach each
     other, with real TCP connections on ephemeral ports. Read-only.
 
     "skip" means not checked; it is not a pass. Skipped checks that need no action are only counted;
     -v lists them. The exit status is 3 if anything failed, 2 for a usage error, else 0.
 
-    On kubernetes the cluster's nodes are shown, and checked by what the cluster says of them; --node,
-    --instance-type and --selector choose which. Nothing is started there, but for --deep.
+    On kubernetes the cluster's nodes are shown, and checked by what the cluster reports about them; --node,
+    --instance-type and --selector choose which. Nothing is started there, except with --deep.
 
     Example: fabbench check --efa --host node-1 --host node-2
 
@@ -121,27 +121,27 @@ def command(**given: Any) -> None:
     from fabbench.hosts.check import check_hosts
     from fabbench.launchers import launcher_named
 
-    where, why = chosen_target(click.get_current_context())
+    target, reason = chosen_target(click.get_current_context())
     if given["deep"]:
-        _require_deep(where)
+        _require_deep(target)
     needs = _needs(given["benchmarks"], given["config"])
     fabrics = (*given["fabrics"], *(("efa",) if given["efa"] else ()))
-    wanted = _wanted(needs, given["benchmarks"], fabrics)
-    terminal.notify(f"Target {where.name}{_hosts(where)}: {why}.")
+    requirements = _requirements(needs, given["benchmarks"], fabrics)
+    terminal.notify(f"Target {target.name}{_hosts(target)}: {reason}.")
     with terminal.hosts_progress() as progress:
-        found = launcher_named(where.launcher).examine(
-            where,
+        examined = launcher_named(target.launcher).examine(
+            target,
             replace(needs, fabrics=fabrics),
             full=given["full"],
             deep=given["deep"],
             progress=progress,
         )
-    checks = list(found.checks)
-    if found.probes or found.relations.unreachable:
-        checks += check_hosts(found.probes, requirements=wanted, relations=found.relations)
-    position = {name: number for number, name in enumerate(where.hosts)}
+    checks = list(examined.checks)
+    if examined.probes or examined.relations.unreachable:
+        checks += check_hosts(examined.probes, requirements=requirements, relations=examined.relations)
+    position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
-    _print(checks, given["form"], found.overviews)
+    _print(checks, given["form"], examined.overviews)
 
 
 def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
@@ -152,7 +152,7 @@ def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
 
 
 def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]" = ()) -> NoReturn:
-    """Write what was found, and end the command with the status it deserves."""
+    """Print the checks, and exit with the matching status."""
     from fabbench.hosts.check import worst
     from fabbench.report.check_report import render_checks
 
@@ -170,25 +170,25 @@ def _require_deep(target: "Target") -> None:
 
     if not launcher_named(target.launcher).has_deep_check:
         raise RequestError(
-            f"--deep starts pods or a job, and {target.name} has none.",
+            f"--deep starts pods or a job, but {target.name} has none.",
             hint="Leave it out: hosts are always checked in full.",
         )
 
 
 def _needs(benchmarks: Sequence[str], config: "Config | None") -> "Needs":
-    """Put together what benchmarks need."""
+    """Return the combined needs of benchmarks."""
     from fabbench.model.hosts import Needs
 
-    found = [usual_work(name, config).needs for name in benchmarks or (DEFAULT,)]
+    every = [default_work(name, config).needs for name in benchmarks or (DEFAULT,)]
     return Needs(
-        programs=tuple(dict.fromkeys(program for needs in found for program in needs.programs)),
-        install="; ".join(dict.fromkeys(needs.install for needs in found)),
-        mpi=any(needs.mpi for needs in found),
-        gpus=any(needs.gpus for needs in found),
+        programs=tuple(dict.fromkeys(program for needs in every for program in needs.programs)),
+        install="; ".join(dict.fromkeys(needs.install for needs in every)),
+        mpi=any(needs.mpi for needs in every),
+        gpus=any(needs.gpus for needs in every),
     )
 
 
-def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -> "Requirements":
+def _requirements(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -> "Requirements":
     """Return what to check for. Raise RequestError for several RDMA fabrics: a host has one."""
     from fabbench.hosts.check import Requirements
     from fabbench.hosts.check.model import RDMA_FABRICS
@@ -209,8 +209,8 @@ def _wanted(needs: "Needs", benchmarks: Sequence[str], fabrics: Sequence[str]) -
 
 
 def _hosts(target: "Target") -> str:
-    """Return which hosts are meant, or how many."""
+    """Return the names of the hosts, or how many there are."""
     names = target.hosts[: target.nodes]
     if not names:
         return ""
-    return f" ({', '.join(names)})" if len(names) <= _NAMED else f" ({len(names)} hosts)"
+    return f" ({', '.join(names)})" if len(names) <= _MAX_NAMED else f" ({len(names)} hosts)"

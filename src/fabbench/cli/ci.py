@@ -1,4 +1,4 @@
-"""What a build shows of a command: JUnit XML, the summary and the annotations of GitHub Actions.
+"""What a CI build shows of a command: JUnit XML, the job summary and the annotations of GitHub Actions.
 
 Annotations go to standard error. GitHub's runner reads workflow commands from both streams of a step, and
 standard output is for the result.
@@ -28,7 +28,7 @@ _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 @dataclass(slots=True)
 class BuildResult:
-    """What came of a command. Is filled while it runs."""
+    """The result of a command. Filled in while it runs."""
 
     comparison: "Comparison | None" = None
     verdict: "Verdict | None" = None
@@ -38,7 +38,7 @@ class BuildResult:
 
 @contextmanager
 def build_result(name: str, junit: Path | None) -> Iterator[BuildResult]:
-    """Give what to fill; when it is left, however that is, the build is told.
+    """Yield a result to fill in; on exit, for any reason, report it to the build.
 
     Raise MachineError for a `junit` that cannot be written, before anything else.
     """
@@ -56,10 +56,10 @@ def build_result(name: str, junit: Path | None) -> Iterator[BuildResult]:
         result.problem = result.problem or f"{name} ended early: {type(error).__name__}."
         raise
     finally:
-        _tell(result, name, junit)
+        _report(result, name, junit)
 
 
-def _tell(result: BuildResult, name: str, junit: Path | None) -> None:
+def _report(result: BuildResult, name: str, junit: Path | None) -> None:
     if junit is not None:
         from fabbench.report.junit import to_junit
 

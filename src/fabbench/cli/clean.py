@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli.declared import given_options, place_options, with_options
+from fabbench.cli.declared import given_options, launcher_options, with_options
 from fabbench.cli.options import AGE, written_age
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _CleanableLauncher(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """The name of a launcher that finds what its runs have left. Launchers are imported when it is used."""
+    """The name of a launcher that finds leftovers of its runs. Launchers are imported when it is used."""
 
     def __init__(self) -> None:
         self.case_sensitive = True
@@ -37,17 +37,17 @@ class _CleanableLauncher(click.Choice):  # type: ignore[type-arg] # a generic si
 
 
 class _CleanCommand(click.Command):
-    """A command with the options that say how to reach a place, after where it is."""
+    """A command with the options that say how to reach the machines, after --on."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
-        places = place_options(options_of_launchers(), lambda each: each.reaches)
-        super().__init__(name, params=[params[0], *places, *params[1:]], **more)
+        reaching = launcher_options(options_of_launchers(), lambda each: each.reaches)
+        super().__init__(name, params=[params[0], *reaching, *params[1:]], **more)
 
 
 @click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
 @click.option(
     "--on",
-    "place",
+    "launcher",
     type=_CleanableLauncher(),
     default="kubernetes",
     show_default=True,
@@ -67,8 +67,8 @@ class _CleanCommand(click.Command):
     help="Force-delete pods on lost nodes, which cannot be removed otherwise.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-def command(  # noqa: PLR0913 - click's way
-    place: str,
+def command(  # noqa: PLR0913 - one parameter for each option
+    launcher: str,
     older_than: timedelta | None,
     *,
     everywhere: bool,
@@ -87,10 +87,10 @@ def command(  # noqa: PLR0913 - click's way
     unless you pass --older-than or --all.
 
     A pod whose node is lost stays until the node is back. With --force the cluster forgets it, although what
-    runs in it may go on there until the node comes back or is ended.
+    runs in it may continue there until the node comes back or is terminated.
 
-    On slurm it lists this user's jobs that fabbench made. All of them wait or run, so --older-than or --all
-    says which ones are cancelled.
+    On slurm it lists this user's jobs that fabbench submitted. All of them are pending or running, so pass
+    --older-than or --all to choose which ones to cancel.
 
     It asks first. Without --yes and without a terminal nothing is removed. The exit status is 1 if there was
     something to remove and it was not, else 0.
@@ -99,15 +99,15 @@ def command(  # noqa: PLR0913 - click's way
     """
     from fabbench.launchers import launcher_named
 
-    places = options_of_launchers()
-    target = Target(name=place, launcher=place, options=places[place]())
-    target = with_options(target, given_options(click.get_current_context(), places), places, "--on")
-    with launcher_named(place).leftovers(target, everywhere=everywhere, force=force) as leftovers:
+    launchers = options_of_launchers()
+    target = Target(name=launcher, launcher=launcher, options=launchers[launcher]())
+    target = with_options(target, given_options(click.get_current_context(), launchers), launchers, "--on")
+    with launcher_named(launcher).leftovers(target, everywhere=everywhere, force=force) as leftovers:
         _clean(leftovers, older_than, whole=whole, yes=yes)
 
 
 def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool, yes: bool) -> None:
-    """List what was found, and remove what is to be removed."""
+    """List the leftovers, and remove those that were chosen."""
     found = leftovers.found
     if not found:
         click.echo(f"Nothing left to clean in {leftovers.where}.", err=True)
@@ -121,9 +121,9 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     if not chosen:
         click.echo("All of it is in use, and was kept.", err=True)
         return
-    asking = sys.stdin is not None and sys.stdin.isatty() and not yes
-    if not yes and not (asking and click.confirm(f"Remove {_count(chosen)}?", err=True)):
-        click.echo("Nothing was removed." + ("" if asking else " --yes removes it."), err=True)
+    interactive = sys.stdin is not None and sys.stdin.isatty() and not yes
+    if not yes and not (interactive and click.confirm(f"Remove {_count(chosen)}?", err=True)):
+        click.echo("Nothing was removed." + ("" if interactive else " --yes removes it."), err=True)
         click.get_current_context().exit(Exit.BAD_ANSWER)
     leftovers.remove(chosen)
     click.echo(f"Removed {_count(chosen)}.", err=True)

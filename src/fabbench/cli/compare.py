@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME",
     help="Judge a log file against this fabric (efa, tcp, ...); once for each input, in order. Use `any` "
-    "for one that is not to be judged.",
+    "for one that should not be judged.",
 )
 @click.option(
     "--gate",
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     "busbw@1G>=70GB/s. Can be given several times.",
 )
 @click.option(
-    "--strict", is_flag=True, help="Fail a gate also if its loss can be neither shown nor excluded."
+    "--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded."
 )
 @options.nodes_of_logs
 @options.form((*options.COMPARED, terminal.PNG), "Output format. png needs -o or a pipe, and fabbench[png].")
@@ -105,14 +105,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         if gates or strict:
             from fabbench.analysis.gate import check, parse_gates
 
-            wanted = parse_gates(gates, strict=strict)
-        known = options.known(None, instance_type, nodes, nics) or NOTHING_KNOWN
+            parsed_gates = parse_gates(gates, strict=strict)
+        known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN
         columns = _columns(inputs, baseline, store=store, fabrics=fabrics, labels=labels, known=known)
         if len(inputs) == 1:
             # The configurations of one run were planned together: each fabric has the endpoint that suits it.
             allow = (*allow, "endpoint")
         comparison = compare(columns, metric=metric, placement=placement, allow=allow)
-        verdict = check(wanted, comparison, strict=strict) if gates else None
+        verdict = check(parsed_gates, comparison, strict=strict) if gates else None
         result.comparison, result.verdict = comparison, verdict
     terminal.print_comparison(comparison, form, verdict=verdict)
     raise click.exceptions.Exit(worst(comparison.status, verdict.status if verdict else Exit.FINE))
@@ -126,15 +126,15 @@ def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more
         return load(*inputs, store=store, **more)
     from fabbench.runs.baselines import LAST_GOOD, baseline_input, last_good_before
 
-    words = more.pop("labels")
-    found = load(*inputs, store=store, **more)
+    labels = more.pop("labels")
+    loaded = load(*inputs, store=store, **more)
     last_good = baseline == LAST_GOOD
     name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
-    return labelled([*found, fitting_column(columns(name, store=store), found[0].label)], words)
+    return labelled([*loaded, fitting_column(columns(name, store=store), loaded[0].label)], labels)
 
 
 def _require_picture() -> None:
-    """Raise RequestError where a picture cannot be drawn, or nobody takes it."""
+    """Raise RequestError where a picture cannot be drawn, or would go to a terminal."""
     from fabbench.report.png import require_library
 
     if sys.stdout.isatty():

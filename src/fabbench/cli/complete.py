@@ -1,4 +1,4 @@
-"""What completes the values of options and arguments: targets, fabrics, instance types, runs."""
+"""Completion of the values of options and arguments: targets, fabrics, instance types, runs."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,10 +59,10 @@ _VALUES: Mapping[str, Callable[[], Iterator[str]]] = {
 
 
 def complete_value(name: str, incomplete: str) -> "list[CompletionItem]":
-    """Complete the value of an option or argument by its name. Whatever is wrong, nothing is completed."""
+    """Complete the value of an option or argument by its name. On any error, nothing is completed."""
     try:
         return _items(_VALUES[name](), incomplete) if name in _VALUES else []
-    except Exception:  # noqa: BLE001 - a shell that completes has no place for errors
+    except Exception:  # noqa: BLE001 - a shell cannot show errors while it completes
         return []
 
 
@@ -79,7 +79,7 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
     from fabbench.runs.store import runs
 
-    named = os.environ.get("FABBENCH_STORE") or "fabbench-runs"
-    store = ctx.params.get("store") or Path(named)  # of a URL nothing is known at once
-    found = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
-    return found or [CompletionItem(incomplete, type="file")]
+    default = os.environ.get("FABBENCH_STORE") or "fabbench-runs"
+    store = ctx.params.get("store") or Path(default)  # a URL cannot be listed quickly
+    items = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
+    return items or [CompletionItem(incomplete, type="file")]

@@ -23,8 +23,8 @@ def command(shell: str) -> None:
     """Print the completion script of a shell."""
     from fabbench.cli import cli
 
-    found = get_completion_class(shell)
-    assert found is not None  # noqa: S101 - click knows the three
-    # What click prints for bash first asks the bash that runs it; the text is the same for all since 4.4.
-    made = found(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
-    click.echo(made.source_template % made.source_vars())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # noqa: S101 - click knows the three
+    # For bash, click would first run it to check its version; the script is the same for all since 4.4.
+    completion = completion_class(cli, {}, "fabbench", "_FABBENCH_COMPLETE")
+    click.echo(completion.source_template % completion.source_vars())

@@ -16,7 +16,7 @@ from fabbench.report.json_contract import to_json
 if TYPE_CHECKING:
     from fabbench.config.sections import Config
 
-_SHOWN_HOSTS = 4
+_MAX_HOSTS = 4
 
 config_file = click.option(
     "--config",
@@ -37,7 +37,7 @@ config_file = click.option(
 def command(file: Path | None, form: str, *, schema: bool) -> None:
     """Show which fabbench.yaml is read, its targets and its defaults. A mistake in it is an error.
 
-    It is looked for in this directory and those above it, up to the first that has a .git, then in
+    It is searched for in this directory and those above it, up to the first that has a .git, then in
     ~/.config/fabbench (XDG_CONFIG_HOME).
     """
     if schema:
@@ -69,7 +69,7 @@ def _document(config: "Config | None") -> dict[str, Any]:
         "store": str(config.store) if config.store else None,
         "repeat": defaults.repeat,
         "fabrics": list(defaults.fabrics),
-        "run": {name: dict(own) for name, own in defaults.run.items()},
+        "run": {name: dict(values) for name, values in defaults.run.items()},
         "variants": {name: str(variant) for name, variant in config.variants.items()},
         "targets": {
             name: {"launcher": target.launcher, "hosts": list(target.hosts)}
@@ -87,16 +87,16 @@ def _lines(config: "Config") -> Iterator[str]:
         "repeat": defaults.repeat,
         "fabrics": ", ".join(defaults.fabrics),
     }
-    for benchmark, own in defaults.run.items():
-        settings[f"run {benchmark}"] = ", ".join(f"{name} {_text(value)}" for name, value in own.items())
+    for benchmark, values in defaults.run.items():
+        settings[f"run {benchmark}"] = ", ".join(f"{name} {_text(value)}" for name, value in values.items())
     yield from (f"{name}: {value}" for name, value in settings.items() if value)
     yield from (f"variant {name}: {variant}" for name, variant in config.variants.items())
     width = max(map(len, config.targets), default=0)
     for name, target in config.targets.items():
         hosts = target.hosts
-        shown = ", ".join(hosts[:_SHOWN_HOSTS]) + (", …" if len(hosts) > _SHOWN_HOSTS else "")
-        place = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''}: {shown}" if hosts else ""
-        yield f"target {name:{width}}  {target.launcher}  {place}".rstrip()
+        shown = ", ".join(hosts[:_MAX_HOSTS]) + (", …" if len(hosts) > _MAX_HOSTS else "")
+        where = f"{len(hosts)} host{'s' if len(hosts) > 1 else ''}: {shown}" if hosts else ""
+        yield f"target {name:{width}}  {target.launcher}  {where}".rstrip()
 
 
 def _text(value: str | bool | tuple[str, ...]) -> str:  # noqa: FBT001 - a value, no switch

@@ -1,4 +1,4 @@
-"""Options of every command of ``fabbench run``, and `fabbench.yaml`, whose defaults are those of options."""
+"""Options of every command of ``fabbench run``, and `fabbench.yaml`, which has defaults for them."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ class RunOptions:
         "Add a configuration, on each fabric, that differs in something else: NAME=/DIRECTORY[:/DIRECTORY…] "
         "for programs and libraries installed there, NAME=KEY=VALUE[,KEY=VALUE…] for path, image, "
         "interface, mpirun or a variable, NAME=host-network for pods in their nodes' network, NAME for "
-        "one of fabbench.yaml, NAME= for no changes.",
+        "one from fabbench.yaml, NAME= for no changes.",
         "--variant",
         many=tuple,
     )
@@ -61,10 +61,10 @@ class RunOptions:
         "--repeat",
     )
     max_repeats: int | None = option(
-        Whole(3, 999), "Most repeats of --repeat auto. Default: 20.", "--max-repeats"
+        Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats"
     )
     max_time: float | None = option(
-        Seconds(), "Start no repeat of --repeat auto after this time.", "--max-time"
+        Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time"
     )
     env: Mapping[str, str | None] = option(
         PassedEnvironment(),
@@ -87,7 +87,7 @@ class RunOptions:
         "--gate",
         many=tuple,
     )
-    strict: bool = option(Flag(), "Fail a gate also if its loss can be neither shown nor excluded.")
+    strict: bool = option(Flag(), "Also fail a gate if its loss can be neither shown nor excluded.")
     baseline: str | None = option(
         Text("a run or a file", "NAME|RUN|FILE"),
         "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a "
@@ -122,7 +122,7 @@ def split_environment(
     unknown = next((name for name in names if known is not None and name not in known), None)
     if unknown is not None:
         raise RequestError(
-            f"--env {unknown} takes the variable from the environment, and it is not set here.",
+            f"--env {unknown} takes the variable from the environment, but it is not set.",
             hint=f"Export {unknown}, or write --env {unknown}=VALUE.",
         )
     return {name: value for name, value in env.items() if value is not None}, names
@@ -138,7 +138,7 @@ def command_options(name: str) -> Mapping[str, Option]:
 
 
 def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config | None":
-    """Read the file that is named, else the one that is found; None if there is none."""
+    """Read the given file, else the one that is found; None if there is none."""
     from fabbench.config import find_config, load
 
     path = file or find_config(Path.cwd(), environment)
@@ -148,13 +148,13 @@ def configuration(file: Path | None, environment: Mapping[str, str]) -> "Config 
 def default_map(config: "Config", benchmark: str, command: click.Command) -> dict[str, Any]:
     """Return the file's defaults of a benchmark's command, as click's `default_map`."""
     defaults = config.defaults
-    given: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
-    given = {name: value for name, value in given.items() if value} | dict(defaults.run.get(benchmark, {}))
-    return {value: given[name] for name, value in long_names(command.params) if name in given}
+    shared: dict[str, Any] = {"store": config.store, "repeat": defaults.repeat, "fabric": defaults.fabrics}
+    values = {name: value for name, value in shared.items() if value} | dict(defaults.run.get(benchmark, {}))
+    return {key: values[name] for name, key in long_names(command.params) if name in values}
 
 
 class CommandOptions(Mapping[str, Mapping[str, Option]]):
-    """Benchmark → the options of its command, by their long names; made when they are asked for."""
+    """Benchmark → the options of its command, by their long names; made on demand."""
 
     def __getitem__(self, name: str) -> Mapping[str, Option]:
         return command_options(name)
@@ -169,7 +169,7 @@ class CommandOptions(Mapping[str, Mapping[str, Option]]):
 
 
 def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | None) -> "Config | None":
-    """Read fabbench.yaml before the other options: its defaults are theirs."""
+    """Read fabbench.yaml before the other options: it sets their defaults."""
     del parameter
     config = configuration(file, os.environ)
     if config is not None:
@@ -178,7 +178,7 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, file: Path | No
 
 
 def config_option() -> click.Option:
-    """Return the option for another fabbench.yaml, whose defaults are those of the options after it."""
+    """Return the option for another fabbench.yaml, which sets the defaults of the options after it."""
     return click.Option(
         ["--config"],
         type=click.Path(path_type=Path),

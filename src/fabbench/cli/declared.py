@@ -1,4 +1,4 @@
-"""Declared options as options of click, and their values back. `fabbench.model.options` declares them."""
+"""Declared options as click options, and their values read back. `fabbench.model.options` declares them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ from fabbench.model.hosts import Target, options_of
 from fabbench.model.option_types import Choice, Flag, Type
 from fabbench.model.options import LauncherOptions, Option, declared, read_option
 
-Places = Mapping[str, type[LauncherOptions]]
-"""Launchers or formats, with their options."""
+Launchers = Mapping[str, type[LauncherOptions]]
+"""Launchers, or formats of `fabbench render`, with their options."""
 
 
 class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since click 8.4
-    """Looks at a text with the type of an option, and leaves it a text: who uses it reads it again."""
+    """Checks a text with the type of an option, and leaves it a text: callers parse it again."""
 
     name = "text"
 
     def __init__(self, types: Sequence[Type]) -> None:
-        """Where several places have an option of one name, any of their `types` will do."""
+        """Where several launchers have an option of one name, any of their `types` may match."""
         self._types = types
 
     @override
@@ -38,14 +38,14 @@ class OptionType(click.ParamType):  # type: ignore[type-arg] # a generic since c
                 each.parse(str(value))
             except ValueError as error:
                 near = did_you_mean(str(value), each.names) if isinstance(each, Choice) else ""
-                reason = f"{str(error) or f'{value!r} is not {each.wanted}'}.{near}"
+                reason = f"{str(error) or f'{value!r} is not {each.expected}'}.{near}"
             else:
                 return str(value)
         return self.fail(reason, param, ctx)
 
 
 def click_options(options: Iterable[Option]) -> list[click.Parameter]:
-    """Return options of click that show their defaults, and have them as values."""
+    """Return click options that show their defaults, and have them as values."""
     return [_click_option([each], each.help, default=each.default or None) for each in options]
 
 
@@ -58,7 +58,7 @@ def _click_option(same: Sequence[Option], help_: str, *, default: Any = None) ->
             type=click.UNPROCESSED,
             required=False,
             metavar="[-- OPTIONS]",
-            callback=_behind_dashes,
+            callback=_after_dashes,
         )
     if isinstance(option.type, Flag):
         return click.Option([*option.flags, option.name], is_flag=True, help=help_)
@@ -76,8 +76,8 @@ def _click_option(same: Sequence[Option], help_: str, *, default: Any = None) ->
     )
 
 
-def _behind_dashes(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> Any:
-    """Refuse a word that stands alone, which no program behind has a use for."""
+def _after_dashes(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> Any:
+    """Refuse a first word that is not an option: no benchmark's program takes one."""
     del context, parameter
     if words and not words[0].startswith("-"):
         raise RequestError(
@@ -86,41 +86,41 @@ def _behind_dashes(context: click.Context, parameter: click.Parameter, words: tu
     return words
 
 
-def place_options(
-    places: Places, wanted: Callable[[Option], bool] = lambda option: bool(option.flags)
+def launcher_options(
+    launchers: Launchers, selects: Callable[[Option], bool] = lambda option: bool(option.flags)
 ) -> list[click.Parameter]:
-    """Return the options of all places, each once, with the places that have it where not all do."""
-    found: defaultdict[str, dict[str, Option]] = defaultdict(dict)
+    """Return the options of all launchers, each once, with the launchers that have it if not all do."""
+    by_name: defaultdict[str, dict[str, Option]] = defaultdict(dict)
     common = [*declared(Target)]
-    for place, kind in places.items():
+    for launcher, kind in launchers.items():
         for name, option in options_of(kind).items():
-            if option.flags and wanted(option):
-                found[name][place] = option
-    names = sorted(found, key=lambda name: common.index(name) if name in common else len(common))
-    made = [_place_option(found[name], len(places)) for name in names]
-    return [*made[:1], hostfile_option(), *made[1:]] if "hosts" in found else made
+            if option.flags and selects(option):
+                by_name[name][launcher] = option
+    names = sorted(by_name, key=lambda name: common.index(name) if name in common else len(common))
+    made = [_launcher_option(by_name[name], len(launchers)) for name in names]
+    return [*made[:1], hostfile_option(), *made[1:]] if "hosts" in by_name else made
 
 
-def _place_option(by_place: Mapping[str, Option], places: int) -> click.Parameter:
-    """Return one option of some places. What differs between them is said by each."""
+def _launcher_option(by_launcher: Mapping[str, Option], total: int) -> click.Parameter:
+    """Return one option of some launchers. Where their texts differ, each names its launchers."""
     texts: defaultdict[str, list[str]] = defaultdict(list)
-    for place, option in by_place.items():
+    for launcher, option in by_launcher.items():
         default = f" Default: {option.default}." if option.default else ""
-        texts[f"{option.help}{default}"].append(place)
+        texts[f"{option.help}{default}"].append(launcher)
     text = " ".join(f"On {', '.join(names)}: {each}" for each, names in texts.items())
     if len(texts) == 1:
         (text,) = texts
-        text += "" if len(by_place) == places else f" [{', '.join(sorted(by_place))}]"
-    return _click_option([*dict.fromkeys(by_place.values())], text)
+        text += "" if len(by_launcher) == total else f" [{', '.join(sorted(by_launcher))}]"
+    return _click_option([*dict.fromkeys(by_launcher.values())], text)
 
 
-def places_of(places: Places) -> Mapping[str, frozenset[str]]:
-    """Return, for each option that not all places have, those that have it."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for place, kind in places.items():
+def launchers_by_option(launchers: Launchers) -> Mapping[str, frozenset[str]]:
+    """Return, for each option that not all launchers have, those that have it."""
+    by_option: defaultdict[str, set[str]] = defaultdict(set)
+    for launcher, kind in launchers.items():
         for name in options_of(kind):
-            found[name].add(place)
-    return {name: frozenset(of) for name, of in found.items() if len(of) < len(places)}
+            by_option[name].add(launcher)
+    return {name: frozenset(of) for name, of in by_option.items() if len(of) < len(launchers)}
 
 
 class GivenOptions(NamedTuple):
@@ -129,64 +129,66 @@ class GivenOptions(NamedTuple):
     typed: Mapping[str, Any]
     """On the command line."""
     defaults: Mapping[str, Any]
-    """In `defaults.run` of `fabbench.yaml`: they hold where they have an effect."""
+    """In `defaults.run` of `fabbench.yaml`: they apply where they have an effect."""
 
 
-def given_options(context: click.Context, places: Places) -> GivenOptions:
-    """Return those options of places that were given."""
-    every = (each for kind in places.values() for each in options_of(kind).values())
+def given_options(context: click.Context, launchers: Launchers) -> GivenOptions:
+    """Return those options of launchers that were given."""
+    every = (each for kind in launchers.values() for each in options_of(kind).values())
     names = {each.name for each in every if each.flags}
 
-    def of(source: ParameterSource) -> dict[str, Any]:
+    def given_by(source: ParameterSource) -> dict[str, Any]:
         return {
             name: context.params[name]
             for name in names
-            if context.get_parameter_source(name) is source and _says(context.params.get(name))
+            if context.get_parameter_source(name) is source and _is_set(context.params.get(name))
         }
 
-    typed = of(ParameterSource.COMMANDLINE)
+    typed = given_by(ParameterSource.COMMANDLINE)
     if files := hosts_of_files(context):
         typed["hosts"] = (*typed.get("hosts", ()), *files)
-    return GivenOptions(typed, of(ParameterSource.DEFAULT_MAP))
+    return GivenOptions(typed, given_by(ParameterSource.DEFAULT_MAP))
 
 
-def _says(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     return value is not None and value is not False and value != ()
 
 
-def fitting(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
-    """Return a launcher's own options from those of the given ones that it has."""
+def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
+    """Return a launcher's own options, from those given options that it has."""
     every = {**given.defaults, **given.typed}
     return kind(
         **{name: read_option(each, every[name]) for name, each in declared(kind).items() if name in every}
     )
 
 
-def with_options(target: Target, given: GivenOptions, places: Places, flag: str) -> Target:
-    """Return a target with the options that were given in place of its own.
+def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:
+    """Return a target with the given options in place of its own.
 
-    Raise RequestError for one that has no effect there, which names where it has one: `flag` chooses a place.
+    Raise RequestError for an option that has no effect there, naming the launchers where it has: `flag` is
+    the option that chooses a launcher.
     """
-    kind = places.get(target.launcher, type(target.options))
+    kind = launchers.get(target.launcher, type(target.options))
     known = options_of(kind)
     for name in given.typed:
         if name not in known:
-            raise _without_effect(name, target, places, flag)
+            raise _without_effect(name, target, launchers, flag)
     texts = {name: value for name, value in given.defaults.items() if name in known} | dict(given.typed)
     values = {name: read_option(known[name], value) for name, value in texts.items()}
-    own = {name: values.pop(name) for name in declared(kind) if name in values}
-    options = replace(target.options, **own)
+    specific = {name: values.pop(name) for name in declared(kind) if name in values}
+    options = replace(target.options, **specific)
     return replace(target, options=options, typed=tuple(sorted(given.typed)), **values)
 
 
-def _without_effect(name: str, target: Target, places: Places, flag: str) -> RequestError:
-    works = {place: options_of(kind)[name] for place, kind in places.items() if name in options_of(kind)}
+def _without_effect(name: str, target: Target, launchers: Launchers, flag: str) -> RequestError:
+    every = {launcher: options_of(kind) for launcher, kind in launchers.items()}
+    works = {launcher: options[name] for launcher, options in every.items() if name in options}
     long = next(iter(works.values())).long
-    of = f"{flag} {target.name}" + (
+    chosen = f"{flag} {target.name}" + (
         f", a target of the launcher {target.launcher}" * (target.name != target.launcher)
     )
     return RequestError(
-        f"{long} has no effect with {of}.", hint=f"It works with {flag} {', '.join(sorted(works))}."
+        f"{long} has no effect with {chosen}.", hint=f"It works with {flag} {', '.join(sorted(works))}."
     )
 
 

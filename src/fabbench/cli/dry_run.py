@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import Round
 
 _HOST = ("name", "address", "instance_type", "gpus", "devices")
-_UNSET = 4
-"""Variables to unset that are named; --format json has all."""
+_MAX_UNSET = 4
+"""Maximum variables to unset that are named; --format json has all."""
 
 
 def show_plan(request: "RunRequest", form: str | None) -> None:
@@ -82,9 +82,9 @@ def _order(planned: "Plan") -> str:
 
 
 def _time(estimate: float | None, longest: float) -> str:
-    """Write how long it takes, or after how long it ends at the latest."""
+    """Write how long it takes, or the longest that it can take."""
     if estimate is not None:
-        return f"about {_duration(estimate)}, as earlier runs on this target took"
+        return f"about {_duration(estimate)}, based on earlier runs on this target"
     return f"unknown (no earlier run like this on this target); all timeouts together: {_duration(longest)}"
 
 
@@ -99,7 +99,7 @@ def _duration(seconds: float) -> str:
 def execution_lines(
     execution: "Execution", inventory: "Inventory", request: "RunRequest", launcher: "Launcher"
 ) -> Iterator[str]:
-    """Write the environment and commands of the first step of an execution, and how many steps follow."""
+    """Yield the environment and commands of the first step of an execution, and how many steps follow."""
     hosts = inventory.seen_by(execution.configuration.variant)
     step, *others = execution.steps
     yield f"Environment: {_environment(step) or 'unchanged'}"
@@ -108,8 +108,8 @@ def execution_lines(
         yield f"Command:     {shlex.join(launcher.command_line(shown, hosts, request.target))}"
     else:
         for command in step.commands:
-            who = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
-            yield f"Command:     {shlex.join(command.argv)}   ({who})"
+            where = f"{command.role} on {hosts[command.host].name}" if command.role else "every host"
+            yield f"Command:     {shlex.join(command.argv)}   ({where})"
     if others:
         yield f"             and {counted(len(others), 'more step')}: {_labels(others)}"
 
@@ -118,7 +118,8 @@ def _environment(step: "Step") -> str:
     env = {name: value for command in step.commands for name, value in command.env.items()}
     unset = dict.fromkeys(name for command in step.commands for name in command.unset)
     words = [f"{name}={shlex.quote(value)}" for name, value in env.items()]
-    names = [*islice(unset, _UNSET), *([f"and {len(unset) - _UNSET} more"] if len(unset) > _UNSET else [])]
+    more = [f"and {len(unset) - _MAX_UNSET} more"] if len(unset) > _MAX_UNSET else []
+    names = [*islice(unset, _MAX_UNSET), *more]
     return "; ".join(filter(None, (" ".join(words), f"unset {' '.join(names)}" if names else "")))
 
 
@@ -130,15 +131,15 @@ _TEXT = frozenset({"markdown", "terminal"})
 
 
 def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
-    """Print how `fabbench sweep` would begin. Raise FabbenchError for what it would refuse."""
+    """Print how `fabbench sweep` would start. Raise FabbenchError for what it would refuse."""
     from fabbench.launchers import launcher_named
     from fabbench.runs.sweep import preview_sweep
 
     if how.form not in _TEXT or how.print_cordon:
         flag = "--print-cordon" if how.print_cordon else f"--format {how.form}"
         raise RequestError(f"{flag} has no effect with --dry-run.", hint="Leave one of them out.")
-    found = preview_sweep(request)
-    target, document = request.run.target, found.document
+    preview = preview_sweep(request)
+    target, document = request.run.target, preview.document
     reason = f": {request.run.target_reason}" if request.run.target_reason else ""
     click.echo(f"Target:      {target.name} ({target.launcher}){reason}")
     click.echo(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
@@ -148,16 +149,16 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
     if document.group_of:
         sizes = Counter(document.group_of.values())
         click.echo(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
-    click.echo(f"Rounds:      {found.most_rounds or 'as many as it takes'}")
-    if found.first is None or found.execution is None:
+    click.echo(f"Rounds:      {preview.most_rounds or 'as many as it takes'}")
+    if preview.first is None or preview.execution is None:
         click.echo("Tests:       none: all have ended")
     else:
-        click.echo(f"Next round:  {_round(found.first)}")
-        click.echo(f"\nFirst test: {found.first.tests[0]}")
-        hosts = {host.name: index for index, host in enumerate(found.inventory.hosts)}
-        part = found.inventory.part([hosts[name] for name in found.first.tests[0].nodes])
+        click.echo(f"Next round:  {_round(preview.first)}")
+        click.echo(f"\nFirst test: {preview.first.tests[0]}")
+        hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}
+        part = preview.inventory.part([hosts[name] for name in preview.first.tests[0].nodes])
         launcher = launcher_named(target.launcher)
-        for line in execution_lines(redacted_values(found.execution), part, found.request, launcher):
+        for line in execution_lines(redacted_values(preview.execution), part, preview.request, launcher):
             click.echo(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
 

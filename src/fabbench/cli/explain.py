@@ -34,12 +34,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
     For each benchmark execution: the outcome and its reason, the facts with the line that states each, and
     the findings with advice. A log without a benchmark, such as a training job's with NCCL_DEBUG=INFO, is
-    answered too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
+    diagnosed too: which network the job uses. Files that the processes of one job wrote (NCCL_DEBUG_FILE)
     are read as one. LOG may be a directory, an archive, or compressed; - is standard input.
 
     The exit status is that of `parse`, and 0 for a log without a benchmark whose network is not contradicted.
     """
-    proof = options.known(fabric, instance_type, nodes, nics)
+    proof = options.known_proof(fabric, instance_type, nodes, nics)
     status = Exit.FINE
     write = _print if form == "text" else _Documents()
     jobs: dict[str, list[str]] = {}
@@ -47,12 +47,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         for name, entries in groupby(
             parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source
         ):
-            found = list(entries)
-            logs = [entry for entry in found if isinstance(entry, Log)]
-            if len(logs) == len(found) and (job := _job(name, logs)):
+            results = list(entries)
+            logs = [entry for entry in results if isinstance(entry, Log)]
+            if len(logs) == len(results) and (job := _job(name, logs)):
                 jobs.setdefault(job, []).append(name)
             else:
-                status = worst(status, write(logs), _refuse(found))
+                status = worst(status, write(logs), _report_unread(results))
     for names in jobs.values():
         status = worst(status, write(parse_file.parse_together(names, proof=proof)))
     if isinstance(write, _Documents):
@@ -61,13 +61,13 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def _job(name: str, logs: Sequence[Log]) -> str:
-    """Return what is the same in all files of a job; empty for other files."""
+    """Return what all files of a job have in common; empty for other files."""
     alone = len(logs) == 1 and logs[0].case == NCCL_DEBUG and not name.startswith("-")
     return str(logs[0].facts.get("communicator", "")) if alone else ""
 
 
-def _refuse(entries: Iterable[Log | Unread]) -> Exit:
-    """Say which files have no result; return what that comes to."""
+def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
+    """Report the files without a result; return their exit status."""
     status = Exit.FINE
     for entry in entries:
         if isinstance(entry, Unread):
@@ -80,20 +80,20 @@ class _Documents:
     """Collects diagnoses for one JSON document."""
 
     def __init__(self) -> None:
-        self._found: list[dict[str, object]] = []
+        self._records: list[dict[str, object]] = []
 
     def __call__(self, logs: Sequence[Log]) -> Exit:
-        """Take diagnoses; return what they come to."""
-        self._found += map(diagnosis_record, logs)
+        """Take diagnoses; return their exit status."""
+        self._records += map(diagnosis_record, logs)
         return _status(logs)
 
     def close(self) -> None:
         """Print the document."""
-        click.echo(to_json({"format": 1, "logs": self._found}), nl=False)
+        click.echo(to_json({"format": 1, "logs": self._records}), nl=False)
 
 
 def _print(logs: Sequence[Log]) -> Exit:
-    """Print diagnoses; return what they come to."""
+    """Print diagnoses; return their exit status."""
     for log in logs:
         click.echo("\n".join(diagnosis(log)) + "\n")
     return _status(logs)

@@ -1,4 +1,4 @@
-"""Help of commands with many options: in sections; ``-h`` has the common ones, ``--help`` all."""
+"""Help of commands with many options, in sections: ``-h`` has the common ones, ``--help`` all."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -24,7 +24,7 @@ _OF_LAUNCHERS: Mapping[frozenset[str], str] = {
     frozenset({"ssh", "slurm"}): "ssh",
     frozenset({"local"}): "Local",
 }
-"""Launchers that alone have an option → the section where it is."""
+"""The launchers that share an option → its section."""
 _RUN: Mapping[str, str] = {
     **dict.fromkeys(("fabrics", "variants", "repeats", "env", "keep_going", "dry_run", "name"), MEASURED),
     **dict.fromkeys(("efa", "no_efa", "ab"), MEASURED),
@@ -37,17 +37,17 @@ _RARE = frozenset({
 """Options that -h leaves out."""
 
 
-def section_of_places(places: Collection[str]) -> str:
-    """Return the section of an option that these launchers or formats have."""
-    return _OF_LAUNCHERS.get(frozenset(places), WHERE)
+def section_of_launchers(launchers: Collection[str]) -> str:
+    """Return the section of an option that only these launchers or formats have."""
+    return _OF_LAUNCHERS.get(frozenset(launchers), WHERE)
 
 
 class SectionedCommand(click.Command):
-    """A command whose help has sections, and of which ``-h`` shows the common options."""
+    """A command whose help has sections, and whose ``-h`` shows the common options."""
 
     sections: Mapping[str, str] = {}
     """Name of an option → its section."""
-    places: Mapping[str, frozenset[str]] = {}
+    launchers: Mapping[str, frozenset[str]] = {}
     """Name of an option → the launchers or formats that have it."""
 
     def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
@@ -62,7 +62,7 @@ class SectionedCommand(click.Command):
         super().__init__(name, params=[*params, short], **more)
         self.context_settings = {**self.context_settings, "help_option_names": ["--help"]}
 
-    def chosen_place(self, ctx: click.Context) -> str:
+    def chosen_launcher(self, ctx: click.Context) -> str:
         """Return the launcher or format that the command line names; empty: none."""
         del ctx
         return ""
@@ -70,17 +70,17 @@ class SectionedCommand(click.Command):
     @override
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         short = bool(ctx.meta.get(_SHORT))
-        place = self.chosen_place(ctx) if short else ""
-        found: dict[str, list[tuple[str, str]]] = {}
+        launcher = self.chosen_launcher(ctx) if short else ""
+        records: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             if record is not None and param.name == "help":
                 record = ("-h, --help", _HELP)
-            if record is not None and (not short or self._common(param.name or "", place)):
-                found.setdefault(self._section(param.name or ""), []).append(record)
-        for section in sorted(found, key=_rank):
+            if record is not None and (not short or self._is_common(param.name or "", launcher)):
+                records.setdefault(self._section(param.name or ""), []).append(record)
+        for section in sorted(records, key=_rank):
             with formatter.section(section):
-                formatter.write_dl(found[section])
+                formatter.write_dl(records[section])
         if short:
             with formatter.section("More"):
                 formatter.write_text(f"{ctx.command_path} --help shows all options.")
@@ -88,12 +88,12 @@ class SectionedCommand(click.Command):
     def _section(self, name: str) -> str:
         return _RUN.get(name) or self.sections.get(name) or OUTPUT
 
-    def _common(self, name: str, place: str) -> bool:
+    def _is_common(self, name: str, launcher: str) -> bool:
         """Return whether -h shows an option: those of the chosen launcher, and the common ones of all."""
         if name in _RARE:
             return False
-        own = self.places.get(name)
-        return own is None or self._section(name) == WHERE or place in own
+        launchers = self.launchers.get(name)
+        return launchers is None or self._section(name) == WHERE or launcher in launchers
 
 
 _SHORT = "fabbench.short_help"
@@ -106,7 +106,7 @@ def _rank(section: str) -> tuple[int, str]:
     return (50 + _LAST.index(section), "") if section in _LAST else (10, section)
 
 
-def _short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+def _short_help(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
     if given and not ctx.resilient_parsing:
         ctx.meta[_SHORT] = True

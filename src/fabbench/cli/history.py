@@ -19,7 +19,7 @@ from fabbench.model.errors import RequestError
     "--where",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? fit any "
+    help="Only runs with this, such as case=all_reduce, name=nightly or configuration=efa; * and ? match any "
     "text. Can be given several times.",
 )
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
@@ -28,10 +28,10 @@ from fabbench.model.errors import RequestError
 def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: str, store: Path) -> None:
     """Show how a metric changed over the runs of a store, and with which run.
 
-    Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. Of
-    each run it has the median of the repeats that are ok: at SIZE, or without one the best of all sizes.
-    A change of level is named with its first run, and with what else changed then: versions, image, nodes,
-    environment. In series without a change, any is named with a chance of 5% at most.
+    Runs of the same benchmark, options, configuration, target, number and types of nodes are one series. It
+    has the median of each run's repeats that are ok: at SIZE, or without one the best of all sizes.
+    A change of level is reported with its first run, and with what else changed then: versions, image, nodes,
+    environment. In a series without a change, the chance that one is reported is 5% at most.
 
     --format html is a page with a plot for each series.
 
@@ -43,16 +43,16 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
 
     if form == "html" and sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o history.html.")
-    asked, size = parse_metric(metric)
-    wanted = parse_where(where)
+    name, size = parse_metric(metric)
+    filters = parse_where(where)
     oldest = "" if since is None else (datetime.now(UTC) - since).strftime("%Y-%m-%dT%H:%M:%SZ")
     with open_index(store, terminal.files_progress) as index:
-        figures = [(run, each) for run, each in index.figures(asked, size) if run.created >= oldest]
+        figures = [(run, each) for run, each in index.figures(name, size) if run.created >= oldest]
         damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
-    found = history(figures, asked, size, wanted)
+    result = history(figures, name, size, filters)
     for path, sentence in damaged:
         click.echo(f"{path} is damaged, and left out: {sentence}", err=True)
-    if not found.series:
+    if not result.series:
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:
             return
@@ -60,7 +60,7 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         from fabbench import __version__
         from fabbench.report.history_page import history_page
 
-        sys.stdout.writelines(history_page(found, __version__))
+        sys.stdout.writelines(history_page(result, __version__))
         return
     width = terminal.width()
-    terminal.write_drawn(render_history(found, form, colour=width is not None, width=width))
+    terminal.write_drawn(render_history(result, form, colour=width is not None, width=width))

@@ -18,17 +18,17 @@ _FLAGS = ("--host", "--hostfile")
 
 
 class HostsCommand(SectionedCommand):
-    """A command with options of launchers: it knows hosts for ssh from nodes of a cluster."""
+    """A command with options of launchers: it distinguishes hosts for ssh from nodes of a cluster."""
 
     @override
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own = args[: args.index("--")] if "--" in args else args
-        ctx.meta[_FOR_SSH] = any(word.partition("=")[0] in _FLAGS for word in own)
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.meta[_FOR_SSH] = any(word.partition("=")[0] in _FLAGS for word in words)
         ctx.meta.setdefault(_WORDS, tuple(args))
         return super().parse_args(ctx, args)
 
     @override
-    def chosen_place(self, ctx: click.Context) -> str:
+    def chosen_launcher(self, ctx: click.Context) -> str:
         words: tuple[str, ...] = ctx.meta.get(_WORDS, ())
         for word, following in zip(words, (*words[1:], ""), strict=True):
             flag, equals, value = word.partition("=")
@@ -47,8 +47,8 @@ def hostfile_option() -> click.Option:
         multiple=True,
         expose_value=False,
         callback=_read,
-        help="Use the hosts in FILE, one per line, as Open MPI and MPICH read it. Numbers of slots are not "
-        "used: there is one rank per GPU; see --gpus.",
+        help="Use the hosts in FILE, one per line, as Open MPI and MPICH read it. Slot counts are "
+        "ignored: there is one rank per GPU; see --gpus.",
     )
 
 
@@ -79,8 +79,8 @@ def command_line(ctx: click.Context) -> tuple[str, ...]:
 
 def hosts_of_files(ctx: click.Context) -> tuple[str, ...]:
     """Return the hosts of all --hostfile."""
-    found: tuple[str, ...] = ctx.meta.get(_FILES, ())
-    return found
+    hosts: tuple[str, ...] = ctx.meta.get(_FILES, ())
+    return hosts
 
 
 def named_for_ssh(ctx: click.Context) -> bool:

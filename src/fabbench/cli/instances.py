@@ -23,39 +23,39 @@ _HEADER = ("TYPE", "ARCH", "VCPU", "GPU", "EFA", "GBIT/S", "GENERATION", "RDMA")
 def command(type_: str, form: str) -> None:
     """List the EC2 instance types with EFA that fabbench knows: GPUs, EFA interfaces, network bandwidth.
 
-    TYPE is an instance type (p5.48xlarge), a family (p5) or the beginning of either.
+    TYPE is an instance type (p5.48xlarge), a family (p5) or a prefix of either.
     """
     from fabbench.catalog.instances import catalogue, plain
-    from fabbench.catalog.offline_inventory import looked_up
+    from fabbench.catalog.offline_inventory import require_instance
     from fabbench.report.table import Overview, Table, render_overview
 
-    wanted = plain(type_)
-    found = [each for name, each in sorted(catalogue().items()) if name.startswith(wanted)]
-    exact = [each for each in found if each.instance_type == wanted]
-    found = exact or found or [looked_up(type_)]
+    prefix = plain(type_)
+    matches = [each for name, each in sorted(catalogue().items()) if name.startswith(prefix)]
+    exact = [each for each in matches if each.instance_type == prefix]
+    instances = exact or matches or [require_instance(type_)]
     table = Table(
         header=_HEADER,
-        rows=[_row(each) for each in found],
+        rows=[_row(each) for each in instances],
         align="llrrrrll",
-        notes=["GBIT/S: the whole network bandwidth, one way. EFA: the most EFA interfaces."],
+        notes=["GBIT/S: the total network bandwidth, one way. EFA: the maximum number of EFA interfaces."],
     )
-    overview = Overview(name="instances", table=table, records=[asdict(each) for each in found])
+    overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
     width = terminal.width()
     terminal.write_drawn(render_overview(overview, form, colour=width is not None, width=width))
 
 
-def _row(found: "Instance") -> tuple[str, ...]:
-    gpus = f"{found.gpus} x {found.gpu_model}" if found.gpus else "-"
-    if not found.gpus and found.other_accelerators:
-        gpus = f"{found.other_accelerators} x {found.other_accelerator_name}"
-    rdma = [name for name, able in (("read", found.rdma_read), ("write", found.rdma_write)) if able]
+def _row(instance: "Instance") -> tuple[str, ...]:
+    gpus = f"{instance.gpus} x {instance.gpu_model}" if instance.gpus else "-"
+    if not instance.gpus and instance.other_accelerators:
+        gpus = f"{instance.other_accelerators} x {instance.other_accelerator_name}"
+    rdma = [name for name, able in (("read", instance.rdma_read), ("write", instance.rdma_write)) if able]
     return (
-        found.instance_type,
-        found.arch,
-        str(found.vcpus or "-"),
+        instance.instance_type,
+        instance.arch,
+        str(instance.vcpus or "-"),
         gpus,
-        str(found.efa_interfaces),
-        f"{found.network_gbps:g}",
-        found.efa_generation or "-",
+        str(instance.efa_interfaces),
+        f"{instance.network_gbps:g}",
+        instance.efa_generation or "-",
         ", ".join(rdma) or "-",
     )

@@ -1,4 +1,4 @@
-"""What nobody expected: a report on standard error and the exit status 70, wherever it happens."""
+"""Unexpected errors: a report on standard error and the exit status 70, wherever they happen."""
 
 import contextlib
 import sys
@@ -18,29 +18,29 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 @contextmanager
 def internal_errors() -> Iterator[None]:
-    """Report exceptions that are no `FabbenchError`, and end the program with `Exit.INTERNAL`.
+    """Report exceptions that are not `FabbenchError`s, and end the program with `Exit.INTERNAL`.
 
-    Also those of threads, and those that Python cannot raise (in finalizers): the program goes on then, and
-    has that status at its end unless it was interrupted.
+    Also those of threads, and those that Python cannot raise (in finalizers): the program continues then, and
+    ends with that status unless it was interrupted.
     """
-    met: list[BaseException] = []
+    reported: list[BaseException] = []
 
-    def take(failure: Any) -> None:
+    def record(failure: Any) -> None:
         error = failure.exc_value
-        # Where memory is out, the command itself says so; a report would need more of it.
+        # If memory runs out, the command itself reports it; a report here would need more of it.
         if error is not None and not isinstance(error, SystemExit) and not lacks_memory(error):
-            met.append(error)
+            reported.append(error)
             _report(error)
 
     before = threading.excepthook, sys.unraisablehook
-    threading.excepthook = sys.unraisablehook = take
+    threading.excepthook = sys.unraisablehook = record
     try:
         yield
     except SystemExit as end:
-        if met and end.code != Exit.INTERRUPTED:
+        if reported and end.code != Exit.INTERRUPTED:
             raise SystemExit(Exit.INTERNAL) from None
         raise
-    except OSError as error:  # of what is printed outside of commands, such as --help
+    except OSError as error:  # from output outside of commands, such as --help
         with contextlib.suppress(OSError, ValueError):
             click.echo(
                 f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True
@@ -53,7 +53,7 @@ def internal_errors() -> Iterator[None]:
         raise SystemExit(Exit.INTERNAL) from None
     finally:
         threading.excepthook, sys.unraisablehook = before
-    if met:
+    if reported:
         raise SystemExit(Exit.INTERNAL)
 
 
@@ -67,16 +67,16 @@ def _report(error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
     plugin = _plugin(text)
     where = f"the plug-in {plugin}, with fabbench" if plugin else "fabbench"
-    whom = f"the authors of {plugin}" if plugin else "the authors of fabbench"
+    authors = f"the authors of {plugin}" if plugin else "the authors of fabbench"
     message = without_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
     system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
     lines = (
         f"Internal error: {message}",
         f"This is a bug in {where} {__version__} ({system}). Do not rely on what was printed.",
-        f"Hint: Report it to {whom}: the command line, and everything from here on.",
+        f"Hint: Report it to {authors}: the command line, and everything from here on.",
         without_secrets(text).rstrip(),
     )
-    with contextlib.suppress(OSError, ValueError):  # standard error is gone, or full
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed, or full
         click.echo("\n".join(lines), err=True)
 
 
@@ -84,11 +84,11 @@ def _plugin(trace: str) -> str:
     """Return the distribution, with its version, whose code a traceback ends in; empty: none."""
     from fabbench.model.plugins import distributions
 
-    own = str(Path(__file__).parents[1])
+    fabbench = str(Path(__file__).parents[1])
     first = trace.partition(_TRACEBACK)[2].partition(_TRACEBACK)[0]  # others follow from it
     files = [line.partition('"')[2].partition('"')[0] for line in first.splitlines() if '  File "' in line]
     for file in reversed(files):
-        if file.startswith(own):
+        if file.startswith(fabbench):
             return ""
         for name, folder in distributions():
             if file == folder or file.startswith(f"{folder}/"):

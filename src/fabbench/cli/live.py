@@ -1,4 +1,4 @@
-"""What a run shows on standard error while it goes on: a screen on a terminal, and short lines elsewhere."""
+"""What a run shows on standard error while in progress: a screen on a terminal, and short lines elsewhere."""
 
 import contextlib
 import signal
@@ -41,11 +41,11 @@ def watching(plan: Plan, *, metric: str | None = None) -> Iterator[Watcher]:
 
 @contextmanager
 def ticking(action: Callable[[], None]) -> Iterator[None]:
-    """Call `action` every second. In this thread: programs are started, which is safest without others."""
+    """Call `action` every second, in this thread: programs are started, which is safest without others."""
 
     def tick(number: int, frame: FrameType | None) -> None:
         del number, frame
-        # Whoever is writing to the same stream at this moment goes first.
+        # Code that is writing to the same stream at this moment goes first.
         with contextlib.suppress(RuntimeError):
             action()
 
@@ -62,7 +62,7 @@ class Lines:
     """One short line for each execution, and a sign of life every minute."""
 
     nics = None
-    """There is no room for what NICs move."""
+    """There is no room for the traffic of NICs."""
 
     def __init__(
         self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic
@@ -70,14 +70,14 @@ class Lines:
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._clock = clock
-        self._told = clock()
+        self._written = clock()
 
     def begin(self, execution: Execution, number: int) -> None:
         """Remember the execution."""
         self._progress.begin(execution, number, self._clock())
 
     def point(self, execution: Execution, point: Point) -> None:
-        """Remember the row: there would be a line per row."""
+        """Remember the row without a line, which there would be for every row."""
         del execution
         self._progress.point(point)
 
@@ -87,15 +87,15 @@ class Lines:
         self._progress.read(log)
 
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
-        """Write what came of it."""
+        """Write the result."""
         number, now = self._progress.number, self._clock()
         took = self._progress.end(execution, logs, now)
         ok = bool(logs) and all(log.outcome is Outcome.OK for log in logs)
-        told = [
+        parts = [
             summary(execution, logs).removesuffix("."),
             *filter(None, [best(logs, self._metric) if ok else ""]),
         ]
-        self._notify(number, ", ".join([*told, format_duration(took), *self._left(now)]))
+        self._notify(number, ", ".join([*parts, format_duration(took), *self._left(now)]))
 
     def looked(self, sentence: str) -> None:
         """Write what is undecided."""
@@ -104,17 +104,17 @@ class Lines:
     def tick(self) -> None:
         """Write a sign of life where nothing has been written for a minute."""
         execution, now = self._progress.current, self._clock()
-        if execution is not None and now - self._told >= SIGN_OF_LIFE_S:
+        if execution is not None and now - self._written >= SIGN_OF_LIFE_S:
             newest = self._progress.newest
-            got = counted_of(self._progress.sizes(), len(execution.planned_sizes))
+            sizes = counted_of(self._progress.sizes(), len(execution.planned_sizes))
             last = [] if newest is None else [f"last {format_size(newest)}"]
-            told = [f"{name_of(execution)}: running for {format_duration(self._progress.spent(now))}", got]
-            self._notify(self._progress.number, ", ".join([*told, *last, *self._left(now)]))
+            parts = [f"{name_of(execution)}: running for {format_duration(self._progress.spent(now))}", sizes]
+            self._notify(self._progress.number, ", ".join([*parts, *last, *self._left(now)]))
 
     def _left(self, now: float) -> list[str]:
         remaining = self._progress.remaining(now)
         return [f"about {format_duration(remaining)} left"] if remaining else []
 
     def _notify(self, number: int, text: str) -> None:
-        self._told = self._clock()
+        self._written = self._clock()
         terminal.notify(f"[{number}/{len(self._progress.plan.executions)}] {text}")

@@ -1,4 +1,4 @@
-"""The screen of a run that goes on. It fits whatever the sweep: the newest row and what failed are seen."""
+"""The screen of a run in progress. It fits any sweep: the newest row and the failures are always visible."""
 
 import threading
 import time
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from fabbench.counters.snapshot import Traffic
 
 _GAP = 4
-_MOST, _LEAST = 16, 3
-"""Lines for NICs: however high the terminal is, and however low."""
-_FAILURES = 5
-"""What went wrong last is shown in as many lines."""
+_MAX_NIC_LINES, _MIN_NIC_LINES = 16, 3
+"""Lines for NICs, however tall or short the terminal is."""
+_MAX_FAILURES = 5
+"""Maximum lines for the latest failures."""
 _BAR, _LABEL = 8, 14
 """Columns for the bar, and for the label of a configuration beside it."""
 _ECHO = 4
-"""Columns that stay free behind the cursor: where `^C` wraps, a line of the screen stays behind."""
+"""Columns that stay free after the cursor: if `^C` wrapped, a line of the screen would be left behind."""
 _EVERY_S = 0.1
 """Rows that come faster are drawn together."""
 
@@ -50,13 +50,13 @@ class LiveScreen:
     ) -> None:
         self._live = live
         self._clock = clock
-        self._began = clock()
+        self._started = clock()
         self._progress = RunProgress(plan, metric=metric)
         self._failed: list[str] = []
         self._undecided = ""
         self._nics: Mapping[str, Traffic] = {}
         self._next = 0.0
-        self._lock = threading.Lock()  # NICs of other hosts are told in a thread
+        self._lock = threading.Lock()  # NICs of other hosts are reported by a thread
 
     def begin(self, execution: Execution, number: int) -> None:
         """Show what is being measured."""
@@ -73,7 +73,7 @@ class LiveScreen:
                 self._show()
 
     def read(self, execution: Execution, log: Log) -> None:
-        """Know which rows belong together."""
+        """Learn which rows belong together."""
         del execution
         with self._lock:
             self._progress.read(log)
@@ -108,10 +108,10 @@ class LiveScreen:
                 self._lock.release()
 
     def _show(self) -> None:
-        begun = self._clock()
+        started = self._clock()
         self._live.update(self.drawn(), refresh=True)
         ended = self._clock()
-        self._next = ended + max(_EVERY_S, 10 * (ended - begun))
+        self._next = ended + max(_EVERY_S, 10 * (ended - started))
 
     # ------------------------------------------------------------ what it looks like
 
@@ -126,13 +126,13 @@ class LiveScreen:
         return Group(*self._measured(self._live.console.height - len(below)), *below)
 
     def _failures(self) -> Sequence[str]:
-        """Return what went wrong, the last in as many lines as there are for it."""
-        shown = self._failed[-min(_FAILURES, max(1, self._live.console.height // 4)) :]
+        """Return the latest failures, in as many lines as there are for them."""
+        shown = self._failed[-min(_MAX_FAILURES, max(1, self._live.console.height // 4)) :]
         more = len(self._failed) - len(shown)
         return [f"{more} more failed before:", *shown] if more else shown
 
     def _status(self) -> "RenderableType":
-        """Say how far the run is."""
+        """Return the status line: how far the run is."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table as Grid
 
@@ -149,7 +149,7 @@ class LiveScreen:
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         grid.add_column(width=_BAR)
         grid.add_column(no_wrap=True, justify="right")
-        spent = now - self._began
+        spent = now - self._started
         part = spent / (spent + remaining) if remaining else progress.number / max(1, total)
         grid.add_row(
             text_of(f"[{progress.number}/{total}] {', '.join(what)}"),
@@ -180,11 +180,11 @@ class LiveScreen:
             grid = Grid.grid(padding=(0, _GAP))
             grid.add_row(_grid(_window(table, newest, room)), self._traffic(room))
             return [title, grid]
-        traffic = self._traffic(max(_LEAST, room - len(table.rows)))
+        traffic = self._traffic(max(_MIN_NIC_LINES, room - len(table.rows)))
         return [title, _grid(_window(table, newest, room - len(traffic.plain.splitlines()))), traffic]
 
     def _part(self, table: Table) -> Table:
-        """Return the part of a table that has the configuration which is being measured."""
+        """Return the part of a table that has the configuration being measured."""
         current = self._progress.current
         parts = list(fitting(table, self._live.console.width))
         label = current.configuration.label if current is not None else ""
@@ -193,19 +193,19 @@ class LiveScreen:
     def _traffic(self, room: int) -> "Text":
         from rich.text import Text
 
-        most = max(_LEAST, min(_MOST, room))
-        text = printable("\n".join(nics_table.live(self._nics, most=most)))
+        limit = max(_MIN_NIC_LINES, min(_MAX_NIC_LINES, room))
+        text = printable("\n".join(nics_table.live(self._nics, most=limit)))
         return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _section(comparison: Comparison, case: str | None) -> ComparisonSection | None:
-    """Return what is being measured."""
+    """Return the section that is being measured."""
     filled = [section for section in comparison.sections if section.rows]
     return next((each for each in filled if each.key.get("case") == case), filled[-1] if filled else None)
 
 
 def _window(table: Table, newest: int, room: int) -> Table:
-    """Keep as many rows as there is room for, of which the newest is one, in columns as wide as before."""
+    """Keep as many rows as there is room for, including the newest, in columns as wide as before."""
     room = max(1, room)
     last = max(newest + 1, min(room, len(table.rows))) if newest >= 0 else len(table.rows)
     widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
@@ -225,7 +225,7 @@ def _cut(label: str) -> str:
 
 
 def _line(text: str) -> "Text":
-    """Return a line that is cut where the terminal ends."""
+    """Return a line that is truncated at the width of the terminal."""
     line = text_of(text)
     line.no_wrap, line.overflow = True, "ellipsis"
     return line

@@ -6,8 +6,8 @@ import click
 
 from fabbench.cli import options, terminal
 from fabbench.cli.config_file import RunOptions, config_option
-from fabbench.cli.declared import click_options, place_options, places_of
-from fabbench.cli.help_sections import WHERE, section_of_places
+from fabbench.cli.declared import click_options, launcher_options, launchers_by_option
+from fabbench.cli.help_sections import WHERE, section_of_launchers
 from fabbench.cli.host_options import HostsCommand
 from fabbench.cli.output import output
 from fabbench.cli.run_command import chosen_target
@@ -20,7 +20,7 @@ _WHICH = frozenset({"hosts", "instance_type", "selector", "partition"})
 """Options that choose nodes, besides those that say how to reach a cluster."""
 
 
-def _wanted(option: Option) -> bool:
+def _selects_nodes(option: Option) -> bool:
     return option.reaches or option.name in _WHICH
 
 
@@ -29,13 +29,13 @@ class _NodesCommand(HostsCommand):
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: Any) -> None:
         (on, *_) = click_options(declared(RunOptions).values())
-        places = place_options(options_of_launchers(), _wanted)
-        self.places = places_of(options_of_launchers())
+        selecting = launcher_options(options_of_launchers(), _selects_nodes)
+        self.launchers = launchers_by_option(options_of_launchers())
         self.sections = {
-            **{each: section_of_places(of) for each, of in self.places.items()},
+            **{each: section_of_launchers(of) for each, of in self.launchers.items()},
             **dict.fromkeys((*declared(Target), "on", "hostfile", "config"), WHERE),
         }
-        super().__init__(name, params=[config_option(), on, *places, *params], **more)
+        super().__init__(name, params=[config_option(), on, *selecting, *params], **more)
 
 
 @output
@@ -52,8 +52,8 @@ def command(form: str, **given: Any) -> None:
     from fabbench.launchers import launcher_named
     from fabbench.report.table import render_overview
 
-    where, why = chosen_target(click.get_current_context())
-    terminal.notify(f"Target {where.name}: {why}.")
+    target, reason = chosen_target(click.get_current_context())
+    terminal.notify(f"Target {target.name}: {reason}.")
     width = terminal.width()
-    overview = launcher_named(where.launcher).nodes(where)
+    overview = launcher_named(target.launcher).nodes(target)
     terminal.write_drawn(render_overview(overview, form, colour=width is not None, width=width))

@@ -1,4 +1,4 @@
-"""Options that several commands have, each in one place."""
+"""Options that several commands share."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Store(click.Path):
-    """A directory of runs. Where `reads` only, a URL too: what it becomes is the copy on this machine."""
+    """A directory of runs. If it `reads` only, also a URL, whose value is the copy on this machine."""
 
     def __init__(self, *, reads: bool) -> None:
         super().__init__(file_okay=False, path_type=Path)
@@ -38,7 +38,7 @@ class _Store(click.Path):
         return local_copy(value, terminal.files_progress)
 
 
-def _store(about: str, *, reads: bool) -> Callable[[Function], Function]:
+def _store(help_: str, *, reads: bool) -> Callable[[Function], Function]:
     return click.option(
         "--store",
         type=_Store(reads=reads),
@@ -46,7 +46,7 @@ def _store(about: str, *, reads: bool) -> Callable[[Function], Function]:
         envvar="FABBENCH_STORE",
         show_default=True,
         show_envvar=True,
-        help=about,
+        help=help_,
     )
 
 
@@ -55,27 +55,27 @@ store_to_write = _store("Directory of stored runs.", reads=False)
 
 
 COMPARED = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")
-"""As what comparisons are written: `fabbench.report.FORMATS`, which --help need not import."""
+"""Formats of comparisons: `fabbench.report.FORMATS`, which --help need not import."""
 
 
 RAW_CSV = "raw-csv"
-"""What `form` is given for CSV whose cells are left as they are: `fabbench.report.csv.RAW`."""
+"""The value of `form` for CSV whose cells are written verbatim: `fabbench.report.csv.RAW`."""
 
 
-def form(formats: Sequence[str], about: str) -> Callable[[Function], Function]:
-    """Return the option that says as what to write something; the first of the formats is the usual one.
+def form(formats: Sequence[str], help_: str) -> Callable[[Function], Function]:
+    """Return the option for the output format; the first of the formats is the default.
 
-    On a terminal it is `terminal`, where that is one of them. Where CSV is one of them, a second option
-    leaves out what keeps spreadsheets from running cells.
+    On a terminal the default is `terminal`, where that is one of them. Where CSV is one of them, a second
+    option turns off the escaping that keeps spreadsheets from running cells.
     """
     depends = "terminal" in formats
     choice = click.option(
         "--format",
         "form",
         type=NamedChoice(formats),
-        default=_usual_on_a_terminal if depends else formats[0],
+        default=_default_form if depends else formats[0],
         show_default="terminal on a terminal, else markdown" if depends else True,
-        help=about,
+        help=help_,
         callback=_form,
     )
     raw = click.option(
@@ -90,20 +90,20 @@ def form(formats: Sequence[str], about: str) -> Callable[[Function], Function]:
     return (lambda command: choice(raw(command))) if "csv" in formats else choice
 
 
-def _usual_on_a_terminal() -> str:
+def _default_form() -> str:
     return "terminal" if sys.stdout.isatty() else "markdown"
 
 
-def form_options(about: str) -> list[click.Parameter]:
-    """Return the options that say as what to write a comparison."""
+def form_options(help_: str) -> list[click.Parameter]:
+    """Return the options for the output format of a comparison."""
 
     def holder() -> None: ...
 
-    return click.command()(form(COMPARED, about)(holder)).params
+    return click.command()(form(COMPARED, help_)(holder)).params
 
 
 def _form(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return the format, of which ``--raw-csv`` is a part."""
+    """Return the format, which ``--raw-csv`` is a part of."""
     del parameter
     if not ctx.meta.get(RAW_CSV):
         return value
@@ -121,7 +121,7 @@ fabric_of_logs = click.option(
 
 
 def nodes_of_logs(command: Function) -> Function:
-    """Add the options that say what logs ran on; `known` makes them one value."""
+    """Add the options that describe what logs ran on; `known_proof` combines them."""
     for option in reversed(_NODES_OF_LOGS):
         command = option(command)
     return command
@@ -145,8 +145,10 @@ _NODES_OF_LOGS = (
 )
 
 
-def known(fabric: str | None, instance_type: str | None, nodes: int | None, nics: int | None) -> Proof | None:
-    """Return what logs are judged against; None: nothing. Raise RequestError for a type that is not known."""
+def known_proof(
+    fabric: str | None, instance_type: str | None, nodes: int | None, nics: int | None
+) -> Proof | None:
+    """Return what logs are judged against; None: nothing. Raise RequestError for an unknown type."""
     if instance_type is not None:
         from fabbench.catalog.expectations import require_system
 

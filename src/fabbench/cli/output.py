@@ -16,7 +16,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 
 
 class _OutputFile:
-    """A text stream into a file that is not touched before something is written."""
+    """A text stream to a file that is not opened before something is written."""
 
     encoding = "utf-8"
 
@@ -32,18 +32,18 @@ class _OutputFile:
 
     @property
     def buffer(self) -> IO[bytes]:
-        """The file below, for what is no text."""
+        """The underlying file, for binary data."""
         if self._file is None:
             self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
         return self._file.buffer  # type: ignore[attr-defined,no-any-return] # of a text file
 
     def flush(self) -> None:
-        """Write what waits in memory."""
+        """Write buffered text."""
         if self._file is not None:
             self._file.flush()
 
     def isatty(self) -> bool:
-        """Return False: it is no terminal."""
+        """Return False: it is not a terminal."""
         return False
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ def _to_file(path: Path) -> Iterator[None]:
 
 
 def require_writable(path: Path, option: str) -> None:
-    """Raise MachineError for a file of an option that cannot be written."""
+    """Raise MachineError if the file of an option cannot be written."""
     folder = path.absolute().parent
     problem = ""
     if path.is_dir():
@@ -78,7 +78,7 @@ def require_writable(path: Path, option: str) -> None:
 
 
 def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
-    """Send standard output to a file until the command ends. Raise MachineError for one that cannot be."""
+    """Send standard output to a file until the command ends. Raise MachineError if it cannot be written."""
     del parameter
     if path is None or str(path) == "-" or ctx.resilient_parsing:
         return
@@ -87,7 +87,7 @@ def _redirect(ctx: click.Context, parameter: click.Parameter, path: Path | None)
 
 
 def output_option() -> click.Option:
-    """Return the option."""
+    """Return the ``--output`` option."""
     return click.Option(
         ["-o", "--output"],
         type=click.Path(path_type=Path),
@@ -99,6 +99,6 @@ def output_option() -> click.Option:
 
 
 def output(command: CommandT) -> CommandT:
-    """Give a command the option, after its others."""
+    """Add the option to a command, after its others."""
     command.params.append(output_option())
     return command

@@ -1,4 +1,4 @@
-"""``fabbench parse``: logs that people have, read, judged and printed."""
+"""``fabbench parse``: existing logs, read, judged and printed."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @options.fabric_of_logs
 @options.nodes_of_logs
 @click.option(
-    "--exit-zero", is_flag=True, help="Exit 0 whatever the outcomes are; unreadable files still exit 3."
+    "--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3."
 )
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     files: tuple[str, ...],
@@ -38,10 +38,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 ) -> None:
     """Read benchmark logs and print their results.
 
-    FILE is the output of a benchmark (which one is found out), the JSON of nccl-tests' -J, or an output.log
-    of a fabbench run, behind the prefixes of any launcher; - is standard input. It may be compressed (gzip,
+    FILE is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or an output.log
+    of a fabbench run, with the prefixes of any launcher; - is standard input. It may be compressed (gzip,
     bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
-    those that have nothing to do with a benchmark are left out. Many files, and large ones, are read by all
+    those that have nothing to do with a benchmark are left out. Many files, and large ones, are read on all
     cores.
 
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
@@ -50,7 +50,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     colour = sys.stdout.isatty()
     job = parse_on_cores.ParseJob(
         form=form,
-        proof=options.known(fabric, instance_type, nodes, nics),
+        proof=options.known_proof(fabric, instance_type, nodes, nics),
         colour=colour,
         width=width(),
     )
@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: bool) -> Exit:
-    """Print the logs as they are read; say on stderr what could not be. `lenient`: outcomes do not matter."""
+    """Print the logs as they are read; list on stderr those that cannot be. `lenient`: ignore outcomes."""
     frame = log_writer(job.form)
     sources = expand(files)
     unread: list[Unread] = []

@@ -1,4 +1,4 @@
-"""The command line of a past run, to be carried out once more."""
+"""The command line of a past run, to be run again."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ def repeated(words: Sequence[str], more: Sequence[str], *, target: str, store: P
 
     Raise RequestError for a secret that is not stored, and is not given again.
     """
-    own = words.index("--") if "--" in words else len(words)
-    first, last = list(words[:own]), list(words[own:])
+    end = words.index("--") if "--" in words else len(words)
+    first, last = list(words[:end]), list(words[end:])
     names = {each.partition("=")[0] for each in more}
     for word in first:
         name = word.removeprefix("--env=").partition("=")[0]

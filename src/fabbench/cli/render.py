@@ -7,7 +7,7 @@ import click
 from click.core import ParameterSource
 
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import Places, click_options, given_options, place_options, with_options
+from fabbench.cli.declared import Launchers, click_options, given_options, launcher_options, with_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
 from fabbench.cli.run_command import RunCommand, RunGroup, variants_of
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _GATES = ("gates", "strict")
 _SHARED = ("fabrics", "variants", "repeats", "env", *_GATES)
-"""Options of runs that documents have as well."""
+"""Options of runs that documents have, too."""
 
 
 class _Format(NamedChoice):
-    """The name of a format, or another name for it."""
+    """The name or alias of a format."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -41,7 +41,7 @@ class _RenderCommand(RunCommand):
     """A command of ``fabbench run`` with the options of formats; those of runs alone are hidden."""
 
     @override
-    def shared_places(self) -> Places:
+    def shared_launchers(self) -> Launchers:
         return options_of_formats()
 
     @override
@@ -53,17 +53,17 @@ class _RenderCommand(RunCommand):
         supervised = click.Option(
             ["--supervised"],
             is_flag=True,
-            help="Print what fabbench run submits: with time limits, NIC counters and clean-up.",
+            help="Print what fabbench run submits: with time limits, NIC counters and cleanup.",
         )
-        places = place_options(formats, lambda each: each.only != "run")
+        described = launcher_options(formats, lambda each: each.only != "run")
         shared = click_options(each for name, each in declared(RunOptions).items() if name in _SHARED)
-        shown = [config_option(), form, supervised, *places, *shared, output_option()]
+        shown = [config_option(), form, supervised, *described, *shared, output_option()]
         names = {"raw_csv", *(each.name for each in shown)}
         for each in shown:
             if each.name in _GATES and isinstance(each, click.Option):
                 each.help = f"{each.help} Needs --metrics-image."
         others = [each for each in super().shared_parameters() if each.name not in names]
-        return [*shown, *map(_of_runs, others)]
+        return [*shown, *map(_hidden, others)]
 
     @override
     def invoke(self, ctx: click.Context) -> None:
@@ -111,7 +111,7 @@ class RenderGroup(RunGroup):
 
 @click.group(cls=RenderGroup, short_help="Print a script or manifests that run the benchmark elsewhere.")
 def command() -> None:
-    """Print what would be run elsewhere, and contact nothing.
+    """Print what would run elsewhere, without contacting anything.
 
     The document runs every configuration, interleaved and repeated as fabbench run does it. `fabbench parse`
     and `fabbench compare` read what it prints.
@@ -141,7 +141,7 @@ def _require_gates(request: "RunRequest", form: str, *, supervised: bool) -> Non
 
 
 def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
-    """Plan it for hosts as the catalog has them, and print the document."""
+    """Plan the request for hosts as the catalog describes them, and print the document."""
     from fabbench.catalog.offline_inventory import require_names
     from fabbench.launchers import RenderInput, rendering_named, require_support
     from fabbench.plan.build import plan
@@ -161,15 +161,15 @@ def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
     click.echo(text, nl=False)
 
 
-def _of_runs(parameter: click.Parameter) -> click.Parameter:
-    """Hide an option that has a meaning only where something is run; short forms of fabrics have one."""
+def _hidden(parameter: click.Parameter) -> click.Parameter:
+    """Hide an option that has an effect only where something runs; short forms of fabrics stay."""
     if isinstance(parameter, click.Option) and parameter.expose_value:
         parameter.hidden = True
     return parameter
 
 
 def _refuse_options_of_runs(ctx: click.Context) -> None:
-    """Raise RequestError for an option that has a meaning only where something is run."""
+    """Raise RequestError for an option that has an effect only where something runs."""
     for each in ctx.command.params:
         given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if isinstance(each, click.Option) and each.hidden and given:
@@ -181,7 +181,7 @@ def _refuse_options_of_runs(ctx: click.Context) -> None:
 
 
 def _target(ctx: click.Context) -> Target:
-    """Return what the hosts are to be: the options, and nothing that is found out."""
-    form, places = ctx.params["as_form"], options_of_formats()
-    target = Target(name=form, launcher=form, options=places[form](), variants=variants_of(ctx))
-    return with_options(target, given_options(ctx, places), places, "--as")
+    """Return the target that the options describe; nothing is discovered."""
+    form, formats = ctx.params["as_form"], options_of_formats()
+    target = Target(name=form, launcher=form, options=formats[form](), variants=variants_of(ctx))
+    return with_options(target, given_options(ctx, formats), formats, "--as")

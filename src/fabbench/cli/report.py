@@ -20,10 +20,10 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
     """Write runs as one HTML page: plots, tables, proof, NICs, nodes, commands and findings.
 
     RUN is a directory, an id, the beginning or the end of one, or `last`, the default. Several runs begin
-    with an overview; of more than 100, each has one metric. The page is one file without scripts, and nothing
-    in it is fetched from elsewhere.
+    with an overview; with more than 100, each has one metric. The page is one file without scripts, and
+    nothing in it is fetched from elsewhere.
 
-    Of a sweep the page has its suspects and a heat map of all pairs.
+    The page of a sweep has its suspects and a heat map of all pairs.
 
     Example: fabbench report last -o report.html
     """
@@ -35,10 +35,10 @@ def command(runs: tuple[str, ...], metric: str | None, store: Path) -> None:
 
     if sys.stdout.isatty():
         raise RequestError("The page is HTML.", hint="Add -o report.html.")
-    found = list(open_runs(runs or ("last",), store))
-    if metric is not None and (sweep := next((run for run in found if is_sweep(run.path)), None)):
+    opened = list(open_runs(runs or ("last",), store))
+    if metric is not None and (sweep := next((run for run in opened if is_sweep(run.path)), None)):
         raise RequestError(f"{sweep.id} is a sweep: --metric has no effect.", hint="Leave it out.")
-    stored = list({run.path.resolve(): run.path for run in found}.values())
+    stored = list({run.path.resolve(): run.path for run in opened}.values())
     written = []
     with terminal.files_progress(len(stored)) as read:
         for each in stored_sections(stored, metric):

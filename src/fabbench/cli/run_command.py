@@ -16,15 +16,15 @@ import click
 from fabbench.cli import options, terminal
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
 from fabbench.cli.declared import (
-    Places,
+    Launchers,
     click_options,
-    fitting,
     given_options,
-    place_options,
-    places_of,
+    launcher_options,
+    launchers_by_option,
+    own_options,
     with_options,
 )
-from fabbench.cli.help_sections import BENCHMARK, WHERE, section_of_places, sections_of
+from fabbench.cli.help_sections import BENCHMARK, WHERE, section_of_launchers, sections_of
 from fabbench.cli.host_options import HostsCommand, command_line, keep_words, named_for_ssh
 from fabbench.cli.output import output_option
 from fabbench.cli.suggestions import SuggestingGroup
@@ -70,9 +70,9 @@ class RunCommand(HostsCommand):
         self.benchmark = benchmark
         self.work_options = self.work_options_of(work)
         params = [*self.shared_parameters(), *click_options(self.work_options.values())]
-        self.places = places_of(self.shared_places())
+        self.launchers = launchers_by_option(self.shared_launchers())
         self.sections = {
-            **{name: section_of_places(of) for name, of in self.places.items()},
+            **{name: section_of_launchers(of) for name, of in self.launchers.items()},
             **dict.fromkeys((*declared(Target), "on", "as_form", "supervised", "hostfile", "config"), WHERE),
             **sections_of(self.work_options.values(), BENCHMARK),
         }
@@ -83,36 +83,36 @@ class RunCommand(HostsCommand):
         """Return the benchmark's own options."""
         return declared(work)
 
-    def shared_places(self) -> Places:
-        """Return what --on or --as chooses from."""
+    def shared_launchers(self) -> Launchers:
+        """Return the launchers or formats that --on or --as chooses from."""
         return options_of_launchers()
 
     def shared_parameters(self) -> list[click.Parameter]:
         """Return the options that every benchmark has."""
         known = declared(RunOptions)
-        own = click_options(each for name, each in known.items() if name != "form")
-        flags = 2
+        shared = click_options(each for name, each in known.items() if name != "form")
+        before_flags = 2
         return [
             config_option(),
-            own[0],
-            *place_options(options_of_launchers(), lambda each: each.only != "render"),
-            *own[1:flags],
+            shared[0],
+            *launcher_options(options_of_launchers(), lambda each: each.only != "render"),
+            *shared[1:before_flags],
             *_FLAGS,
-            *own[flags:-1],
+            *shared[before_flags:-1],
             *options.form_options(known["form"].help),
             output_option(),
-            own[-1],
+            shared[-1],
         ]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the short forms of ``--fabric`` as what they stand for."""
+        """Expand the short forms of ``--fabric``."""
         keep_words(ctx, args)
-        own = args.index("--") if "--" in args else len(args)
-        words = [_CONFIGURATION_FLAGS.get(word, word) for word in args[:own]]
-        return super().parse_args(ctx, words + args[own:])
+        end = args.index("--") if "--" in args else len(args)
+        words = [_CONFIGURATION_FLAGS.get(word, word) for word in args[:end]]
+        return super().parse_args(ctx, words + args[end:])
 
     def invoke(self, ctx: click.Context) -> None:
-        """Run what is asked for, and end with the exit status that it deserves."""
+        """Run what is requested, and exit with the matching status."""
         from fabbench.cli.ci import build_result
         from fabbench.cli.live import watching
         from fabbench.runs.run import run
@@ -125,19 +125,19 @@ class RunCommand(HostsCommand):
             return
         watched = {} if terminal.is_quiet() else {"watching": partial(watching, metric=request.metric)}
         junit = read_options(RunOptions, {"junit": ctx.params["junit"]} if ctx.params["junit"] else {}).junit
-        with build_result(f"fabbench run {self.name}", junit) as told:
+        with build_result(f"fabbench run {self.name}", junit) as build:
             with interruptible():
                 result = run(request, notify=terminal.notify, **watched)
-            told.comparison, told.verdict = result.comparison, result.verdict
-            told.problem = "Interrupted. Partial results were saved." if result.interrupted else ""
+            build.comparison, build.verdict = result.comparison, result.verdict
+            build.problem = "Interrupted. Partial results were saved." if result.interrupted else ""
             _print(result, ctx.params["form"])
 
     def work(self, ctx: click.Context) -> "Work":
-        """Return what the benchmark's own options ask for. Raise RequestError."""
+        """Return what the benchmark's own options request. Raise RequestError."""
         return cast("Work", read_options(self._work, _texts(ctx, self.work_options)))
 
     def request(self, ctx: click.Context) -> "RunRequest":
-        """Return the request that all options make. Raise RequestError."""
+        """Return the request that all options describe. Raise RequestError."""
         from fabbench.plan.request import RunRequest
 
         given = read_options(RunOptions, _texts(ctx, declared(RunOptions)))
@@ -161,7 +161,7 @@ class RunCommand(HostsCommand):
 
 
 def _adaptive(given: RunOptions) -> "Adaptive | None":
-    """Return how many repeats it may take, where it is not a number. Raise RequestError."""
+    """Return the limits of ``--repeat auto``; None without it. Raise RequestError."""
     from fabbench.plan.request import MOST_REPEATS, Adaptive
 
     if given.repeats == AUTO:
@@ -188,7 +188,7 @@ class RunGroup(SuggestingGroup):
             formatter.write_dl([(name, _summary(name)) for name in self.list_commands(ctx)])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Make the command of one benchmark. One that cannot be loaded says so when it is called."""
+        """Make the command of one benchmark. If it cannot be loaded, it fails with the reason when called."""
         from fabbench.benchmarks import runnable, runnable_names
 
         del ctx
@@ -215,7 +215,7 @@ def _summary(name: str) -> str:
 
 
 def _broken(name: str, error: RequestError) -> click.Command:
-    """Make the command of a benchmark that cannot be loaded: it is listed as such, and fails if called."""
+    """Return the command of a benchmark that cannot be loaded: it is listed as such, and fails if called."""
 
     def fail(words: tuple[str, ...]) -> None:
         del words
@@ -230,7 +230,7 @@ def _broken(name: str, error: RequestError) -> click.Command:
     )
 
 
-def usual_work(name: str, config: "Config | None") -> "Work":
+def default_work(name: str, config: "Config | None") -> "Work":
     """Return what ``fabbench run NAME`` measures where no option says otherwise: the file's defaults.
 
     Raise RequestError.
@@ -240,37 +240,38 @@ def usual_work(name: str, config: "Config | None") -> "Work":
     work = runnable(name).work_type()
     assert work is not None  # noqa: S101 - it is runnable
     given = config.defaults.run.get(name, {}) if config else {}
-    own = {each.long[2:]: known for known, each in declared(work).items()}
-    return cast("Work", read_options(work, {own[key]: value for key, value in given.items() if key in own}))
+    names = {each.long[2:]: name_ for name_, each in declared(work).items()}
+    texts = {names[key]: value for key, value in given.items() if key in names}
+    return cast("Work", read_options(work, texts))
 
 
 def chosen_target(ctx: click.Context) -> "Resolved":
-    """Return where to run, and why there: options come before those of the target.
+    """Return where to run, and why there: given options replace those of the target.
 
     Raise RequestError for an option that has no effect there.
     """
     from fabbench.config.choose_target import resolve
     from fabbench.config.foreign_commands import foreign_commands
 
-    places = options_of_launchers()
-    given = given_options(ctx, places)
-    found = resolve(
+    launchers = options_of_launchers()
+    given = given_options(ctx, launchers)
+    resolved = resolve(
         ctx.params["on"],
         os.environ,
         ctx.params["config"],
-        launchers=places,
-        given=lambda kind: fitting(kind, given),
+        launchers=launchers,
+        given=lambda kind: own_options(kind, given),
         hosts=named_for_ssh(ctx),
     )
     config: Config | None = ctx.params["config"]
-    if config is not None and found.target.name in config.targets:
-        for warning in foreign_commands(config, found.target, given.typed, os.environ):
+    if config is not None and resolved.target.name in config.targets:
+        for warning in foreign_commands(config, resolved.target, given.typed, os.environ):
             terminal.notify(warning)
-    return found._replace(target=with_options(found.target, given, places, "--on"))
+    return resolved._replace(target=with_options(resolved.target, given, launchers, "--on"))
 
 
 def variants_of(ctx: click.Context) -> "tuple[Variant, ...]":
-    """Read what ``--variant`` says. Raise RequestError."""
+    """Read the values of ``--variant``. Raise RequestError."""
     from fabbench.plan.request import read_variants
 
     config: Config | None = ctx.params["config"]
@@ -283,12 +284,12 @@ def _texts(ctx: click.Context, known: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def _print(result: "RunResult", form: str) -> None:
-    """Write the comparison and what went wrong, and end with the exit status."""
-    late = result.release_failure
-    if late is not None and (result.interrupted or result.failure is not None):
-        if isinstance(late, FabbenchError) and str(late) != str(result.failure):
-            terminal.print_error(late)
-        terminal.print_notes(late)
+    """Write the comparison and the errors, and end with the exit status."""
+    release_error = result.release_failure
+    if release_error is not None and (result.interrupted or result.failure is not None):
+        if isinstance(release_error, FabbenchError) and str(release_error) != str(result.failure):
+            terminal.print_error(release_error)
+        terminal.print_notes(release_error)
     if result.comparison is not None:
         logs = {column.label: column.logs for column in result.columns}
         terminal.print_comparison(result.comparison, form, verdict=result.verdict, logs=logs)
@@ -297,7 +298,7 @@ def _print(result: "RunResult", form: str) -> None:
         show = shlex.join(["fabbench", "show", str(result.path)])
         terminal.notify(f"Interrupted. Partial results were saved. To see them: {show}")
     else:
-        error = result.failure or late
+        error = result.failure or release_error
         if error is not None:
             if isinstance(error, FabbenchError):
                 error.exit = worst(error.exit, result.status)
@@ -307,7 +308,7 @@ def _print(result: "RunResult", form: str) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Take SIGTERM, and the terminal's going away, as Ctrl-C; a second one while ending changes nothing."""
+    """Treat SIGTERM, and SIGHUP from a closed terminal, as Ctrl-C; another one during cleanup is ignored."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -26,7 +26,7 @@ _HEADER = (
     *("WHEN", "OUTCOMES"),
 )
 _OPTIONAL = frozenset({"NAME", "FOLDER", "GATE"})
-"""Columns that are left out where all runs have nothing in them."""
+"""Columns that are left out if they are empty for all runs."""
 
 _filters = (
     click.option("--benchmark", metavar="NAME", help="Only runs of this benchmark."),
@@ -36,7 +36,7 @@ _filters = (
 
 
 def _filtered(command: Any) -> Any:
-    """Give a command the options that choose runs."""
+    """Add the options that choose runs to a command."""
     for each in reversed(_filters):
         command = each(command)
     return command
@@ -68,14 +68,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     if ctx.invoked_subcommand is not None:
         return
-    found = _chosen(store, benchmark, target, name)
-    listed = list(islice((run for run in found if since is None or _age(run) <= since), limit))
+    matching = _chosen(store, benchmark, target, name)
+    listed = list(islice((run for run in matching if since is None or _age(run) <= since), limit))
     if form == "json":
         _print_json(store, listed)
         return
     if not listed:
-        some = any((benchmark, target, name, since))
-        click.echo(f"No run in {store} matches." if some else f"No runs in {store}.", err=True)
+        filtered = any((benchmark, target, name, since))
+        click.echo(f"No run in {store} matches." if filtered else f"No runs in {store}.", err=True)
         return
     _print_table([_row(run) for run in listed])
     for run in listed:
@@ -102,10 +102,10 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
     *,
     yes: bool,
 ) -> None:
-    """Remove runs from the store: those named, or those that --keep and --older-than leave.
+    """Remove runs from the store: those named, or those that --keep and --older-than select.
 
     With both, a run has to be older, and not among the newest N. A run in progress is kept. What runs have
-    left in a cluster is a matter of `fabbench clean`.
+    left in a cluster is removed by `fabbench clean`.
 
     Example: fabbench runs rm --keep 20 --yes
     """
@@ -124,8 +124,8 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         if keep is None and older_than is None:
             raise RequestError("Without --keep or --older-than no run is removed.", hint="--keep 0: all.")
         matching = list(_chosen(store, benchmark, target, name))
-        left = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
-        found = [StoredRun(store / run.path) for run in left]
+        old = [run for run in matching[keep or 0 :] if older_than is None or _age(run) > older_than]
+        found = [StoredRun(store / run.path) for run in old]
     found = list(_removable(found, store))
     if not found:
         click.echo("Nothing to remove.", err=True)
@@ -195,7 +195,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
 
 
 def _sound(found: Sequence["StoredRun"], damaged: "list[StoredRun]") -> Iterator["StoredRun"]:
-    """Yield the runs that are whole; the others are added to `damaged`."""
+    """Yield the runs that are intact; the others are added to `damaged`."""
     for run in found:
         if run.damage:
             damaged.append(run)
@@ -213,7 +213,7 @@ def _write_pieces(pieces: Iterator[str], target: Path | None) -> None:
 
 
 def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun"]:
-    """Yield the runs that may be removed, and say why others are kept."""
+    """Yield the runs that may be removed, and print why others are kept."""
     from fabbench.runs.baselines import baselines
     from fabbench.runs.store import in_progress
 
@@ -229,10 +229,10 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
 
 
 def _confirmed(number: int) -> bool:
-    asking = sys.stdin is not None and sys.stdin.isatty()
-    if asking and click.confirm(f"Remove {_count(number)}?", err=True):
+    interactive = sys.stdin is not None and sys.stdin.isatty()
+    if interactive and click.confirm(f"Remove {_count(number)}?", err=True):
         return True
-    click.echo("Nothing was removed." + ("" if asking else " Pass --yes to remove them."), err=True)
+    click.echo("Nothing was removed." + ("" if interactive else " Pass --yes to remove them."), err=True)
     return False
 
 
@@ -243,14 +243,14 @@ def _count(number: int) -> str:
 def _chosen(
     store: Path, benchmark: str | None, target: str | None, name: str | None
 ) -> Iterator["IndexedRun"]:
-    """Return the runs of a store that match, newest first."""
+    """Yield the runs of a store that match, newest first."""
     from fabbench.runs.index import open_index
 
     with open_index(store, terminal.files_progress) as index:
-        found = index.runs
-    for run in found:
-        wanted = ((benchmark, run.setup.benchmark), (target, run.setup.target), (name, run.name))
-        if all(value is None or value == own for value, own in wanted):
+        runs = index.runs
+    for run in runs:
+        filters = ((benchmark, run.setup.benchmark), (target, run.setup.target), (name, run.name))
+        if all(value is None or value == actual for value, actual in filters):
             yield run
 
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @click.option("--metric", help="Metric to compare. Default: the benchmark's usual one.")
 @options.store
 def command(run: str, form: str, metric: str | None, store: Path) -> None:
-    """Print a run: what was asked for, its executions and their outcomes, and its comparison.
+    """Print a run: what was requested, its executions and their outcomes, and its comparison.
 
-    RUN is a directory, an id, the beginning or the end of one, or `last`. What is printed is read again from
-    the benchmark's own output, also where the run was stopped.
+    RUN is a directory, an id, the beginning or the end of one, or `last`. Results are read again from the
+    benchmark's own output, even if the run was stopped.
     """
     from fabbench.report.json_contract import to_json
     from fabbench.runs.open_run import open_run
@@ -71,7 +71,7 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
 
 
 def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
-    """Print what a sweep found."""
+    """Print the answer of a sweep."""
     from fabbench.cli.sweep_answer import AnswerOptions
     from fabbench.cli.sweep_command import print_sweep
     from fabbench.report.sweep_report import FORMATS
@@ -131,7 +131,7 @@ def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:
 
 
 def _described(run: "StoredRun") -> Iterator[str]:
-    """Write the request and the executions as lines."""
+    """Yield the request and the executions as lines."""
     hosts, target = ", ".join(run.hosts) or "unknown", run.target or "unknown"
     if run.command:
         yield f"$ {run.command_line}"
@@ -148,12 +148,12 @@ def _described(run: "StoredRun") -> Iterator[str]:
     for execution in _executions(run):
         if not execution["begun"]:
             yield f"{execution['id']}: not begun"
-        told: set[str] = set()  # what the NICs show is in every log of an execution
+        shown: set[str] = set()  # what the NICs show is in every log of an execution
         for log in execution["logs"]:
             reason = f": {log['reason']}" if log["reason"] else ""
             yield f"{execution['id']}: {log['outcome']}{reason} ({counted(log['sizes'], 'size')})"
-            yield from (f"  {finding}" for finding in log["findings"] if finding not in told)
-            told.update(log["findings"])
+            yield from (f"  {finding}" for finding in log["findings"] if finding not in shown)
+            shown.update(log["findings"])
 
 
 def _word(value: Any) -> str:

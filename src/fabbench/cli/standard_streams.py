@@ -1,4 +1,4 @@
-"""Standard streams as others leave them: closed, or on a disk that is full; and too few file descriptors."""
+"""Standard streams as inherited: closed, or on a full disk; and too few file descriptors."""
 
 import errno
 import io
@@ -9,7 +9,7 @@ import sys
 from fabbench.model.compat import override
 from fabbench.model.errors import Exit
 
-_LEAST_FILES = 32
+_MIN_FILES = 32
 """What a run of two programs needs, besides what Python does."""
 _ENOUGH_FILES = 256
 
@@ -17,9 +17,9 @@ _ENOUGH_FILES = 256
 def prepare_streams() -> None:
     """Make it safe to open files, and to write to standard error.
 
-    A closed stream's descriptor would be that of the next file which is opened, and what is printed would go
-    there. What cannot be written to standard error is lost, and changes nothing. End the program where
-    standard output is closed, or where too few files may be open at a time.
+    The descriptor of a closed stream would be reused by the next file that is opened, and output would go
+    there. What cannot be written to standard error is lost, and changes nothing. Exit if standard output is
+    closed, or if too few files may be open at a time.
     """
     closed = [descriptor for descriptor in range(3) if _is_closed(descriptor)]
     for descriptor in closed:
@@ -35,10 +35,10 @@ def prepare_streams() -> None:
             write_through=True,
         )
     if 1 in closed:
-        _end("Standard output is closed. Redirect it, for example >/dev/null.")
+        _exit("Standard output is closed. Redirect it, for example >/dev/null.")
     files = _allowed_files()
-    if files < _LEAST_FILES:
-        _end(f"Only {files} files may be open at a time (ulimit -n), and fabbench needs {_LEAST_FILES}.")
+    if files < _MIN_FILES:
+        _exit(f"Only {files} files may be open at a time (ulimit -n), but fabbench needs {_MIN_FILES}.")
 
 
 class _StandardError(io.RawIOBase):
@@ -58,7 +58,7 @@ class _StandardError(io.RawIOBase):
 
     @override
     def write(self, data: object, /) -> int:
-        piece = bytes(data)  # type: ignore[call-overload] # whatever has bytes
+        piece = bytes(data)  # type: ignore[call-overload] # any bytes-like object
         try:
             return os.write(2, piece)
         except OSError:
@@ -82,15 +82,15 @@ def _open_null(descriptor: int) -> None:
 
 
 def _allowed_files() -> int:
-    """Return how many files may be open, after asking for enough of them."""
+    """Return how many files may be open, after raising the limit if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(_ENOUGH_FILES, hard)
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return max(soft, _LEAST_FILES) if soft == resource.RLIM_INFINITY else soft
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return wanted
+    limit = _ENOUGH_FILES if hard == resource.RLIM_INFINITY else min(_ENOUGH_FILES, hard)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
+        return max(soft, _MIN_FILES) if soft == resource.RLIM_INFINITY else soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    return limit
 
 
-def _end(sentence: str) -> None:
+def _exit(sentence: str) -> None:
     sys.stderr.write(f"Error: {sentence}\n")
     sys.exit(Exit.REFUSED)

@@ -1,4 +1,4 @@
-"""Commands and values that are nearly right: which one is meant."""
+"""Suggestions for misspelled commands and values."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,15 +9,15 @@ from fabbench.model.compat import override
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """Return a question with the name most like a text, after a blank; empty: none is."""
-    import difflib  # which a name that is right needs none of
+    """Return `` Did you mean NAME?`` with the name closest to a text; empty: none is close."""
+    import difflib  # not needed for correct names
 
     near = difflib.get_close_matches(text.lower(), list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
 
 
 class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since click 8.2
-    """A choice that says which of its names is most like a wrong one."""
+    """A choice that suggests the closest of its names for a wrong one."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -28,7 +28,7 @@ class NamedChoice(click.Choice):  # type: ignore[type-arg] # a generic since cli
 
 
 class SuggestingGroup(click.Group):
-    """A group that says which command is most like a wrong one."""
+    """A group that suggests the closest of its commands for a wrong one."""
 
     @override
     def resolve_command(

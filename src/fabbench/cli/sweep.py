@@ -9,16 +9,16 @@ from click.core import ParameterSource
 from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.cli.sweep_answer import answer_options, answer_parameters, print_answer, told_by_cluster
+from fabbench.cli.sweep_answer import answer_options, answer_parameters, groups_from_cluster, print_answer
 from fabbench.cli.sweep_command import SweepGroup
 from fabbench.model.errors import RequestError
 
-_NAMED = 20
-"""Files that gave nothing and are named; others are counted."""
+_MAX_NAMED = 20
+"""Up to this many files without a result are named; more are only counted."""
 
 
 class _Sweep(SweepGroup):
-    """A group with the options of answers, behind its own."""
+    """A group with the options of answers, after its own."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter], **more: object) -> None:
         super().__init__(name, params=[*params, *answer_parameters()], **more)  # type: ignore[arg-type]
@@ -59,12 +59,12 @@ def command(
 ) -> None:
     """Find bad nodes, NICs and links from tests of pairs of nodes.
 
-    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested at once. A
-    test that fails, hangs or uses another network is evidence, and the sweep goes on.
+    With a benchmark, runs them: hosts are set up once, and pairs that share no node are tested concurrently.
+    A test that fails, hangs or uses another network is evidence, and the sweep goes on.
 
-    With --from, reads the logs of any benchmark that fabbench parses. Which nodes a log is of, it says itself
-    (NCCL, MPI), or the name of its file does, such as nccl_node-01_node-02.log. A pair that failed counts as
-    evidence.
+    With --from, reads the logs of any benchmark that fabbench parses. The nodes of a log are taken from the
+    log itself (NCCL, MPI), or from the name of its file, such as nccl_node-01_node-02.log. A pair that failed
+    counts as evidence.
 
     The exit status is 1 if something is bad, 4 if these tests do not decide it, and 3 if there is nothing to
     judge.
@@ -83,7 +83,7 @@ def command(
         for name in given.keys() - {"resume", "store"}:
             raise RequestError(
                 f"{given[name]} has no effect with --resume: the sweep goes on with its own options.",
-                hint=f"Leave it out. To write the answer otherwise: fabbench show {resume}",
+                hint=f"Leave it out. To print the answer in another format: fabbench show {resume}",
             )
         _resume(ctx, resume, store)
     elif sources:
@@ -98,7 +98,7 @@ def command(
 
 
 def _given(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    """Yield the options that the command line has: their names, and how they are written."""
+    """Yield the options on the command line: their names, and their flags."""
     for each in ctx.command.params:
         if (
             each.name
@@ -120,25 +120,25 @@ def _require_none(given: dict[str, str], benchmark: str) -> None:
 
 
 def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
-    """Answer from logs."""
+    """Print the answer from logs."""
     from fabbench.runs.sweep_logs import nodes_of, read_sweep_logs
 
     how = answer_options(ctx)
-    if told_by_cluster(how.groups):
+    if groups_from_cluster(how.groups):
         raise RequestError(
-            f"--groups {how.groups} asks a cluster, and --from only reads logs.", hint="Pass a file."
+            f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file."
         )
-    found = read_sweep_logs(sources, metric)
-    for source, reason in found.left_out[:_NAMED]:
+    logs = read_sweep_logs(sources, metric)
+    for source, reason in logs.left_out[:_MAX_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")
-    if len(found.left_out) > _NAMED:
-        terminal.notify(f"Left out: {len(found.left_out) - _NAMED} more. --format json names all.")
-    status = print_answer(found.results, found.metric, nodes_of(found.results), how, left_out=found.left_out)
+    if len(logs.left_out) > _MAX_NAMED:
+        terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
+    status = print_answer(logs.results, logs.metric, nodes_of(logs.results), how, left_out=logs.left_out)
     raise click.exceptions.Exit(status)
 
 
 def _resume(ctx: click.Context, ref: str, store: Path) -> None:
-    """Go on with a sweep: its own command line, once more."""
+    """Resume a sweep: run its own command line again."""
     from fabbench.cli.past_command import repeated
     from fabbench.runs.sweep_store import open_sweep
 

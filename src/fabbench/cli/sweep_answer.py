@@ -1,4 +1,4 @@
-"""What ``fabbench sweep`` answers: options of the answer, the same for tests that it runs and for logs."""
+"""The answer of ``fabbench sweep`` and its options, the same for tests that it runs and for logs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from fabbench.sweep.values import SweepResult
 
 
-_MOST_TOLERANCE = 0.8
+_MAX_TOLERANCE = 0.8
 
 
 def _percent(text: str) -> float:
-    """Read a part, as a percentage; raise ValueError."""
-    part = float(text.strip().removesuffix("%")) / 100
-    if not 0 < part < 1:
+    """Read a percentage as a fraction; raise ValueError."""
+    fraction = float(text.strip().removesuffix("%")) / 100
+    if not 0 < fraction < 1:
         raise ValueError
-    return part
+    return fraction
 
 
 def _tolerance(text: str) -> float:
-    """Read a part, as a percentage; raise ValueError, also where next to nothing would be slow."""
-    part = _percent(text)
-    if part > _MOST_TOLERANCE:
+    """Read a percentage as a fraction; raise ValueError, also for one with which hardly anything is slow."""
+    fraction = _percent(text)
+    if fraction > _MAX_TOLERANCE:
         raise ValueError
-    return part
+    return fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class AnswerOptions:
 
     confidence: float = option(
         Parsed("a percentage between 0 and 100, such as 99%", "PERCENT", _percent),
-        "Confidence from which on a node, NIC or link counts as bad.",
+        "Minimum confidence for a node, NIC or link to count as bad.",
         default="99%",
     )
     tolerance: float = option(
@@ -78,33 +78,33 @@ def answer_parameters() -> list[click.Parameter]:
 
 
 def answer_options(ctx: click.Context) -> AnswerOptions:
-    """Return what the options of the answer say."""
+    """Return the values of the options of the answer."""
     names = (name for name in declared(AnswerOptions) if ctx.params.get(name) is not None)
     given = read_options(AnswerOptions, {name: ctx.params[name] for name in names})
     return replace(given, form=ctx.params["form"])
 
 
-def told_by_cluster(groups: str | None) -> bool:
-    """Return whether the launcher is to be asked for groups, and not a file."""
+def groups_from_cluster(groups: str | None) -> bool:
+    """Return whether groups come from the launcher, and not from a file."""
     return groups is not None and (groups == SWITCH or groups.startswith(LABEL))
 
 
 def groups_of(nodes: Iterable[str], groups: str | None) -> Mapping[str, str]:
-    """Return the group of each node, as a file says it. Raise FabbenchError where it does not."""
+    """Return the group of each node, as listed in a file. Raise FabbenchError if it is not."""
     from fabbench.sweep.node_names import read_groups
 
     if groups is None:
         return {}
     path = Path(groups).expanduser()
     try:
-        found = read_groups(path.read_text("utf-8"))
+        group_of = read_groups(path.read_text("utf-8"))
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise RequestError(f"{path}: {error}.", hint="Write a line per group: node[01-08] rack-1.") from None
-    if missing := [node for node in nodes if node not in found]:
+    if missing := [node for node in nodes if node not in group_of]:
         raise RequestError(f"{path} has no group for {listed(missing)}.", hint="Add them to a line of it.")
-    return found
+    return group_of
 
 
 def print_answer(  # noqa: PLR0913 - what is known, and how it is written
@@ -116,9 +116,9 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     left_out: Sequence[tuple[str, str]] = (),
     group_of: Mapping[str, str] | None = None,
 ) -> Exit:
-    """Write what results say on standard output; return the exit status that they deserve.
+    """Write the diagnosis of results to standard output; return the matching exit status.
 
-    `group_of` is for groups that are known without the file of `how`.
+    `group_of` is for groups that do not come from the file of `how`.
     """
     from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
     from fabbench.report.sweep_report import cordon_commands, render_sweep
@@ -133,14 +133,14 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
         confidence=how.confidence,
         rows=MOST_SVG_ROWS if how.form == "svg" else MOST_ROWS,
     )
-    said = report.diagnosis
+    diagnosis = report.diagnosis
     if how.print_cordon:
-        text = "".join(f"{line}\n" for line in cordon_commands(said, how.print_cordon))
+        text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     else:
         report = replace(report, left_out=left_out)
         width = terminal.width()
         text = render_sweep(report, how.form, colour=width is not None, width=width)
     terminal.write_drawn(text)
-    if said.bad:
+    if diagnosis.bad:
         return Exit.BAD_ANSWER
-    return Exit.UNTRUSTED if said.unconfirmed or said.undecided else Exit.FINE
+    return Exit.UNTRUSTED if diagnosis.unconfirmed or diagnosis.undecided else Exit.FINE

@@ -12,7 +12,7 @@ import click
 
 from fabbench.cli import terminal
 from fabbench.cli.config_file import RunOptions, config_option, split_environment
-from fabbench.cli.declared import Places, click_options, place_options
+from fabbench.cli.declared import Launchers, click_options, launcher_options
 from fabbench.cli.host_options import command_line
 from fabbench.cli.output import output_option
 from fabbench.cli.run_command import RunCommand, RunGroup, chosen_target, interruptible
@@ -20,9 +20,9 @@ from fabbench.cli.sweep_answer import (
     AnswerOptions,
     answer_options,
     answer_parameters,
+    groups_from_cluster,
     groups_of,
     print_answer,
-    told_by_cluster,
 )
 from fabbench.launchers import options_of_launchers
 from fabbench.model.compat import override
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fabbench.runs.sweep_store import MeasuredTest, SweepDocument
 
 _SHARED = ("on", "fabrics", "env", "name", "metric", "store")
-"""Options of runs that sweeps have as well."""
+"""Options of runs that sweeps have, too."""
 MODES = ("diagnose", "pairs", "quick", "single", "groups", "rails")
 
 
@@ -53,7 +53,7 @@ _HELP = """\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOptions:
-    """Options of sweeps alone."""
+    """Options that only sweeps have."""
 
     mode: str = option(
         Choice(MODES),
@@ -73,8 +73,8 @@ class SweepOptions:
     )
     nodes_per_test: int | None = option(
         Whole(2),
-        "Nodes of a test (nccl). Larger tests are fewer: 232 healthy nodes take 14 tests of 21. Half of a "
-        "slow one is tested next. Default: 2.",
+        "Nodes of a test (nccl). Larger tests are fewer: 232 healthy nodes take 14 tests of 21. After a "
+        "slow one, half of it is tested next. Default: 2.",
     )
     resume: str | None = option(
         Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
@@ -82,7 +82,7 @@ class SweepOptions:
 
 
 class SweepCommand(RunCommand):
-    """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's own."""
+    """A command of ``fabbench sweep``: options of launchers that it works with, and the benchmark's."""
 
     def __init__(self, benchmark: "Benchmark", work: type[Any]) -> None:
         super().__init__(benchmark, work)
@@ -90,23 +90,23 @@ class SweepCommand(RunCommand):
 
     @override
     def work_options_of(self, work: type[Any]) -> Mapping[str, Option]:
-        usual = self.benchmark.sweep_defaults
+        defaults = self.benchmark.sweep_defaults
         known = declared(work)
-        return {name: replace(each, default=usual.get(name, each.default)) for name, each in known.items()}
+        return {name: replace(each, default=defaults.get(name, each.default)) for name, each in known.items()}
 
     @override
-    def shared_places(self) -> Places:
+    def shared_launchers(self) -> Launchers:
         return {name: kind for name, kind in options_of_launchers().items() if kind.divides}
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        shared = declared(RunOptions)
-        own = click_options(shared[name] for name in _SHARED)
+        known = declared(RunOptions)
+        shared = click_options(known[name] for name in _SHARED)
         return [
             config_option(),
-            own[0],
-            *place_options(self.shared_places(), lambda each: each.only != "render"),
-            *own[1:],
+            shared[0],
+            *launcher_options(self.shared_launchers(), lambda each: each.only != "render"),
+            *shared[1:],
             *click_options(declared(SweepOptions).values()),
             *answer_parameters(),
             output_option(),
@@ -129,15 +129,15 @@ class SweepCommand(RunCommand):
         _print(result, how)
 
     def sweep_request(self, ctx: click.Context, how: AnswerOptions) -> "SweepRequest":
-        """Return the request that all options make. Raise RequestError."""
+        """Return the request that all options describe. Raise RequestError."""
         from fabbench.plan.request import RunRequest
         from fabbench.runs.sweep import SweepRequest
         from fabbench.runs.sweep_store import open_sweep
 
         given = read_options(RunOptions, _given(ctx, _SHARED))
-        own = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
-        _require_effect(own, how)
-        asks = told_by_cluster(how.groups)
+        sweep_options = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
+        _require_effect(sweep_options, how)
+        from_cluster = groups_from_cluster(how.groups)
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
         run = RunRequest(
@@ -151,16 +151,16 @@ class SweepCommand(RunCommand):
         )
         return SweepRequest(
             run=run,
-            mode=own.mode,
+            mode=sweep_options.mode,
             confidence=how.confidence,
             tolerance=how.tolerance,
-            group_of={} if asks else groups_of((), how.groups),
-            groups_by=how.groups or "" if asks else "",
-            seed=own.seed or 0,
-            partners=own.partners,
-            nodes_per_test=own.nodes_per_test,
-            max_time=own.max_time,
-            resume=open_sweep(own.resume, given.store) if own.resume else None,
+            group_of={} if from_cluster else groups_of((), how.groups),
+            groups_by=how.groups or "" if from_cluster else "",
+            seed=sweep_options.seed or 0,
+            partners=sweep_options.partners,
+            nodes_per_test=sweep_options.nodes_per_test,
+            max_time=sweep_options.max_time,
+            resume=open_sweep(sweep_options.resume, given.store) if sweep_options.resume else None,
         )
 
 
@@ -183,26 +183,27 @@ class SweepGroup(RunGroup):
         return SweepCommand(benchmark, work)
 
 
-def _require_effect(own: SweepOptions, how: AnswerOptions) -> None:
-    """Raise RequestError for options that a mode does not have, or lacks."""
+def _require_effect(given: SweepOptions, how: AnswerOptions) -> None:
+    """Raise RequestError for options that have no effect in a mode, or that it needs."""
     from fabbench.runs.sweep_modes import PARTNERS
 
-    if own.mode == "single" and own.seed is not None:
+    if given.mode == "single" and given.seed is not None:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
-    if own.partners is not None and own.mode not in PARTNERS:
+    if given.partners is not None and given.mode not in PARTNERS:
         raise RequestError(
-            f"--partners has no effect with --mode {own.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
+            f"--partners has no effect with --mode {given.mode}.",
+            hint=f"It is for {', '.join(PARTNERS)}.",
         )
-    if own.nodes_per_test is not None and own.mode != MODES[0]:
+    if given.nodes_per_test is not None and given.mode != MODES[0]:
         raise RequestError(
-            f"--nodes-per-test has no effect with --mode {own.mode}.", hint=f"It is for {MODES[0]}."
+            f"--nodes-per-test has no effect with --mode {given.mode}.", hint=f"It is for {MODES[0]}."
         )
-    if own.nodes_per_test is not None and own.partners is not None:
+    if given.nodes_per_test is not None and given.partners is not None:
         raise RequestError(
             "--partners has no effect with --nodes-per-test: each node is in one test.",
             hint="Leave one of them out.",
         )
-    if own.mode == "groups" and how.groups is None:
+    if given.mode == "groups" and how.groups is None:
         raise RequestError(
             "--mode groups needs to know which node is in which group.",
             hint="Add --groups FILE, with lines such as node[01-08] rack-1; or --groups label:KEY on "
@@ -215,19 +216,19 @@ def _given(ctx: click.Context, names: Any) -> dict[str, Any]:
 
 
 def _suspects(document: "SweepDocument", results: "Sequence[MeasuredTest]") -> list[str]:
-    """Name the suspects of results so far."""
+    """Return the names of the suspects of the results so far."""
     from fabbench.sweep.analyze import analyze
     from fabbench.sweep.readings import Readings
 
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
     for each in results:
         readings.add(each.result)
-    said = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
-    return [each.name for each in (*said.suspects, *said.undecided)]
+    diagnosis = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
+    return [each.name for each in (*diagnosis.suspects, *diagnosis.undecided)]
 
 
 def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how: AnswerOptions) -> Exit:
-    """Write what the tests of a sweep say on standard output; return the exit status that they deserve.
+    """Write the diagnosis of a sweep's tests to standard output; return the matching exit status.
 
     Raise MachineError where there is nothing to judge.
     """
@@ -250,12 +251,12 @@ def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how:
 
 
 def _print(result: "SweepRun", how: AnswerOptions) -> None:
-    """Write what was found and what went wrong, and end with the exit status."""
-    late = result.release_failure
-    if late is not None and (result.interrupted or result.failure is not None):
-        if isinstance(late, FabbenchError) and str(late) != str(result.failure):
-            terminal.print_error(late)
-        terminal.print_notes(late)
+    """Write the answer and the errors, and end with the exit status."""
+    release_error = result.release_failure
+    if release_error is not None and (result.interrupted or result.failure is not None):
+        if isinstance(release_error, FabbenchError) and str(release_error) != str(result.failure):
+            terminal.print_error(release_error)
+        terminal.print_notes(release_error)
     try:
         answer = _answer(result, how)
     finally:
@@ -264,7 +265,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
         resume = shlex.join(["fabbench", "sweep", "--resume", str(result.path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
-    error = None if result.interrupted else result.failure or late
+    error = None if result.interrupted else result.failure or release_error
     if isinstance(error, FabbenchError):
         error.exit = worst(error.exit, answer)
         raise error
@@ -272,7 +273,7 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
-    """Write what was found, and keep the status where the sweep is whole; return it."""
+    """Write the answer, and store its status if the sweep is complete; return it."""
     from fabbench.runs.sweep import keep_answer
 
     if not result.whole:

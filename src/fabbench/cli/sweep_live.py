@@ -1,4 +1,4 @@
-"""What a sweep shows on standard error while it goes on: one line on a terminal, elsewhere one a round."""
+"""What a sweep shows on standard error while in progress: one line on a terminal, one per round elsewhere."""
 
 import sys
 import time
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 Suspects = Callable[[Sequence[MeasuredTest]], Sequence[str]]
-"""Names the suspects of results."""
+"""Returns the names of the suspects of results."""
 SuspectsOf = Callable[[SweepDocument, Sequence[MeasuredTest]], Sequence[str]]
-"""Does so for the sweep that it is told."""
+"""Does so for a given sweep."""
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def watching_sweep(suspects_of: SuspectsOf, document: SweepDocument) -> Iterator
     """Show a line that changes on a terminal, and a line per round elsewhere."""
     suspects = partial(suspects_of, document)
     if terminal.is_quiet():
-        yield SweepProgress(suspects, lambda text: None)  # noqa: ARG005 - nobody looks
+        yield SweepProgress(suspects, lambda text: None)  # noqa: ARG005 - nothing is shown
         return
     console = terminal.console() if sys.stderr.isatty() else None
     if console is None or console.is_dumb_terminal:
@@ -52,11 +52,11 @@ class SweepProgress(SweepWatcher):
     def __init__(
         self,
         suspects: Suspects,
-        tell: Callable[[str], None],
+        write: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._find, self._tell, self._clock = suspects, tell, clock
-        self._began = self._told = clock()
+        self._find, self._write, self._clock = suspects, write, clock
+        self._started = self._written = clock()
         self._round: Round | None = None
         self._rounds_done = 0
         self._most_rounds: int | None = None
@@ -74,7 +74,7 @@ class SweepProgress(SweepWatcher):
         self._bad += result.outcome != Outcome.OK
 
     def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
-        """Write what came of the round."""
+        """Write the result of the round."""
         self._rounds_done += 1
         self._suspects = self._find(results)
         self._line()
@@ -82,17 +82,17 @@ class SweepProgress(SweepWatcher):
 
     def tick(self) -> None:
         """Write a sign of life where nothing has been written for a minute."""
-        if self._round is not None and self._clock() - self._told >= SIGN_OF_LIFE_S:
+        if self._round is not None and self._clock() - self._written >= SIGN_OF_LIFE_S:
             self._line()
 
     def text(self) -> str:
-        """Return how far the sweep is."""
+        """Return the status line: how far the sweep is."""
         planned = self._round
         if planned is None:
-            return "Sweep: beginning"
+            return "Sweep: starting"
         of = f" of {self._most_rounds}" if self._most_rounds else ""
         bad = f", {self._bad} not ok" if self._bad else ""
-        spent = self._clock() - self._began
+        spent = self._clock() - self._started
         left = self._left(spent)
         tests = f"{self._in_round} of {counted(len(planned.tests), 'test')} ({planned.purpose})"
         parts = [
@@ -105,11 +105,11 @@ class SweepProgress(SweepWatcher):
         return ", ".join(parts) + suspects
 
     def _line(self) -> None:
-        self._told = self._clock()
-        self._tell(self.text())
+        self._written = self._clock()
+        self._write(self.text())
 
     def _left(self, spent: float) -> float | None:
-        """Guess how long it takes, from the rounds that are over."""
+        """Estimate the remaining seconds from the rounds that are over."""
         if not self._most_rounds or not self._rounds_done or self._round is None:
             return None
         rounds = max(0, self._most_rounds - self._round.number + (not self._over()))
@@ -120,7 +120,7 @@ class SweepProgress(SweepWatcher):
 
 
 class SweepScreen(SweepProgress):
-    """The same in one line of a terminal, which changes."""
+    """The same in one line of a terminal, redrawn in place."""
 
     def __init__(self, suspects: Suspects, live: "Live", clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(suspects, self._draw, clock)
@@ -132,7 +132,7 @@ class SweepScreen(SweepProgress):
         self._draw(self.text())
 
     def tick(self) -> None:
-        """Show how much time has gone."""
+        """Show the elapsed time."""
         self._draw(self.text())
 
     def _draw(self, text: str) -> None:

@@ -1,7 +1,7 @@
 """What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
 
-While the command line runs, both streams are `SafeStream`s: no terminal obeys what passes them, whoever wrote
-it and by whatever way.
+While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal,
+no matter what code wrote it and how.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from fabbench.model.log import Log
 
 _MANY = 16
-"""Files from which on progress is shown."""
+"""Minimum number of files for which progress is shown."""
 
 
 PNG = "png"
-"""The format that is no text."""
+"""The format that is not text."""
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
-"""What rich writes to draw a table again in its place, too."""
+"""Also what rich writes to redraw a table in place."""
 
 
 class SafeStream:
-    """A text stream on which only printable text goes out; else it is the stream that it was made of.
+    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps.
 
-    It has no `buffer`, by which others would get past it.
+    It has no `buffer`, which would bypass it.
     """
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
@@ -48,7 +48,7 @@ class SafeStream:
         self._let_pass = let_pass
 
     def write(self, text: str) -> int:
-        """Write text. What is no plain text is written as escapes; see `fabbench.model.messages`."""
+        """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
         if self._let_pass is None or "\x1b" not in text:
             self._stream.write(printable(text))
         else:
@@ -58,7 +58,7 @@ class SafeStream:
         return len(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write what is no text, such as a picture: not for a terminal."""
+        """Write binary data, such as a picture: not for a terminal."""
         self._stream.flush()
         cast("Any", self._stream).buffer.write(data)
 
@@ -98,9 +98,9 @@ def _letting_pass(stream: IO[str], let_pass: re.Pattern[str]) -> IO[str]:
 
 
 def write_drawn(text: str) -> None:
-    """Write what `fabbench.report` has drawn on standard output, with its colours on a terminal.
+    """Write what `fabbench.report` has drawn to standard output, with its colors on a terminal.
 
-    All of it is written before what is said of it on standard error.
+    All of it is written before any message about it on standard error.
     """
     stream = _letting_pass(sys.stdout, _STYLE) if sys.stdout.isatty() else sys.stdout
     stream.write(text)
@@ -115,7 +115,7 @@ def console() -> "Console":
 
 
 def width() -> int | None:
-    """Return the width of the terminal; None: standard output is none."""
+    """Return the width of the terminal; None: standard output is not one."""
     if not sys.stdout.isatty():
         return None
     import shutil
@@ -128,7 +128,7 @@ _quiet = False
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Write no notices and no progress meanwhile: results and errors only."""
+    """Write no notices and no progress in this context: results and errors only."""
     global _quiet  # noqa: PLW0603 - one process has one command line
     _quiet = True
     try:
@@ -155,7 +155,7 @@ def print_comparison(
     verdict: "Verdict | None" = None,
     logs: "Mapping[str, Sequence[Log]] | None" = None,
 ) -> None:
-    """Write a comparison on standard output, and what came of its gates on stderr.
+    """Write a comparison to standard output, and the results of its gates to stderr.
 
     `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
     """
@@ -186,16 +186,16 @@ def print_error(error: FabbenchError) -> None:
 
 
 def print_notes(error: BaseException) -> None:
-    """Write what else went wrong while an error was dealt with, such as what is left on hosts."""
+    """Write what else went wrong while an error was handled, such as leftovers on hosts."""
     for note in getattr(error, "__notes__", ()):
-        # Python 3.12 notes in which class's making an error came.
+        # Python 3.12 notes the class whose creation raised an error.
         if not note.startswith("Error calling __set_name__ "):
             click.echo(note, err=True)
 
 
 @contextmanager
 def files_progress(count: int) -> Iterator[Callable[[], None]]:
-    """Show how many of `count` files have been read; gives what to call after each."""
+    """Show how many of `count` files have been read; yield a function to call after each."""
     if count < _MANY or _quiet or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -211,7 +211,7 @@ def files_progress(count: int) -> Iterator[Callable[[], None]]:
 def hosts_progress() -> Iterator["Progress"]:
     """Show what is being done, on a terminal."""
     if _quiet or not sys.stderr.isatty():
-        yield lambda what, done, total: None  # noqa: ARG005 - nobody looks
+        yield lambda what, done, total: None  # noqa: ARG005 - nothing is shown
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

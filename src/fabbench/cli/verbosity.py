@@ -21,7 +21,7 @@ _VERBOSE = "fabbench.verbose"
 
 @contextmanager
 def _logged(stream: IO[str] | None = None) -> Iterator[None]:
-    """Write a line for each action on a stream; without one, on standard error as it is then."""
+    """Write a line for each action to a stream; without one, to the current standard error."""
     import logging
 
     class ActionLines(logging.Handler):
@@ -51,13 +51,13 @@ def _logged_to(path: Path) -> Iterator[None]:
         yield
 
 
-def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+def _quiet(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
     if given and not ctx.resilient_parsing:
         ctx.with_resource(terminal.quietly())
 
 
-def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's way
+def _verbose(ctx: click.Context, parameter: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click calls it
     del parameter
     if given and not ctx.resilient_parsing:
         ctx.meta[_VERBOSE] = True
@@ -76,7 +76,7 @@ def _debug(ctx: click.Context, parameter: click.Parameter, path: Path | None) ->
 
 
 def verbosity_options() -> list[click.Parameter]:
-    """Return the options."""
+    """Return the three options."""
     return [
         click.Option(
             ["-q", "--quiet"],
@@ -104,7 +104,7 @@ def verbosity_options() -> list[click.Parameter]:
 
 
 def with_verbosity(command: CommandT) -> CommandT:
-    """Give a command the options; those of a group are its commands' own."""
+    """Add the options to a command; a group's commands have their own."""
     names = {flag for each in command.params for flag in each.opts}
     if "--quiet" not in names:
         command.params.extend(verbosity_options())

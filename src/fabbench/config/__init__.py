@@ -1,4 +1,4 @@
-"""`fabbench.yaml`: where it is, what is in it, and where a run goes."""
+"""`fabbench.yaml`: where it is, what is in it, and which target a run uses."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from fabbench.model.options import LauncherOptions, Option
 
 FILE_NAME = "fabbench.yaml"
 VARIABLE = "FABBENCH_CONFIG"
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
     """Find the file: where FABBENCH_CONFIG says, else in `start` or above it, else the user's own.
 
     The search upwards ends with the first directory that has a `.git`. A file that FABBENCH_CONFIG names is
-    given whether it is there or not.
+    returned whether it exists or not.
     """
     if named := environment.get(VARIABLE):
         return start / named
@@ -28,14 +28,14 @@ def find_config(start: Path, environment: Mapping[str, str]) -> Path | None:
             return folder / FILE_NAME
         if _is(folder / ".git", Path.exists):
             break
-    own = user_file(environment)
-    return own if own is not None and _is(own, Path.is_file) else None
+    user = user_file(environment)
+    return user if user is not None and _is(user, Path.is_file) else None
 
 
 def user_file(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the user's own settings; None if there is no home.
+    """Return the path of the user's own settings; None if there is no home directory.
 
-    XDG Base Directory Specification: a relative XDG_CONFIG_HOME does not count.
+    XDG Base Directory Specification: a relative XDG_CONFIG_HOME is ignored.
     """
     base = Path(environment.get("XDG_CONFIG_HOME", ""))
     home = environment.get("HOME")
@@ -50,18 +50,18 @@ def load(
     launchers: Mapping[str, type[LauncherOptions]],
     benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read a file. `launchers` and `benchmarks` are those that there are, with their options.
+    """Read a file. `launchers` and `benchmarks` are all known ones, with their options.
 
-    Without `benchmarks` what is below `defaults.run` is not checked. Raise MachineError where the file cannot
-    be read, RequestError that names every mistake with its line and column.
+    Without `benchmarks`, `defaults.run` is not checked. Raise MachineError if the file cannot be read,
+    RequestError that names every mistake with its line and column.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+            data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if len(data) > _LARGEST:
-        raise RequestError(f"{path} is larger than {_LARGEST} bytes. It is not a configuration file.")
+    if len(data) > _MAX_BYTES:
+        raise RequestError(f"{path} is larger than {_MAX_BYTES} bytes. It is not a configuration file.")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def read(
     launchers: Mapping[str, type[LauncherOptions]],
     benchmarks: Mapping[str, Mapping[str, Option]] | None = None,
 ) -> Config:
-    """Read the text of a file that lies at `path`. Raise RequestError as `load` does."""
+    """Read the text of a file at `path`. Raise RequestError as `load` does."""
     mistakes = Mistakes(str(path))
     reading = Reading(
         mistakes=mistakes, folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks
@@ -95,8 +95,8 @@ def read(
     return Config(path=path, **values)
 
 
-def _is(path: Path, what: Callable[[Path], bool]) -> bool:
-    """Return whether `what` holds; nothing is in a directory that may not be looked into."""
+def _is(path: Path, test: Callable[[Path], bool]) -> bool:
+    """Return whether `test` holds; never in a directory that cannot be read."""
     with contextlib.suppress(OSError):
-        return what(path)
+        return test(path)
     return False

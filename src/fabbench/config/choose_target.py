@@ -1,4 +1,4 @@
-"""Where to run: the target of fabbench.yaml, or what the surroundings offer."""
+"""Where to run: the target of fabbench.yaml, or what the environment implies."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -14,15 +14,15 @@ _SSH = "ssh"
 
 
 class Resolved(NamedTuple):
-    """A place to run."""
+    """Where to run, and why."""
 
     target: Target
-    """Of the file, or with nothing but the name of a launcher."""
+    """From the file, or with nothing but the name of a launcher."""
     why: str
     """Why there, to follow a colon: ``set with --on``."""
 
 
-def resolve(  # noqa: PLR0913 - each place that may say it
+def resolve(  # noqa: PLR0913 - each source that may decide
     on: str | None,
     environment: Mapping[str, str],
     config: Config | None,
@@ -33,10 +33,10 @@ def resolve(  # noqa: PLR0913 - each place that may say it
 ) -> Resolved:
     """Return where to run, and why there.
 
-    The first that is there: `on`, FABBENCH_TARGET, the file's default, the first launcher whose surroundings
-    say so. `given` makes a launcher's options from what was given; `hosts`: whether hosts are named, which
-    ssh reaches. Raise RequestError for a name that is
-    neither a target of the file nor a launcher, and where nothing says it: with each place looked at.
+    The first that is set: `on`, FABBENCH_TARGET, the file's default, the first launcher that the environment
+    implies. `given` makes a launcher's options from the given ones; `hosts`: whether hosts are named, which
+    are reached over ssh. Raise RequestError for a name that is neither a target of the file nor a launcher,
+    and if nothing decides: with each source tried.
     """
     for name, why in (
         (on, "set with --on"),
@@ -45,20 +45,20 @@ def resolve(  # noqa: PLR0913 - each place that may say it
     ):
         if name:
             return _named(name, why, config, launchers)
-    looked = ["--on is not given", f"{TARGET_VARIABLE} is not set"]
+    tried = ["--on is not given", f"{TARGET_VARIABLE} is not set"]
     file = f"no {FILE_NAME} in this directory, above it, or in ~/.config/fabbench"
-    looked.append(f"{config.path} has no default" if config else file)
+    tried.append(f"{config.path} has no default" if config else file)
     if hosts and _SSH in launchers:
         return Resolved(_bare(_SSH, launchers[_SSH]), "implied by --host")
-    looked.append("--host is not given")
+    tried.append("--host is not given")
     in_order = sorted((kind.order, name, kind) for name, kind in launchers.items() if kind.order)
     for _, name, kind in in_order:
-        found = given(kind).surroundings(environment)
-        if found.found:
-            return Resolved(_bare(name, kind), found.sentence)
-        looked.append(found.sentence)
+        surroundings = given(kind).surroundings(environment)
+        if surroundings.found:
+            return Resolved(_bare(name, kind), surroundings.sentence)
+        tried.append(surroundings.sentence)
     raise RequestError(
-        f"No target: {'; '.join(looked)}.",
+        f"No target: {'; '.join(tried)}.",
         hint=f"--on local runs on this machine. Known to --on: {', '.join(_known(config, launchers))}.",
     )
 
@@ -79,7 +79,7 @@ def _named(
 
     known = list(_known(config, launchers))
     near = difflib.get_close_matches(name, (*known, *ALIASES), n=1)
-    file = f"in {config.path}" if config else f"in a {FILE_NAME} (there is none)"
+    file = f"in {config.path}" if config else f"in a {FILE_NAME} (none was found)"
     raise RequestError(
         f"Unknown target {name} ({why}): it is neither {file} nor a launcher.",
         hint=f"{f'Did you mean {near[0]}? ' if near else ''}Known to --on: {', '.join(known)}.",

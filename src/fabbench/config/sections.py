@@ -27,7 +27,7 @@ from fabbench.plan.request import NAME, TAKEN, check_name
 
 _TARGET_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 LAUNCHER, OPTIONS = "launcher", "options"
-"""Keys of a target that are no options: its launcher, and a mapping for more keys of the launcher's."""
+"""Keys of a target that are not options: its launcher, and a mapping for more keys of the launcher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,26 +67,26 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
         "Variants, by the names that --variant takes.",
     ),
     "targets": ("a mapping of names to targets", "Places to run, by the names that --on takes."),
-    LAUNCHER: ("the name of a launcher", "How its machines are reached and programs are started there."),
-    OPTIONS: ("a mapping", "More keys of the launcher; the same as beside it."),
+    LAUNCHER: ("the name of a launcher", "How to reach its machines and start programs there."),
+    OPTIONS: ("a mapping", "More keys of the launcher, as if they were keys of the target."),
 })  # fmt: skip
-"""What is no option: what is wanted, and what it means."""
+"""Keys that are not options: what is expected, and what they mean."""
 
 
 def read_file(node: Node, reading: Reading) -> dict[str, Any]:
-    """Return the fields of a `Config` that a file has. What is wrong is added to the mistakes."""
+    """Return the fields of a `Config` that a file has. Anything wrong is added to the mistakes."""
     keys: dict[str, Read] = {
         **option_keys(Config, reading),
-        "defaults": lambda key, value, place: _defaults(key, value, place, reading),
-        "variants": lambda key, value, place: read_names(
+        "defaults": lambda key, value, path: _defaults(key, value, path, reading),
+        "variants": lambda key, value, path: read_names(
             value,
-            place,
+            path,
             reading,
             ABOUT[key.text][0],
             lambda name, each, at: _variant(name, each, at, reading),
         ),
-        "targets": lambda key, value, place: read_names(
-            value, place, reading, ABOUT[key.text][0], lambda name, each, at: _target(name, each, at, reading)
+        "targets": lambda key, value, path: read_names(
+            value, path, reading, ABOUT[key.text][0], lambda name, each, at: _target(name, each, at, reading)
         ),
     }
     return read_section(node, "", reading, keys)
@@ -95,7 +95,7 @@ def read_file(node: Node, reading: Reading) -> dict[str, Any]:
 # ---------------------------------------------------------------- defaults and variants
 
 
-def _defaults(key: Scalar, node: Node, place: str, reading: Reading) -> Defaults:
+def _defaults(key: Scalar, node: Node, path: str, reading: Reading) -> Defaults:
     del key
     keys = {
         **option_keys(Defaults, reading),
@@ -103,34 +103,34 @@ def _defaults(key: Scalar, node: Node, place: str, reading: Reading) -> Defaults
             value, at, reading, ABOUT[key.text][0], lambda name, each, of: _benchmark(name, each, of, reading)
         ),
     }
-    return Defaults(**read_section(node, place, reading, keys))
+    return Defaults(**read_section(node, path, reading, keys))
 
 
-def _benchmark(key: Scalar, node: Node, place: str, reading: Reading) -> dict[str, Any] | None:
+def _benchmark(key: Scalar, node: Node, path: str, reading: Reading) -> dict[str, Any] | None:
     known = reading.benchmarks
     if known is None:
-        return read_names(node, place, reading, "a mapping of options to values", _as_typed)
+        return read_names(node, path, reading, "a mapping of options to values", _as_typed)
     if key.text not in known:
-        unknown(key, place.rpartition(".")[0], known, reading, what="benchmark")
+        unknown(key, path.rpartition(".")[0], known, reading, what="benchmark")
         return None
     keys = typed_keys(known[key.text], reading)
     if not isinstance(node, Entries):
-        reading.wrong(node, place, "a mapping of options to values")
+        reading.wrong(node, path, "a mapping of options to values")
         return None
     for name, (scalar, _) in node.entries.items():
         if name not in keys:
-            unknown(scalar, place, keys, reading, what="option")
-    right = {name: entry for name, entry in node.entries.items() if name in keys}
-    return read_section(replace(node, entries=right), place, reading, keys)
+            unknown(scalar, path, keys, reading, what="option")
+    valid = {name: entry for name, entry in node.entries.items() if name in keys}
+    return read_section(replace(node, entries=valid), path, reading, keys)
 
 
-def _as_typed(key: Scalar, node: Node, place: str) -> str | None:
-    del key, place
+def _as_typed(key: Scalar, node: Node, path: str) -> str | None:
+    del key, path
     return node.text if isinstance(node, Scalar) else None
 
 
-def _variant(key: Scalar, node: Node, place: str, reading: Reading) -> Variant | None:
-    values = read_section(node, place, reading, option_keys(Variant, reading))
+def _variant(key: Scalar, node: Node, path: str, reading: Reading) -> Variant | None:
+    values = read_section(node, path, reading, option_keys(Variant, reading))
     try:
         check_name(key.text)
     except RequestError as error:
@@ -142,34 +142,33 @@ def _variant(key: Scalar, node: Node, place: str, reading: Reading) -> Variant |
 # ---------------------------------------------------------------- targets
 
 
-def _target(key: Scalar, node: Node, place: str, reading: Reading) -> Target | None:
+def _target(key: Scalar, node: Node, path: str, reading: Reading) -> Target | None:
     _check_name(key, reading)
     entries = dict(nested(node.entries, OPTIONS)) if isinstance(node, Entries) else {}
     _, named = entries.pop(LAUNCHER, (None, None))
     if OPTIONS in entries:
-        reading.wrong(entries.pop(OPTIONS)[1], f"{place}.{OPTIONS}", ABOUT[OPTIONS][0])
+        reading.wrong(entries.pop(OPTIONS)[1], f"{path}.{OPTIONS}", ABOUT[OPTIONS][0])
     if isinstance(named, Scalar) and named.text not in reading.launchers:
-        unknown(named, f"{place}.launcher", sorted(reading.launchers), reading, what="launcher")
+        unknown(named, f"{path}.launcher", sorted(reading.launchers), reading, what="launcher")
         return None
     if not isinstance(node, Entries | Scalar) or (isinstance(node, Scalar) and node.type != "null"):
-        reading.wrong(node, place, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}")
+        reading.wrong(node, path, f"a mapping with some of {LAUNCHER}, {', '.join(declared(Target))}")
         return None
     if not isinstance(named, Scalar) or not isinstance(node, Entries):
         known = ", ".join(sorted(reading.launchers))
-        reading.mistakes.add(key, f"{place} has no launcher. Add launcher: and one of {known}.")
+        reading.mistakes.add(key, f"{path} has no launcher. Add launcher: and one of {known}.")
         return None
     kind = reading.launchers[named.text]
-    common, own = option_keys(Target, reading, without=kind.without), option_keys(kind, reading)
-    keys = {**common, **own}
-    _check_keys(key, entries, place, named.text, keys, reading)
-    right = {name: entry for name, entry in entries.items() if name in keys}
-    values = read_section(replace(node, entries=right), place, reading, keys)
+    keys = {**option_keys(Target, reading, without=kind.without), **option_keys(kind, reading)}
+    _check_keys(key, entries, path, named.text, keys, reading)
+    valid = {name: entry for name, entry in entries.items() if name in keys}
+    values = read_section(replace(node, entries=valid), path, reading, keys)
     fields = {name.replace("-", "_"): value for name, value in values.items()}
-    mine = {name: fields.pop(name) for name in declared(kind) if name in fields}
+    options = {name: fields.pop(name) for name in declared(kind) if name in fields}
     try:
-        return Target(name=key.text, launcher=named.text, options=kind(**mine), **fields)
+        return Target(name=key.text, launcher=named.text, options=kind(**options), **fields)
     except RequestError as error:
-        reading.mistakes.add(key, f"{place}: {error} {error.hint or ''}".rstrip())
+        reading.mistakes.add(key, f"{path}: {error} {error.hint or ''}".rstrip())
         return None
 
 
@@ -186,28 +185,27 @@ def _check_name(key: Scalar, reading: Reading) -> None:
 def _check_keys(  # noqa: PLR0913, PLR0917 - where it is, and what is known there
     key: Scalar,
     entries: Mapping[str, tuple[Scalar, Node]],
-    place: str,
+    path: str,
     launcher: str,
     keys: Iterable[str],
     reading: Reading,
 ) -> None:
-    """Note keys that are unknown, that are another launcher's, and those that are missing."""
+    """Note keys that are unknown, that belong to another launcher, and that are missing."""
     kind, valid = reading.launchers[launcher], [LAUNCHER, *keys]
     others = {each.key for of in reading.launchers.values() for each in options_of(of).values()}
     for name, (scalar, _) in entries.items():
         if name in valid:
             continue
         if name in others:
-            text = (
-                f"{place}: {name} means nothing to the launcher {launcher}. Valid here: {', '.join(valid)}."
-            )
+            text = f"{path}: {name} means nothing to the launcher {launcher}. Valid here: {', '.join(valid)}."
             reading.mistakes.add(scalar, text)
         else:
-            unknown(scalar, place, valid, reading)
+            unknown(scalar, path, valid, reading)
     for each in kind.requires:
-        wanted = options_of(kind)[each]
-        if wanted.key not in entries:
-            text = f"{place} has no {wanted.key}, which the launcher {launcher} needs: {wanted.type.wanted}."
+        option_ = options_of(kind)[each]
+        if option_.key not in entries:
+            expected = option_.type.expected
+            text = f"{path} has no {option_.key}, which the launcher {launcher} needs: {expected}."
             reading.mistakes.add(key, text)
 
 
@@ -217,9 +215,9 @@ def _check_keys(  # noqa: PLR0913, PLR0917 - where it is, and what is known ther
 def schema(
     launchers: Mapping[str, type[LauncherOptions]], benchmarks: Mapping[str, Mapping[str, Option]]
 ) -> dict[str, Any]:
-    """Return the JSON schema of `fabbench.yaml` (draft 7, which editors know best).
+    """Return the JSON schema of `fabbench.yaml` (draft 7, which editors support best).
 
-    It knows less than the loader: not whether a default exists, nor how ranges of hosts are written.
+    It checks less than the loader: neither that a default exists nor how ranges of hosts are written.
     """
     defaults = {**_properties(declared(Defaults).values()), "run": _described("run", _run_schema(benchmarks))}
     variants = {
@@ -246,8 +244,8 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": ["object", "null"], "properties": dict(properties), "additionalProperties": False}
 
 
-def _described(key: str, what: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": ABOUT[key][1], **what}
+def _described(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": ABOUT[key][1], **value}
 
 
 def _properties(options: Iterable[Option]) -> dict[str, Any]:
@@ -255,27 +253,27 @@ def _properties(options: Iterable[Option]) -> dict[str, Any]:
 
 
 def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any]:
-    """Return an object of objects: the options of each benchmark. What all of them have is not listed."""
+    """Return an object of objects: the options of each benchmark, without those that all of them have."""
     simple: dict[str, Any] = {"type": ["string", "number", "boolean"]}
     several = {"anyOf": [simple, {"type": "array", "items": simple}]}
     first, *others = benchmarks.values()
     shared = {name for name, each in first.items() if all(known.get(name) == each for known in others)}
-    found: dict[str, Any] = {}
+    schemas: dict[str, Any] = {}
     for benchmark, options in benchmarks.items():
-        own = {name: each for name, each in options.items() if name not in shared}
+        specific = {name: each for name, each in options.items() if name not in shared}
         properties = {
             name: {
                 "description": each.help,
                 **({"type": "boolean"} if isinstance(each.type, Flag) else several if each.many else simple),
             }
-            for name, each in own.items()
+            for name, each in specific.items()
         }
-        found[benchmark] = {"type": "object", "properties": properties, "additionalProperties": several}
-    return {"type": "object", "properties": found, "additionalProperties": {"type": "object"}}
+        schemas[benchmark] = {"type": "object", "properties": properties, "additionalProperties": several}
+    return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}
 
 
 def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str, Any]:
-    """Return an object of targets, each with the conditions that come from its launcher."""
+    """Return an object of targets, each with the conditions that its launcher sets."""
     options = {name: options_of(kind) for name, kind in launchers.items()}
     every = {each.key: each for known in options.values() for each in known.values()}
     conditions: list[dict[str, Any]] = []

@@ -1,6 +1,6 @@
-"""YAML text → a tree that knows lines and columns. The only place that knows PyYAML.
+"""YAML text → a tree with lines and columns. The only module that uses PyYAML.
 
-PyYAML's own loader takes the last of two equal keys in silence and forgets where values stood; its node tree
+PyYAML's own loader silently takes the last of two equal keys and drops the positions of values; its node tree
 does neither. Nothing is ever constructed from tags.
 """
 
@@ -13,8 +13,8 @@ from fabbench.model.errors import RequestError
 if TYPE_CHECKING:
     import yaml
 
-MOST_MISTAKES = 20
-"""Mistakes that one message names."""
+MAX_MISTAKES = 20
+"""Maximum mistakes that one message lists."""
 
 _STANDARD = "tag:yaml.org,2002:"
 _SCALARS = {"str", "int", "float", "bool", "null"}
@@ -22,7 +22,7 @@ _SCALARS = {"str", "int", "float", "bool", "null"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scalar:
-    """One word or number, as it is written. `type` is what YAML takes it for."""
+    """One word or number, as written. `type` is what YAML resolves it to."""
 
     line: int
     column: int
@@ -41,7 +41,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entries:
-    """A mapping, without duplicates: key → the key as it stands there, and its value."""
+    """A mapping, without duplicates: key → the node of the key, and its value."""
 
     line: int
     column: int
@@ -52,7 +52,7 @@ Node = Scalar | Items | Entries
 
 
 def describe(node: Node) -> str:
-    """Return what stands there, for a message."""
+    """Describe a node for a message."""
     match node:
         case Items():
             return "a list"
@@ -67,7 +67,7 @@ def describe(node: Node) -> str:
 
 @dataclass(slots=True)
 class Mistakes:
-    """What is wrong with a file, collected, so that all is said at once."""
+    """What is wrong with a file, collected to be reported at once."""
 
     source: str
     found: dict[tuple[int, int, str], None] = field(default_factory=dict)
@@ -81,19 +81,19 @@ class Mistakes:
         if not self.found:
             return
         lines = [f"{self.source}:{line}:{column}: {text}" for line, column, text in sorted(self.found)]
-        more = len(lines) - MOST_MISTAKES
+        more = len(lines) - MAX_MISTAKES
         tail = [f"{more} more mistakes in {self.source}."] if more > 0 else []
         raise RequestError(
-            "\n".join(lines[:MOST_MISTAKES] + tail),
+            "\n".join(lines[:MAX_MISTAKES] + tail),
             hint="fabbench config --schema prints every key, with its type and its meaning.",
         )
 
 
 def parse(text: str, mistakes: Mistakes) -> Node | None:
-    """Read YAML text; None if nothing is in it. Raise RequestError where it is no YAML.
+    """Read YAML text; None if it is empty. Raise RequestError if it is not YAML.
 
-    What is YAML but invalid in any settings file (duplicate keys, keys that are no words, unknown
-    tags, an alias inside what it stands for) is added to `mistakes`.
+    What is YAML but invalid in any settings file (duplicate keys, keys that are not scalars, unknown tags, an
+    alias inside the value that it refers to) is added to `mistakes`.
     """
     import yaml
 
@@ -117,12 +117,12 @@ def parse(text: str, mistakes: Mistakes) -> Node | None:
 
 
 class Converter:
-    """Turns PyYAML's nodes into ours, each once, however often it is referred to."""
+    """Converts PyYAML's nodes to ours, each once, however many aliases refer to it."""
 
     def __init__(self, mistakes: Mistakes) -> None:
         import yaml
 
-        # Typed as unknown: its methods have no annotations.
+        # Typed as Any: its methods have no annotations.
         self._resolver: Any = yaml.resolver.Resolver()
         self._mistakes = mistakes
         self._known: dict[int, Node] = {}
@@ -147,10 +147,10 @@ class Converter:
 
         if isinstance(raw, yaml.MappingNode):
             converted: Node = Entries(line=line, column=column, entries=dict(self._entries(raw)))
-            wanted = {"map"}
+            allowed = {"map"}
         elif isinstance(raw, yaml.SequenceNode):
             converted = Items(line=line, column=column, items=tuple(map(self.node, raw.value)))
-            wanted = {"seq"}
+            allowed = {"seq"}
         else:
             # Dates and the value sign are text here: nothing in the file is a date.
             implied = _type(self._resolver.resolve(yaml.ScalarNode, raw.value, (True, False)))
@@ -158,15 +158,15 @@ class Converter:
             converted = Scalar(
                 line=line, column=column, text=raw.value, type=kind if kind in _SCALARS else "str"
             )
-            wanted = {"str", implied}
-        if _type(raw.tag) not in wanted:
+            allowed = {"str", implied}
+        if _type(raw.tag) not in allowed:
             tag = raw.tag.replace(_STANDARD, "!!")
             self._mistakes.add(converted, f"The tag {tag} cannot be used here. Leave it out.")
         return converted
 
     def _entries(self, raw: "yaml.MappingNode") -> Iterator[tuple[str, tuple[Scalar, Node]]]:
         """Yield what is merged in (``<<``) first, so that the mapping's own keys replace it."""
-        own: dict[str, tuple[Scalar, Node]] = {}
+        entries: dict[str, tuple[Scalar, Node]] = {}
         for key, value in raw.value:
             if _type(key.tag) == "merge":
                 yield from self._merged(self.node(value))
@@ -176,20 +176,20 @@ class Converter:
                 self._mistakes.add(
                     name, f"A key is {describe(name)}; expected a word. Quote what begins with {{."
                 )
-            elif name.text in own:
-                first = own[name.text][0].line
-                self._mistakes.add(name, f"The key {name.text} is a duplicate of that in line {first}.")
+            elif name.text in entries:
+                first = entries[name.text][0].line
+                self._mistakes.add(name, f"The key {name.text} is a duplicate of the one on line {first}.")
             else:
-                own[name.text] = name, self.node(value)
-        yield from own.items()
+                entries[name.text] = name, self.node(value)
+        yield from entries.items()
 
     def _merged(self, value: Node) -> Iterator[tuple[str, tuple[Scalar, Node]]]:
-        """Yield the entries of a mapping, or of several of which the first comes first."""
+        """Yield the entries of a mapping, or of several, of which the first takes precedence."""
         for each in reversed(value.items) if isinstance(value, Items) else (value,):
             if isinstance(each, Entries):
                 yield from each.entries.items()
             else:
-                self._mistakes.add(each, f"<< merges mappings, and this is {describe(each)}.")
+                self._mistakes.add(each, f"<< merges mappings, but this is {describe(each)}.")
 
 
 def _type(tag: str) -> str:

@@ -1,14 +1,14 @@
-"""The counters around one execution: whose NICs count, what is found, and how it is stored. Pure.
+"""The counters around one execution: which NICs count, what they show, and how they are stored. Pure.
 
 A run directory has `counters/NNN-ARM-rR.json`, one per execution:
 ``{"format": 1, "hosts": {"a": {"before": SNAPSHOT, "after": SNAPSHOT}}, "asked": …, "failures": […]}``.
-A snapshot that could not be taken is null. ``"asked"`` says what the NICs are judged by, null where nothing
-is to be judged, and ``"failures"`` why snapshots are missing.
+A snapshot that could not be taken is null. ``"asked"`` is what the NICs are judged against, null if nothing
+is judged, and ``"failures"`` why snapshots are missing.
 
-A script prints them as marker lines: ``#@fabbench nics 000-tcp-r1 when=before number=0 host=a fabric=tcp
-chosen=eth0 among=0,1 packed=H4sI…`` is of one host. `number` counts hosts as the plan does. `packed` is what
-`SNAPSHOT` printed there, by gzip and base64: of 32 NICs these are a thousand lines. Empty: the host did not
-tell in time. The other words say what the NICs are judged by.
+A script prints them as marker lines, one per host: ``#@fabbench nics 000-tcp-r1 when=before number=0 host=a
+fabric=tcp chosen=eth0 among=0,1 packed=H4sI…``. `number` is the host's index in the plan. `packed` is what
+`SNAPSHOT` printed there, as gzip and base64: 32 NICs make a thousand lines. It is empty if the host did not
+answer in time. The other words are what the NICs are judged against.
 """
 
 import math
@@ -40,18 +40,18 @@ FORMAT = 1
 
 
 class Pair(NamedTuple):
-    """The snapshots of one host around an execution; None: it could not be taken."""
+    """The snapshots of one host around an execution; None for one that could not be taken."""
 
     before: Snapshot | None
     after: Snapshot | None
 
     def traffic(self) -> Traffic | None:
-        """Subtract them; None where one of the two is missing."""
+        """Subtract them; None if one of the two is missing."""
         return difference(self.before, self.after) if self.before and self.after else None
 
 
 def hosts_document(hosts: Mapping[str, Pair]) -> dict[str, Any]:
-    """Make the document of one execution."""
+    """Return the document of one execution."""
     pairs = {
         host: {name: snapshot_document(taken) if taken else None for name, taken in pair._asdict().items()}
         for host, pair in hosts.items()
@@ -60,7 +60,7 @@ def hosts_document(hosts: Mapping[str, Pair]) -> dict[str, Any]:
 
 
 def hosts_from_document(document: Any) -> dict[str, Pair]:
-    """Read the document of one execution. Raise MachineError for one that is damaged or newer."""
+    """Read the document of one execution. Raise MachineError if it is damaged or newer."""
     _check_format(document)
     try:
         return {
@@ -72,7 +72,7 @@ def hosts_from_document(document: Any) -> dict[str, Pair]:
 
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    """Make one snapshot's document. Its numbers are in base units."""
+    """Return the document of one snapshot. Its numbers are in base units."""
     nics = [
         {
             "name": nic.name,
@@ -88,7 +88,7 @@ def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def snapshot_from_document(document: Any) -> Snapshot:
-    """Read one snapshot's document. Raise MachineError for one that is damaged or of another format."""
+    """Read the document of one snapshot. Raise MachineError if it is damaged or of another format."""
     _check_format(document)
     try:
         nics = tuple(
@@ -128,7 +128,7 @@ def _damaged(error: Exception) -> MachineError:
 
 
 _WITHOUT_ROWS = frozenset({"nic-errors"})
-"""Findings that hold where no row was measured; the others are about what was."""
+"""Findings that hold even if no row was measured; the others are about what was measured."""
 _ALONE = "All data stayed inside one host, where it need not pass the NICs: their counters are not judged."
 
 
@@ -138,17 +138,17 @@ class ExecutionCounters:
 
     expected: ExpectedTraffic
     among: tuple[str, ...]
-    """Hosts that exchanged data; fewer than two: nothing is judged."""
+    """Hosts that exchanged data; with fewer than two, nothing is judged."""
     hosts: Mapping[str, Pair]
     failures: tuple[str, ...] = ()
-    """Sentences: why snapshots are missing, where that was told."""
+    """Sentences: why snapshots are missing, where that was reported."""
 
     def traffic(self) -> dict[str, Traffic]:
-        """Return what each host moved; hosts that lack a snapshot are left out."""
+        """Return what each host moved, without hosts that lack a snapshot."""
         return {host: moved for host, pair in self.hosts.items() if (moved := pair.traffic())}
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
-        """Return the traffic of the fabric's NICs, per host that has any. Idle NICs are kept."""
+        """Return the traffic of the fabric's NICs, for each host that has any. Idle NICs are kept."""
         kept = {
             host: of_fabric(moved, self.expected.fabric, chosen=self.expected.chosen)
             for host, moved in traffic.items()
@@ -156,19 +156,19 @@ class ExecutionCounters:
         return {host: moved for host, moved in kept.items() if moved.nics}
 
     def findings(self, *, measured: bool) -> tuple[Finding, ...]:
-        """Judge what the NICs moved; `measured` says whether rows were."""
+        """Judge what the NICs moved; `measured` is whether rows were measured."""
         moved = {host: traffic for host, traffic in self.traffic().items() if host in self.among}
-        found = findings(moved, self.expected) if len(self.among) > 1 else ()
-        kept = (finding for finding in found if measured or finding.code in _WITHOUT_ROWS)
+        judgments = findings(moved, self.expected) if len(self.among) > 1 else ()
+        kept = (finding for finding in judgments if measured or finding.code in _WITHOUT_ROWS)
         return (*kept, *self._missing())
 
     def _missing(self) -> Iterator[Finding]:
-        lacking = {
+        missing = {
             "from before": [host for host, pair in self.hosts.items() if pair.before is None],
             "from after": [host for host, pair in self.hosts.items() if pair.after is None],
         }
         why = " ".join(self.failures)
-        for when, hosts in lacking.items():
+        for when, hosts in missing.items():
             if hosts:
                 yield _note(f"No NIC counters of {listed(hosts)} {when} this execution. {why}")
 
@@ -178,15 +178,15 @@ class ExpectedNics(NamedTuple):
 
     traffic: ExpectedTraffic
     among: tuple[str, ...]
-    """Hosts that exchange data; empty: all ranks are on one host."""
+    """Hosts that exchange data; empty if all ranks are on one host."""
 
 
 def expected_nics(execution: Execution, hosts: Sequence[Host]) -> ExpectedNics:
     """Return which NICs an execution was to use, and which hosts exchange data in it.
 
-    A domain or devices that were chosen name the NICs, and for sockets the interface of each host. A pair
-    uses one NIC of each side. Of ranks the proof says how many NICs each has, and fewer ranks than GPUs have
-    their part.
+    The NICs are named by the domain or devices that were chosen, and for sockets by the interface of each
+    host. A pair uses one NIC on each side. For ranks, the proof has the number of NICs per host; fewer ranks
+    than GPUs use a proportional part of them.
     """
     fabric = execution.proof.fabric
     interfaces = [host.interface for host in hosts]
@@ -209,27 +209,27 @@ def expected_nics(execution: Execution, hosts: Sequence[Host]) -> ExpectedNics:
 
 
 def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
-    """Return the number of NICs that the ranks of each host are to use; None: not known."""
+    """Return the number of NICs that the ranks of each host are to use; None if not known."""
     ranks = max((sum(command.ranks for command in step.commands) for step in execution.steps), default=0)
     gpus = sum(host.gpus for host in hosts)
     devices = max(len(host.linked(execution.proof.fabric)) for host in hosts)
-    wanted = execution.proof.nics or None
+    required = execution.proof.nics or None
     if not devices or not 0 < ranks < gpus:
-        return wanted
+        return required
     part = math.ceil(devices * ranks / gpus)
-    return min(part, wanted or part)
+    return min(part, required or part)
 
 
 def judged(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
     """Add to the logs of one execution what its NICs show. No outcome changes: logs alone decide those.
 
-    The counters do not tell which of several logs they are of, and so each gets all.
+    The counters cannot be attributed to one of several logs, and so each log gets all findings.
     """
     known = tuple(logs)
     if counters is None:
         return known
-    found = counters.findings(measured=any(log.points for log in known))
-    return noted(known, found) if found else known
+    judgments = counters.findings(measured=any(log.points for log in known))
+    return noted(known, judgments) if judgments else known
 
 
 def unreadable(logs: Iterable[Log], error: MachineError) -> tuple[Log, ...]:
@@ -237,9 +237,9 @@ def unreadable(logs: Iterable[Log], error: MachineError) -> tuple[Log, ...]:
     return noted(logs, [_note(str(error))])
 
 
-def noted(logs: Iterable[Log], found: Sequence[Finding]) -> tuple[Log, ...]:
+def noted(logs: Iterable[Log], added: Sequence[Finding]) -> tuple[Log, ...]:
     """Add findings to logs."""
-    return tuple(replace(log, findings=(*log.findings, *found)) for log in logs)
+    return tuple(replace(log, findings=(*log.findings, *added)) for log in logs)
 
 
 def _note(meaning: str) -> Finding:
@@ -252,7 +252,7 @@ def _note(meaning: str) -> Finding:
 def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], list[str]]:
     """Add up what the fabric's NICs moved in several executions of one configuration: by host, and notes.
 
-    A NIC whose counters do not tell in one of them is unreadable.
+    A NIC that is unreadable in one of them is unreadable in the sum.
     """
     moved: dict[str, list[Traffic]] = {}
     notes: dict[str, None] = {}
@@ -289,7 +289,7 @@ def _both(one: NicTraffic, other: NicTraffic) -> NicTraffic:
 
 
 def document(counters: ExecutionCounters) -> dict[str, Any]:
-    """Make the document of one execution."""
+    """Return the document of one execution."""
     expected = counters.expected
     return {
         **hosts_document(counters.hosts),
@@ -304,18 +304,18 @@ def document(counters: ExecutionCounters) -> dict[str, Any]:
 
 
 def from_document(stored: Any) -> ExecutionCounters:
-    """Read the document of one execution. Raise MachineError for one that is damaged or newer."""
+    """Read the document of one execution. Raise MachineError if it is damaged or newer."""
     hosts = hosts_from_document(stored)
     try:
-        asked = stored["asked"]
-        nics = asked["expected"]
+        requested = stored["asked"]
+        nics = requested["expected"]
         return ExecutionCounters(
             expected=ExpectedTraffic(
-                fabric=str(asked["fabric"]),
-                chosen=tuple(map(str, asked["chosen"])),
+                fabric=str(requested["fabric"]),
+                chosen=tuple(map(str, requested["chosen"])),
                 nics=None if nics is None else int(nics),
             ),
-            among=tuple(map(str, asked["among"])),
+            among=tuple(map(str, requested["among"])),
             hosts=hosts,
             failures=tuple(map(str, stored["failures"])),
         )
@@ -327,14 +327,14 @@ def from_document(stored: Any) -> ExecutionCounters:
 
 
 _LARGEST = 1 << 20
-"""Bytes of a snapshot that are read; hosts of 32 NICs have some 70 KB."""
+"""Bytes of a snapshot that are read; hosts with 32 NICs have some 70 KB."""
 _EXPANDS = 100
-"""How many times its packed size a snapshot may have; those of hosts have some 20."""
+"""The largest factor by which a snapshot may expand when it is unpacked; those of hosts expand some 20."""
 _GZIP = 31
 
 
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
-    """Return what the NICs of an execution are judged by, as facts of a marker line."""
+    """Return what the NICs of an execution are judged against, as facts of a marker line."""
     expected, among = expected_nics(execution, hosts)
     numbers = [number for number, host in enumerate(hosts) if host.name in among]
     facts = {
@@ -347,7 +347,7 @@ def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
 
 
 class PrintedCounters:
-    """The counters that were printed of one execution."""
+    """The counters that a script printed for one execution."""
 
     def __init__(self, execution: str) -> None:
         self.execution = execution
@@ -360,7 +360,7 @@ class PrintedCounters:
 
     @property
     def counters(self) -> ExecutionCounters | None:
-        """Return what is known so far; None: nothing was printed yet."""
+        """Return what is known so far; None if nothing was printed yet."""
         if self._expected is None:
             return None
         return ExecutionCounters(
@@ -371,7 +371,7 @@ class PrintedCounters:
         )
 
     def take(self, marker: Marker) -> None:
-        """Read a line. Counters from before, which come anew where a job does, replace those there are."""
+        """Read a line. Counters from before replace earlier ones: a job that restarts prints them again."""
         facts = marker.facts
         host = self._names.setdefault(facts.get("number", ""), facts.get("host", "a host without a name"))
         taken, failure = _unpacked(facts.get("packed", ""), host)
@@ -388,7 +388,7 @@ class PrintedCounters:
 
 
 def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
-    """Read a snapshot; where there is none a sentence may say why."""
+    """Return the snapshot, or None and the reason, which may be empty."""
     try:
         unpacking = zlib.decompressobj(_GZIP)
         packed = b64decode(text, validate=True)
@@ -402,16 +402,16 @@ def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
 
 
 class Counted:
-    """Adds to the logs of each execution what its NICs show, in a text whose script has printed that.
+    """Adds to the logs of each execution what its NICs show, if the script printed the counters.
 
-    Logs are kept back until all counters of their execution were read. Without any nothing is.
+    Logs are held back until all counters of their execution were read. Without counters none are.
     """
 
     def __init__(self) -> None:
         self._now: PrintedCounters | None = None
-        """Of the execution whose steps are read."""
+        """The counters of the execution whose steps are being read."""
         self._next: PrintedCounters | None = None
-        """Of one that will begin: what is open of the execution before may not have become a log yet."""
+        """Those of the next execution: the one before may have steps open that have not become logs yet."""
         self._kept: list[Log] = []
 
     def take(self, marker: Marker) -> None:
@@ -424,23 +424,23 @@ class Counted:
             self._now.take(marker)
 
     def begun(self, marker: Marker) -> Sequence[Log]:
-        """Take note that a step begins: give the logs of the execution before, if it is of another one."""
-        begins = self._next is not None and self._next.execution == marker.execution
-        if not begins and self._now is not None and self._now.execution == marker.execution:
+        """Record that a step starts. Return the logs of the previous execution, if this is another one."""
+        starts = self._next is not None and self._next.execution == marker.execution
+        if not starts and self._now is not None and self._now.execution == marker.execution:
             return []
         logs = self.close()
-        self._now, self._next = (self._next, None) if begins else (None, self._next)
+        self._now, self._next = (self._next, None) if starts else (None, self._next)
         return logs
 
     def keep(self, results: list[Point | Log]) -> list[Point | Log]:
-        """Keep the logs among what was read, where there are counters; give the rest."""
+        """Hold back the logs among the results, if there are counters; return the rest."""
         if self._now is None:
             return results
         self._kept += [result for result in results if isinstance(result, Log)]
         return [result for result in results if not isinstance(result, Log)]
 
     def close(self) -> Sequence[Log]:
-        """Return the logs that are kept."""
+        """Return the logs that were held back."""
         logs = judged(self._kept, self._now.counters if self._now is not None else None)
         self._kept = []
         return logs

@@ -1,4 +1,4 @@
-"""What the counters say about a run: NICs that stand out, and bytes that went elsewhere. Pure.
+"""What the counters show about a run: NICs that stand out, and bytes that went elsewhere. Pure.
 
 The limits of balance (1.25 times the mean, a tenth of the mean) are fabbench's own.
 """
@@ -26,12 +26,12 @@ from fabbench.model.messages import LONGEST_QUOTE, listed
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal
 
 FLOOR = 10_000_000
-"""Bytes: below this mean of a host's NICs nothing is said of balance; what starts a run up is less."""
+"""Bytes: balance is not judged below this mean of a host's NICs; starting a run moves less."""
 MAX_OVER_MEAN = 1.25
 LOW = 0.1
-"""Less than this part of the mean, or of what is compared, is almost nothing."""
+"""Less than this fraction of the mean, or of what is compared, is almost nothing."""
 _MANY = 0.001
-"""Drops and retransmissions that are more than this part of the packets are a warning."""
+"""Drops and retransmissions above this fraction of the packets are a warning."""
 
 _FABRICS = ("efa", "ib", "roce", "tcp")
 _SERIOUS = frozenset(
@@ -73,15 +73,15 @@ _SENT_AGAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedTraffic:
-    """What a run was to go over."""
+    """The traffic that a run was to generate."""
 
     fabric: str
     chosen: Collection[str] = ()
-    """Names of NICs; empty: none were named."""
+    """Names of NICs; empty if none were named."""
     nics: int | None = None
-    """NICs that each host was to use; None: not known, all of the fabric are expected to take part."""
+    """NICs that each host was to use; None if not known: all of the fabric are expected to take part."""
     volume: int | None = None
-    """Bytes that each host must have moved at least, both ways; None: not known."""
+    """Bytes that each host must have moved at least, in both directions together; None if not known."""
 
 
 class _Shown(NamedTuple):
@@ -89,42 +89,44 @@ class _Shown(NamedTuple):
 
     host: str
     sentence: str
-    """Without the host and the full stop."""
+    """Without the host and the period."""
     line: str
 
 
 def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[Finding, ...]:
-    """Judge what each host moved while rows were measured; each finding is one for all hosts that show it.
+    """Judge what each host moved while rows were measured; one finding covers all hosts that show it.
 
-    Fabrics inside a host are judged by what RDMA devices moved too; of fabrics whose NICs have no
-    counters here nothing is said. One host alone reaches itself through the loopback, which is no NIC.
+    Fabrics inside a host are also judged by what RDMA devices moved; fabrics whose NICs have no counters here
+    are not judged. A single host reaches itself through the loopback, which is not a NIC.
     """
     kind = kind_of(expected.fabric)
     if kind is None and expected.fabric not in INTRA_HOST:
         return ()
-    own = {
+    requested = {
         host: of_fabric(traffic, expected.fabric, chosen=expected.chosen, expected=expected.nics)
         for host, traffic in hosts.items()
     }
     across = len(hosts) > 1
     wrong = [
-        shown for host in hosts if (shown := _wrong(host, hosts[host], own[host], expected, across=across))
+        shown
+        for host in hosts
+        if (shown := _wrong(host, hosts[host], requested[host], expected, across=across))
     ]
     elsewhere = {shown.host for shown in wrong}
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
-    idle = [shown for host in quiet if (shown := _idle(host, own[host], expected))]
-    found = (
+    idle = [shown for host in quiet if (shown := _idle(host, requested[host], expected))]
+    candidates = (
         _one("nic-wrong-network", Severity.ERROR, wrong, _ELSEWHERE),
         _one("nic-idle", Severity.ERROR, idle, _ELSEWHERE),
-        _one("nic-imbalance-tx", Severity.WARNING, list(_imbalances(own, TX)), _AFFINITY),
-        _one("nic-imbalance-rx", Severity.WARNING, list(_imbalances(own, RX)), _RECEIVER),
-        _errors(own),
+        _one("nic-imbalance-tx", Severity.WARNING, list(_imbalances(requested, TX)), _AFFINITY),
+        _one("nic-imbalance-rx", Severity.WARNING, list(_imbalances(requested, RX)), _RECEIVER),
+        _errors(requested),
     )
-    return tuple(finding for finding in found if finding)
+    return tuple(finding for finding in candidates if finding)
 
 
 def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Finding | None:
-    """Make one finding of what several hosts show: the first in full, the others by name."""
+    """Make one finding from what several hosts show: the first in full, the others by name."""
     if not shown:
         return None
     first, *rest = shown
@@ -142,91 +144,92 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
 
 
 def _wrong(
-    host: str, traffic: Traffic, own: Traffic, expected: ExpectedTraffic, *, across: bool
+    host: str, traffic: Traffic, requested: Traffic, expected: ExpectedTraffic, *, across: bool
 ) -> _Shown | None:
-    """Find NICs that were not asked for and moved the bytes, more than ten times what those asked for did."""
-    if (not own.nics and expected.chosen) or any(nic.unreadable for nic in own.nics):
+    """Find NICs that were not requested and moved more than ten times the bytes of those that were."""
+    if (not requested.nics and expected.chosen) or any(nic.unreadable for nic in requested.nics):
         return None
-    rest = others(traffic, own)
+    rest = others(traffic, requested)
     for fabric in _FABRICS:
         same = kind_of(fabric) is kind_of(expected.fabric)
         if (same and not expected.chosen) or (fabric == "tcp" and not across):
             continue
         other = of_fabric(rest, fabric)
-        if other.total >= FLOOR * max(1, len(other.nics)) and own.total < LOW * other.total:
+        if other.total >= FLOOR * max(1, len(other.nics)) and requested.total < LOW * other.total:
             moved = f"{listed([nic.name for nic in other.nics if nic.total])} moved {amount(other.total)}"
-            of_asked = listed([nic.name for nic in own.nics]) or expected.fabric
-            sentence = f"{expected.fabric} was requested and {moved}, {of_asked} {amount(own.total)}"
+            names = listed([nic.name for nic in requested.nics]) or expected.fabric
+            sentence = f"{expected.fabric} was requested and {moved}, {names} {amount(requested.total)}"
             return _Shown(host, sentence, _line(traffic.nics))
     return None
 
 
-def _idle(host: str, own: Traffic, expected: ExpectedTraffic) -> _Shown | None:
-    """Find NICs that moved less than a tenth of what they must have; where that is not known, nothing at all.
+def _idle(host: str, requested: Traffic, expected: ExpectedTraffic) -> _Shown | None:
+    """Find NICs that moved less than a tenth of the expected volume, or nothing at all if that is not known.
 
-    An interface always moves something, so it needs that volume; nobody but a benchmark uses an RDMA device.
-    Where the counters of one of them do not tell, nothing is said.
+    An interface always moves something, so it needs that volume; only a benchmark uses an RDMA device.
+    If the counters of one of them are unreadable, nothing is reported.
     """
-    if not own.nics or any(nic.unreadable for nic in own.nics):
+    if not requested.nics or any(nic.unreadable for nic in requested.nics):
         return None
     limit = LOW * expected.volume if expected.volume is not None else 1
-    if own.total >= limit or (expected.volume is None and kind_of(expected.fabric) is NicKind.NETDEV):
+    if requested.total >= limit or (expected.volume is None and kind_of(expected.fabric) is NicKind.NETDEV):
         return None
     must = f" of at least {amount(expected.volume)}" if expected.volume is not None else ""
-    sentence = f"the NICs of {expected.fabric} moved {amount(own.total)}{must} while rows were measured"
-    return _Shown(host, sentence, _line(own.nics))
+    sentence = f"the NICs of {expected.fabric} moved {amount(requested.total)}{must} while rows were measured"
+    return _Shown(host, sentence, _line(requested.nics))
 
 
 # ---------------------------------------------------------------- balance
 
 
-def _imbalances(own: Mapping[str, Traffic], way: str) -> Iterator[_Shown]:
-    """Judge one way; not where it is little beside the other: acknowledgements follow the data."""
-    for host, traffic in own.items():
-        counts, other = _counts(traffic, way), _counts(traffic, RX if way == TX else TX)
+def _imbalances(requested: Mapping[str, Traffic], direction: str) -> Iterator[_Shown]:
+    """Judge one direction, unless it is small beside the other: acknowledgements follow the data."""
+    for host, traffic in requested.items():
+        counts, other = _counts(traffic, direction), _counts(traffic, RX if direction == TX else TX)
         sums = sum(counts.values()), sum(other.values())
-        if sums[0] >= LOW * sums[1] and (sentence := _imbalance(counts, way)):
-            even = other and sums[1] >= LOW * sums[0] and not _imbalance(other, way)
-            note = f", while {'receiving' if way == TX else 'sending'} is even" if even else ""
-            line = ", ".join(f"{name} {way[:2]} {amount(count)}" for name, count in counts.items())
+        if sums[0] >= LOW * sums[1] and (sentence := _imbalance(counts, direction)):
+            even = other and sums[1] >= LOW * sums[0] and not _imbalance(other, direction)
+            note = f", while {'receiving' if direction == TX else 'sending'} is even" if even else ""
+            line = ", ".join(f"{name} {direction[:2]} {amount(count)}" for name, count in counts.items())
             yield _Shown(host, sentence + note, line)
 
 
-def _counts(traffic: Traffic, way: str) -> dict[str, int]:
-    return {nic.name: nic.moved[way] for nic in traffic.nics if way in nic.moved}
+def _counts(traffic: Traffic, direction: str) -> dict[str, int]:
+    return {nic.name: nic.moved[direction] for nic in traffic.nics if direction in nic.moved}
 
 
-def _imbalance(counts: Mapping[str, int], way: str) -> str:
-    """Return which NICs stand out, the few above the mean or the few far below it; empty: none does."""
-    found = balance(list(counts.values()))
-    if found is None or found.mean < FLOOR:
+def _imbalance(counts: Mapping[str, int], direction: str) -> str:
+    """Describe the NICs that stand out, the few above the mean or the few far below it; empty if none do."""
+    spread = balance(list(counts.values()))
+    if spread is None or spread.mean < FLOOR:
         return ""
-    low = [name for name, count in counts.items() if count < LOW * found.mean]
-    high = [name for name, count in counts.items() if count > MAX_OVER_MEAN * found.mean]
+    low = [name for name, count in counts.items() if count < LOW * spread.mean]
+    high = [name for name, count in counts.items() if count > MAX_OVER_MEAN * spread.mean]
     if not low and not high:
         return ""
     few = high if high and (not low or len(high) <= len(low)) else low
-    share = sum(counts[name] for name in few) / found.sum
+    share = sum(counts[name] for name in few) / spread.sum
     return (
-        f"{listed(few)} ({len(few)} of {len(counts)} NICs) {'sent' if way == TX else 'received'} "
-        f"{format_decimal(100 * share, 1)} % of {amount(found.sum)} "
-        f"(max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)})"
+        f"{listed(few)} ({len(few)} of {len(counts)} NICs) {'sent' if direction == TX else 'received'} "
+        f"{format_decimal(100 * share, 1)} % of {amount(spread.sum)} "
+        f"(max/mean {format_decimal(spread.max_over_mean, 2)}, cv {format_decimal(spread.cv, 2)})"
     )
 
 
 # ---------------------------------------------------------------- errors
 
 
-def _errors(own: Mapping[str, Traffic]) -> Finding | None:
+def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     shown, warning = [], False
-    for host, traffic in own.items():
-        grown = {nic.name: troubles for nic in traffic.nics if (troubles := _troubles(nic))}
+    for host, traffic in requested.items():
+        grown = {nic.name: errors for nic in traffic.nics if (errors := _grown_errors(nic))}
         if grown:
             warning = warning or any(_heavy(nic) for nic in traffic.nics)
             lines = [
-                f"{name} {', '.join(f'{at} +{by}' for at, by in of.items())}" for name, of in grown.items()
+                f"{name} {', '.join(f'{counter} +{growth}' for counter, growth in errors.items())}"
+                for name, errors in grown.items()
             ]
-            counted = sorted({at for of in grown.values() for at in of})
+            counted = sorted({counter for errors in grown.values() for counter in errors})
             shown.append(_Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines)))
     return _one(
         "nic-errors",
@@ -236,11 +239,11 @@ def _errors(own: Mapping[str, Traffic]) -> Finding | None:
     )
 
 
-def _troubles(nic: NicTraffic) -> dict[str, int]:
-    """Return the error counters that grew. A few on a plain interface mean nothing."""
+def _grown_errors(nic: NicTraffic) -> dict[str, int]:
+    """Return the error counters that grew. A few errors on a plain interface mean nothing."""
     if nic.kind is NicKind.NETDEV and not _heavy(nic):
         return {}
-    return {name: by for name, by in nic.moved.items() if by and name in _SERIOUS | _LOST}
+    return {name: growth for name, growth in nic.moved.items() if growth and name in _SERIOUS | _LOST}
 
 
 def _heavy(nic: NicTraffic) -> bool:
@@ -261,29 +264,29 @@ _RATES = [Scale(unit, RATE_UNITS[unit]) for unit in ("TB/s", "GB/s", "MB/s", "KB
 
 
 def rate_scale(largest: float) -> Scale:
-    """Choose how to write bytes per second of which `largest` is the largest: of idle NICs, down to `B/s`."""
-    return next((found for found in _RATES if largest >= found.factor), _RATES[-1])
+    """Choose the unit for bytes per second of which `largest` is the largest, down to `B/s` for idle NICs."""
+    return next((scale for scale in _RATES if largest >= scale.factor), _RATES[-1])
 
 
 def amount_scale(largest: float) -> Scale:
-    """Choose how to write numbers of bytes of which `largest` is the largest."""
-    found = rate_scale(largest)
-    return Scale(found.unit.removesuffix("/s"), found.factor)
+    """Choose the unit for numbers of bytes of which `largest` is the largest."""
+    scale = rate_scale(largest)
+    return Scale(scale.unit.removesuffix("/s"), scale.factor)
 
 
 def amount(count: float | None) -> str:
-    """Write a number of bytes: 12.1e9 is ``"12.1 GB"``, and ``"-"`` stands for what is not known."""
+    """Format a number of bytes: 12.1e9 is ``"12.1 GB"``; ``"-"`` means not known."""
     return "-" if count is None else amount_scale(count).quantity(count)
 
 
 def rate(value: float | None) -> str:
-    """Write bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"``, ``"-"``."""
+    """Format bytes per second: ``"12.1 GB/s"``, ``"52.5 B/s"``, ``"-"``."""
     return "-" if value is None else rate_scale(value).quantity(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
-    """Of what each of several NICs moved. Perfectly even: `max_over_mean` 1, `cv` 0."""
+    """How evenly several NICs moved data. Perfectly even: `max_over_mean` 1, `cv` 0."""
 
     max_over_mean: float
     cv: float
@@ -293,7 +296,7 @@ class Balance:
 
 
 def balance(values: Sequence[float]) -> Balance | None:
-    """Judge values that are not negative. None where nothing is to balance: fewer than two, or all 0."""
+    """Judge values that are not negative. None if there is nothing to balance: fewer than two, or all 0."""
     total = math.fsum(values)
     if len(values) < 2 or total == 0:
         return None

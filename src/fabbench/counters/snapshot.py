@@ -19,7 +19,7 @@ TX_PACKETS, RX_PACKETS = "tx_packets", "rx_packets"
 
 
 class NicKind(StrEnum):
-    """What sort of network device it is, which says where its counters are."""
+    """The kind of network device, which determines where its counters are."""
 
     EFA = "efa"
     IB = "ib"
@@ -29,7 +29,7 @@ class NicKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nic:
-    """One network device, or one port of it, as it stood. What could not be read is absent, never 0."""
+    """The state of one network device, or of one port. What could not be read is absent, never 0."""
 
     name: str
     """As the kernel names it; port 2 of `mlx5_0` is `mlx5_0:2`."""
@@ -38,11 +38,11 @@ class Nic:
     """Since the driver was loaded, in base units: `tx_bytes`, `rx_bytes`, `tx_packets`, `rx_packets`, and
     others by the kernel's own names."""
     link_rate: float | None = None
-    """Bytes per second of one direction; None: not told."""
+    """Bytes per second in one direction; None if not reported."""
     device: bool = True
-    """Whether hardware (a virtual machine's counts) is behind it: not so for a bridge or a veth."""
+    """Whether hardware is behind it (a virtual machine's counts), unlike a bridge or a veth."""
     up: bool | None = None
-    """None: not told."""
+    """None if not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,10 @@ class Snapshot:
     """All NICs of one host at one moment, without the loopback."""
 
     time: float | None
-    """Seconds since the host started; None: not told."""
+    """Seconds since the host booted; None if not reported."""
     nics: tuple[Nic, ...]
     unread: tuple[str, ...] = ()
-    """Sentences: what the text holds and could not be understood."""
+    """Sentences: what in the text could not be understood."""
 
 
 class CounterSource(NamedTuple):
@@ -62,9 +62,9 @@ class CounterSource(NamedTuple):
     file: str
     """Below /sys/class/infiniband/DEVICE/ports/PORT."""
     name: str
-    """What it is called here."""
+    """Its name in fabbench."""
     unit: int = 1
-    """What one step of the file means, in bytes or packets."""
+    """What one count in the file means, in bytes or packets."""
 
 
 PORT_COUNTERS: tuple[CounterSource, ...] = (
@@ -94,11 +94,11 @@ PORT_COUNTERS: tuple[CounterSource, ...] = (
         )
     ),
 )
-"""Of two sources of one counter the first that a port has is taken: some RoCE drivers have both."""
+"""If a port has two sources of one counter, the first is used: some RoCE drivers have both."""
 
 _PORT_FILES = " ".join(f'"$port/{name}"' for name in ("rate", "state", "link_layer"))
 _COUNTER_FILES = " ".join(f'"$port/{source.file}"' for source in PORT_COUNTERS)
-_OF_A_PORT = " \\\n            ".join(textwrap.wrap(f"{_PORT_FILES} {_COUNTER_FILES}", 88))
+_FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(f"{_PORT_FILES} {_COUNTER_FILES}", 88))
 
 SNAPSHOT = f"""\
 fabbench_counters() (
@@ -106,7 +106,7 @@ fabbench_counters() (
     set -- proc/uptime
     for port in sys/class/infiniband/*/ports/*; do
         set -- "$@" "${{port%/ports/*}}/device/uevent" \\
-            {_OF_A_PORT}
+            {_FILES_OF_PORT}
     done
     LC_ALL=C grep -sH "" "$@" proc/net/dev sys/class/net/*/device/uevent sys/class/net/*/operstate \\
         sys/class/net/*/speed proc/uptime 2>/dev/null || :
@@ -114,10 +114,10 @@ fabbench_counters() (
 """
 """A function for any POSIX shell: ``fabbench_counters [ROOT]`` prints ``FILE:TEXT`` for each line of files.
 
-It starts one process. What is not there or gives an error when it is read (EOPNOTSUPP, EINVAL) is left out.
-Ports are read one after another: EFA's driver asks the device for all counters of a port at once and keeps
-them for 10 ms. Interfaces are read from /proc/net/dev, which is that of the reader's own network namespace
-where /sys may be another's. ROOT is the directory that holds `sys` and `proc`.
+It starts one process. Files that are missing or fail to be read (EOPNOTSUPP, EINVAL) are left out. Ports are
+read one after another: EFA's driver queries the device for all counters of a port at once and caches them
+for 10 ms. Interfaces are read from /proc/net/dev, which belongs to the reader's own network namespace, while
+/sys may belong to another. ROOT is the directory that holds `sys` and `proc`.
 """
 
 
@@ -129,7 +129,7 @@ _HEADING = lazy(r"proc/net/dev:.*\|.*\|.*")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,20}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
-_MOST_UNREAD = 20
+_MAX_UNREAD = 20
 _SATURATED = 2**32 - 1
 
 
@@ -144,27 +144,27 @@ class _Read:
     statistics: dict[str, dict[str, int]] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
 
-    def refuse(self, sentence: str) -> None:
-        """Keep what could not be understood, of much of it the beginning."""
-        if len(self.unread) < _MOST_UNREAD:
+    def reject(self, sentence: str) -> None:
+        """Keep what could not be understood, up to a limit of sentences and of their length."""
+        if len(self.unread) < _MAX_UNREAD:
             self.unread.append(sentence[:200])
 
 
 def read_snapshot(lines: Iterable[str]) -> Snapshot:
-    """Read what `SNAPSHOT` printed. Never raises; text that breaks off gives what came before."""
+    """Read what `SNAPSHOT` printed. Never raises; truncated text yields what came before the break."""
     read = _Read()
     for line in lines:
         text = line.rstrip("\r\n")
-        if text and not _take(read, text):
-            read.refuse(f"Not understood: {text}")
+        if text and not _take_line(read, text):
+            read.reject(f"Not understood: {text}")
     if len(read.stamps) < 2:
-        read.refuse("The snapshot breaks off.")
+        read.reject("The snapshot breaks off.")
     nics = (*_ports(read), *_interfaces(read))
     time = sum(read.stamps) / len(read.stamps) if read.stamps else None
     return Snapshot(time=time, nics=nics, unread=tuple(read.unread))
 
 
-def _take(read: _Read, text: str) -> bool:
+def _take_line(read: _Read, text: str) -> bool:
     if match := _PORT.fullmatch(text):
         device, port, file, value = match.groups()
         read.ports.setdefault((device, port), {})[file] = value.strip()
@@ -188,7 +188,7 @@ def _keep_event(kept: dict[str, str], text: str) -> None:
 
 
 def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
-    """Keep one row of /proc/net/dev: eight numbers received, eight sent, from bytes to drops and on."""
+    """Keep one row of /proc/net/dev: eight numbers received, eight sent (bytes, packets, errors, drops…)."""
     numbers = [int(text) for text in texts if _NUMBER.fullmatch(text)]
     if not len(numbers) == len(texts) == 16 or max(numbers) >= 2**64:
         return False
@@ -205,8 +205,8 @@ def _ports(read: _Read) -> Iterator[Nic]:
         name = device if port == "1" else f"{device}:{port}"
         kind = _kind(read.devices.get(device, {}), files)
         if kind is None:
-            layer = files.get("link_layer", "not told")
-            read.refuse(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
+            layer = files.get("link_layer", "not reported")
+            read.reject(f"{name} is neither EFA nor InfiniBand nor Ethernet (link layer: {layer}).")
             continue
         rate = _RATE.fullmatch(files.get("rate", ""))
         yield Nic(
@@ -233,9 +233,9 @@ def _counters(read: _Read, name: str, files: Mapping[str, str]) -> dict[str, int
             continue
         value = int(text) if _NUMBER.fullmatch(text) else 2**64
         if value >= 2**64:
-            read.refuse(f"{name}: {source.file} is not a counter: {text}")
+            read.reject(f"{name}: {source.file} is not a counter: {text}")
         elif source.unit == 4 and value == _SATURATED:
-            read.refuse(f"{name}: {source.file} is a 32-bit counter at its maximum.")
+            read.reject(f"{name}: {source.file} is a 32-bit counter at its maximum.")
         else:
             counters[source.name] = value * source.unit
     return counters
@@ -252,7 +252,7 @@ def _interfaces(read: _Read) -> Iterator[Nic]:
             name=name,
             kind=NicKind.NETDEV,
             counters=counters,
-            # Drivers that do not know their speed say -1, 0, or that number without its sign.
+            # Drivers that do not know their speed report -1, 0, or -1 as an unsigned number.
             link_rate=megabits * RATE_UNITS["Mb/s"] if 0 < megabits < _SATURATED else None,
             device="device/uevent" in files,
             up={"up": True, "down": False}.get(files.get("operstate", "")),
@@ -271,7 +271,7 @@ _FAMILIES: Mapping[str, tuple[str, str]] = {
     "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
     "rdma-read": ("rdma_read_bytes", "rdma_read_resp_bytes"),
 }
-_GONE = "It was present before, and missing after."
+_REMOVED = "It was present before, and missing after."
 _NEW = "It was missing before."
 
 
@@ -283,24 +283,24 @@ class NicTraffic:
     kind: NicKind
     moved: Mapping[str, int]
     unreadable: str = ""
-    """A sentence, where the counters do not tell what it moved; `moved` is empty then."""
+    """A sentence, if the counters do not show what it moved; `moved` is empty then."""
     link_rate: float | None = None
     device: bool = True
     up: bool | None = None
 
     @property
     def tx(self) -> int | None:
-        """Bytes sent, with what the protocol adds."""
+        """Bytes sent, including protocol overhead."""
         return self.moved.get(TX)
 
     @property
     def rx(self) -> int | None:
-        """Bytes received, with what the protocol adds."""
+        """Bytes received, including protocol overhead."""
         return self.moved.get(RX)
 
     @property
     def total(self) -> int:
-        """Bytes both ways, as far as known."""
+        """Bytes in both directions, as far as known."""
         return (self.tx or 0) + (self.rx or 0)
 
 
@@ -309,20 +309,20 @@ class Traffic:
     """What the NICs of one host moved."""
 
     seconds: float | None
-    """None: not known, and so there are no rates."""
+    """None if not known; then there are no rates."""
     nics: tuple[NicTraffic, ...]
 
     @property
     def total(self) -> int:
-        """Bytes both ways of all NICs, as far as known."""
+        """Bytes in both directions over all NICs, as far as known."""
         return sum(nic.total for nic in self.nics)
 
     def rate(self, count: float | None) -> float | None:
-        """Bytes per second, of a number of bytes."""
+        """Convert a number of bytes to bytes per second."""
         return count / self.seconds if count is not None and self.seconds else None
 
     def families(self) -> dict[str, int]:
-        """Bytes of EFA's families of operations, the largest first; empty where no NIC tells them.
+        """Bytes of EFA's families of operations, the largest first; empty if no NIC counts them.
 
         `rdma-write` with NCCL's RDMA protocol (p5 and later), `send/recv` and `rdma-read` on p4d.
         """
@@ -337,15 +337,15 @@ class Traffic:
 def difference(before: Snapshot, after: Snapshot) -> Traffic:
     """Subtract two snapshots of one host.
 
-    A NIC that is in one of them only, or of which a counter went backwards (its driver was loaded anew, the
-    counter was cleared or came to its end), is listed as unreadable.
+    A NIC that is in only one of them, or has a counter that went backwards (its driver was reloaded, the
+    counter was cleared or wrapped), is listed as unreadable.
     """
     seconds = after.time - before.time if after.time is not None and before.time is not None else None
     restarted = "The host was restarted." if seconds is not None and seconds < 0 else ""
     earlier = {(nic.kind, nic.name): nic for nic in before.nics}
     later = {(nic.kind, nic.name): nic for nic in after.nics}
     nics = [_nic(earlier.get(key), nic, restarted) for key, nic in later.items()]
-    nics += [_unreadable(nic, restarted or _GONE) for key, nic in earlier.items() if key not in later]
+    nics += [_unreadable(nic, restarted or _REMOVED) for key, nic in earlier.items() if key not in later]
     return Traffic(seconds=seconds if seconds and seconds > 0 else None, nics=tuple(nics))
 
 
@@ -378,11 +378,11 @@ def _unreadable(nic: Nic, reason: str) -> NicTraffic:
     )
 
 
-# ---------------------------------------------------------------- whose traffic it is
+# ---------------------------------------------------------------- which NICs carry a fabric
 
 
 def kind_of(fabric: str) -> NicKind | None:
-    """Return which NICs carry a fabric; None: none does, or their counters are not read here."""
+    """Return which NICs carry a fabric; None if none do, or if their counters are not read here."""
     return _KINDS.get(fabric)
 
 
@@ -391,15 +391,15 @@ def of_fabric(
 ) -> Traffic:
     """Keep the NICs of a fabric.
 
-    `chosen` names those that were asked for; libfabric's domains do too (`rdmap16s27-rdm`). Without it they
-    are all ports of the fabric's kind but those that are down, and of plain interfaces the busiest, with
-    those that moved at least half as much. `expected` is how many of them this host was to use, where that
-    is known: only as many are kept, the busiest.
+    `chosen` names those that were requested, possibly as libfabric domains (`rdmap16s27-rdm`). Without it,
+    all ports of the fabric's kind are kept except those that are down, and of plain interfaces the busiest
+    and those that moved at least half as much. `expected` is how many of them this host was to use, if that
+    is known: only so many are kept, the busiest ones.
     """
     nics = [nic for nic in traffic.nics if nic.kind is _KINDS.get(fabric)]
     if chosen:
-        wanted = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
-        nics = [nic for nic in nics if nic.name in wanted]
+        requested = {name.removesuffix("-rdm").removesuffix("-dgrm") for name in chosen}
+        nics = [nic for nic in nics if nic.name in requested]
     elif _KINDS.get(fabric) is NicKind.NETDEV:
         nics = _busiest_interfaces(nics)
     else:
@@ -411,14 +411,14 @@ def of_fabric(
 
 
 def _busiest_interfaces(nics: Sequence[NicTraffic]) -> list[NicTraffic]:
-    """Prefer interfaces with a device: bridges and veths count what goes on through one of them once more."""
+    """Prefer interfaces with a device: bridges and veths count the same data a second time."""
     moving = [nic for nic in nics if nic.total]
     moving = [nic for nic in moving if nic.device] or moving
-    most = max((nic.total for nic in moving), default=0)
-    return [nic for nic in moving if 2 * nic.total >= most]
+    maximum = max((nic.total for nic in moving), default=0)
+    return [nic for nic in moving if 2 * nic.total >= maximum]
 
 
 def others(traffic: Traffic, belonging: Traffic) -> Traffic:
-    """Keep the NICs that are not in `belonging`."""
+    """Return only the NICs that are not in `belonging`."""
     names = {(nic.kind, nic.name) for nic in belonging.nics}
     return replace(traffic, nics=tuple(nic for nic in traffic.nics if (nic.kind, nic.name) not in names))

@@ -1,6 +1,6 @@
-"""Record + what was asked for → outcome. Pure, and the only place that decides.
+"""Record + what was requested → outcome. Pure, and the only place that decides.
 
-The order of the checks is the order of `Outcome`: the first that applies is the outcome.
+The order of the checks is the order of `Outcome`: the first one that applies is the outcome.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 
 
 def judge(record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None) -> Log:
-    """Decide the outcome of one execution and say why in a sentence (None for ok)."""
-    found = tuple(_verdicts(record, proof, ending))
-    outcome, reason = found[0] if found else (Outcome.OK, None)
+    """Decide the outcome of one execution, with the reason as a sentence (None for ok)."""
+    verdicts = tuple(_verdicts(record, proof, ending))
+    outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     facts = {**record.facts, "complete": _complete(record, ending)}
     return Log(
         source=source,
@@ -35,7 +35,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         damaged=tuple(record.damaged),
         points=record.points,
         evidence=record.evidence,
-        also=frozenset(each for each, _ in found) - {outcome},
+        also=frozenset(each for each, _ in verdicts) - {outcome},
         hosts=record.hosts,
         proof=proof,
     )
@@ -63,7 +63,7 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
-    """Return whether a log is of a program that is no benchmark, and so lacks nothing."""
+    """Return whether the log is of a program that is not a benchmark, so nothing is missing from it."""
     return record.case == NCCL_DEBUG and ending is None
 
 
@@ -72,7 +72,7 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 
 
 def _truncation(record: Record, ending: Ending | None) -> str:
-    """Return why the table is not whole, or nothing if it is."""
+    """Return why the table is incomplete, or an empty string if it is complete."""
     return next(_gaps(record, ending), "")
 
 
@@ -101,36 +101,36 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
 
 
 def _network_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
-    """Judge what carried the data: first what is wrong, then what is not known."""
-    found = [*_nic_verdicts(record, proof), *_device_verdicts(record, proof)]
+    """Judge what carried the data: first what is wrong, then what is unknown."""
+    verdicts = [*_nic_verdicts(record, proof), *_device_verdicts(record, proof)]
     if proof and proof.fabric:
-        found = [*_fabric_verdicts(record, proof), *found]
+        verdicts = [*_fabric_verdicts(record, proof), *verdicts]
     elif record.lost_fabric:
-        found.append((Outcome.OFF_FABRIC, record.lost_fabric))
-    yield from sorted(found, key=lambda verdict: verdict[0] is not Outcome.OFF_FABRIC)
+        verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
+    yield from sorted(verdicts, key=lambda verdict: verdict[0] is not Outcome.OFF_FABRIC)
 
 
 def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, str]]:
     facts, accepted = record.facts, benchmark_named(record.benchmark).transports(proof.fabric)
     transport = str(facts.get("transport", "unknown"))
     network = str(facts.get("network", "unknown"))
-    wanted = f"{proof.fabric} was requested"
+    requirement = f"{proof.fabric} was requested"
     if contradicts(transport, accepted):
-        yield Outcome.OFF_FABRIC, f"{wanted}, but {transport} carried the data."
+        yield Outcome.OFF_FABRIC, f"{requirement}, but {transport} carried the data."
     elif transport not in accepted and proof.fabric not in INTRA_HOST and contradicts(network, accepted):
-        yield Outcome.OFF_FABRIC, f"{wanted}, but the library chose {network} as its network."
+        yield Outcome.OFF_FABRIC, f"{requirement}, but the library chose {network} as its network."
     elif link := _other_link(record, proof.fabric):
-        yield Outcome.OFF_FABRIC, f"{wanted}, but the link of the NICs was {link}."
+        yield Outcome.OFF_FABRIC, f"{requirement}, but the link of the NICs was {link}."
     domain = facts.get("domain")
     if proof.domain and domain and domain != proof.domain:
         yield Outcome.OFF_FABRIC, f"Domain {proof.domain} was requested, but {domain} was used."
     if transport == "libfabric":
         yield (
             Outcome.UNPROVEN,
-            f"{wanted}, and the log does not show which libfabric provider carried the data.",
+            f"{requirement}, and the log does not show which libfabric provider carried the data.",
         )
     elif transport not in accepted:
-        yield Outcome.UNPROVEN, f"{wanted}, and the log does not show what carried the data."
+        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
     if proof.domain and not domain:
         yield (
             Outcome.UNPROVEN,
@@ -139,32 +139,32 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
 
 
 def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
-    """Judge the number of NICs, which without a fabric asked for matters where EFA is used."""
+    """Judge the number of NICs. Without a requested fabric it matters only where EFA is used."""
     nics, fabric = record.facts.get("nics"), proof.fabric if proof else ""
     if not isinstance(nics, int):
         return
     used = f"but {nics} {'was' if nics == 1 else 'were'} used."
     if proof and proof.nics is not None:
         if nics < proof.nics and (fabric or _uses_efa(record)):
-            asked = f"{fabric} was requested with" if fabric else "The log must show"
-            yield Outcome.OFF_FABRIC, f"{asked} {proof.nics} NICs per rank, {used}"
+            required = f"{fabric} was requested with" if fabric else "The log must show"
+            yield Outcome.OFF_FABRIC, f"{required} {proof.nics} NICs per rank, {used}"
     elif _uses_efa(record) and (kind := _system(record, proof)) and nics < min(kind.nics):
         yield Outcome.OFF_FABRIC, f"{kind.name} has {min(kind.nics)} EFA interfaces, {used}"
 
 
 def _device_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
-    """Judge which NICs were used, where some were chosen. For EFA logs say only how many there were."""
+    """Judge which NICs were used, if specific ones were requested. EFA logs show only how many."""
     if proof is None or not proof.devices:
         return
     nics, names = record.facts.get("nics"), str(record.facts.get("devices", ""))
-    wanted = f"Ranks were to use only {listed(proof.devices)}"
+    requirement = f"Ranks were to use only {listed(proof.devices)}"
     others = [name for name in names.split("+") if name and name not in proof.devices]
     if others:
-        yield Outcome.OFF_FABRIC, f"{wanted}, but used {listed(others)}."
+        yield Outcome.OFF_FABRIC, f"{requirement}, but used {listed(others)}."
     elif isinstance(nics, int) and nics > len(proof.devices):
-        yield Outcome.OFF_FABRIC, f"{wanted}, but used {nics} NICs."
+        yield Outcome.OFF_FABRIC, f"{requirement}, but used {nics} NICs."
     elif not isinstance(nics, int):
-        yield Outcome.UNPROVEN, f"{wanted}, and the log does not show which NICs were used."
+        yield Outcome.UNPROVEN, f"{requirement}, and the log does not show which NICs were used."
 
 
 def _uses_efa(record: Record) -> bool:
@@ -172,18 +172,18 @@ def _uses_efa(record: Record) -> bool:
 
 
 def _system(record: Record, proof: Proof | None) -> "System | None":
-    """Return the instance type that the log or the user names, where its EFA interfaces are known."""
+    """Return the instance type that the log or the user names, if its EFA interfaces are known."""
     name = str(record.facts.get("instance_type", "")) or (proof.instance_type if proof else "")
     if not name:
         return None
-    from fabbench.catalog.expectations import system  # which other logs need none of
+    from fabbench.catalog.expectations import system  # imported here: other logs do not need it
 
     found = system(name)
     return found if found is not None and found.is_ec2 else None
 
 
 def _unchecked_nics(record: Record, proof: Proof | None) -> Iterator[Finding]:
-    """Yield that nobody knows whether all NICs were used, and what to specify."""
+    """Yield a finding if it is unknown whether all NICs were used, with the option to specify."""
     nics = record.facts.get("nics")
     known = _system(record, proof) is not None or (proof is not None and proof.nics is not None)
     if isinstance(nics, int) and _uses_efa(record) and not known:
@@ -198,16 +198,16 @@ def _unchecked_nics(record: Record, proof: Proof | None) -> Iterator[Finding]:
 
 
 def _other_link(record: Record, fabric: str) -> str:
-    """Return the link of the NICs as printed, where it is not that of the fabric asked for."""
+    """Return the link of the NICs as printed, if it is not that of the requested fabric."""
     link = str(record.facts.get("link", ""))
     fabrics = {_LINKS.get(name, "") for name in link.split("+")}
     return "" if "" in fabrics or fabric in fabrics or fabric not in _LINKS.values() else link
 
 
 def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
-    """Return in a sentence why a running execution cannot be on its fabric; empty if it can.
+    """Return why a running execution cannot be on its fabric, as a sentence; empty if it can.
 
-    Only what will not change any more counts: the network that the library chose, and its NICs.
+    Only what no longer changes counts: the network that the library chose, and its NICs.
     """
     settled = {name: facts[name] for name in ("network", "nics", "devices") if name in facts}
     if "network" not in settled:
@@ -218,10 +218,10 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 
 
 def _complete(record: Record, ending: Ending | None) -> str:
-    """Return whether everything that was to be measured was: the fact `complete`."""
+    """Return whether everything planned was measured: the fact `complete`."""
     if _is_observed(record, ending):
         return "unknown"
-    whole = record.points and not record.damaged and not record.incomplete
-    if record.finished is None and ending is None and whole:
+    intact = record.points and not record.damaged and not record.incomplete
+    if record.finished is None and ending is None and intact:
         return "unknown"
     return "no" if _truncation(record, ending) or _timeout(record, ending) else "yes"

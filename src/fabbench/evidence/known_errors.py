@@ -1,6 +1,6 @@
-"""Lines of programs and launchers that show what is wrong: what each means, and what to do. Data; pure.
+"""Lines of programs and launchers that show what is wrong, what each means, and what to do. Data; pure.
 
-The texts were read in the sources of NCCL, aws-ofi-nccl and libfabric; docs/formats.md says where.
+The texts come from the sources of NCCL, aws-ofi-nccl and libfabric; docs/formats.md lists where.
 """
 
 import re
@@ -14,18 +14,18 @@ from fabbench.model.patterns import lazy
 
 @dataclass(frozen=True, slots=True)
 class KnownError:
-    """A line by its pattern, and what it says."""
+    """The pattern of a line, and what the line means."""
 
     code: str
     words: tuple[str, ...]
-    """A line that the pattern matches has one of these: they are looked for first."""
+    """Every line that the pattern matches contains one of these, so they are searched for first."""
     pattern: re.Pattern[str]
     meaning: str
     advice: str
     severity: Severity = Severity.WARNING
 
     def finding(self, line: str) -> Finding:
-        """Make the finding that a line shows."""
+        """Make the finding for a matching line."""
         return Finding(
             code=self.code,
             severity=self.severity,
@@ -221,7 +221,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "debug-output-lost",
         ("The debug output of ranks on",),
         r"^fabbench: The debug output of ranks on .+ is lost: ",
-        "After the measurement a host was not reached, so what its ranks said of the network is missing.",
+        "A host was unreachable after the measurement, so its ranks' debug output is missing.",
         "Check the cluster's DNS and the host's sshd: the line in the log says why.",
     ),
 )
@@ -232,26 +232,26 @@ FATAL = frozenset(
         "endpoint-refused",
     }
 )
-"""Codes of the errors at which NCCL ends: nothing is measured after them."""
+"""Codes of the errors that end NCCL: nothing is measured after them."""
 
 PLUGIN_FAILED = lazy(
     r"No eligible providers|initialization failed|Initializing plugin failed"
     r"|Failed to initialize (?!NET plugin (?:IB|Socket)\b)|Unable to find a protocol"
 )
-"""Said when the network plugin gave up; also once per protocol it tries, in runs that go well."""
+"""Printed when the network plugin gives up, but also once per protocol it tries in healthy runs."""
 
 NOT_THE_NETWORK = lazy(r"\bGIN\b|\bgin:")
-"""GPU-initiated networking, which NCCL 2.29 and later try beside the network: healthy runs have none."""
+"""GPU-initiated networking, which NCCL 2.29+ tries besides the network: healthy runs have none."""
 
 HARMLESS = lazy(
     r"GIN only supports RDMA|Failed to initialize any GIN plugin|Finalizing already finalized"
     r"|Failed to open libibverbs|TUNER/Plugin|PROFILER/Plugin"
 )
-"""Warnings of healthy runs."""
+"""Warnings that healthy runs print too."""
 
 
 def matching_errors(text: str) -> Iterator[KnownError]:
-    """Find what a line shows; usually nothing."""
+    """Yield the known errors that a line shows; usually none."""
     for error in KNOWN_ERRORS:
         for word in error.words:
             if word in text:
@@ -261,7 +261,7 @@ def matching_errors(text: str) -> Iterator[KnownError]:
 
 
 _FAILURES = lazy(
-    # Only a prefix such as `[host:123] ` may be before these: a table or a sentence quotes them.
+    # Only a prefix such as `[host:123] ` may precede these: tables and sentences quote them.
     r"^(?!.*\t)(?:\[[^]\t]{0,99}\] ?|\S{0,99}[\]>:] ?)?(?:There are not enough slots available"
     r"|(?:mpirun|prterun|orterun|mpiexec) (?:was unable to|noticed that"
     r"|has detected an attempt to run as root|detected that one or more processes exited with non-zero)"
@@ -291,7 +291,7 @@ _TIMEOUT_SIGNS = ("time limit", "TIME LIMIT", "fabbench: ")
 
 
 def failure(text: str) -> str | None:
-    """Return a sentence for a line that tells of a failed launch; None for any other line."""
+    """Return a sentence for a line that reports a failed launch; None for any other line."""
     if not any(sign in text for sign in _SIGNS):
         return None
     if _FAILURES.search(text):
@@ -300,20 +300,20 @@ def failure(text: str) -> str | None:
 
 
 def time_limit(text: str) -> str | None:
-    """Return a sentence for a line that tells of a launcher's time limit."""
+    """Return a sentence for a line that reports a launcher's time limit; None for any other line."""
     if not any(sign in text for sign in _TIMEOUT_SIGNS) or not _TIMEOUT.search(text):
         return None
     return f"The launcher reported: {text.strip()[:LONGEST_QUOTE]}"
 
 
 def exit_status(text: str) -> int | None:
-    """Read a line that states the exit status of what was recorded above it."""
+    """Parse a line with the exit status of the output recorded above it; None for any other line."""
     match = _STATUS.fullmatch(text.strip()) if "exit status: " in text else None
     return int(match[1] or match[2]) if match else None
 
 
-def says_something(text: str) -> bool:
-    """Return whether a line that no benchmark knows tells of an error, a limit, an end, or a request."""
+def is_significant(text: str) -> bool:
+    """Return whether a line unknown to all benchmarks shows an error, a time limit, an end, or a request."""
     return (
         failure(text) is not None
         or time_limit(text) is not None

@@ -1,6 +1,6 @@
-"""What NCCL's debug lines state, collected: networks, providers, channels, versions, complaints.
+"""Collects what NCCL's debug lines state: networks, providers, channels, versions, complaints.
 
-The wordings and the versions they belong to: docs/formats.md. What they come to is in transport.py.
+The wordings and the versions they belong to: docs/formats.md. transport.py draws the conclusions.
 """
 
 import re
@@ -33,14 +33,14 @@ _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 _ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _VERBS = ("ib", "gib")
-"""How the names of networks begin that NCCL runs over verbs: IB, IBext_v8, gIB."""
-_MOST = 100_000
-"""Entries of a collection, at most: a log may be of any length."""
+"""Prefixes of the names of networks that NCCL runs over verbs: IB, IBext_v8, gIB."""
+_MAX_ENTRIES = 100_000
+"""Limit for each collection: a log may be of any length."""
 
 
 @dataclass(slots=True)
 class Evidence:
-    """The statements of one execution. `lines` has for some facts the line that stated it."""
+    """The statements of one execution. `lines` has, for some facts, the line that stated it."""
 
     debugging: bool = False
     """Whether any debug line was read."""
@@ -52,9 +52,9 @@ class Evidence:
     nics: dict[str, int] = field(default_factory=dict)
     """Process → NICs that its plugin found."""
     transports: dict[str, set[bool]] = field(default_factory=dict)
-    """`net:` and a network's name, `p2p` or `shm` → whether channels over it had GPUDirect RDMA."""
+    """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA: one or both values."""
     channels: dict[str, str] = field(default_factory=dict)
-    """What `transports` has, `gdr` and `no-gdr` → the first channel line that showed it."""
+    """Each key of `transports`, `gdr` and `no-gdr` → the first channel line that showed it."""
     mnnvl: bool = False
     """Whether a channel went over NVLink between nodes."""
     nodes: int = 0
@@ -63,36 +63,36 @@ class Evidence:
     ib_links: dict[str, str] = field(default_factory=dict)
     """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
     ib_names: dict[str, None] = field(default_factory=dict)
-    """Names of these NICs, of all ranks."""
+    """Names of these NICs on all ranks."""
     ib_used: set[str] = field(default_factory=set)
-    """Indices of the NICs that channels go over."""
+    """Indices of the NICs that channels use."""
     jobs: dict[str, None] = field(default_factory=dict)
-    """Ids of the communicators: one is the same in all its processes."""
+    """Ids of the communicators: all processes of one print the same id."""
     interfaces: dict[str, None] = field(default_factory=dict)
-    """Interfaces of NCCL's sockets."""
+    """Interfaces that NCCL's sockets use."""
     named_hosts: dict[str, None] = field(default_factory=dict)
-    """Processes (`host:pid`) whose host NCCL_HOSTID sets."""
+    """Processes (`host:pid`) whose host is set by NCCL_HOSTID."""
     trouble: list[str] = field(default_factory=list)
-    """Lines of a plugin that failed, or of one protocol that it tried."""
+    """Lines of a plugin that failed, or of a protocol that it tried."""
     missing: str = ""
-    """The line that says that there is no plugin."""
+    """The line that reports that there is no plugin."""
     requested: str = ""
-    """The line that asks libfabric for its efa provider."""
+    """The line that requests libfabric's efa provider."""
     warnings: dict[str, int] = field(default_factory=dict)
-    """Text → how often it was said."""
+    """Text → how often it was printed."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
     endings: set[str] = field(default_factory=set)
-    """Of channel lines that were read (`via NET/…`): another line with one of these says nothing new."""
+    """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
     @property
     def seen(self) -> bool:
-        """Return whether anything of NCCL's own was read, or a known error."""
+        """Return whether any line of NCCL's, or a known error, was read."""
         return self.debugging or bool(self.facts) or bool(self.known_errors)
 
     def feed(self, message: str, origin: str = "", *, warning: bool = False) -> None:
-        """Read one debug message (the text after `NCCL INFO`); `origin` is what stands before it."""
+        """Read one debug message (the text after `NCCL INFO`); `origin` is the text before it."""
         self.debugging = True
-        # 512 ranks write hundreds of thousands of these, with few different endings.
+        # 512 ranks print hundreds of thousands of these, with few distinct endings.
         if message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in self.endings:
             return
         handler = HANDLERS.get(message[:HEAD])
@@ -104,16 +104,16 @@ class Evidence:
                 self.warnings[message] = self.warnings.get(message, 0) + 1
 
     def other(self, text: str) -> None:
-        """Read a line that nobody else knows: it may show a known error, or a variable."""
+        """Read a line that no other reader knows: it may show a known error, or a variable."""
         if not self.requested and "FI_PROVIDER" in text and _REQUESTED.search(text):
             self.requested = text
         for error in matching_errors(text):
             self.known_errors.setdefault(error.code, error.finding(text))
 
     def version(self, text: str) -> None:
-        """Read `NCCL version 2.28.9+cuda13.0`, and RCCL's `RCCL version : 2.22.3-HEAD:7d8d67c` and its like.
+        """Read `NCCL version 2.28.9+cuda13.0`, `RCCL version : 2.22.3-HEAD:7d8d67c` and similar.
 
-        They are messages, or lines of their own.
+        They come as debug messages or as separate lines.
         """
         if (match := _ROCM.match(text)) is not None:
             self._state(match[1].lower(), match[2], text)
@@ -144,7 +144,7 @@ class Evidence:
         ending = message[message.rfind(" via ") :]
         if ending in self.endings:
             return
-        if len(self.endings) < _MOST:
+        if len(self.endings) < _MAX_ENTRIES:
             self.endings.add(ending)
         match = _VIA.match(ending)
         if match is None:
@@ -170,7 +170,7 @@ class Evidence:
 
     def _network(self, name: str, message: str, origin: str) -> None:
         processes = self.networks.setdefault(name, {})
-        if len(processes) < _MOST:
+        if len(processes) < _MAX_ENTRIES:
             processes[_process(origin)] = None
         self.lines.setdefault("network", message)
 
@@ -179,7 +179,7 @@ class Evidence:
             provider, fabric, nics = match.groups()
             self.providers[provider] = None
             self.lines.setdefault("provider", message)
-            if nics and len(self.nics) < _MOST:
+            if nics and len(self.nics) < _MAX_ENTRIES:
                 if int(nics) < min(self.nics.values(), default=int(nics) + 1):
                     self.lines["nics"] = message
                 self.nics[_process(origin)] = int(nics)
@@ -194,12 +194,12 @@ class Evidence:
     def _builtin(self, message: str, origin: str) -> None:
         del origin
         if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
-            # From NCCL 2.27 on this line is there with no device at all: count the devices.
+            # NCCL 2.27+ prints this line even without any device: count the devices.
             devices = _IB_DEVICE.findall(message)
             if len(devices) > self.ib_devices:
                 self.ib_devices = len(devices)
                 self.lines["ib"] = message
-            if len(self.ib_links) < _MOST:
+            if len(self.ib_links) < _MAX_ENTRIES:
                 self.ib_links = {**{index: link for index, _, link in devices}, **self.ib_links}
                 self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
         elif message.startswith("NET/Socket : Using"):
@@ -215,11 +215,11 @@ class Evidence:
         if match := _COMM.search(message):
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
-        if (match := _COMM_ID.search(message)) and len(self.jobs) < _MOST:
+        if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
 
     def _host_id(self, message: str, origin: str) -> None:
-        if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MOST:
+        if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
             self.named_hosts[_process(origin)] = None
 
     def _connected(self, message: str, origin: str) -> None:
@@ -237,15 +237,15 @@ class Evidence:
 
 
 def _process(origin: str) -> str:
-    """Of `host:pid:tid`, the first two."""
+    """Return `host:pid` of the origin `host:pid:tid`."""
     return ":".join(origin.split(":", 2)[:2])
 
 
 HEAD = 8
-"""As many characters of a message tell whether it is of interest at all."""
+"""Length of the prefix of a message that determines whether it is of interest."""
 
 CHANNEL = "Channel "
-"""As a channel's line begins."""
+"""Prefix of a channel's line."""
 
 HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
     CHANNEL: Evidence._channel,  # noqa: SLF001 - a table of this class's own methods
@@ -267,4 +267,4 @@ HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
     **{f"comm 0x{digit}": Evidence._comm for digit in "0123456789abcdef"},  # noqa: SLF001
     **{f"Ring {number:02d} ": Evidence._channel for number in range(100)},  # noqa: SLF001
 }
-"""By the first `HEAD` characters, because a log of hundreds of ranks is almost all debug lines."""
+"""Keyed by the first `HEAD` characters, as a log of hundreds of ranks is almost all debug lines."""

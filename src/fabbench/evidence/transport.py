@@ -1,4 +1,4 @@
-"""Evidence → what carried the data, and what should be known about it. Pure.
+"""Evidence → what carried the data, and findings about it. Pure.
 
 In order of weight: `via NET/…` on a channel, `Using network …`, `Selected provider is …`,
 `NET/IB|NET/Socket : Using …`. That the plugin wrote a line proves nothing: it does so before it fails.
@@ -17,12 +17,12 @@ from fabbench.model.patterns import lazy
 VERBS = ("ib", "gib")
 """Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
-_NAMED_PROCESSES = 3
-_MOST_WARNINGS = 5
+_MAX_HOSTS = 3
+_MAX_WARNINGS = 5
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
-    """Return what the lines show, as facts. `hosts`: how many the benchmark's own text lists."""
+    """Return what the lines show, as facts. `hosts`: the number that the benchmark's own output lists."""
     facts = dict(evidence.facts)
     network = _network(evidence)
     if network:
@@ -44,7 +44,7 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
-    """Yield facts of the NICs or interfaces of a network."""
+    """Yield facts about the NICs or interfaces of a network."""
     if evidence.nics and network.startswith(("efa", "libfabric")):
         yield "nics", min(evidence.nics.values())
     elif network in VERBS and evidence.ib_devices:
@@ -57,7 +57,7 @@ def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]
 
 
 def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str, str]:
-    """Return for facts of `transport_facts` the line that proves each, where one line does."""
+    """Return the line that proves each of the `transport_facts`, if a single line does."""
     channels, lines = evidence.channels, evidence.lines
     over = {
         _classify(evidence, key.removeprefix("net:")): line
@@ -65,7 +65,7 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
         if key.startswith("net:")
     }
     network = str(facts.get("network", ""))
-    # That the plugin is used says nothing of its provider.
+    # Use of the plugin does not show its provider.
     last = "ib" if network in VERBS else "interface" if network == "socket" else "provider"
     first = "provider" if network.startswith(("efa", "libfabric-")) else "network"
     chosen = lines.get(first) or lines.get("network") or over.get(network) or lines.get(last, "")
@@ -84,7 +84,7 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
 
 
 def _link(evidence: Evidence) -> str:
-    """Return the link of the NICs that channels go over, or else of all: `IB`, `RoCE`, or both."""
+    """Return the link of the NICs that channels use, or else of all NICs: `IB`, `RoCE`, or both."""
     links = evidence.ib_links
     used = {links[index] for index in evidence.ib_used if index in links} or set(links.values())
     return "+".join(sorted(used - {""}))
@@ -100,7 +100,7 @@ def _assigned(evidence: Evidence) -> set[str]:
 
 
 def _network(evidence: Evidence) -> str:
-    """Return the network that the library assigned; empty: the log does not say."""
+    """Return the network that the library assigned; empty if the log does not show it."""
     names = _assigned(evidence) or _channel_networks(evidence)
     if names:
         return "+".join(sorted(names))
@@ -112,7 +112,7 @@ def _network(evidence: Evidence) -> str:
 
 
 def _classify(evidence: Evidence, name: str) -> str:
-    """Turn a printed network name into one of ours; the plugin's name says nothing of its provider."""
+    """Convert a printed network name to one of ours; the plugin's name does not show its provider."""
     lower = name.lower()
     if lower in {"aws libfabric", "libfabric", "ofi"}:
         provider = "+".join(sorted({provider.partition(";")[0] for provider in evidence.providers}))
@@ -128,27 +128,27 @@ def _transport(evidence: Evidence, network: str, hosts: int) -> str:
         return "+".join(sorted(nets))
     if hosts > 1 and network and not evidence.mnnvl:
         return network
-    inside = set(evidence.transports)
-    return inside.pop() if len(inside) == 1 else "unknown"
+    intra_host = set(evidence.transports)
+    return intra_host.pop() if len(intra_host) == 1 else "unknown"
 
 
 def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
-    """Yield what should be known: failed plugins, fall-backs, ranks that disagree, known errors."""
+    """Yield findings: failed plugins, fallbacks, ranks that disagree, known errors."""
     networks = _assigned(evidence)
     yield from _disagreement(evidence, networks)
-    # NCCL before 2.6 does not say "Using network".
+    # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
-    for code, found in evidence.known_errors.items():
-        # Sockets never have GPUDirect: the line is about a network that was not used.
+    for code, finding in evidence.known_errors.items():
+        # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
         if code != "gdr-disabled" or _may_use_rdma(evidence):
-            yield found
+            yield finding
     others = (
         (text, times)
         for text, times in evidence.warnings.items()
         if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
     )
-    for text, count in messages.merged(others)[:_MOST_WARNINGS]:
+    for text, count in messages.merged(others)[:_MAX_WARNINGS]:
         yield Finding(
             code="nccl-warning",
             severity=Severity.WARNING,
@@ -159,7 +159,7 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
 
 
 def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
-    """Return in a sentence that EFA was requested and lost; empty: it was not."""
+    """Return a sentence if EFA was requested and lost; empty otherwise."""
     transport = str(facts.get("transport", "unknown"))
     lost = evidence.trouble or evidence.missing
     if not evidence.requested or not lost or transport in {"unknown", "efa", *INTRA_HOST}:
@@ -170,24 +170,24 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
 
 def fatal_errors(evidence: Evidence) -> list[str]:
     """Return what ended NCCL, as sentences."""
-    return [found.meaning for code, found in evidence.known_errors.items() if code in FATAL]
+    return [finding.meaning for code, finding in evidence.known_errors.items() if code in FATAL]
 
 
 def _may_use_rdma(evidence: Evidence) -> bool:
-    """Return whether data may have gone over a network that can have GPUDirect RDMA."""
-    inside = bool(evidence.transports) or evidence.nodes == 1
-    networks = _channel_networks(evidence) or (set() if inside else set(_network(evidence).split("+")))
+    """Return whether data may have gone over a network that supports GPUDirect RDMA."""
+    intra_host = bool(evidence.transports) or evidence.nodes == 1
+    networks = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
     return not networks.isdisjoint({"efa", *VERBS})
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     if len(networks) > 1:
         groups = sorted(evidence.networks.items(), key=lambda group: len(group[1]))
-        told = "; ".join(f"{name}: {_named(processes)}" for name, processes in groups)
+        users = "; ".join(f"{name}: {_describe(processes)}" for name, processes in groups)
         yield Finding(
             code="networks-disagree",
             severity=Severity.ERROR,
-            meaning=f"The ranks do not use the same network ({told}).",
+            meaning=f"The ranks do not use the same network ({users}).",
             line=f"Using network {groups[0][0]}",
             advice="Use the same plugin and library path on every node: ranks that disagree hang.",
         )
@@ -199,16 +199,16 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
             code="nics-disagree",
             severity=Severity.WARNING,
             meaning=f"The ranks did not find the same number of NICs: {fewest} to {max(counts)} "
-            f"({fewest} on {_named(fewer)}).",
+            f"({fewest} on {_describe(fewer)}).",
             line=evidence.lines.get("nics", "")[:LONGEST_QUOTE],
             advice="Compare `fi_info -p efa` on these nodes with the instance type's count.",
         )
 
 
-def _named(processes: dict[str, None]) -> str:
-    """Return the hosts of a few processes, and how many others there are."""
+def _describe(processes: dict[str, None]) -> str:
+    """Return the number of processes, and their hosts: the first few and how many others there are."""
     hosts = list(dict.fromkeys(process.partition(":")[0] for process in processes if process))
-    where = f" on {listed(hosts, _NAMED_PROCESSES)}" if hosts else ""
+    where = f" on {listed(hosts, _MAX_HOSTS)}" if hosts else ""
     return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}{where}"
 
 
@@ -235,10 +235,10 @@ def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
 
 
 def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[Finding]:
-    """Sockets over an interface that no other node can be behind."""
+    """Yield a finding if sockets use an interface that cannot lead to other nodes."""
     wrong = [name for name in evidence.interfaces if _VIRTUAL.match(name)]
     processes = set().union(*evidence.networks.values())
-    # Where NCCL_HOSTID names parts of a machine, the lines of one process do not tell where the others are.
+    # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the others are.
     unknown = bool(evidence.named_hosts) and len(processes) < hosts
     several = hosts > 1 and not unknown and not _one_machine(evidence)
     if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:

@@ -1,8 +1,8 @@
-"""Programs that run beside fabbench, from whichever thread: masters of OpenSSH connections, steps of Slurm.
+"""Programs that run beside fabbench, from any thread: masters of OpenSSH connections, Slurm steps.
 
-What `fabbench.execution.process` starts ends with the thread that started it. This ends with fabbench itself,
-however that ends: a shell waits for the end of its standard input, which fabbench holds, and then ends the
-program and removes its folder.
+What `fabbench.execution.process` starts ends with the thread that started it. These programs end with
+fabbench itself, however that ends: a shell waits for end of file on its standard input, which fabbench holds
+open, then ends the program and removes its folder.
 """
 
 import contextlib
@@ -20,48 +20,48 @@ from fabbench.execution.process import LineDecoder, unwritable_folder
 from fabbench.model.errors import MachineError
 
 _PREFIX = "fabbench-ssh-"
-_MOST_FOLDER = 40
+_MAX_FOLDER_PATH = 40
 """Characters of a folder's path that leave room for the path of a socket in it: some systems allow 104."""
 _GRACE_S = 2.0
 _POLL_S = 0.01
-_MOST_SAID = _CHUNK = 1 << 16
-# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach it, and ends none of it.
+_MAX_STDERR = _CHUNK = 1 << 16
+# Signals go to the group, so that a ProxyCommand ends too. Ctrl-C does not reach the group.
 _KEEPER = """\
 trap '' INT
 exec 3<&0
 (trap '' HUP TERM; read -r _ <&3; kill -TERM 0; rm -rf "$0") >/dev/null 2>&1 &
-exec "$@" </dev/null 3<&- >/dev/null 2>"$0/said"
+exec "$@" </dev/null 3<&- >/dev/null 2>"$0/stderr"
 """
-_STREAMING = _KEEPER.replace('</dev/null 3<&- >/dev/null 2>"$0/said"', '<"$0/in" 3<&- 2>&1')
+_STREAMING = _KEEPER.replace('</dev/null 3<&- >/dev/null 2>"$0/stderr"', '<"$0/in" 3<&- 2>&1')
 
 
 class PrivateFolder:
-    """A directory for the files of a program, with a short path, that nobody else can enter."""
+    """A directory for the files of a program, with a short path, that no other user can enter."""
 
     def __init__(self) -> None:
-        """Make it. Raise MachineError where that is impossible."""
+        """Create it. Raise MachineError if that fails."""
         usual = tempfile.gettempdir()
         try:
-            short = usual if len(usual) <= _MOST_FOLDER else "/tmp"  # noqa: S108 - mkdtemp makes it safe
+            short = usual if len(usual) <= _MAX_FOLDER_PATH else "/tmp"  # noqa: S108 - mkdtemp makes it safe
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=short))
         except OSError as error:
             raise unwritable_folder(error) from error
 
     def remove(self) -> None:
-        """Remove it with what it holds."""
+        """Remove it and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 class BackgroundProcess:
-    """One such program. It runs in a session and a group of its own, and reads nothing."""
+    """One such program. It runs in its own session and process group, without standard input."""
 
     _script = _KEEPER
     _stdout = subprocess.DEVNULL
 
     def __init__(self, argv: Sequence[str], folder: PrivateFolder, env: Mapping[str, str]) -> None:
-        """Start it; `env` is added to this process's environment, and the folder removed when it ends.
+        """Start it; `env` is added to this process's environment, and the folder is removed when it ends.
 
-        Raise MachineError where it cannot be started.
+        Raise MachineError if it cannot be started.
         """
         self._folder = folder
         self._ending = threading.Lock()
@@ -84,16 +84,16 @@ class BackgroundProcess:
         return self._popen.poll() is not None
 
     def said(self) -> list[str]:
-        """Return the lines that it wrote to standard error, as far as they are few."""
+        """Return the lines that it wrote to standard error, from the first 64 KiB."""
         try:
-            with (self._folder.path / "said").open("rb") as file:
-                text = file.read(_MOST_SAID)
+            with (self._folder.path / "stderr").open("rb") as file:
+                text = file.read(_MAX_STDERR)
         except OSError:
             return []
         return [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
 
     def close(self) -> None:
-        """End it with all that it started, and remove its folder. Wait until it is gone."""
+        """End it with all that it started, wait until it has exited, and remove its folder."""
         with self._ending:
             if self._popen.stdin is not None:
                 with contextlib.suppress(OSError):
@@ -109,13 +109,13 @@ class BackgroundProcess:
 
 
 class BackgroundStream(BackgroundProcess):
-    """One whose output is read, both kinds of it together. It reads what it is given, and nothing else."""
+    """One whose standard output and standard error are read as one stream. It reads only the given input."""
 
     _script = _STREAMING
     _stdout = subprocess.PIPE
 
     def __init__(self, argv: Sequence[str], stdin: bytes = b"") -> None:
-        """Start it. Raise MachineError where it cannot be started."""
+        """Start it. Raise MachineError if it cannot be started."""
         folder = PrivateFolder()
         try:
             (folder.path / "in").write_bytes(stdin)
@@ -125,11 +125,11 @@ class BackgroundStream(BackgroundProcess):
         super().__init__(argv, folder, {})
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until nobody has its output open any more."""
-        whole = LineDecoder()
-        assert self._popen.stdout is not None  # noqa: S101 - a pipe was asked for
-        # Whoever reads closes it: no other thread may, while this one waits.
+        """Yield its lines as they come, until no process has its output open."""
+        decoder = LineDecoder()
+        assert self._popen.stdout is not None  # noqa: S101 - a pipe was requested
+        # The reader closes it: no other thread may, while this one waits.
         with self._popen.stdout as out:
             while chunk := os.read(out.fileno(), _CHUNK):
-                yield from whole.feed(chunk)
-        yield from whole.rest()
+                yield from decoder.feed(chunk)
+        yield from decoder.rest()

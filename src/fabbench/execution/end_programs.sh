@@ -1,4 +1,4 @@
-# Ends the programs of a run on the host where it is called: those with FABBENCH_JOB=TOKEN in their environment.
+# Ends the programs of a run on this host: those with FABBENCH_JOB=TOKEN in their environment.
 # POSIX sh, with coreutils and grep.
 
 # marked TOKEN: prints their process ids.
@@ -6,8 +6,8 @@ marked() {
     grep -lzxF "FABBENCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
 }
 
-# end_programs TOKEN: SIGTERM, and SIGKILL after two seconds. Status 1: some still run.
-# libfabric leaves shared memory behind where its programs are killed.
+# end_programs TOKEN: SIGTERM, then SIGKILL after two seconds. Status 1 if some still run.
+# libfabric leaves shared memory behind when its programs are killed.
 end_programs() {
     ended=
     tries=0

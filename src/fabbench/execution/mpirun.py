@@ -1,8 +1,8 @@
 """Step + hosts → the command line of mpirun (Open MPI 4 and 5, hydra of MPICH and Intel MPI) or srun. Pure.
 
-Each rank is started as ``env -u … NAME=VALUE … stdbuf -oL PROGRAM …``: so it gets what the plan says, blanks
-and all, and what is to be unset is really unset, whatever mpirun, ssh or an image would pass on. ``stdbuf``,
-so that rows come when they are printed.
+Each rank is started as ``env -u … NAME=VALUE … stdbuf -oL PROGRAM …``. So it gets what the plan has,
+including blanks, and what is to be unset is really unset, no matter what mpirun, ssh or an image would pass
+on. ``stdbuf`` makes rows arrive when they are printed.
 """
 
 import math
@@ -15,7 +15,7 @@ from fabbench.model.plan import Command, Step
 
 _LOCAL = "localhost"
 # MPI only brings the ranks together. It must not open the fabric that is being measured (AWS's EKS guide),
-# and shared memory segments of its own would be left behind when a run is ended.
+# and its own shared memory segments would be left behind when a run is aborted.
 _OPEN_MPI_TRANSPORT = (
     *("--mca", "pml", "^cm,ucx"),
     *("--mca", "btl", "tcp,self"),
@@ -30,21 +30,21 @@ class MpiHosts:
 
     mpi: Mpi
     addresses: tuple[str, ...] = (_LOCAL,)
-    """In the order of their ranks; the first is that of the host where mpirun runs."""
+    """In rank order; the first is the host where mpirun runs."""
     agent: tuple[str, ...] = ()
-    """The ssh command with its options, for mpirun to start its daemons with; empty: mpirun's own choice."""
+    """The ssh command with options that mpirun starts its daemons with; empty for mpirun's default."""
     interface: str = ""
-    """The network interface for MPI's own messages, on every host; empty: any but the usual wrong ones."""
+    """The network interface for MPI's own messages, on every host; if empty, any but the usual wrong ones."""
     forward: tuple[str, ...] = ("PATH",)
-    """Variables of the first host that all ranks get."""
+    """Variables of the first host that are forwarded to all ranks."""
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path, the same on every host."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every rank, besides the plan's."""
+    """Environment of every rank, in addition to the plan's."""
 
 
 def mpirun(step: Step, hosts: MpiHosts) -> Command:
-    """Return the command that starts all ranks of a step. It passes on what they inherit, by name."""
+    """Return the command that starts all ranks of a step. Variables that they inherit are passed by name."""
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     names = inherited(step)
     hosts = replace(hosts, forward=(*hosts.forward, *names))
@@ -61,13 +61,13 @@ def inherited(step: Step) -> tuple[str, ...]:
 
 
 def options(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
-    """Return the options of mpirun, which stand before its contexts."""
+    """Return the options of mpirun, which precede its app contexts."""
     hydra = hosts.mpi.kind is MpiKind.HYDRA
     return tuple(_hydra(step, hosts) if hydra else _open_mpi(step, hosts))
 
 
 def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
-    """Return what each rank is started as, for each command of a step: the same for every mpirun."""
+    """Return the app contexts, one for each command of a step. They are the same for every mpirun."""
     words: list[str] = []
     for command in step.commands:
         words += [":"] if words else []
@@ -76,10 +76,10 @@ def contexts(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
-    """Return the srun that starts all ranks of a step, in a Slurm allocation.
+    """Return the srun command that starts all ranks of a step in a Slurm allocation.
 
-    The hosts are those of the allocation: of `hosts` only their number counts. Raise RequestError for a
-    step of several commands.
+    The hosts are those of the allocation; of `hosts.addresses` only the number counts. Raise RequestError for
+    a step with several commands.
     """
     if len(step.commands) > 1:
         raise RequestError(
@@ -94,7 +94,7 @@ def srun(step: Step, hosts: MpiHosts) -> tuple[str, ...]:
 
 
 def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
-    """Yield the words that start one rank."""
+    """Yield the words of the command that starts one rank."""
     yield "env"
     for name in command.unset:
         yield from ("-u", name)
@@ -104,7 +104,7 @@ def _rank(command: Command, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _open_mpi(step: Step, hosts: MpiHosts) -> Iterator[str]:
-    # Without slots a host counts as having one; without --bind-to none ranks share a core in containers.
+    # A host without slots counts as having one; without --bind-to none, ranks share a core in containers.
     yield from ("--allow-run-as-root", "--tag-output", "--bind-to", "none")
     each = _each(step, hosts)
     yield from ("-H", ",".join(f"{host}:{each}" for host in hosts.addresses))
@@ -135,10 +135,10 @@ def _hydra(step: Step, hosts: MpiHosts) -> Iterator[str]:
 
 
 def _each(step: Step, hosts: MpiHosts) -> int:
-    """Count the ranks of each host."""
+    """Return the number of ranks per host."""
     return math.ceil(sum(command.ranks for command in step.commands) / len(hosts.addresses))
 
 
 def _agent_of_hydra(hosts: MpiHosts) -> dict[str, str]:
-    """Hydra takes the agent's options from a variable."""
+    """Return the variable from which hydra takes the agent's options."""
     return {"HYDRA_LAUNCHER_EXTRA_ARGS": " ".join(hosts.agent[1:])} if hosts.agent else {}

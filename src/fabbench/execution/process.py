@@ -1,13 +1,13 @@
 """Starting programs on this machine, and directories for their files.
 
-Each program gets a session of its own, no standard input, and two pipes that are both read all the time.
-Leaving the `Processes` block ends them and what they started, whatever happened: a failure, Ctrl-C, a
-program that ignores SIGTERM, floods its output or goes into the background. Should fabbench itself be killed,
-the kernel kills the programs that it started.
+Each program gets its own session, no standard input, and two pipes that are both read all the time. Leaving
+the `Processes` block ends the programs and what they started, no matter what happened: a failure, Ctrl-C, a
+program that ignores SIGTERM, floods its output or goes into the background. If fabbench itself is killed, the
+kernel kills the programs that it started.
 
-Everything happens in the calling thread. Use it from the main thread: the kernel takes the end of the thread
-that started a program for the end of its parent. What outlives a thread `fabbench.execution.background`
-starts; no other module starts a program.
+Everything happens in the calling thread. Use it from the main thread: when the thread that started a program
+ends, the kernel takes that for the end of its parent. Programs that must outlive a thread are started by
+`fabbench.execution.background`; no other module starts a program.
 """
 
 import codecs
@@ -44,18 +44,18 @@ LONGEST_LINE = 1 << 20
 """Characters after which a line without an end is passed on in pieces."""
 
 _CHUNK = 1 << 16
-_MOST_CHUNKS_AT_ONCE = 4
+_MAX_CHUNKS_AT_ONCE = 4
 
 
 class LineDecoder:
-    """Bytes in, lines out. What is no UTF-8 becomes U+FFFD."""
+    """Bytes in, lines out. Invalid UTF-8 becomes U+FFFD."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = ""
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Take in some bytes: the lines that are whole now."""
+        """Decode some bytes and return the lines that are complete now."""
         *lines, self._kept = (self._kept + self._decoder.decode(chunk)).split("\n")
         while len(self._kept) > LONGEST_LINE:
             lines.append(self._kept[:LONGEST_LINE])
@@ -76,12 +76,12 @@ class Pipe:
         self.file = file
         self.closed = False
         self.more = False
-        """Whether the last reading found anything."""
+        """Whether the last read returned data."""
         self._lines = LineDecoder()
         os.set_blocking(file.fileno(), False)
 
     def read(self) -> list[str]:
-        """Read what is there, up to a chunk: the lines that are whole now."""
+        """Read what is there, up to a chunk, and return the lines that are complete now."""
         try:
             chunk = os.read(self.file.fileno(), _CHUNK)
         except BlockingIOError:
@@ -96,23 +96,23 @@ class Pipe:
 
 
 class Tail:
-    """The lines of files in a directory whose names begin with `prefix`, as they come; of new ones too."""
+    """The lines, as they come, of the files in a directory whose names start with `prefix`, also new ones."""
 
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder
         self._prefix = prefix
         self._files: dict[str, tuple[int, LineDecoder]] = {}
         self.more = False
-        """Whether the last reading left something."""
+        """Whether the last read left data unread."""
 
     def limited(self) -> list[str]:
-        """Read as `read` does. Raise FloodedError once a file is larger than what is kept."""
+        """Read as `read` does. Raise FloodedError once a file exceeds the size that is kept."""
         if any(is_too_large(os.fstat(opened).st_size) for opened, _ in self._files.values()):
             raise FloodedError
         return self.read()
 
     def read(self) -> list[str]:
-        """Read some of what has come since: the lines that are whole now."""
+        """Read some of the new data and return the lines that are complete now."""
         self.more = False
         with contextlib.suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._folder)):  # noqa: PTH208 - names, many times a minute
@@ -122,7 +122,7 @@ class Tail:
         return [line for opened, lines in self._files.values() for line in self._grown(opened, lines)]
 
     def rest(self) -> Iterator[str]:
-        """Yield the lines that have come until now, and are whole."""
+        """Yield the complete lines that have come until now."""
         yield from self.read()
         while self.more:
             yield from self.read()
@@ -133,24 +133,24 @@ class Tail:
             os.close(opened)
         self._files.clear()
 
-    def _grown(self, opened: int, lines: LineDecoder) -> list[str]:
-        found: list[str] = []
-        for _ in range(_MOST_CHUNKS_AT_ONCE):
+    def _grown(self, opened: int, decoder: LineDecoder) -> list[str]:
+        lines: list[str] = []
+        for _ in range(_MAX_CHUNKS_AT_ONCE):
             chunk = os.read(opened, _CHUNK)
             if not chunk:
-                return found
-            found += lines.feed(chunk)
+                return lines
+            lines += decoder.feed(chunk)
         self.more = True
-        return found
+        return lines
 
 
 GRACE_S = 2.0
-"""How long a program may take to end after SIGTERM, before SIGKILL."""
+"""How long a program has to exit after SIGTERM, before SIGKILL."""
 
 _POLL_S = 0.02
-_WAKE_S = 0.25  # seldom: fabbench must not take time from what it measures
-_MOST_LAST_LINES = 10_000
-_MOST_LAST_CHUNKS = 1_000
+_WAKE_S = 0.25  # rarely: fabbench must not take CPU time from what it measures
+_MAX_LAST_LINES = 10_000
+_MAX_LAST_CHUNKS = 1_000
 _MARK = "FABBENCH_PROCESS"
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _PR_SET_PDEATHSIG = 1
@@ -163,7 +163,7 @@ class Process:
     def __init__(self, name: str, popen: subprocess.Popen[bytes], mark: str) -> None:
         self.name = name
         self.status: int | None = None
-        """As `fabbench.execution.session.Program` has it."""
+        """As in `fabbench.execution.session.Program`."""
         self.handle = os.pidfd_open(popen.pid)
         """A file descriptor that becomes readable when the program ends."""
         self._popen = popen
@@ -175,7 +175,7 @@ class Process:
         return self._popen.pid
 
     def ended(self) -> bool:
-        """Return whether the program has ended. Until `reap` it stays a zombie, and its id its own."""
+        """Return whether the program has ended. Until `reap` it stays a zombie, and its id is not reused."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         return self.status is not None or os.waitid(os.P_PID, self.pid, flags) is not None
 
@@ -186,7 +186,7 @@ class Process:
                 os.killpg(self.pid, number)
 
     def reap(self) -> None:
-        """Kill the program if it still runs, and what it left behind."""
+        """Kill the program if it still runs, and any process that it left behind."""
         self.signal(signal.SIGKILL)
         _kill_marked(f"{_MARK}={self._mark}".encode())
         if self.status is None:
@@ -198,7 +198,7 @@ class Processes:
     """Programs that run together. A context manager: after it, none of them is running."""
 
     def __init__(self, also: Callable[[], Sequence[str]] = tuple) -> None:
-        """Take another source of lines, read a few times a second."""
+        """Create it without programs; `also` is another source of lines, read a few times a second."""
         self._also = also
         self._processes: list[Process] = []
         self._selector = selectors.DefaultSelector()
@@ -222,9 +222,9 @@ class Processes:
         env: Mapping[str, str] | None = None,
         unset: Collection[str] = (),
     ) -> Process:
-        """Start a program. `env` is added to this process's environment, `unset` taken away from it.
+        """Start a program. `env` is added to this process's environment, `unset` removed from it.
 
-        Raise MachineError when there is no such program, or it cannot be started.
+        Raise MachineError if the program is not found or cannot be started.
         """
         program = shutil.which(argv[0])
         if program is None:
@@ -237,8 +237,8 @@ class Processes:
         kept = {key: value for key, value in os.environ.items() if key not in unset}
         with _undisturbed() as mask:
             try:
-                # Python code in the child is safe as long as there are no threads here, and it alone leaves
-                # no gap in which fabbench can die and the program live on.
+                # Python code in the child is safe as long as there are no threads here, and only it leaves
+                # no window in which fabbench can die and the program live on.
                 popen = subprocess.Popen(
                     [program, *argv[1:]],
                     stdin=subprocess.DEVNULL,
@@ -269,19 +269,19 @@ class Processes:
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 
-        `until` is called many times a second: once it is true, this returns. Raise TimedOutError when nothing
+        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if nothing
         was printed for `silence_s`, or at `deadline` (of time.monotonic()).
         """
         wait_s = _WAKE_S if until is None else _POLL_S
         while not (until is not None and until()):
             if all(process.status is not None for process in self._processes):
                 return
-            # Not looked at within a batch, which is small: what has come and who has ended counts.
+            # Not checked within a batch, which is small: output that has come and programs that ended count.
             yield from self._next(wait_s)
             raise_when_late(self._heard, silence_s, deadline)
 
     def _next(self, wait_s: float) -> Iterator[Output]:
-        """Wait for output, and yield what is there: up to a chunk of each pipe."""
+        """Wait for output, and yield what is there, up to a chunk of each pipe."""
         if also := self._also():
             self._heard = time.monotonic()
             yield from (Output(None, text) for text in also)
@@ -292,9 +292,9 @@ class Processes:
                 yield from (Output(key.data.program, text) for text in self._read(key.data))
 
     def stop(self, processes: Sequence[Process], *, grace_s: float = GRACE_S) -> list[Output]:
-        """End programs and all that they started: SIGTERM, and SIGKILL after `grace_s`.
+        """End programs and all that they started: SIGTERM, then SIGKILL after `grace_s`.
 
-        Return their last lines, at most `_MOST_LAST_LINES` from before each one's end.
+        Return their last lines, at most `_MAX_LAST_LINES` from before each one's end.
         """
         running = [process for process in processes if process.status is None]
         for process in running:
@@ -307,7 +307,7 @@ class Processes:
             for key, _ in self._selector.select(0):
                 if isinstance(key.data, Pipe):
                     last += [Output(key.data.program, text) for text in self._read(key.data)]
-                    del last[_MOST_LAST_LINES:]
+                    del last[_MAX_LAST_LINES:]
         for process in running:
             last += self._end(process)
         return last
@@ -315,11 +315,11 @@ class Processes:
     def _end(self, process: Process) -> Iterator[Output]:
         """End what a program left behind, and yield its last lines and its end."""
         process.reap()
-        # Nobody writes into the pipes any more: what they hold, and then their end, comes at once.
+        # Nothing writes into the pipes any more: what they hold, and then their end, comes at once.
         self._selector.unregister(process.handle)
         os.close(process.handle)
-        found = [key.data for key in self._selector.get_map().values()]
-        pipes = [pipe for pipe in found if isinstance(pipe, Pipe) and pipe.program is process]
+        registered = [key.data for key in self._selector.get_map().values()]
+        pipes = [pipe for pipe in registered if isinstance(pipe, Pipe) and pipe.program is process]
         texts = [text for pipe in pipes for text in self._read_all(pipe)]
         self._heard = time.monotonic()
         yield from (Output(process, text) for text in texts)
@@ -335,7 +335,7 @@ class Processes:
         return texts
 
     def _read_all(self, pipe: "Pipe") -> Iterator[str]:
-        for _ in range(_MOST_LAST_CHUNKS):
+        for _ in range(_MAX_LAST_CHUNKS):
             yield from self._read(pipe)
             if pipe.closed or not pipe.more:
                 break
@@ -348,7 +348,7 @@ class Processes:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[Collection[signal.Signals]]:
-    """Put off Ctrl-C and its like: between a start and taking note of it, and while ending programs."""
+    """Defer Ctrl-C and similar signals: from a start until it is recorded, and while ending programs."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
     try:
         yield [signal.Signals(number) for number in mask]
@@ -357,7 +357,7 @@ def _undisturbed() -> Iterator[Collection[signal.Signals]]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends; end now where that has ended. On Linux."""
+    """Have the kernel kill this process when its parent ends; exit now if it has ended. Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:
@@ -375,7 +375,7 @@ def _in_child(parent: int, mask: Iterable[signal.Signals]) -> Callable[[], None]
 
 
 def _kill_marked(mark: bytes) -> None:
-    """Kill the descendants that left their program's group: they still have its mark in their environment."""
+    """Kill descendants that left their program's group: they still have its mark in their environment."""
     for _ in range(10):
         pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if _has_mark(int(path.name), mark)]
         if not pids:
@@ -384,7 +384,7 @@ def _kill_marked(mark: bytes) -> None:
             with contextlib.suppress(OSError):
                 handle = os.pidfd_open(pid)
                 try:
-                    # Looked at again now that the handle keeps the id from becoming another program's.
+                    # Checked again now that the handle keeps the id from being reused.
                     if _has_mark(pid, mark):
                         signal.pidfd_send_signal(handle, signal.SIGKILL)
                         select.select([handle], [], [], GRACE_S)
@@ -400,14 +400,14 @@ def _has_mark(pid: int, mark: bytes) -> bool:
 
 
 _PREFIX = "fabbench-tmp-"
-"""Of these directories alone: what `fabbench.remote.host` and scripts make is named by a token."""
+"""Of these directories only: those of `fabbench.remote.host` and of scripts are named by a token."""
 
 
 class TemporaryFolder:
-    """A context: leaving it removes the directory. As long as it is there, it is locked.
+    """A context manager: leaving it removes the directory, which is locked as long as it exists.
 
-    The lock goes away with the process, however that ends. The next fabbench of the same user removes what
-    nobody holds.
+    The lock disappears with the process, however that ends. The next fabbench of the same user removes
+    directories that are not locked.
     """
 
     def __init__(self) -> None:
@@ -415,7 +415,7 @@ class TemporaryFolder:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Make the directory. Raise MachineError where that is impossible."""
+        """Create the directory. Raise MachineError if that fails."""
         try:
             remove_abandoned_folders()
             while not self._make():
@@ -431,11 +431,11 @@ class TemporaryFolder:
         os.close(self._lock)
 
     def _make(self) -> bool:
-        """Make and lock a directory; False where another fabbench took it for one that nobody holds."""
+        """Create and lock a directory. Return False if another fabbench removed it as abandoned."""
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
         with contextlib.suppress(FileNotFoundError):
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            with contextlib.suppress(OSError):  # a file system without locks
+            with contextlib.suppress(OSError):  # file systems without locks
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             if self.path.exists():
                 return True
@@ -444,7 +444,7 @@ class TemporaryFolder:
 
 
 def unwritable_folder(error: OSError) -> MachineError:
-    """Return the error of a directory for temporary files that cannot be written."""
+    """Return the error for a temporary directory that is not writable."""
     return MachineError(
         f"Cannot write to {tempfile.gettempdir()}: {error.strerror}.",
         hint="Free some space, or set TMPDIR to another directory.",
@@ -452,7 +452,7 @@ def unwritable_folder(error: OSError) -> MachineError:
 
 
 def remove_abandoned_folders() -> None:
-    """Remove the user's directories that nobody holds any more, once: a killed process left them."""
+    """Remove the user's directories that a killed process left behind, once per process."""
     with contextlib.suppress(OSError):
         _remove_abandoned(tempfile.gettempdir())
 

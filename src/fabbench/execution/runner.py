@@ -1,7 +1,7 @@
 """Runs steps: mpirun, or pairs of a server and a client, one or several at once, each printed in turn.
 
-Lines of each pair are kept until its turn comes; those of the first pair that has not ended are given as they
-come. So a log of pairs that ran concurrently is read like any other.
+The lines of each pair are held until its turn comes; those of the first pair that has not ended are yielded
+as they come. So a log of pairs that ran concurrently reads like any other.
 """
 
 import time
@@ -30,10 +30,10 @@ from fabbench.model.log import Ending, begin_marker, end_marker, own_line, tag_l
 from fabbench.model.plan import Execution, Shape, Step
 
 OpenSession: TypeAlias = Callable[[Step], AbstractContextManager[Session]]
-"""Makes the session of a step."""
+"""Opens the session of a step."""
 
 _NAMED = 3
-"""Steps that are named one by one."""
+"""How many steps are named one by one."""
 
 
 class _Pair:
@@ -44,7 +44,7 @@ class _Pair:
         self.texts: list[str] = []
         """Lines that are not printed yet."""
         self.status: int | None = None
-        """The exit status of the side that failed first; 0: both ended well; None: it was ended."""
+        """The exit status of the side that failed first; 0 if both ended well, None if aborted."""
         self.server, self.client = sorted(step.commands, key=lambda command: command.role != "server")
         self.known: Mapping[str, str] = {}
         self.port = 0
@@ -55,7 +55,7 @@ class _Pair:
 
     @property
     def over(self) -> bool:
-        """Return whether both sides have ended, and everything that they printed is here."""
+        """Return whether both sides have ended and all their output has arrived."""
         return len(self.programs) == 2 == len(self._ended)
 
     @property
@@ -68,7 +68,7 @@ class _Pair:
         return [program for program in self.programs if program.status is None]
 
     def take(self, output: Output) -> None:
-        """Keep a line, with the side that printed it; or note that a side has ended."""
+        """Keep a line, tagged with the side that printed it, or record that a side has ended."""
         program, text = output
         if text is not None:
             self.texts.append(tag_line(program.name, text) if program is not None else text)
@@ -84,18 +84,18 @@ class Pairs:
 
     def __init__(self, steps: Sequence[Step], limit: OutputLimit) -> None:
         self.status: int | None = None
-        """Of the pair that failed first; 0: all ended well; None: ended by the watchdog."""
+        """That of the pair that failed first; 0 if all ended well, None if ended by the watchdog."""
         self._limit = limit
         self.timed_out = ""
         self._steps = steps
         self._pairs: list[_Pair] = []
         self._turn = 0
-        """Which pair's lines are given."""
-        self._begun = False
+        """The index of the pair whose lines are yielded."""
+        self._started = False
         self._timeout_s = max(step.timeout_s for step in steps)
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run the pairs, with other ports as long as somebody else takes one that was free."""
+        """Run the pairs; start over with other ports as long as another program takes one of them first."""
         files = {name: text for step in self._steps for name, text in step.files.items()}
         for _ in range(PORTS_TRIED):
             self._pairs = [_Pair(step) for step in self._steps]
@@ -118,16 +118,16 @@ class Pairs:
     # ------------------------------------------------------------ servers
 
     def _start_servers(self, session: Session) -> None:
-        """Start all servers, each with a port of its own."""
-        given: set[tuple[int, int]] = set()
+        """Start all servers, each on its own port."""
+        taken: set[tuple[int, int]] = set()
         for pair in self._pairs:
             host = pair.server.host
-            pair.port = _fresh_port(session, host, given)
+            pair.port = _fresh_port(session, host, taken)
             pair.known = {"{port}": str(pair.port), "{server}": session.address(host)}
             pair.programs.append(session.exec(pair.server.filled(session.folder, pair.known)))
 
     def _until_ready(self, session: Session, deadline: float) -> list[Output]:
-        """Wait until all servers listen, or one has ended, or their time is up."""
+        """Wait until all servers listen, one has ended, or time is up."""
 
         def ready() -> bool:
             if any(pair.programs[0].status is not None for pair in self._pairs):
@@ -158,8 +158,8 @@ class Pairs:
     # ------------------------------------------------------------ both sides
 
     def _run(self, session: Session, deadline: float) -> Generator[str, None, None]:
-        """Start the clients of servers that are ready, and follow all to their ends."""
-        yield from self._given()
+        """Start the clients once the servers are ready, and follow all programs until they end."""
+        yield from self._ready_lines()
         if self.timed_out:
             return
         if early := next((pair for pair in self._pairs if pair.programs[0].status is not None), None):
@@ -171,11 +171,11 @@ class Pairs:
         while running := [pair for pair in self._pairs if not pair.over]:
             partners = [pair.partner_deadline for pair in running if pair.partner_deadline is not None]
             try:
-                # Only the end of a program may leave the loop: other lines would be lost with it.
+                # Leave the loop only at the end of a program: at any other line, output would be lost.
                 for output in session.lines(deadline=min([deadline, *partners])):
                     self._count(output)
                     self._take((output,))
-                    yield from self._given()
+                    yield from self._ready_lines()
                     if output.text is None:
                         break
                 else:
@@ -188,7 +188,7 @@ class Pairs:
         self._end(session)
 
     def _late(self, session: Session, late: TimedOutError, deadline: float) -> None:
-        """End everything: a side has failed and its partner still waits, or prints too much, or is late."""
+        """End everything: a side failed and its partner still waits, or a side is late or prints too much."""
         failed = next((pair for pair in self._pairs if pair.failed), None)
         if failed is None:
             now, flooded = time.monotonic(), isinstance(late, FloodedError)
@@ -205,7 +205,7 @@ class Pairs:
             self._pairs[min(self._turn, len(self._pairs) - 1)].texts.append(own_line(self.timed_out))
 
     def _end(self, session: Session) -> None:
-        """End what still runs, and say how it all ended."""
+        """End what still runs, and record the result."""
         failed = next((pair for pair in self._pairs if pair.failed), None)
         if failed is not None:
             self.status = failed.failed
@@ -220,7 +220,7 @@ class Pairs:
         return [program for pair in self._pairs for program in pair.running()]
 
     def _time_out(self, pairs: Sequence[_Pair], why: str, *, in_full: bool = True) -> None:
-        """Note why pairs were ended, and whether it was after all their time."""
+        """Record why pairs were ended, and whether it was after their full time."""
         labels = [pair.step.label for pair in pairs]
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
         steps = (
@@ -236,40 +236,40 @@ class Pairs:
             self._limit.count(output.text)
 
     def _take(self, outputs: Iterable[Output]) -> None:
-        """Hand each line to its pair; what is nobody's goes to the current pair."""
+        """Hand each line to its pair; lines that belong to no pair go to the current one."""
         for output in outputs:
             pairs = (pair for pair in self._pairs if output.program in pair.programs)
             next(pairs, self._pairs[min(self._turn, len(self._pairs) - 1)]).take(output)
 
     def _begin(self) -> Iterator[str]:
         """Yield the marker before the current pair, once."""
-        if not self._begun:
-            self._begun = True
+        if not self._started:
+            self._started = True
             step = self._steps[self._turn]
             yield begin_marker(step.id, step.facts)
 
-    def _given(self, *, all_of_them: bool = False) -> Generator[str, None, None]:
-        """Yield the lines of the current pair, and go on to the next as soon as it is over."""
+    def _ready_lines(self, *, flush: bool = False) -> Generator[str, None, None]:
+        """Yield the lines of the current pair, and move on to the next as soon as it is over."""
         while self._turn < len(self._pairs):
             pair = self._pairs[self._turn]
             yield from self._begin()
             texts, pair.texts = pair.texts, []
             yield from texts
-            if not (pair.over or all_of_them):
+            if not (pair.over or flush):
                 return
             yield end_marker(pair.step.id, pair.status)
-            self._turn, self._begun = self._turn + 1, False
+            self._turn, self._started = self._turn + 1, False
 
     def _rest(self) -> Generator[str, None, None]:
-        return self._given(all_of_them=True)
+        return self._ready_lines(flush=True)
 
 
-def _fresh_port(session: Session, host: int, given: set[tuple[int, int]]) -> int:
-    """Get a port that none of these pairs was given: one where nothing listens yet may be offered again."""
+def _fresh_port(session: Session, host: int, taken: set[tuple[int, int]]) -> int:
+    """Return a port that none of these pairs has: one where nothing listens yet may be offered again."""
     for _ in range(100):
         port = session.free_port(host)
-        if (host, port) not in given:
-            given.add((host, port))
+        if (host, port) not in taken:
+            taken.add((host, port))
             return port
     raise MachineError(f"Host {host} keeps offering the TCP port {port}.")
 
@@ -281,14 +281,14 @@ class _Run(Protocol):
     timed_out: str
 
     def lines(self, open_session: OpenSession) -> Generator[str, None, None]:
-        """Run it: its lines as they come, between markers."""
+        """Run it, and yield its lines as they come, between markers."""
 
 
 def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str, None, Ending]:
-    """Run the steps of an execution one after another, until one of them fails; or all at once.
+    """Run the steps of an execution one after another until one fails, or all at once.
 
-    Yield the lines of its log: markers around each step, and the lines of a pair with their side. Return how
-    it ended.
+    Yield the lines of its log: markers around each step, and the lines of a pair tagged with their side.
+    Return how it ended.
     """
     limit = OutputLimit()
     for steps in _groups(execution):
@@ -301,7 +301,7 @@ def run_steps(open_session: OpenSession, execution: Execution) -> Generator[str,
 
 
 def _groups(execution: Execution) -> Iterator[Sequence[Step]]:
-    """Yield which steps run concurrently."""
+    """Yield the groups of steps that run concurrently."""
     if execution.together:
         yield execution.steps
     else:
@@ -323,7 +323,7 @@ class _Mpi:
 
     def __init__(self, step: Step, limit: OutputLimit) -> None:
         self.status: int | None = None
-        """The exit status of mpirun; None: ended by the watchdog."""
+        """The exit status of mpirun; None if ended by the watchdog."""
         self.timed_out = ""
         self._step = step
         self._limit = limit

@@ -1,4 +1,4 @@
-"""What running an execution needs of a place: programs on hosts, their lines, and an end of them all."""
+"""What an execution needs in order to run: programs on hosts, their lines, and a way to end them all."""
 
 import os
 import shlex
@@ -12,35 +12,38 @@ from fabbench.model.errors import RequestError
 from fabbench.model.plan import Command
 
 DEBUG = "debug."
-"""How the names of files begin that are read while they grow."""
+"""The prefix of the names of files that are read while they grow."""
 FORWARDED = ("PATH", "LD_LIBRARY_PATH")
-"""Variables of the host where mpirun runs that all ranks get."""
+"""Variables of the host where mpirun runs that are forwarded to all ranks."""
 
 PARTNER_S = 5
-"""How long one side of a pair may run on when the other has failed."""
+"""How long one side of a pair may keep running after the other has failed."""
 CLOSING_S = 30
-"""How long one side of a pair may run on when the other has ended well: a busy host may need it."""
+"""How long one side of a pair may keep running after the other has ended well: a busy host may need it."""
 PORTS_TRIED = 5
 PORT_TAKEN = "Address already in use"
-"""What a server says that is to be started again, with another port."""
+"""The message of a server that is to be started again, on another port."""
 TIME_UP = "it timed out"
-RAN_ON = "it ran on after the other side had ended"
+RAN_ON = "it kept running after the other side had ended"
 SILENT = "no output for"
 NOT_READY = "the server was not ready"
 
 LONGEST_OUTPUT = 256 << 20
-"""Bytes that an execution may print, and that each of its files may have."""
-MOST_LINES = 1_000_000
-"""Lines that an execution may print."""
+"""The maximum of bytes that an execution may print, and of bytes in each of its files."""
+MAX_LINES = 1_000_000
+"""The maximum of lines that an execution may print."""
 TOO_MUCH = "it printed more than 256 MiB or 1,000,000 lines"
 
 
 SOURCED = ("sh", "-c", '. "$0" && exec "$@"')
-"""What stands before the path of a file with `exports`, and a program's words."""
+"""The words that precede the path of a file with `exports` and a program's words."""
 
 
 def exports(names: Iterable[str]) -> str:
-    """Return text for a shell that exports variables as this process has them. Raise RequestError."""
+    """Return shell text that exports variables as this process has them.
+
+    Raise RequestError if one is not set.
+    """
     missing = next((name for name in names if name not in os.environ), None)
     if missing is not None:
         raise RequestError(
@@ -55,13 +58,13 @@ def end_programs_script() -> str:
 
 
 class TimedOutError(Exception):
-    """A program was silent, or took, longer than it may; the message says which."""
+    """A program was silent too long or ran too long; the message tells which."""
 
 
 def raise_when_late(heard: float, silence_s: float | None, deadline: float | None) -> None:
-    """Raise TimedOutError at `deadline`, or where nothing was printed for `silence_s` since `heard`.
+    """Raise TimedOutError at `deadline`, or if nothing was printed for `silence_s` since `heard`.
 
-    Both times are of time.monotonic().
+    `deadline` and `heard` are times of time.monotonic().
     """
     now = time.monotonic()
     if deadline is not None and now >= deadline:
@@ -78,12 +81,12 @@ class FloodedError(TimedOutError):
 
 
 def patience_s(status: int) -> float:
-    """Return how long one side of a pair may run on when the other has ended with this status."""
+    """Return how long one side of a pair may keep running after the other has ended with this status."""
     return PARTNER_S if status else CLOSING_S
 
 
 def is_too_large(size: int) -> bool:
-    """Return whether a file of so many bytes is larger than what is kept."""
+    """Return whether a file of this many bytes is larger than what is kept."""
     return size > LONGEST_OUTPUT
 
 
@@ -91,11 +94,11 @@ class OutputLimit:
     """What may still be printed. It bounds files, and what is kept of them in memory."""
 
     def __init__(self, *, above: int = 0) -> None:
-        """Allow `above` bytes and lines more than usual: for whoever counts what others have counted."""
-        self._bytes, self._lines = LONGEST_OUTPUT + above, MOST_LINES + above
+        """Allow `above` more bytes and lines than usual, for callers that count what others have counted."""
+        self._bytes, self._lines = LONGEST_OUTPUT + above, MAX_LINES + above
 
     def count(self, text: str) -> None:
-        """Count a line. Raise FloodedError when there were too many."""
+        """Count a line. Raise FloodedError if the limit is exceeded."""
         self._bytes -= len(text) + 1
         self._lines -= 1
         if self._bytes < 0 or self._lines < 0:
@@ -107,17 +110,17 @@ class Program(Protocol):
 
     @property
     def name(self) -> str:
-        """Return what to call it: its role, or its first word."""
+        """Return its display name: its role, or its first word."""
 
     @property
     def status(self) -> int | None:
-        """Exit status, as a shell has it: 128 and the signal that ended it. None: it has not ended."""
+        """Exit status as in a shell: 128 plus the number of the signal that ended it. None: not ended."""
 
 
 class Output(NamedTuple):
-    """A line that a program printed; None instead of text: it has ended, see its `status`.
+    """A line that a program printed. If the text is None, it has ended: see its `status`.
 
-    None instead of a program: a line of a debug file.
+    If the program is None, this is a line of a debug file.
     """
 
     program: Program | None
@@ -127,30 +130,30 @@ class Output(NamedTuple):
 class Session(Protocol):
     """Programs of one step on the hosts of an allocation. Leaving its context ends them all.
 
-    Files in `folder` whose names begin with `DEBUG`, on any host, are read while they grow, and their lines
-    given with the others.
+    Files in `folder` on any host whose names start with `DEBUG` are read while they grow, and their lines are
+    yielded with the others.
     """
 
     folder: str
-    """The path of a directory on every host, there for this session alone."""
+    """The path of a directory on every host that belongs to this session alone."""
 
     def mpi_hosts(self) -> MpiHosts:
-        """Return the hosts, and how mpirun reaches them. Raise MachineError where there is none."""
+        """Return the hosts, and how mpirun reaches them. Raise MachineError if there is no mpirun."""
 
     def address(self, host: int) -> str:
         """Return the address at which the other hosts reach a host."""
 
     def free_port(self, host: int) -> int:
-        """Return a TCP port that nothing uses, as it seems."""
+        """Return a TCP port that appears to be unused."""
 
     def exec(self, command: Command) -> Program:
-        """Start a command on its host; its words are those of the program, with everything filled in.
+        """Start a command on its host; its words are final, with all placeholders filled in.
 
-        Raise MachineError when there is no such program, or it cannot be started.
+        Raise MachineError if the program is not found or cannot be started.
         """
 
     def listens(self, program: Program, port: int) -> bool:
-        """Return whether this very program is waiting for connections to a TCP port. Connects to nothing."""
+        """Return whether this very program listens on a TCP port. Makes no connection."""
 
     def lines(
         self,
@@ -161,9 +164,9 @@ class Session(Protocol):
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 
-        `until` is called many times a second: once it is true, this returns. Raise TimedOutError when nothing
-        was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError when a host
-        is lost.
+        `until` is called many times a second; once it is true, this returns. Raise TimedOutError if nothing
+        was printed for `silence_s`, or at `deadline` (of time.monotonic()). Raise MachineError if a host is
+        lost.
         """
 
     def stop(self, programs: Sequence[Program]) -> Collection[Output]:

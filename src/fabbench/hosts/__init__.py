@@ -1,1 +1,1 @@
-"""What a host reports about itself: the probe script, and how its answer is read. Pure."""
+"""What a host reports about itself: the probe script and the parser of its answer. Pure."""

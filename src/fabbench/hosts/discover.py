@@ -1,4 +1,4 @@
-"""Probe results of hosts → the inventory that plans are made from. Pure."""
+"""Probe results of hosts → the inventory from which plans are made. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +13,12 @@ INSTALL_MPI = "sudo apt-get install openmpi-bin (Debian, Ubuntu); on AWS it come
 MPIRUN = "mpirun"
 
 
-Ask = Callable[[Target, Variant], Mapping[str, Probe]]
-"""Asks all hosts, in the environment of a variant: name → probe."""
+ProbeHosts = Callable[[Target, Variant], Mapping[str, Probe]]
+"""Probes all hosts in the environment of a variant: name → probe."""
 
 
-def as_seen(target: Target, variant: Variant) -> Target:
-    """Return the target as a variant has it."""
+def for_variant(target: Target, variant: Variant) -> Target:
+    """Return the target with a variant's settings applied."""
     return replace(
         target,
         variants=(),
@@ -28,34 +28,34 @@ def as_seen(target: Target, variant: Variant) -> Target:
     )
 
 
-def inventories(target: Target, needs: Needs, ask: Ask) -> Inventory:
-    """Make an inventory of hosts as each variant sees them; hosts are asked once for what sees the same.
+def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Inventory:
+    """Return the inventory of hosts as each variant sees them. Variants with the same view share a probe.
 
-    Raise MachineError for what hosts lack.
+    Raise MachineError if hosts lack something.
     """
     if not target.variants:
-        return inventory(target, ask(target, DEFAULT_VARIANT), needs)
-    asked: dict[object, Mapping[str, Probe]] = {}
+        return inventory(target, probe_hosts(target, DEFAULT_VARIANT), needs)
+    probed: dict[object, Mapping[str, Probe]] = {}
     views: dict[str, tuple[Host, ...]] = {}
     for variant in target.variants:
-        here = as_seen(target, variant)
-        same = (variant.image, variant.paths, variant.mpirun, tuple(variant.env.items()))
+        variant_target = for_variant(target, variant)
+        view = (variant.image, variant.paths, variant.mpirun, tuple(variant.env.items()))
         try:
-            if same not in asked:
-                asked[same] = ask(here, variant)
-            views[variant.name] = inventory(here, asked[same], needs).hosts
+            if view not in probed:
+                probed[view] = probe_hosts(variant_target, variant)
+            views[variant.name] = inventory(variant_target, probed[view], needs).hosts
         except (MachineError, RequestError) as error:
             error.args = (f"With the variant {variant.name}: {error}",)
             raise
     return Inventory(target=target.name, hosts=next(iter(views.values())), variants=views)
 
 
-def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
-    """Yield a sentence per variant with directories: which programs and libraries come from there."""
+def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
+    """Yield a sentence for each variant with directories: which programs and libraries come from there."""
     for variant in variants:
         if not variant.paths:
             continue
-        hosts = [host for host in found.seen_by(variant.name) if host.own is not None]
+        hosts = [host for host in inventory.seen_by(variant.name) if host.own is not None]
         names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own or ())
         without = [host.name for host in hosts if not host.own]
         if not hosts:
@@ -66,32 +66,35 @@ def loaded(found: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
 
 
 def programs(needs: Needs) -> tuple[str, ...]:
-    """Return the names of the programs that hosts are asked for."""
+    """Return the names of the programs that hosts are to report."""
     return (*needs.programs, MPIRUN) if needs.mpi else needs.programs
 
 
 def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inventory:
-    """Make an inventory of hosts, by their names. Raise MachineError for what hosts lack."""
+    """Return the inventory of hosts, given by name. Raise MachineError if hosts lack something."""
     absent = [f"{folder} on {name}" for name, probe in probes.items() for folder in probe.absent]
     if absent:
         raise MachineError(
             f"Directory not found: {', '.join(absent)}.",
             hint="Nothing was started. All hosts need it at the same path.",
         )
-    problems = [problem for name, probe in probes.items() for problem in _lacks(name, probe, needs)]
+    problems = [problem for name, probe in probes.items() for problem in _missing(name, probe, needs)]
     if problems:
         raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
     if needs.mpi:
-        _one_place(probes, needs)
+        _require_same_paths(probes, needs)
     hosts = tuple(_host(name, probe, target) for name, probe in probes.items())
     if needs.mpi:
         for name in list(probes) if needs.divided else list(probes)[:1]:
-            _has_mpi(name, probes[name], target.mpirun)
+            _require_mpirun(name, probes[name], target.mpirun)
     return Inventory(target=target.name, hosts=hosts)
 
 
 def folders(target: Target) -> tuple[str, ...]:
-    """Return the names of the directories in which hosts look for programs first. Raise RequestError."""
+    """Return the directories in which hosts look for programs first.
+
+    Raise RequestError if the target's mpirun is not an absolute path of an mpirun.
+    """
     if target.mpirun is None:
         return target.bin_dirs
     folder, _, name = target.mpirun.rpartition("/")
@@ -103,14 +106,14 @@ def folders(target: Target) -> tuple[str, ...]:
     return (folder, *target.bin_dirs)
 
 
-def parted(found: Inventory, parts: int) -> Inventory:
-    """Split the one machine of an inventory into hosts, as each variant sees it."""
-    views = {name: split(hosts[0], parts) for name, hosts in found.variants.items()}
-    return replace(found, hosts=split(found.hosts[0], parts), variants=views)
+def parted(inventory: Inventory, parts: int) -> Inventory:
+    """Split the single machine of an inventory into hosts, in each variant's view too."""
+    views = {name: split(hosts[0], parts) for name, hosts in inventory.variants.items()}
+    return replace(inventory, hosts=split(inventory.hosts[0], parts), variants=views)
 
 
 def split(host: Host, parts: int) -> tuple[Host, ...]:
-    """Split a machine's GPUs into hosts that NCCL takes for different ones."""
+    """Split a machine's GPUs into virtual hosts that NCCL treats as different hosts."""
     if host.gpus % parts or host.gpus < parts:
         raise RequestError(
             f"{host.name} has {host.gpus} GPUs, which cannot be split into {parts} equal virtual nodes.",
@@ -120,36 +123,36 @@ def split(host: Host, parts: int) -> tuple[Host, ...]:
     return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
 
 
-def _lacks(name: str, probe: Probe, needs: Needs) -> Iterator[str]:
+def _missing(name: str, probe: Probe, needs: Needs) -> Iterator[str]:
     missing = [program for program in needs.programs if program not in probe.programs]
     if missing:
         yield f"{' and '.join(missing)} not found on {name}."
 
 
-def _one_place(probes: Mapping[str, Probe], needs: Needs) -> None:
-    """Raise MachineError where a program is not in one place: all ranks are started by one path."""
+def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
+    """Raise MachineError if hosts have a program at different paths: all ranks are started by one path."""
     for program in needs.programs:
-        found = {name: probe.programs[program].path for name, probe in probes.items()}
-        if len(set(found.values())) > 1:
-            named = ", ".join(f"{path} on {name}" for name, path in list(found.items())[:4])
+        paths = {name: probe.programs[program].path for name, probe in probes.items()}
+        if len(set(paths.values())) > 1:
+            named = ", ".join(f"{path} on {name}" for name, path in list(paths.items())[:4])
             raise MachineError(
                 f"{program} is not at the same path on all hosts: {named}.",
                 hint="mpirun needs one path: pass a directory that all hosts have with --bin-dir.",
             )
 
 
-def _has_mpi(name: str, probe: Probe, wanted: str | None) -> None:
-    """Raise MachineError where there is no mpirun, or not the one that is wanted."""
-    found = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
-    if wanted is not None and found != wanted:
-        seen = f", but {found}" if found else ""
-        raise MachineError(f"{wanted} not found on {name}{seen}.", hint="Pass another with --mpirun.")
+def _require_mpirun(name: str, probe: Probe, requested: str | None) -> None:
+    """Raise MachineError if the requested mpirun, or any if none was requested, is missing or unsupported."""
+    path = probe.programs[MPIRUN].path if MPIRUN in probe.programs else ""
+    if requested is not None and path != requested:
+        seen = f", but {path}" if path else ""
+        raise MachineError(f"{requested} not found on {name}{seen}.", hint="Pass another with --mpirun.")
     if probe.mpi is not None:
         return
-    if found:
-        said = " ".join(probe.mpi_said.said[:1])
+    if path:
+        line = " ".join(probe.mpirun_version.lines[:1])
         raise MachineError(
-            f"{found} on {name} is not a supported mpirun. It says: {said}",
+            f"{path} on {name} is not a supported mpirun. It prints: {line}",
             hint="Pass one of Open MPI, MPICH or Intel MPI with --mpirun.",
         )
     raise MachineError(f"mpirun not found on {name}.", hint=f"Install it: {INSTALL_MPI}")
@@ -182,16 +185,16 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         gids=gids,
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         instance_type=probe.instance_type,
-        programs={program: found.path for program, found in probe.programs.items()},
+        programs={name: program.path for name, program in probe.programs.items()},
         own=probe.own,
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
-        looked=tuple(_looked(name, probe)),
+        looked=tuple(_searches(name, probe)),
     )
 
 
 def _address(probe: Probe, target: Target) -> tuple[str, str]:
-    """Choose the address for the other hosts: on the interface asked for, else where ssh came in."""
+    """Choose the address and interface for the other hosts: as requested, else where ssh came in."""
     with_address = [interface for interface in probe.interfaces if interface.address]
     if target.interface:
         on = [interface for interface in with_address if interface.name == target.interface]
@@ -202,16 +205,15 @@ def _address(probe: Probe, target: Target) -> tuple[str, str]:
                 hint="Choose one that every host has.",
             )
         return on[0].address, target.interface
-    wanted = probe.ssh_address
-    by_ssh = next((interface for interface in with_address if interface.address == wanted), None)
+    by_ssh = next((interface for interface in with_address if interface.address == probe.ssh_address), None)
     by_route = (interface for interface in with_address if interface.name == probe.default_interface)
     chosen = by_ssh or next(by_route, None)
     if chosen is not None:
         return chosen.address, chosen.name
-    return wanted, ""
+    return probe.ssh_address, ""
 
 
-def _looked(name: str, probe: Probe) -> Iterator[str]:
+def _searches(name: str, probe: Probe) -> Iterator[str]:
     providers: Sequence[str] = sorted(probe.providers)
     program = probe.fi_info_path or "fi_info, which was not found"
     listed = ", ".join(providers) or "none"

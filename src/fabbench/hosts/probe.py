@@ -1,8 +1,8 @@
-"""The probe: a shell script that tells everything of a host in one go, and the reader of its answer.
+"""The probe: a shell script that reports everything about a host in one go, and the parser of its answer.
 
-A launcher sends `probe_argv` to a host, over any transport, and gives the lines that come back to
-`read_probe`: interfaces as ``ip`` and /proc/net/route list them, RDMA devices as /sys/class/infiniband
-does, libfabric's domains, and all else. What is not told is not known: nothing here guesses.
+A launcher sends `probe_argv` to a host, over any connection, and passes the lines that come back to
+`read_probe`: interfaces as in ``ip`` and /proc/net/route, RDMA devices as in /sys/class/infiniband,
+libfabric's domains, and everything else. What is not reported is unknown: nothing here guesses.
 """
 
 import re
@@ -39,20 +39,20 @@ _Route = tuple[str, int, int, int, int]
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
-    """Return every interface, once for each of its addresses."""
+    """Return every interface, once per address."""
     links = {match[1]: match[2].split(",") for match in map(_LINK.fullmatch, answer.all("link")) if match}
     netdevs = {match[1]: match for match in map(_NETDEV.fullmatch, answer.all("netdev")) if match}
-    found = []
-    named = set()
+    interfaces = []
+    with_address = set()
     for name, address, prefix in _addresses(answer):
-        named.add(name)
-        found.append(_interface(name, links, netdevs, address=address, prefix=prefix))
-    rest = [name for name in dict.fromkeys((*links, *netdevs)) if name not in named]
-    return (*found, *(_interface(name, links, netdevs) for name in rest))
+        with_address.add(name)
+        interfaces.append(_interface(name, links, netdevs, address=address, prefix=prefix))
+    rest = [name for name in dict.fromkeys((*links, *netdevs)) if name not in with_address]
+    return (*interfaces, *(_interface(name, links, netdevs) for name in rest))
 
 
 def default_interface(answer: Answer) -> str:
-    """Name the interface of the default route with the smallest metric; empty: there is none."""
+    """Return the interface of the default route with the smallest metric; empty if there is none."""
     routes = (route for route in _routes(answer) if route[1] == route[2] == 0 and route[3] & _UP)
     return min(routes, key=lambda route: route[4], default=("",))[0]
 
@@ -78,8 +78,8 @@ def _interface(
 
 
 def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
-    """Yield interface, address, prefix: from ``ip``, else from the addresses alone and the routes."""
-    if answer.ran("address").status == 0:
+    """Yield interface, address and prefix: from ``ip``, else derived from bare addresses and the routes."""
+    if answer.result("address").status == 0:
         for line in answer.all("address"):
             match = _ADDRESS.fullmatch(line)
             if match:
@@ -111,12 +111,12 @@ _LINE = re.compile(r"(\S+) (\d+) (\w+) ?(.*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 _STATE = re.compile(r"\d+: (\w+)")
 _IPV4 = "0000:0000:0000:0000:0000:ffff:"
-"""How the GID of an IPv4 address begins."""
+"""Prefix of the GID of an IPv4 address."""
 _LAYERS = {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}
 
 
 class _Port:
-    """What the lines say of one port, or of the device itself (port 0)."""
+    """The values of one port, or of the device itself (port 0)."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
@@ -124,16 +124,16 @@ class _Port:
 
 
 def read_devices(lines: Iterable[str], unread: list[str]) -> Iterator[Device]:
-    """Read the probe's lines ``NAME PORT KEY VALUE``: one device for each port. Adds to `unread`."""
+    """Read lines ``NAME PORT KEY VALUE``: yield a device per port, and add other lines to `unread`."""
     devices: dict[str, dict[int, _Port]] = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None or not _take(devices.setdefault(match[1], {}), match):
             unread.append(f"RDMA device: {line}")
     for name, ports in devices.items():
-        own = ports.pop(0, _Port())
+        device = ports.pop(0, _Port())
         for number, port in sorted(ports.items()) or [(1, _Port())]:
-            yield _device(name, number, own.values | port.values, port.gids)
+            yield _device(name, number, device.values | port.values, port.gids)
 
 
 def _take(ports: dict[int, _Port], match: re.Match[str]) -> bool:
@@ -168,7 +168,7 @@ def _device(name: str, port: int, values: dict[str, str], gids: list[tuple[int, 
 
 
 def _link(name: str, driver: str, layer: str) -> Link:
-    """Return what a device is. EFA's link layer reads `Unspecified`, and so may that of others."""
+    """Return the kind of a device. EFA's link layer reads `Unspecified`, as may that of others."""
     if driver == "efa" or (not driver and layer == "Unspecified" and name.startswith("rdmap")):
         return Link.EFA
     return _LAYERS.get(layer, Link.UNKNOWN)
@@ -176,8 +176,8 @@ def _link(name: str, driver: str, layer: str) -> Link:
 
 def _roce_v2(gids: list[tuple[int, str, str]]) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
-    second = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
-    ranks = ((not gid.startswith(_IPV4), gid.startswith("fe80:"), index) for index, gid in second)
+    v2 = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
+    ranks = ((not gid.startswith(_IPV4), gid.startswith("fe80:"), index) for index, gid in v2)
     return min(ranks, default=(True, True, None))[2]
 
 
@@ -188,7 +188,7 @@ _NAMES = {"domain": "name", "type": "endpoint"}
 
 
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
-    """Read the blocks of ``fi_info``, each of which begins with ``provider: NAME``; skip other lines."""
+    """Read the blocks of ``fi_info``, each starting with ``provider: NAME``; skip other lines."""
     block: dict[str, str] = {}
     for line in lines:
         match = _FI_INFO.fullmatch(line.rstrip())
@@ -239,27 +239,27 @@ def script() -> str:
 
 
 def probe_arguments(
-    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
+    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), required: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Return the probe's arguments: programs to look for, in `bin_dirs` before anywhere else.
 
-    `wanted` are directories that must be there; what the programs load from them is told.
+    `required` are directories that must exist; what the programs load from them is reported.
     """
     options = (
-        ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", wanted),
+        ("-p", programs), ("-d", bin_dirs), ("-u", PROGRAM_FOLDERS), ("-l", LIBRARY_FOLDERS), ("-e", required)
     )  # fmt: skip
     return tuple(word for option, values in options for value in values for word in (option, value))
 
 
 def probe_argv(
-    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), wanted: Sequence[str] = ()
+    programs: Sequence[str] = (), bin_dirs: Sequence[str] = (), required: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return the command that asks a host everything."""
-    return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs, wanted))
+    """Return the command that probes a host."""
+    return ("sh", "-c", script(), "fabbench", *probe_arguments(programs, bin_dirs, required))
 
 
 def read_probe(lines: Iterable[str]) -> Probe:
-    """Read what the probe printed. Never raises: `Probe.unread` says what could not be read."""
+    """Read what the probe printed. Never raises: `Probe.unread` lists what could not be read."""
     answer = Answer(lines, _SECTIONS)
     probe = Probe()
     for part in (_machine, _memory, _network, _rdma, _gpus, _software, _mpi, _settings):
@@ -276,8 +276,8 @@ def _machine(answer: Answer, probe: Probe) -> Probe:
     time = _TIME.match(answer.first("date"))
     load = _LOAD.match(answer.first("load"))
     amazon = "Amazon EC2" in {answer.first("dmi.board_vendor"), answer.first("dmi.sys_vendor")}
-    told = answer.first("dmi.product_name") if amazon else answer.first("placement.type")
-    kind = _TYPE.fullmatch(told)
+    type_text = answer.first("dmi.product_name") if amazon else answer.first("placement.type")
+    kind = _TYPE.fullmatch(type_text)
     return replace(
         probe,
         time_s=float(time[0]) if time else None,
@@ -324,9 +324,9 @@ def _network(answer: Answer, probe: Probe) -> Probe:
 
 
 def _rdma(answer: Answer, probe: Probe) -> Probe:
-    told = answer.first("uverbs")
-    there, _, usable = told.partition(" ")
-    absent = told == "absent"
+    uverbs = answer.first("uverbs")
+    there, _, usable = uverbs.partition(" ")
+    absent = uverbs == "absent"
     versions = (line.partition(": ")[2].strip() for line in answer.all("fi_version"))
     named = (line for line in answer.all("fi_version") if line.startswith("libfabric: "))
     return replace(
@@ -335,7 +335,7 @@ def _rdma(answer: Answer, probe: Probe) -> Probe:
         verbs=None if absent else answer.number("uverbs", usable),
         verbs_there=0 if absent else answer.number("uverbs", there),
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
-        fi_info=answer.ran("fi_info"),
+        fi_info=answer.result("fi_info"),
         fi_info_path=answer.first("fi_info.path"),
         libfabric=next((line.partition(": ")[2].strip() for line in named), next(versions, "")),
         efa_driver=answer.first("efa.driver"),
@@ -344,14 +344,14 @@ def _rdma(answer: Answer, probe: Probe) -> Probe:
 
 
 def _gpus(answer: Answer, probe: Probe) -> Probe:
-    ran, work = answer.ran("gpu"), answer.ran("gpu.work")
-    lines = answer.all("gpu") if ran.status == 0 else []
+    query, work = answer.result("gpu"), answer.result("gpu.work")
+    lines = answer.all("gpu") if query.status == 0 else []
     module = _DRIVER.search(answer.first("nvidia.driver"))
     busy = [line for line in answer.all("gpu.work") if line.strip().isdecimal()]
     return replace(
         probe,
         gpus=tuple(gpu for line in lines if (gpu := _gpu(answer, line))),
-        nvidia_smi=ran,
+        nvidia_smi=query,
         gpu_processes=len(busy) if work.status == 0 else None,
         nvidia_driver=module[1] if module else "",
         cuda=tuple(line.rpartition("cuda-")[2] for line in answer.all("cuda")),
@@ -359,7 +359,7 @@ def _gpus(answer: Answer, probe: Probe) -> Probe:
 
 
 def _gpu(answer: Answer, line: str) -> Gpu | None:
-    """Read a line of nvidia-smi: index, name, driver, memory in MiB, ECC, bus, and the fabric where known."""
+    """Read a line of nvidia-smi: index, name, driver, memory in MiB, ECC, bus, and the fabric if known."""
     cells = [cell.strip() for cell in line.split(",")]
     index = answer.number("GPU", cells[0])
     if index is None or len(cells) not in {6, 7}:
@@ -400,7 +400,7 @@ def _software(answer: Answer, probe: Probe) -> Probe:
         own=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
-        python=answer.first("python").removeprefix("Python ") if answer.ran("python").status == 0 else "",
+        python=answer.first("python").removeprefix("Python ") if answer.result("python").status == 0 else "",
     )
 
 
@@ -408,7 +408,7 @@ def _mpi(answer: Answer, probe: Probe) -> Probe:
     version = read_mpi_version(answer.all("mpi"))
     program = probe.programs.get("mpirun")
     mpi = Mpi(program=program.path, kind=version[0], version=version[1]) if version and program else None
-    return replace(probe, mpi=mpi, mpi_said=answer.ran("mpi"))
+    return replace(probe, mpi=mpi, mpirun_version=answer.result("mpi"))
 
 
 def _settings(answer: Answer, probe: Probe) -> Probe:
@@ -425,9 +425,9 @@ _HYDRA = re.compile(r"\s*Version:\s+(\d\S*)")
 
 
 def read_mpi_version(lines: Iterable[str]) -> tuple[MpiKind, str] | None:
-    """Read what ``mpirun --version`` prints: the kind and the version; None: it is none that is known.
+    """Read what ``mpirun --version`` prints: the kind and the version; None if it is not a known one.
 
-    Open MPI says ``mpirun (Open MPI) 4.1.4``, MPICH ``HYDRA build details:`` and a line with its version.
+    Open MPI prints ``mpirun (Open MPI) 4.1.4``, MPICH ``HYDRA build details:`` and a line with its version.
     """
     hydra = False
     for line in lines:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Tells what this host is and has: one line for each thing, SECTION<TAB>TEXT. Writes nothing, needs no root.
+# Reports what this host is and has, one item per line: SECTION<TAB>TEXT. Writes no files, needs no root.
 #
 # -p NAME    a program to look for
-# -d DIRECTORY  where to look first; a pattern may be given, and ~/ stands for the home directory
+# -d DIRECTORY  where to look first; may be a pattern, and ~/ stands for the home directory
 # -u DIRECTORY  where to look after PATH
 # -l DIRECTORY  where to look for libraries, besides those that the linker knows
-# -e DIRECTORY  a directory that has to be there, and of which is told what the programs load from it
+# -e DIRECTORY  a directory that must exist; what the programs load from it is reported
 #
-# Read by probe.py. SECTION.status is the exit status of what printed SECTION; "end ok" is the last line.
+# Read by probe.py. SECTION.status is the exit status of the command that printed SECTION; "end ok" is the last line.
 
 printf 'probe\t1\n'
 LC_ALL=C
@@ -18,7 +18,7 @@ tab='	'
 IFS='
 '
 newline=$IFS
-programs='' first='' usual='' libraries='' wanted=''
+programs='' first='' usual='' libraries='' required=''
 while [ $# -gt 1 ]; do
     word=$2
     case $word in \~/*) word=$HOME/${word#??} ;; esac
@@ -27,14 +27,14 @@ while [ $# -gt 1 ]; do
         -d) first=$first$word$newline ;;
         -u) usual=$usual$word$newline ;;
         -l) libraries=$libraries$word$newline ;;
-        -e) wanted=$wanted$word$newline ;;
+        -e) required=$required$word$newline ;;
     esac
     shift 2
 done
 path=$PATH
 PATH=$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 
-# A program may hang: nvidia-smi does when a GPU has fallen off the bus.
+# A program may hang, as nvidia-smi does when a GPU has fallen off the bus.
 limit=''
 if timeout -k 2 10 true 2>/dev/null; then
     limit='kill'
@@ -49,8 +49,8 @@ limited() {
     esac
 }
 
-# tell SECTION COMMAND...
-tell() {
+# report SECTION COMMAND...
+report() {
     section=$1
     shift
     answer=$("$@" 2>&1 </dev/null)
@@ -59,19 +59,19 @@ tell() {
     printf '%s.status\t%s\n' "$section" "$status"
 }
 
-# get FILE: its first line becomes $value. Some files in /sys cannot be read although they are there.
+# get FILE: sets $value to its first line. Some files in /sys exist but cannot be read.
 get() {
     value=''
     [ -r "$1" ] && IFS='' read -r value 2>/dev/null <"$1"
     [ -n "$value" ]
 }
 
-# tell_file SECTION FILE
-tell_file() {
+# report_file SECTION FILE
+report_file() {
     get "$2" && printf '%s\t%s\n' "$1" "$value"
 }
 
-# look NAME: its path becomes $found.
+# look NAME: sets $found to its path.
 look() {
     found=''
     for folder in $first; do try "$folder/$1" && return 0; done
@@ -91,17 +91,17 @@ try() {
 }
 
 machine() {
-    tell uname uname -snrm
+    report uname uname -snrm
     if [ -r /etc/os-release ]; then
         while IFS='' read -r line; do
             case $line in PRETTY_NAME=*) printf 'os\t%s\n' "${line#PRETTY_NAME=}" ;; esac
         done </etc/os-release
     fi
-    # The same for two names of one machine, and not for two containers of it.
+    # The same for two names of one machine, but not for two containers on it.
     if get /proc/sys/kernel/random/boot_id; then
         printf 'identity\t%s\n' "$value $(readlink /proc/self/ns/net) $(readlink /proc/self/ns/mnt)"
     fi
-    tell cpus getconf _NPROCESSORS_ONLN
+    report cpus getconf _NPROCESSORS_ONLN
     while IFS='' read -r line; do
         case $line in
             MemTotal:* | MemAvailable:* | HugePages_Total:* | HugePages_Free:* | Hugepagesize:*)
@@ -110,14 +110,14 @@ machine() {
         esac
     done 2>/dev/null </proc/meminfo
     # shellcheck disable=SC3045 # in POSIX since 2024, and dash and busybox have it
-    tell memlock ulimit -l
+    report memlock ulimit -l
     for key in board_vendor sys_vendor product_name; do
-        tell_file "dmi.$key" "/sys/devices/virtual/dmi/id/$key"
+        report_file "dmi.$key" "/sys/devices/virtual/dmi/id/$key"
     done
-    tell_file load /proc/loadavg
+    report_file load /proc/loadavg
     printf 'disk.path\t%s\n' "${TMPDIR:-/tmp}"
-    tell disk limited df -Pk "${TMPDIR:-/tmp}"
-    # What cloud-init wrote down for everybody; the metadata service is not asked.
+    report disk limited df -Pk "${TMPDIR:-/tmp}"
+    # What cloud-init recorded for all users; the metadata service is not queried.
     if [ -r /run/cloud-init/instance-data.json ]; then
         sed -n 's/^ *"availability[_-]zone": *"\([^"]*\)".*/placement.zone\t\1/p
             s/^ *"instance[_-]type": *"\([^"]*\)".*/placement.type\t\1/p' /run/cloud-init/instance-data.json
@@ -137,9 +137,9 @@ settings() {
 
 network() {
     printf 'ssh\t%s\n' "$SSH_CONNECTION"
-    tell address ip -o -4 addr show
-    [ "$status" = 0 ] || tell address.bare hostname -I
-    tell link ip -o link show
+    report address ip -o -4 addr show
+    [ "$status" = 0 ] || report address.bare hostname -I
+    report link ip -o link show
     while IFS='' read -r line; do printf 'route\t%s\n' "$line"; done 2>/dev/null </proc/net/route
     for folder in /sys/class/net/*/; do
         folder=${folder%/}
@@ -152,7 +152,7 @@ network() {
     done
 }
 
-# driver_of DIRECTORY: what its uevent says becomes $driver and $bus.
+# driver_of DIRECTORY: sets $driver and $bus from its uevent.
 driver_of() {
     driver='' bus=''
     [ -r "$1/uevent" ] || return 1
@@ -222,19 +222,19 @@ software() {
             printf 'program\t%s\n' "$name"
         fi
     done
-    for place in $wanted; do
-        [ -d "$place" ] || printf 'absent\t%s\n' "$place"
+    for required_folder in $required; do
+        [ -d "$required_folder" ] || printf 'absent\t%s\n' "$required_folder"
         for name in $programs; do
             # mpirun itself gets no other libraries.
-            [ "$name" = mpirun ] || ! look "$name" || loaded_from "${place%/}/"
+            [ "$name" = mpirun ] || ! look "$name" || loaded_from "${required_folder%/}/"
         done
     done
     for name in stdbuf setsid timeout python3; do
         look "$name" && printf 'tool\t%s\t%s\n' "$name" "$found"
     done
-    tell_file efa.driver /sys/module/efa/version
-    [ -r /opt/amazon/efa_installed_packages ] && tell efa.installer sed -n 1,9p /opt/amazon/efa_installed_packages
-    tell_file nvidia.driver /proc/driver/nvidia/version
+    report_file efa.driver /sys/module/efa/version
+    [ -r /opt/amazon/efa_installed_packages ] && report efa.installer sed -n 1,9p /opt/amazon/efa_installed_packages
+    report_file nvidia.driver /proc/driver/nvidia/version
     for folder in /usr/local/cuda-*/; do
         [ -e "$folder" ] && printf 'cuda\t%s\n' "${folder%/}"
     done
@@ -254,7 +254,7 @@ software() {
     done
 }
 
-# loaded_from DIRECTORY/: the program $found, and the libraries that the linker finds for it, if they lie there.
+# loaded_from DIRECTORY/: the program $found and the libraries that the linker finds for it, if they are in there.
 loaded_from() {
     case $found in "$1"*) printf 'own\t%s\n' "$found" ;; esac
     limited ldd "$found" 2>/dev/null </dev/null | while IFS='' read -r line; do
@@ -264,19 +264,19 @@ loaded_from() {
 
 size_of() {
     IFS=' '
-    # shellcheck disable=SC2012,SC2046 # one file, and its fifth word is wanted
+    # shellcheck disable=SC2012,SC2046 # one file, of which the fifth word is used
     set -- $(ls -lnL "$1" 2>/dev/null)
     printf '%s' "$5"
 }
 
-# What may take its time: each runs beside the others, and passes on what those before it said.
+# Slow commands: they run in parallel, and each passes on the output of those before it.
 fabric() {
     if look fi_info; then
         printf 'fi_info.path\t%s\n' "$found"
-        # What it offers is asked, not what this shell's variable leaves of it; settings() tells of that.
+        # All that it offers, not what this shell's variable leaves of it, which settings() reports.
         (
             unset FI_PROVIDER
-            tell fi_info limited "$found"
+            report fi_info limited "$found"
         )
     else
         printf 'fi_info.status\t127\n'
@@ -284,7 +284,7 @@ fabric() {
 }
 
 fabric_version() {
-    look fi_info && tell fi_version limited "$found" --version
+    look fi_info && report fi_version limited "$found" --version
 }
 
 gpus() {
@@ -296,8 +296,8 @@ gpus() {
     answer=$(limited "$found" --query-gpu="$known,fabric.state" --format=csv,noheader,nounits 2>&1 </dev/null)
     status=$?
     case $answer in
-        *'not a valid field'*) tell gpu limited "$found" --query-gpu="$known" --format=csv,noheader,nounits ;;
-        *) tell gpu repeat ;;
+        *'not a valid field'*) report gpu limited "$found" --query-gpu="$known" --format=csv,noheader,nounits ;;
+        *) report gpu repeat ;;
     esac
 }
 repeat() {
@@ -306,17 +306,17 @@ repeat() {
 }
 
 gpu_work() {
-    look nvidia-smi && tell gpu.work limited "$found" --query-compute-apps=pid --format=csv,noheader
+    look nvidia-smi && report gpu.work limited "$found" --query-compute-apps=pid --format=csv,noheader
 }
 
 mpi() {
     case $newline$programs in
-        *"${newline}mpirun$newline"*) look mpirun && tell mpi limited "$found" --version ;;
+        *"${newline}mpirun$newline"*) look mpirun && report mpi limited "$found" --version ;;
     esac
 }
 
 python() {
-    look python3 && tell python limited "$found" --version
+    look python3 && report python limited "$found" --version
 }
 
 {

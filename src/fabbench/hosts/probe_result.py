@@ -8,15 +8,15 @@ from enum import StrEnum
 from fabbench.model.hosts import Mpi
 
 UNLIMITED = -1
-"""A limit that is none, where a number of bytes is kept."""
+"""Stands for no limit where a number of bytes is expected."""
 
 _DOMAIN_KINDS = ("-rdm", "-dgrm")
-"""libfabric's EFA provider makes two domains of one device."""
-_CACHED = 2
+"""Suffixes of the two domains that libfabric's EFA provider creates per device."""
+_DOTS_OF_VERSION = 2
 
 
 class Link(StrEnum):
-    """What an RDMA device is a device of."""
+    """The kind of network that an RDMA device belongs to."""
 
     EFA = "efa"
     INFINIBAND = "ib"
@@ -26,7 +26,7 @@ class Link(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One port of an RDMA device, as ``/sys/class/infiniband`` has it."""
+    """One port of an RDMA device, as in ``/sys/class/infiniband``."""
 
     name: str
     link: Link
@@ -40,14 +40,14 @@ class Device:
     netdev: str = ""
     """The network interface on the same device."""
     roce_v2_gid: int | None = None
-    """Index of the GID for RoCE v2: of an IPv4 address where there is one."""
+    """Index of the GID for RoCE v2: that of an IPv4 address if there is one."""
     p2p: str = ""
-    """What the EFA driver says of reaching GPU memory."""
+    """What the EFA driver reports about access to GPU memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """One way to use libfabric: an entry of ``fi_info``."""
+    """One domain that libfabric offers: an entry of ``fi_info``."""
 
     provider: str
     """With its layers: ``tcp;ofi_rxm``."""
@@ -61,7 +61,7 @@ class Domain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
-    """One network interface and one IPv4 address of it; without an address both are empty."""
+    """One network interface with one of its IPv4 addresses; `address` and `prefix` are empty without one."""
 
     name: str
     address: str = ""
@@ -69,12 +69,12 @@ class Interface:
     up: bool | None = None
     speed_gbps: float | None = None
     driver: str = ""
-    """Empty for what is no device: a bridge, a veth."""
+    """Empty for interfaces without a device: a bridge, a veth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU, as ``nvidia-smi`` tells of it."""
+    """One GPU, as ``nvidia-smi`` reports it."""
 
     index: int
     name: str
@@ -83,12 +83,12 @@ class Gpu:
     ecc: str = ""
     bus: str = ""
     fabric: str = ""
-    """State of the NVLink fabric: `Completed`, `In Progress`; empty where there is none."""
+    """State of the NVLink fabric: `Completed`, `In Progress`; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledProgram:
-    """One program. `size` is that of its file in bytes: two builds seldom share it."""
+    """One program. `size` is its file size in bytes, which two builds rarely share."""
 
     path: str
     size: int | None = None
@@ -106,12 +106,12 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """How a program ended that the probe started: 127 where it is not there, 124 where it took too long."""
+class ProgramResult:
+    """The result of a program that the probe ran. Status 127: not found; 124: timed out."""
 
     status: int | None = None
-    said: tuple[str, ...] = ()
-    """Its first lines."""
+    lines: tuple[str, ...] = ()
+    """The first lines that it printed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +121,12 @@ class Probe:
     whole: bool = False
     """Whether the answer's last line arrived."""
     unread: tuple[str, ...] = ()
-    """What was printed and could not be read, as sentences."""
+    """Sentences: what was printed but could not be read."""
     time_s: float | None = None
-    """The host's clock when the script began: seconds since 1970."""
+    """The host's clock when the script started: seconds since 1970."""
     hostname: str = ""
     identity: str = ""
-    """The same where two names lead to one machine, or to one container of it."""
+    """Equal if two names lead to the same machine, or to the same container on it."""
     kernel: str = ""
     arch: str = ""
     os: str = ""
@@ -139,30 +139,30 @@ class Probe:
     zone: str = ""
     """Availability Zone."""
     load: float | None = None
-    """Load average over a minute."""
+    """Load average over one minute."""
     temporary: str = ""
     """The directory for temporary files."""
     temporary_free: int | None = None
     """Bytes free in it."""
     ssh_address: str = ""
-    """The host's own address in the ssh connection that asked."""
+    """The host's own address in the ssh connection of the probe."""
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
-    """Where the default route leaves."""
+    """The interface of the default route."""
     devices: tuple[Device, ...] = ()
     verbs: int | None = None
-    """Files ``/dev/infiniband/uverbs*`` that can be opened; None: no such directory, or it was not told."""
+    """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
     verbs_there: int | None = None
     """Files ``/dev/infiniband/uverbs*``, whether or not they can be opened."""
     domains: tuple[Domain, ...] = ()
-    fi_info: Ran = field(default_factory=Ran)
+    fi_info: ProgramResult = field(default_factory=ProgramResult)
     fi_info_path: str = ""
     libfabric: str = ""
     """Version, as ``fi_info --version`` prints it."""
     efa_installer: str = ""
     efa_driver: str = ""
     gpus: tuple[Gpu, ...] = ()
-    nvidia_smi: Ran = field(default_factory=Ran)
+    nvidia_smi: ProgramResult = field(default_factory=ProgramResult)
     gpu_processes: int | None = None
     nvidia_driver: str = ""
     cuda: tuple[str, ...] = ()
@@ -170,31 +170,31 @@ class Probe:
     libraries: tuple[str, ...] = ()
     """Files of NCCL, its plugins, NVSHMEM, libfabric and CUDA."""
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
-    """The programs asked for that are there."""
+    """The requested programs that were found."""
     missing: tuple[str, ...] = ()
-    """Those that are not."""
+    """Those that were not."""
     absent: tuple[str, ...] = ()
-    """Folders that were wanted and are not there."""
+    """Required directories that do not exist."""
     own: tuple[str, ...] = ()
-    """Programs asked for in a wanted directory, and libraries there that the linker finds for them."""
+    """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
-    mpi_said: Ran = field(default_factory=Ran)
+    mpirun_version: ProgramResult = field(default_factory=ProgramResult)
     python: str = ""
     tools: Mapping[str, str] = field(default_factory=dict)
-    """`stdbuf`, `setsid`, `timeout`, `python3` → path, where they are there."""
+    """`stdbuf`, `setsid`, `timeout`, `python3` → path, if found."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Variables of NCCL, libfabric, its plugin, MPI and NVSHMEM that a program on this host inherits."""
     files: tuple[str, ...] = ()
-    """Files in which NCCL finds more settings."""
+    """Files from which NCCL reads more settings."""
 
     @property
     def providers(self) -> Mapping[str, frozenset[str]]:
-        """Map libfabric's providers, with their layers, to types of endpoint; see `machines.Host`."""
-        found: dict[str, set[str]] = {}
+        """Map libfabric's providers, with their layers, to endpoint types, as in `model.hosts.Host`."""
+        endpoints: dict[str, set[str]] = {}
         for domain in self.domains:
             if domain.endpoint:
-                found.setdefault(domain.provider, set()).add(domain.endpoint)
-        return {name: frozenset(types) for name, types in found.items()}
+                endpoints.setdefault(domain.provider, set()).add(domain.endpoint)
+        return {name: frozenset(types) for name, types in endpoints.items()}
 
     @property
     def efa_domains(self) -> tuple[str, ...]:
@@ -204,18 +204,18 @@ class Probe:
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Return the files of NCCL's plugin for libfabric, as far as their paths tell."""
+        """Return the files of NCCL's plugin for libfabric, as recognized by their paths."""
         return tuple(path for path in self.libraries if _is_plugin(path))
 
     @property
     def nccl(self) -> tuple[str, ...]:
-        """Return the versions of NCCL that files are named after (``libnccl.so.2.21.5``)."""
+        """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
         names = (path.rpartition("/")[2] for path in self.libraries)
-        found = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
-        return tuple(sorted(version for version in found if version.count(".") >= _CACHED))
+        versions = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
+        return tuple(sorted(version for version in versions if version.count(".") >= _DOTS_OF_VERSION))
 
     def devices_of(self, link: Link) -> tuple[str, ...]:
-        """Return the names of the devices of one kind, each once."""
+        """Return the names of the devices on one kind of link, each once."""
         return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))
 
 
@@ -226,7 +226,7 @@ def _device(domain: str) -> str:
 
 
 def _is_plugin(path: str) -> bool:
-    """Return whether a file is aws-ofi-nccl: libnccl-net-ofi.so since 1.15, by its directory before."""
+    """Return whether a file is aws-ofi-nccl: libnccl-net-ofi.so since 1.15, earlier by its directory."""
     folder, _, name = path.rpartition("/")
     return name.startswith("libnccl-net") and ("ofi" in name or "ofi" in folder)
 
@@ -234,13 +234,13 @@ def _is_plugin(path: str) -> bool:
 # ---------------------------------------------------------------- lines SECTION<TAB>TEXT
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
-_SAID = 5
-"""Lines kept of what a program said."""
-_SHOWN = 200
+_MAX_LINES = 5
+"""How many lines of a program's output are kept."""
+_MAX_CHARACTERS = 200
 
 
 class Answer:
-    """What a host printed. `unread` grows while it is read: it says what could not be."""
+    """What a host printed. `unread` grows while it is read: sentences on what could not be read."""
 
     def __init__(self, lines: Iterable[str], known: frozenset[str]) -> None:
         self.unread: list[str] = []
@@ -253,24 +253,25 @@ class Answer:
                 self.cannot_read("not from the probe", line.strip())
 
     def cannot_read(self, what: str, text: str) -> None:
-        """Note something that could not be read."""
-        self.unread.append(f"{what}: {text[:_SHOWN]}")
+        """Record something that could not be read."""
+        self.unread.append(f"{what}: {text[:_MAX_CHARACTERS]}")
 
     def all(self, section: str) -> list[str]:
         """Return a section's lines."""
         return self._sections.get(section, [])
 
     def first(self, section: str) -> str:
-        """Return a section's first line; empty where it has none."""
+        """Return a section's first line, or an empty string."""
         return next(iter(self.all(section)), "").strip()
 
-    def ran(self, section: str) -> Ran:
-        """Return the end of the program that printed a section, and what it said first."""
-        said = tuple(line for line in self.all(section) if line.strip())[:_SAID]
-        return Ran(status=self.number(f"{section}.status", self.first(f"{section}.status")), said=said)
+    def result(self, section: str) -> ProgramResult:
+        """Return the exit status and the first lines of the program that printed a section."""
+        lines = tuple(line for line in self.all(section) if line.strip())[:_MAX_LINES]
+        status = self.number(f"{section}.status", self.first(f"{section}.status"))
+        return ProgramResult(status=status, lines=lines)
 
     def number(self, what: str, text: str) -> int | None:
-        """Read a whole number; noted where it is none, unless it is empty."""
+        """Parse a whole number. Record text that is not one, unless it is empty."""
         if _NUMBER.fullmatch(text):
             return int(text)
         if text:

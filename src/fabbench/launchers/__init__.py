@@ -1,12 +1,12 @@
-"""Launchers: where benchmarks run; and formats: documents that run a plan somewhere else.
+"""Launchers, which run benchmarks, and formats: documents that run a plan somewhere else.
 
-One module (or package) each, found without editing a list. A launcher's module ends in
-``LAUNCHER: Launcher = …``. It does not know what runs: it gets executions and gives lines. A format's module
-ends in ``RENDERING: Rendering = …``. What `render` writes is, byte for byte, what a launcher of that name
+Each is a module or package, discovered without editing a list. A launcher's module ends in
+``LAUNCHER: Launcher = …``. It does not know what runs: it takes executions and yields lines. A format's
+module ends in ``RENDERING: Rendering = …``. `render` writes, byte for byte, what the launcher of that name
 submits.
-Other distributions have theirs in the groups of entry points ``fabbench.launchers`` and
-``fabbench.renderings``: docs/add-a-launcher.md. Why something did not work on Kubernetes or Slurm is an
-`Explanation`.
+Other distributions register theirs in the entry point groups ``fabbench.launchers`` and
+``fabbench.renderings``: docs/add-a-launcher.md. An `Explanation` says why something did not work on
+Kubernetes or Slurm.
 """
 
 import re
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from fabbench.report.table import Overview
 
 SWITCH, LABEL = "switch", "label:"
-"""What `Launcher.node_groups` tells groups of nodes by; the key of the label follows."""
+"""What `Launcher.node_groups` groups nodes by; the label's key follows ``label:``."""
 NODES = 2
-"""Hosts of a job or document, where nobody says how many."""
+"""Hosts of a job or document if no number is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderInput:
-    """What a document is made from."""
+    """What a document is rendered from."""
 
     plan: Plan
     request: "RunRequest"
@@ -54,13 +54,13 @@ class RenderInput:
 
     @property
     def instance(self) -> "Instance | None":
-        """The type of the hosts, as the catalog has it; None: it is not known."""
+        """The catalog entry of the hosts' instance type; None if unknown."""
         from fabbench.catalog.instances import instance
 
         return instance(self.inventory.hosts[0].instance_type)
 
     def redacted(self) -> "RenderInput":
-        """Return the same without secret values: what a run keeps of a document is rendered from this."""
+        """Return a copy without secret values, from which the document that a run keeps is rendered."""
         request = self.request
         target = replace(
             request.target,
@@ -72,23 +72,23 @@ class RenderInput:
 
     @property
     def command(self) -> str:
-        """Return a comment of one line: the command that the document is made by, without secrets."""
+        """Return a one-line comment: the command that renders the document, without secrets."""
         from fabbench.execution.script.steps import in_comment
 
         words = redacted(list(self.request.command))
         return f"# {' '.join(map(in_comment, words))}\n" if words else ""
 
     def options_as(self, kind: type[OptionsT]) -> OptionsT:
-        """Return the format's own options."""
+        """Return the format's options."""
         return self.request.target.options_as(kind)
 
     def script_target(
-        self, hosts: str, *, inside: Callable[[str], tuple[str, ...]] | None = None, **more: Any
+        self, hosts: str, *, inside: Callable[[str], tuple[str, ...]] | None = None, **fields: Any
     ) -> "ScriptTarget":
-        """Return the target of a script in the document. `hosts` prints the hosts; `more` are other fields.
+        """Return the target of a script in the document. `hosts` is a command that prints the hosts.
 
-        `inside` gives `ScriptTarget.inside` for the image of a variant, or for none. Without it, raise
-        RequestError for variants with images.
+        `inside` maps a variant's image, or "", to `ScriptTarget.inside`; without it, raise RequestError for
+        variants with images. `fields` are other fields of the target.
         """
         from fabbench.execution.script.target import ScriptTarget
         from fabbench.plan.request import refuse_images
@@ -96,18 +96,18 @@ class RenderInput:
         if inside is None:
             refuse_images(self.request.variants, "one job")
         elif not self.request.variants:
-            more["inside"] = inside("")
+            fields["inside"] = inside("")
         first = self.inventory.hosts[0]
         views = (host.programs for _, host in self.inventory.views())
         programs = {name: path for each in views for name, path in each.items()}
-        usual: dict[str, Any] = {"programs": programs, "interface": first.interface}
-        usual["inventory"] = self.inventory
+        defaults: dict[str, Any] = {"programs": programs, "interface": first.interface}
+        defaults["inventory"] = self.inventory
         if first.mpi is not None:
-            usual["mpirun"] = first.mpi.program
-        usual["variants"] = {each.name: self._otherwise(each, inside) for each in self.request.variants}
-        return ScriptTarget(hosts=hosts, **{**usual, **more})
+            defaults["mpirun"] = first.mpi.program
+        defaults["variants"] = {each.name: self._overrides(each, inside) for each in self.request.variants}
+        return ScriptTarget(hosts=hosts, **{**defaults, **fields})
 
-    def _otherwise(
+    def _overrides(
         self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None
     ) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
@@ -123,16 +123,16 @@ class RenderInput:
 
 
 class Rendering(ABC):
-    """One format. Subclasses set `name` and have `render`."""
+    """A format. Subclasses set `name` and implement `render`."""
 
     options: type[InstanceOptions] = InstanceOptions
-    """Its options. A format of fabbench's own has them in its package: ``FORMAT_OPTIONS``, or ``OPTIONS``."""
+    """Its options. A built-in format declares them in its package, as ``FORMAT_OPTIONS`` or ``OPTIONS``."""
     inherits: bool = False
-    """Whether programs get the variables of `Target.inherited` from where the document is used."""
+    """Whether programs get the variables of `Target.inherited` from wherever the document is used."""
     open_starts_nothing: bool = False
-    """Whether `open` only looks at machines, so that `preview` may open them."""
+    """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
-    """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
+    """Whether each variant gets pods in the network that it requests (`Variant.host_network`)."""
 
     @property
     @abstractmethod
@@ -140,7 +140,7 @@ class Rendering(ABC):
         """The name for ``--as``."""
 
     def inventory(self, target: Target, needs: Needs) -> Inventory:
-        """Return the hosts of a document, as the catalog has them. Raise RequestError."""
+        """Return the hosts of a document, from the catalog. Raise RequestError."""
         from fabbench.catalog.offline_inventory import inventory_of
 
         nodes = target.nodes or len(target.hosts) or NODES
@@ -148,40 +148,40 @@ class Rendering(ABC):
         return inventory_of(instance_type, nodes, target=target, needs=needs)
 
     def evaluates_gates(self, target: Target) -> bool:
-        """Return whether a document has a part that runs fabbench, and evaluates gates."""
+        """Return whether a part of the document runs fabbench and evaluates gates."""
         del target
         return False
 
     @abstractmethod
     def render(self, source: RenderInput) -> str:
-        """Write the document that is submitted, with a newline at its end.
+        """Write the document to submit, which ends in a newline.
 
         Raise RequestError for what it cannot express.
         """
 
     def readable(self, source: RenderInput) -> str:
-        """Write it as a person would, without what watches over a run; a format may have one form only."""
+        """Write it as a person would, without what supervises a run. Some formats have only one form."""
         return self.render(source)
 
 
 @cache
 def renderings() -> Plugins[Rendering]:
-    """Every format there is, by name."""
+    """All formats, by name."""
     return Plugins(
         "fabbench.launchers", "RENDERING", group="fabbench.renderings", wanted=Rendering, home="render"
     )
 
 
-def require_support(who: "Launcher | Rendering", target: Target) -> None:
-    """Raise RequestError for what a target has no effect with: variables to inherit, pods' networks."""
-    if target.inherited and not who.inherits:
+def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
+    """Raise RequestError for target settings that `plugin` ignores: inherited variables, pod networks."""
+    if target.inherited and not plugin.inherits:
         raise RequestError(
-            f"{who.name} cannot pass on {', '.join(target.inherited)} without exposing its value.",
-            hint=f"Pass --env {target.inherited[0]}=VALUE if everybody may see it, or choose another target.",
+            f"{plugin.name} cannot pass on {', '.join(target.inherited)} without exposing its value.",
+            hint=f"Pass --env {target.inherited[0]}=VALUE if it is not a secret, or choose another target.",
         )
     named = [variant.name for variant in target.variants if variant.host_network is not None]
-    if named and not who.switches_networks:
-        what = "one job" if isinstance(who, Rendering) else f"the launcher {who.name}"
+    if named and not plugin.switches_networks:
+        what = "one job" if isinstance(plugin, Rendering) else f"the launcher {plugin.name}"
         raise RequestError(
             f"The variant {named[0]} sets host-network, but {what} cannot change the network of pods "
             "within one run.",
@@ -190,7 +190,7 @@ def require_support(who: "Launcher | Rendering", target: Target) -> None:
 
 
 def rendering_named(name: str) -> Rendering:
-    """Return one format; raise RequestError that lists those there are."""
+    """Return one format. Raise RequestError, with the known names, if there is no such format."""
     if name not in renderings():
         raise RequestError(f"Unknown format {name}.", hint=f"One of {', '.join(sorted(renderings()))}.")
     return renderings()[name]
@@ -202,7 +202,7 @@ def options_of_formats() -> Mapping[str, type[LauncherOptions]]:
 
 
 class ObjectRef(NamedTuple):
-    """One object of Kubernetes to delete. The uid makes sure that it is not another one by now."""
+    """A Kubernetes object to delete. The uid makes sure that it has not been replaced since."""
 
     kind: str
     namespace: str
@@ -219,124 +219,124 @@ class Leftover:
     age: timedelta
     """Of the oldest object."""
     running: bool
-    """Whether a pod of it runs, or its Job has not ended: it may be a run in progress.
+    """Whether a pod of it is running or its Job has not ended: it may be a run in progress.
 
-    The Job of a fabbench that is gone ends by itself soon, as nobody moves its deadline.
+    Once fabbench has exited, its Job soon ends by itself: nothing extends its deadline.
     """
     request: str
-    """The command that it was made for; empty where it is not told."""
+    """The command that created it; empty if not recorded."""
     things: tuple[ObjectRef, ...]
-    """In the order to delete them. What an owner of these takes along is not listed."""
+    """In the order of deletion. Objects deleted along with an owner are not listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """What was found, and how it is removed."""
+    """What was found, and how to remove it."""
 
     where: str
-    """Where was looked, to follow "in": ``namespace default of prod``."""
+    """Where it was searched for, to follow "in": ``namespace default of prod``."""
     column: str
     """The title of the column of `Leftover.namespace`."""
     found: Sequence[Leftover]
     remove: Callable[[Sequence[Leftover]], None]
-    """Removes some of them. Raise MachineError that names what stays."""
+    """Removes some of them. Raises MachineError that names what remains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What was found out about machines, for `fabbench.hosts.check`."""
+    """What is known about machines, for `fabbench.hosts.check`."""
 
     probes: "Mapping[str, Probe]"
-    """Machine → everything that it told of itself."""
+    """Machine → everything it reported."""
     relations: "HostRelations"
     checks: "tuple[Check, ...]" = ()
-    """What is known of them without asking them."""
+    """What is known without probing them."""
     overviews: "tuple[Overview, ...]" = ()
     """What is shown before the checks, such as the nodes of a cluster."""
 
 
 class AllocationLostError(MachineError):
-    """The machines are held no longer, or cannot be reached: what failed with it says nothing of them."""
+    """The machines are no longer held or reachable: a failure with this error says nothing about them."""
 
 
 class Allocation(Protocol):
-    """Machines that a launcher has found, and holds."""
+    """Machines that a launcher has found and holds."""
 
     @property
     def inventory(self) -> Inventory:
-        """Return what is there."""
+        """Return the hosts and what they have."""
 
     @property
     def remote(self) -> bool:
         """Return whether counters come from other machines, and `counters` may be called in any thread.
 
-        Where it may not, it starts a program, which is to be done without threads (see process.py).
+        Otherwise `counters` starts a program, which must be done without threads (see process.py).
         """
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return what was submitted to have them, for the record: name of a file → document.
+        """Return what was submitted to get the machines, for the record: file name → document.
 
-        No secret may be in it: see `RenderInput.redacted`.
+        It must contain no secrets: see `RenderInput.redacted`.
         """
 
     def execute(self, execution: Execution) -> "Generator[str, None, Ending]":
-        """Run an execution: give the lines of its log as they come, markers included, and how it ended.
+        """Run an execution. Yield the lines of its log as they come, with markers; return how it ended.
 
-        The call itself may make the machines ready; counters are read after it, and before the first line.
-        Closing the generator, or an exception through it, leaves nothing running.
+        The call itself may prepare the machines; counters are read after it and before the first line.
+        Closing the generator, or an exception in it, leaves nothing running.
         """
 
     def counters(self) -> Mapping[str, Sequence[str]]:
         """Read the NIC counters of every host that answers: name → lines of `fabbench.counters`.
 
-        Nothing where they come with the lines of an execution; see `fabbench.counters.execution_counters`.
+        Empty where counters come with an execution's lines; see `fabbench.counters.execution_counters`.
         """
 
 
 @runtime_checkable
 class DivisibleAllocation(Allocation, Protocol):
-    """Machines of which some can run an execution while others run another one; see `LauncherOptions`."""
+    """Machines that can be split to run several executions at the same time; see `LauncherOptions`."""
 
     def part(self, hosts: Sequence[int], ended: "Event") -> Allocation:
-        """Return some of the machines as an allocation of their own. No machine is in two that run.
+        """Return some of the machines as a separate allocation. No machine is in two parts that run.
 
-        Where the machines are remote, a part may be used in any thread; once `ended` is set, whoever waits
-        for its lines gets a KeyboardInterrupt.
+        If the machines are remote, a part may be used in any thread; once `ended` is set, a thread that
+        waits for its lines gets a KeyboardInterrupt.
         """
 
 
 @runtime_checkable
 class BatchAllocation(Allocation, Protocol):
-    """Machines that are given the whole plan as one job; see `fabbench.launchers.batch_job`."""
+    """Machines that get the whole plan as one job; see `fabbench.launchers.batch_job`."""
 
     def submit(self, source: RenderInput) -> None:
-        """Submit the plan, before its first execution. `documents` has then what was submitted.
+        """Submit the plan, before its first execution. Afterwards `documents` has what was submitted.
 
-        Raise RequestError for what the job cannot express, MachineError where it cannot be submitted.
+        Raise RequestError for what the job cannot express, MachineError if it cannot be submitted.
         """
 
 
 class Launcher(ABC):
-    """One way to have machines: how they are reached, checked and cleaned up.
+    """One way to get machines: how to reach, check and clean them up.
 
-    Subclasses set `name`, and have `open` and `examine`. Everything else has a default.
+    Subclasses set `name` and implement `open` and `examine`. Everything else has a default.
     """
 
     options: type[LauncherOptions] = LauncherOptions
-    """Its options. A launcher of fabbench's own has them in its package, as ``OPTIONS``."""
+    """Its options. A built-in launcher declares them in its package, as ``OPTIONS``."""
     has_deep_check: bool = False
-    """Whether `examine` starts pods or a job where it is to be `deep`."""
+    """Whether a `deep` `examine` starts pods or a job."""
     cleans: bool = False
-    """Whether `leftovers` finds what runs have left, for `fabbench clean`."""
+    """Whether `leftovers` finds what runs left behind, for `fabbench clean`."""
     inherits: bool = False
-    """Whether programs get the variables of `Target.inherited` as fabbench has them, by no command line."""
+    """Whether programs get fabbench's values of `Target.inherited`, not by way of a command line."""
     open_starts_nothing: bool = False
-    """Whether `open` only looks at machines, so that `preview` may open them."""
+    """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
-    """Whether each variant gets pods in the network that it asks for (`Variant.host_network`)."""
+    """Whether each variant gets pods in the network that it requests (`Variant.host_network`)."""
     groups_by: tuple[str, ...] = ()
-    """What `node_groups` knows of nodes: `SWITCH`, `LABEL`."""
+    """What `node_groups` can group nodes by: `SWITCH`, `LABEL`."""
 
     @property
     @abstractmethod
@@ -345,15 +345,15 @@ class Launcher(ABC):
 
     @abstractmethod
     def open(self, target: Target, needs: Needs) -> AbstractContextManager[Allocation]:
-        """Reach the machines, and find out what they have. Leaving the context leaves nothing behind there.
+        """Reach the machines and find out what they have. Leaving the context leaves nothing behind there.
 
-        Raise MachineError for a machine that cannot be reached, or lacks what is needed.
+        Raise MachineError for a machine that cannot be reached or lacks what is needed.
         """
 
     def preview(self, target: Target, needs: Needs) -> Inventory:
-        """Return the machines that a run would use, for `fabbench run --dry-run`. Nothing is started there.
+        """Return the machines that a run would use, for `fabbench run --dry-run`. Start nothing there.
 
-        Raise RequestError where that is known only to `open`, MachineError as `open` does.
+        Raise RequestError if only `open` can know them, MachineError as `open` does.
         """
         if not self.open_starts_nothing:
             raise RequestError(f"The launcher {target.launcher} has no preview for --dry-run.")
@@ -367,57 +367,57 @@ class Launcher(ABC):
         del target
         assert hosts[0].mpi is not None  # noqa: S101 - the plan needs it
         alone = len(hosts) == 1 or hosts[0].virtual
-        where = ("localhost",) if alone else tuple(host.address.strip("{}") for host in hosts)
+        addresses = ("localhost",) if alone else tuple(host.address.strip("{}") for host in hosts)
         interfaces = {host.interface for host in hosts}
         known = MpiHosts(
             mpi=hosts[0].mpi,
-            addresses=where,
+            addresses=addresses,
             programs=hosts[0].programs,
             interface=interfaces.pop() if len(interfaces) == 1 and not alone else "",
         )
         return mpirun(step, known).argv
 
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
-        """Return node → its rack, switch or other group, of all `nodes`. Nothing is started.
+        """Return node → its rack, switch or other group, for all `nodes`. Start nothing.
 
-        `by` is one of `groups_by`, with the key of a label behind `LABEL`. Raise MachineError where a node
-        has no group, or the cluster cannot be asked.
+        `by` is one of `groups_by`; the key of a label follows `LABEL`. Raise MachineError if a node has no
+        group or the cluster does not answer.
         """
         raise NotImplementedError
 
     def nodes(self, target: Target) -> "Overview":
-        """Return the nodes of a cluster as a table, for `fabbench nodes`. Nothing is started.
+        """Return the nodes of a cluster as a table, for `fabbench nodes`. Start nothing.
 
-        Raise RequestError where there is no cluster, MachineError where it cannot be asked.
+        Raise RequestError if there is no cluster, MachineError if it does not answer.
         """
         raise RequestError(
             f"The launcher {target.launcher} has no list of nodes.",
-            hint="fabbench nodes works with --on kubernetes, mpijob and slurm; fabbench check asks hosts.",
+            hint="fabbench nodes works with --on kubernetes, mpijob and slurm; use fabbench check for hosts.",
         )
 
     @abstractmethod
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: "Progress"
     ) -> Examined:
-        """Find out everything that a check wants to know; what `needs` names is looked for.
+        """Find out everything that a check needs, and look for what `needs` names.
 
         `full` tries every connection between machines, not only the most important ones; `deep` starts pods
-        or a job to ask from inside. A machine that cannot be reached is a part of the answer.
+        or a job to look from inside. A machine that cannot be reached is part of the result.
         """
 
     def leftovers(
         self, target: Target, *, everywhere: bool, force: bool
     ) -> AbstractContextManager[Leftovers]:
-        """Find what runs have left. `everywhere`: in all namespaces; `force`: remove also what does not end.
+        """Find what runs left behind. `everywhere`: in all namespaces; `force`: also remove what won't end.
 
-        Raise MachineError where it cannot be found out, RequestError where the launcher never knows.
+        Raise MachineError if that cannot be determined, RequestError if the launcher never can.
         """
         del target, everywhere, force
         raise RequestError(f"The launcher {self.name} cannot list what runs left behind.")
 
 
 def notify(sentence: str) -> None:
-    """Log what a launcher does while one waits for it. The command line writes it on standard error."""
+    """Log what a launcher is doing while the user waits. The command line writes it to standard error."""
     import logging
 
     logging.getLogger(__name__).info("%s", sentence)
@@ -425,7 +425,7 @@ def notify(sentence: str) -> None:
 
 @cache
 def launchers() -> Plugins[Launcher]:
-    """Every launcher there is, by name."""
+    """All launchers, by name."""
     return Plugins(__name__, "LAUNCHER", group="fabbench.launchers", wanted=Launcher, home="launcher")
 
 
@@ -435,7 +435,7 @@ def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
 
 
 def launcher_named(name: str) -> Launcher:
-    """Return one launcher; raise RequestError that lists those there are."""
+    """Return one launcher. Raise RequestError, with the known names, if there is no such launcher."""
     if name not in launchers():
         known = ", ".join(sorted(launchers()))
         raise RequestError(f"Unknown target {name}.", hint=f"Known to --on: {known}.")
@@ -447,20 +447,20 @@ class Explanation:
     """Why a pod does not run, or what ended it."""
 
     code: str
-    """One word or two for programs: `insufficient`, `image`, `quota`, `oom-killed`, …"""
+    """A word or two, machine-readable: `insufficient`, `image`, `quota`, `oom-killed`, …"""
     text: str
-    """One or two sentences, with the cluster's own words where they say more."""
+    """One or two sentences, quoting the cluster where that says more."""
     advice: str
     """What to do next."""
     final: bool = True
-    """Whether waiting does not help."""
+    """Whether waiting is pointless."""
 
     def __str__(self) -> str:
         return f"{self.text} {self.advice}"
 
 
 class MessagePattern(NamedTuple):
-    """A message of Kubernetes or Slurm, and what it means. Texts may have ``{groups}`` of the pattern."""
+    """A message of Kubernetes or Slurm and what it means. Texts may use the pattern's ``{groups}``."""
 
     pattern: re.Pattern[str]
     code: str
@@ -470,16 +470,16 @@ class MessagePattern(NamedTuple):
 
 
 def pattern(regex: str, code: str, text: str, advice: str, *, final: bool = True) -> MessagePattern:
-    """Return an entry of a table; `regex` ignores case."""
+    """Return a table entry; `regex` is case-insensitive."""
     return MessagePattern(re.compile(regex, re.IGNORECASE | re.DOTALL), code, text, advice, final)
 
 
-def match_message(table: Iterable[MessagePattern], said: str, **known: str) -> Explanation | None:
-    """Find the first entry whose pattern is in what was said; `known` fills other braces."""
+def match_message(table: Iterable[MessagePattern], message: str, **known: str) -> Explanation | None:
+    """Explain a message by the first entry whose pattern it contains; `known` fills other braces."""
     for entry in table:
-        if match := entry.pattern.search(said):
-            found = {name: text or "" for name, text in match.groupdict().items()}
-            filled = {"said": shorten(said), **known, **found}
+        if match := entry.pattern.search(message):
+            groups = {name: text or "" for name, text in match.groupdict().items()}
+            filled = {"said": shorten(message), **known, **groups}
             return Explanation(
                 code=entry.code,
                 text=entry.text.format(**filled),
@@ -489,11 +489,11 @@ def match_message(table: Iterable[MessagePattern], said: str, **known: str) -> E
     return None
 
 
-def shorten(said: str, most: int = LONGEST_QUOTE) -> str:
-    """Return somebody's words on one line, without the full stop; the middle of long ones is left out.
+def shorten(message: str, limit: int = LONGEST_QUOTE) -> str:
+    """Return a message on one line without its final period, and with the middle left out if it is long.
 
-    Errors of Kubernetes begin with what was tried, and end with the cause.
+    Kubernetes errors begin with what was tried and end with the cause.
     """
-    line = " ".join(said.split()).rstrip(".")
-    half = most // 2
-    return line if len(line) <= most else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"
+    line = " ".join(message.split()).rstrip(".")
+    half = limit // 2
+    return line if len(line) <= limit else f"{line[:half].rstrip()} … {line[-half:].lstrip()}"

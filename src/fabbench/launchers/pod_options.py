@@ -1,7 +1,7 @@
-"""What users may say of pods, whoever makes them, and manifests as YAML text. Pure.
+"""Pod settings that users may set, whichever launcher creates the pods, and manifests as YAML text. Pure.
 
 Tolerations, pull secrets, labels and the like: names follow k8s.io/apimachinery/pkg/util/validation
-(qualified names, label values, DNS subdomains). The API and SkyPilot read the text as it was meant.
+(qualified names, label values, DNS subdomains). The API and SkyPilot read the text as intended.
 """
 
 import re
@@ -23,16 +23,16 @@ _NAME = re.compile(_SUBDOMAIN)
 _KEY = re.compile(rf"(?:{_SUBDOMAIN}/)?{_WORD}")
 _VALUE = re.compile(rf"(?:{_WORD})?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_OWN = re.compile(
+_RESERVED = re.compile(
     r"fabbench/.*|app\.kubernetes\.io/name|job-name|controller-uid|"
     r"(?:batch|statefulset)\.kubernetes\.io/.*|training\.kubeflow\.org/.*"
 )
-"""Labels that fabbench, Jobs and the MPI operator find pods by."""
+"""Labels by which fabbench, Jobs and the MPI operator find pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint that pods tolerate. `value` None: whatever its value is. `effect` empty: whatever it does."""
+    """A taint that pods tolerate. `value` None: any value. `effect` empty: any effect."""
 
     key: str
     value: str | None = None
@@ -52,7 +52,7 @@ class Toleration:
         return cls(key, value if equals else None, effect)
 
     def covers(self, key: str, value: str, effect: str) -> bool:
-        """Return whether it tolerates a taint."""
+        """Return whether it tolerates this taint."""
         return (
             key == self.key
             and (self.value is None or value == self.value)
@@ -60,7 +60,7 @@ class Toleration:
         )
 
     def manifest(self) -> dict[str, str]:
-        """Return it as a pod's specification has it."""
+        """Return it as in a pod spec."""
         operator = (
             {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
         )
@@ -68,14 +68,14 @@ class Toleration:
 
 
 def default_tolerations() -> tuple[Toleration, ...]:
-    """Return those of every pod of fabbench's."""
+    """Return the tolerations of all of fabbench's pods."""
     from fabbench.catalog.kubernetes_resources import TOLERATED
 
     return tuple(map(Toleration, TOLERATED))
 
 
 def _name(text: str) -> str:
-    """Return the name of an object; raise ValueError."""
+    """Check the name of an object, and return it. Raise ValueError."""
     if not _NAME.fullmatch(text) or len(text) > 253:
         raise ValueError(
             f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, "
@@ -85,24 +85,24 @@ def _name(text: str) -> str:
 
 
 def _pair(
-    text: str, *, values: re.Pattern[str] | None = None, own: re.Pattern[str] | None = None
+    text: str, *, values: re.Pattern[str] | None = None, reserved: re.Pattern[str] | None = None
 ) -> tuple[str, str]:
     """Read ``KEY=VALUE``; raise ValueError.
 
-    The value matches `values` (None: any), and the key does not match `own`.
+    The value must match `values` (None: any), and the key must not match `reserved`.
     """
     key, equals, value = text.partition("=")
     if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
         raise ValueError(
             f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network"
         )
-    if own is not None and own.fullmatch(key):
+    if reserved is not None and reserved.fullmatch(key):
         raise ValueError(f"{text!r} sets {key}, which is reserved; choose another key")
     return key, value
 
 
 def _request(text: str) -> str:
-    """Return ``NAME=AMOUNT``; raise ValueError for what pods do not request."""
+    """Check ``NAME=AMOUNT``, and return it. Raise ValueError for what pods cannot request."""
     from fabbench.catalog.kubernetes_resources import PodResources, override_resources
 
     try:
@@ -137,7 +137,7 @@ class PodOptions(LauncherOptions):
         Parsed("a RuntimeClass", "NAME", _name), "RuntimeClass of the benchmark pods.", unset=""
     )
     labels: Mapping[str, str] = option(
-        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, own=_OWN)),
+        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
         "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
         "several times.",
         "--label",
@@ -151,7 +151,7 @@ class PodOptions(LauncherOptions):
         many=tuple,
     )
     annotations: Mapping[str, str] = option(
-        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, own=_OWN), any_lines=True),
+        Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, reserved=_RESERVED), any_lines=True),
         "Annotation for the pods and their Job. Can be given several times.",
         "--annotation",
         many=dict,
@@ -159,45 +159,45 @@ class PodOptions(LauncherOptions):
 
     @property
     def all_tolerations(self) -> tuple[Toleration, ...]:
-        """Return those of every pod of fabbench's, and then the user's."""
+        """Return the tolerations of all of fabbench's pods, then the user's."""
         return tuple(dict.fromkeys((*default_tolerations(), *self.tolerations)))
 
     def pod_spec(self) -> dict[str, Any]:
-        """Return the fields of a pod's specification that they fill."""
-        found: dict[str, Any] = {"tolerations": [each.manifest() for each in self.all_tolerations]}
+        """Return the pod spec fields that these options set."""
+        fields: dict[str, Any] = {"tolerations": [each.manifest() for each in self.all_tolerations]}
         if self.node_selector:
-            found["nodeSelector"] = dict(self.node_selector)
+            fields["nodeSelector"] = dict(self.node_selector)
         if self.pull_secrets:
-            found["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
+            fields["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
         if self.runtime_class:
-            found["runtimeClassName"] = self.runtime_class
-        return found
+            fields["runtimeClassName"] = self.runtime_class
+        return fields
 
 
 Object: TypeAlias = dict[str, Any]
 """One object, as the API takes it."""
 
 
-def yaml_documents(objects: Iterable[Object], about: str, *, compact: bool = False) -> str:
-    """Write objects as YAML documents, `about` as a comment before them; `compact`: small parts on a line."""
+def yaml_documents(objects: Iterable[Object], comment: str, *, compact: bool = False) -> str:
+    """Write objects as YAML documents below `comment`. `compact` puts small values on one line."""
     import yaml
 
     text: str = yaml.dump_all(
         objects, Dumper=_dumper(compact=compact), explicit_start=True, **_style(compact=compact)
     )
-    return _comment(about) + text
+    return _comment(comment) + text
 
 
-def yaml_document(value: Object, about: str, *, compact: bool = False) -> str:
-    """Write one YAML document that is alone in its file, `about` as a comment before it."""
+def yaml_document(value: Object, comment: str, *, compact: bool = False) -> str:
+    """Write a YAML file of one document, below `comment`."""
     import yaml
 
     text: str = yaml.dump(value, Dumper=_dumper(compact=compact), **_style(compact=compact))
-    return _comment(about) + text
+    return _comment(comment) + text
 
 
-_OTHERWISE = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
-"""Texts that PyYAML writes without quotes, and the API reads as numbers or truths: ``7e12``, ``08123``."""
+_AMBIGUOUS = re.compile(r"[-+]?[\d._]+([eE][-+]?[\d_]+)?|0o[0-7_]+|[yYnN]")
+"""Strings that PyYAML leaves unquoted but the API reads as numbers or booleans: ``7e12``, ``08123``."""
 _WIDTH = 110
 
 
@@ -210,17 +210,17 @@ def _comment(text: str) -> str:
 
 
 _LONGEST_FLOW = 180
-"""Characters of what `compact` writes on one line."""
+"""Maximum characters of a value that `compact` writes on one line."""
 
 
 def _dumper(*, compact: bool) -> "type[yaml.SafeDumper]":
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as they are."""
+        """Writes multi-line strings as block scalars."""
 
     def block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-        style = "|" if "\n" in text else "'" if _OTHERWISE.fullmatch(text) else None
+        style = "|" if "\n" in text else "'" if _AMBIGUOUS.fullmatch(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
     def flows(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Options that several launchers and formats have, and those of each one."""
+"""Options that several launchers and formats share, and the options of each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fabbench.model.plugins import Plugins
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceOptions(LauncherOptions):
-    """Hosts whose devices the catalog knows by their instance type: every format has these."""
+    """Options of every format: the instance type tells the catalog which devices the hosts have."""
 
     instance_type: str = option(
         INSTANCE_TYPE,
@@ -27,17 +27,17 @@ def start_timeout(what: str, default: str | None = None) -> Any:
     return option(Seconds(1), f"Give up on {what} after SECONDS.", default=default, only="run")
 
 
-def declared_options(places: Mapping[str, Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
-    """Return the options of launchers or formats, by their names. Own ones are not imported for it.
+def declared_options(plugins: Mapping[str, Any], *names: str) -> Mapping[str, type[LauncherOptions]]:
+    """Return the options of launchers or formats, by name, without importing built-in ones.
 
-    An own one has them in its package, as the first of `names` that is there, or ``OPTIONS``; others as their
-    attribute `options`. One that cannot be loaded has none: it says why when it is used.
+    A built-in one declares them in its package, as the first of `names` that exists, or ``OPTIONS``; others
+    as their attribute `options`. One that cannot be loaded has none: it reports why when it is used.
     """
-    found: dict[str, type[LauncherOptions]] = {}
-    for name in places:
-        own = places.in_package(name, *names, "OPTIONS") if isinstance(places, Plugins) else None
+    options: dict[str, type[LauncherOptions]] = {}
+    for name in plugins:
+        builtin = plugins.in_package(name, *names, "OPTIONS") if isinstance(plugins, Plugins) else None
         try:
-            found[name] = own or places[name].options
+            options[name] = builtin or plugins[name].options
         except RequestError:
-            found[name] = LauncherOptions
-    return found
+            options[name] = LauncherOptions
+    return options

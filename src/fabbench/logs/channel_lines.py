@@ -1,11 +1,11 @@
-"""NCCL's channel lines that say nothing new, skipped in a block of text.
+"""Skips NCCL's channel lines that add nothing new in a block of text.
 
 A log with NCCL_DEBUG=INFO is mostly lines such as ``host:pid:tid [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1]
-[send] via NET/IB/0``. Of a process that is known (its origin), one that ends as another did says nothing new.
-To cut a block at the words that all of them have, and to look up what then stands together (how one line
-ends, and the origin of the next) takes half the time of reading each line. Where the same lines stand behind
-one row after another, they are looked up together. Whatever is not skipped here is read as any other line,
-so that it is enough to skip nothing that `LogParser.feed_lines` would not.
+[send] via NET/IB/0``. From a known process (its origin), a line with a known ending adds nothing new.
+Splitting a block at the words that all of them contain, and looking up what is then adjacent (the ending of
+one line, and the origin of the next), takes half the time of reading each line. Where the same lines follow
+row after row, they are looked up together. Lines that are not skipped here are read like any other, so this
+code only has to skip nothing that `LogParser.feed_lines` would not.
 """
 
 from collections.abc import Iterator
@@ -18,24 +18,24 @@ from fabbench.logs.debug_text import INFO
 
 _SIGN = INFO + CHANNEL
 _VIA = " via "
-_MOST = 100_000
+_MAX_TAILS = 100_000
 _BLANK = "\n "
-"""As a row begins."""
-_MOST_RUNS, _LONGEST_RUN = 512, 4096
+"""How a row begins."""
+_MAX_RUNS, _LONGEST_RUN = 512, 4096
 
 
 class _Run(NamedTuple):
-    """Channel lines of known processes, one behind the other."""
+    """Consecutive channel lines of known processes."""
 
     lines: int
     endings: frozenset[str]
-    """How they end: where all of these are known, none of the lines says anything new."""
+    """The endings of the lines: if all are known, none of the lines adds anything new."""
     origins: frozenset[str]
 
 
-@lru_cache(maxsize=_MOST_RUNS)
+@lru_cache(maxsize=_MAX_RUNS)
 def _read_run(text: str) -> _Run | None:
-    """Return what lines are; None if any of them is no channel line."""
+    """Parse lines as a run; None if any of them is not a channel line."""
     endings, origins = dict[str, None](), dict[str, None]()
     lines = text.split("\n")
     for line in lines:
@@ -48,19 +48,19 @@ def _read_run(text: str) -> _Run | None:
 
 
 class ChannelLines:
-    """The channel lines of one log. `origins`: what stands before INFO in its debug lines; it only grows."""
+    """The channel lines of one log. `origins`: the texts before INFO in its debug lines; it only grows."""
 
     def __init__(self, origins: AbstractSet[str]) -> None:
         self.skipped = 0
-        """Lines."""
+        """Number of lines skipped."""
         self.endings: AbstractSet[str] = frozenset()
-        """How lines end of which another one says nothing new, from ``via`` on."""
+        """Known endings of lines, from ``via`` on: another line with one adds nothing new."""
         self._origins = origins
         self._tails: dict[str, str] = {}
-        """What was met behind ``via``, to the next line's origin → the ending in it."""
+        """The text from behind ``via`` to the end of the next line's origin → the ending in it."""
         self._runs: dict[str, _Run] = {}
-        """By their text."""
-        self._looked = 0
+        """Runs by their text."""
+        self._examined = 0
 
     def others(self, text: str) -> Iterator[str]:
         """Yield the lines of a block that are not skipped. `endings` and `origins` may change in between."""
@@ -81,10 +81,10 @@ class ChannelLines:
                     self._learn(rest)
 
     def _learn(self, text: str) -> None:
-        """Remember lines that may follow other rows, too, if they are channel lines of known processes."""
-        if len(text) > _LONGEST_RUN or self._looked >= _MOST_RUNS:
+        """Remember lines that may follow other rows too, if they are channel lines of known processes."""
+        if len(text) > _LONGEST_RUN or self._examined >= _MAX_RUNS:
             return
-        self._looked += 1
+        self._examined += 1
         run = _read_run(text)
         if run is not None and run.origins <= self._origins:
             self._runs[text] = run
@@ -94,7 +94,7 @@ class ChannelLines:
         pieces = text.split(_SIGN)
         last = pieces.pop()
         tails, origins, endings, skipped = self._tails, self._origins, self.endings, self.skipped
-        begun, before = "", ""  # the line that a piece goes on with, and the piece before it
+        start, before = "", ""  # the start of the line that a piece continues, and the piece before it
         plain = False
         for piece in pieces:
             if plain:
@@ -103,16 +103,16 @@ class ChannelLines:
                     skipped += 1
                     before = piece
                     continue
-                begun = before.rpartition("\n")[2] + _SIGN
-            *lines, origin = (begun + piece).split("\n")
+                start = before.rpartition("\n")[2] + _SIGN
+            *lines, origin = (start + piece).split("\n")
             self.skipped = skipped
             yield from lines
             endings = self.endings
-            if plain and len(lines) == 1 and origin in origins and len(tails) < _MOST:
+            if plain and len(lines) == 1 and origin in origins and len(tails) < _MAX_TAILS:
                 front, via, ending = lines[0].rpartition(_VIA)
                 tails[f"{ending}\n{origin}"] = via + ending
-            plain, begun, before = origin in origins, origin + _SIGN, piece
+            plain, start, before = origin in origins, origin + _SIGN, piece
         if plain:
-            begun = before.rpartition("\n")[2] + _SIGN
+            start = before.rpartition("\n")[2] + _SIGN
         self.skipped = skipped
-        yield from (begun + last).split("\n")
+        yield from (start + last).split("\n")

@@ -1,8 +1,8 @@
-"""NCCL's debug text in a line, which may have torn a row apart.
+"""NCCL's debug text in a line, which may have split a row.
 
-NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer has
-just stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. To cut there exactly, one must know
-where the host's name begins, so the names are learnt from lines that are not torn.
+NCCL writes ``host:pid:tid [dev] NCCL INFO text`` whole, newline included, wherever the table printer just
+stopped: ``…   sum      -1vm:871:871 [0] NCCL INFO AllReduce: …``. Cutting exactly there requires knowing
+where the host name begins, so the names are learned from lines that are not split.
 """
 
 import re
@@ -19,48 +19,48 @@ _DEBUG = lazy(
 _HOST_END = lazy(r"[\s:]")
 _LONGEST_HOST = 255
 _TIMESTAMP = lazy(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?$")
-# Cells of a row, the last of which may be cut.
+# Cells of a row, the last of which may be cut off.
 _CELLS = lazy(r"[\w.:+/ \t-]*", re.ASCII)
 _CELL = lazy(r"-?[\d.:e+-]*|N/?A?|[a-z][a-z_\d]{0,8}", re.ASCII)
 INFO = " NCCL INFO "
-_MOST = 100_000
+_MAX_NAMES = 100_000
 
 GAP = "   "
-"""What rows have between their cells."""
+"""The blanks between the cells of rows."""
 
 
 class DebugText(NamedTuple):
-    """One debug message, and the piece of another line that stood before it (usually nothing).
+    """One debug message, and the piece of another line before it (usually nothing).
 
-    Blanks count: they may be all that a tear left between two cells.
+    Blanks count: they may be all that a split left between two cells.
     """
 
     before: str
     origin: str
-    """`host:pid:tid`, as far as the line tells."""
+    """`host:pid:tid`, as far as the line shows it."""
     level: str
     message: str
 
 
 class HostNames:
-    """The host names of one log, learnt as they come."""
+    """The host names of one log, learned as they come."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self.origins: set[str] = set()
-        """What stood before INFO in whole debug lines (`host:pid:tid [dev]`)."""
+        """The texts before INFO in whole debug lines (`host:pid:tid [dev]`)."""
 
     def learn(self, name: str) -> None:
-        """Take note of a name that a device line tells."""
-        if len(self.names) < _MOST:
+        """Add a name that a device line shows."""
+        if len(self.names) < _MAX_NAMES:
             self.names.add(name)
 
     def split(self, text: str) -> DebugText | None:
-        """Find debug text in a line; None if there is none."""
+        """Find the debug text in a line; None if it has none."""
         match = _DEBUG.search(text)
         if match is None:
             return None
-        # Looked for from its end: a search for the host's beginning would start at every character of a line.
+        # Searched from its end: a forward search for the host name would start at every character of a line.
         tail = text[max(match.start() - _LONGEST_HOST, 0) : match.start()]
         token, glued = _HOST_END.split(tail)[-1], ""
         if not token:
@@ -72,21 +72,20 @@ class HostNames:
         elif before or token not in self.names:
             glued = self._glued(before, token)
             before += glued
-        if not before and begin == 0 and len(self.origins) < _MOST:
+        if not before and begin == 0 and len(self.origins) < _MAX_NAMES:
             self.origins.add(text.partition(INFO)[0])
         origin = f"{token.removeprefix(glued)}:{match['process']}"
         return DebugText(before, origin, match["level"], text[match.end() :])
 
     def _glued(self, before: str, token: str) -> str:
-        """Return the part of `token` that belongs to the torn piece before the host's name.
+        """Return the part of `token` that belongs to the split line before the host name.
 
-        It ends in UNREADABLE where that is not known: a host that nothing has named yet may begin with
-        digits.
+        It ends in UNREADABLE if that is unknown: a host name that has not been seen may begin with digits.
         """
         if token in self.names:
             return ""
-        ends = (token[at:] for at in range(1, len(token)))
-        known = next((name for name in ends if name in self.names), "")
+        suffixes = (token[at:] for at in range(1, len(token)))
+        known = next((name for name in suffixes if name in self.names), "")
         if known and _CELL.fullmatch(token, 0, len(token) - len(known)):
             return token.removesuffix(known)
         if before.strip():
@@ -99,6 +98,6 @@ class HostNames:
 
 
 def without_row(message: str) -> tuple[str, str]:
-    """Split off the row that stands behind a debug message whose newline was lost."""
+    """Split off the row that follows a debug message whose newline was lost."""
     sign = find_sign(message) if GAP in message else None
     return (message[: sign.at], message[sign.at :]) if sign is not None and sign.at else (message, "")

@@ -1,8 +1,8 @@
-"""The output of a job that runs a whole plan → the lines of each execution, and how it ended. Pure.
+"""The output of a job that runs a whole plan → the lines and the ending of each execution. Pure.
 
-A launcher that hands over a script (see `fabbench.execution.script`) gets its lines in one stream, perhaps
-with prefixes. The markers say which execution each belongs to, so that every execution is stored and judged
-by its own proof.
+A launcher that submits a script (see `fabbench.execution.script`) gets its lines in one stream, possibly
+with prefixes. The markers show which execution each line belongs to, so that every execution is stored and
+judged by its own proof.
 """
 
 from collections.abc import Generator, Iterable, Iterator
@@ -17,39 +17,39 @@ _STOPPED = lazy(r"fabbench: (?P<why>The script was stopped by .+)")
 
 
 class Demux:
-    """Gives the lines of each execution. Executions are requested in the order in which the job runs them."""
+    """Yields the lines of each execution. Executions are requested in the order that the job runs them."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = iter(lines)
         self._cut = Prefixes().cut
         self._held: str | None = None
-        """The line with which an execution begins that was not requested yet."""
-        self._whose = ""
-        """The execution that began last; empty: none yet, and lines go to the first that is requested."""
-        self._past: set[str] = set()
+        """The first line of an execution that has not been requested yet."""
+        self._current = ""
+        """The execution that began last; empty: none yet, and lines go to the first one requested."""
+        self._requested: set[str] = set()
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of one execution, with whatever prefixes they have, and how it ended.
+        """Yield the lines of one execution, including any prefixes; return how it ended.
 
-        What comes after the last execution's end, such as a launcher's last words, belongs to it. What a
-        restarted job repeats is left out, except for the execution that was interrupted.
+        Lines after the end of the last execution, such as a launcher's final messages, belong to it. What
+        a restarted job repeats is left out, except for the execution that was interrupted.
         """
         tracker = _EndTracker(execution)
-        self._past.add(execution.id)
+        self._requested.add(execution.id)
         for raw, text in self._rest():
             marker = read_marker(text) if text.startswith(MARKER_SIGN) else None
             if marker is not None and marker.kind != "end":
-                if marker.execution not in self._past:
+                if marker.execution not in self._requested:
                     self._held = raw
                     break
-                self._whose = marker.execution
-            if self._whose in {"", execution.id}:
-                tracker.take(text, marker)
+                self._current = marker.execution
+            if self._current in {"", execution.id}:
+                tracker.feed(text, marker)
                 yield raw
         return tracker.ending()
 
     def _rest(self) -> Iterator[tuple[str, str]]:
-        """Yield the lines that follow, as they are and without prefixes."""
+        """Yield the remaining lines, each as it is and without prefixes."""
         if self._held is not None:
             raw, self._held = self._held, None
             yield raw, self._cut(raw)[0]
@@ -58,14 +58,14 @@ class Demux:
 
 
 class RestartDetector:
-    """Detects where a job that was interrupted, and runs again, restarts an execution."""
+    """Detects where a job that was interrupted and runs again restarts an execution."""
 
     def __init__(self) -> None:
         self._cut = Prefixes().cut
         self._steps: set[str] = set()
 
     def restarted(self, line: str) -> bool:
-        """Read a line of one execution: whether it begins a step that has begun before."""
+        """Read a line of one execution. Return whether it begins a step that began before."""
         marker = read_marker(self._cut(line)[0]) if MARKER_SIGN in line else None
         if marker is None or marker.kind != "begin":
             return False
@@ -84,12 +84,12 @@ class _EndTracker:
         self._execution = execution
         self._open = ""
         self._steps: set[str] = set()
-        self._over = 0
+        self._ended = 0
         self._status: int | None = None
         self._timed_out = ""
         self._stopped = ""
 
-    def take(self, text: str, marker: Marker | None) -> None:
+    def feed(self, text: str, marker: Marker | None) -> None:
         """Read a line."""
         if marker is not None:
             if marker.execution == self._execution.id and marker.kind != "nics":
@@ -102,15 +102,15 @@ class _EndTracker:
     def _mark(self, marker: Marker) -> None:
         if marker.kind == "begin":
             if self._open or self._stopped or marker.step in self._steps:
-                # The job was restarted, after a node was lost or taken away.
+                # The job was restarted after a node was lost or preempted.
                 self._timed_out = self._stopped = ""
-                self._over, self._status = 0, None
+                self._ended, self._status = 0, None
                 self._steps.clear()
             self._steps.add(marker.step)
             self._started, self._open = True, marker.name
             return
         self._open = ""
-        self._over += 1
+        self._ended += 1
         self._status = self._status or marker.status
 
     def ending(self) -> Ending:
@@ -128,4 +128,4 @@ class _EndTracker:
         if self._open:
             return f"The output ends in step {self._open}."
         planned = len(self._execution.steps)
-        return f"The output ends after {self._over} of {planned} steps." if self._over < planned else ""
+        return f"The output ends after {self._ended} of {planned} steps." if self._ended < planned else ""

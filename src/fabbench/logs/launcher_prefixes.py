@@ -1,9 +1,9 @@
-"""Launcher prefixes: cut from each line, and turned into the line's `Stream`.
+"""Launcher prefixes: cut from each line, and converted to the line's `Stream`.
 
-Those listed here look like nothing else: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker,
-SkyPilot, Modal, torchrun, `kubectl logs --timestamps --prefix`, colours, quotation signs, and fabbench's own
-tag. All others are learned from the log (`learned_prefixes`). Several may be stacked. docs/formats.md lists
-the forms.
+Those listed here are unmistakable: mpirun's tags and timestamps (Open MPI 4 and 5), SageMaker, SkyPilot,
+Modal, torchrun, `kubectl logs --timestamps --prefix`, colors, `>` quotation marks, and fabbench's own tag.
+All others are learned from the log (`learned_prefixes`). Several may be stacked. docs/formats.md lists the
+forms.
 """
 
 import re
@@ -34,46 +34,46 @@ _SAFE = lazy(
     )
 )
 _STARTS = frozenset("\x1b[(#> 0123456789MTWFS")
-"""First characters of the prefixes above (a blank may stand before them): any other line has none."""
+"""First characters of the prefixes above (a blank may precede them): any other line has none."""
 
 _INNER = lazy(rf"(?:\[{_DATE}\]|{_DATE})?{_TASK}{_STD}")
 
 _NESTED = _STARTS - {" ", "#"}
 _LINES_AGAIN = '"stdout_lines": ['
-_MOST_FORMS = 16
-_MOST_STACKED = 32
-"""Prefixes that a line may have; real lines have three."""
-"""Learned prefixes that are tried: the latest."""
+_MAX_FORMS = 16
+"""Limit of the learned prefixes that are tried: the latest."""
+_MAX_STACKED = 32
+"""Limit of the prefixes of a line; real lines have three."""
 
 _ROW = lazy(r"\d+ +\d")
-"""What begins with blanks and a digit is nearly always a row."""
+"""A line that begins with blanks and a digit is nearly always a row."""
 
-_COLOUR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
+_COLOR = lazy(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Prefixes:
-    """Cuts the prefixes of one log: those listed above, and those that it learns from the log's own lines.
+    """Cuts the prefixes of one log: those listed above, and those learned from the log's own lines.
 
     `sample`: lines to learn from before the first one is cut.
     """
 
     def __init__(self, sample: Iterable[str] = ()) -> None:
         self.starts = set(_STARTS)
-        """First characters of lines that may have a prefix; all others need not be asked about."""
+        """First characters of lines that may have a prefix; other lines need no check."""
         self._known: dict[str, Stream] = {}
         self._forms: list[Form] = []
         self._groups: dict[tuple[str, ...], str] = {}
-        """Names in learned prefixes that stood before a banner → the stream group of their lines."""
+        """Names in learned prefixes found before a banner → the stream group of their lines."""
         lines = list(sample)
-        self._twice = any(_LINES_AGAIN in line for line in lines)
-        """Whether ansible says a program's output twice: as one string, and line by line."""
+        self._repeated = any(_LINES_AGAIN in line for line in lines)
+        """Whether ansible prints a program's output twice: as one string, and line by line."""
         self._learn_all(lines)
 
     def cut(self, raw: str, outer: Stream = UNTOLD) -> tuple[str, Stream]:
-        """Return the text without its prefixes, and who printed it.
+        """Return the text without its prefixes, and the stream that it belongs to.
 
-        `outer`: what prefixes that are cut already told. The text has newlines where an entry of a log holds
-        several lines.
+        `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
+        lines.
         """
         first = raw[:1]
         if first == "\x1b":
@@ -102,35 +102,36 @@ class Prefixes:
         return text, stream
 
     def learn(self, text: str) -> bool:
-        """Learn from a line that nobody could read: whether it has a prefix that was not known.
+        """Learn from a line that no reader could read. Return whether it has a prefix that was unknown.
 
-        `text` has lost the prefixes that were.
+        `text` is without the known prefixes.
         """
         sign = find_sign(text)
         return sign is not None and sign.begins and sign.at > 0 and self._learn(text, sign) is not None
 
     @staticmethod
     def inner(text: str) -> int:
-        """Return where in a line another tag of mpirun's begins; -1: nowhere.
+        """Return where in a line another mpirun tag begins; -1 if nowhere.
 
-        Open MPI 4 reads blocks and begins each with a tag, wherever in a line that is.
+        Open MPI 4 reads blocks and begins each with a tag, even in the middle of a line.
         """
         match = _INNER.search(text) if "<std" in text else None
         return match.start() if match else -1
 
     def _learn_all(self, sample: Sequence[str]) -> None:
-        """Learn from lines that say which prefixes the log has.
+        """Learn from lines that show which prefixes the log has.
 
-        Banners and headers say it best. A footer may be quoted elsewhere, and counts where there is nothing
-        better; without any of them, a debug line behind a rank, or the label of a rank before nearly all.
+        Banners and headers show it best. A footer may be quoted elsewhere, and counts if there is nothing
+        better; without any of these, a debug line after a rank, or a rank label on nearly all lines.
         """
         numbered: list[tuple[int, NumberedPrefix]] = []
-        among = signs_in("\n".join(sample))
-        signs = _lines_with([entry for entry in among if entry[2]], sample) or _lines_with(among, sample)
-        for number, line in signs:
+        signs = signs_in("\n".join(sample))
+        begins = [entry for entry in signs if entry[2]]
+        signed = _lines_with(begins, sample) or _lines_with(signs, sample)
+        for number, line in signed:
             for where, counter in numbered:
                 counter.rewind(where - number)
-            while (sign := find_sign(text := self.cut(line)[0], among)) is not None and sign.at:
+            while (sign := find_sign(text := self.cut(line)[0], signs)) is not None and sign.at:
                 form = self._learn(text, sign)
                 if form is None:
                     break
@@ -140,20 +141,20 @@ class Prefixes:
             counter.rewind(where)
         if self._forms:
             return
-        # A line that begins otherwise has neither a prefix nor a label.
+        # A line with another first character has neither a prefix nor a label.
         labeled = (self.cut(line)[0] for line in sample if line[:1] in self.starts)
         labels = map(learned_prefixes.learn_rank, labeled)
         label = next((form for form in labels if form is not None), None)
-        if label is None and not signs:
+        if label is None and not signed:
             label = learned_prefixes.rank_labels([self.cut(line)[0] for line in sample])
         if label is not None:
             self._add(label)
 
     def _learn(self, text: str, sign: Sign) -> Form | None:
-        """Learn the prefix before a sign; return its form, if it was not known."""
+        """Learn the prefix before a sign; return its form, if it was unknown."""
         if 0 < (inner := self.inner(text)) < sign.at and text[inner - 1].isalnum():
-            return None  # mpirun's own tag, behind text without a newline
-        if self._twice and text.lstrip().startswith('"stdout":'):
+            return None  # mpirun's own tag, after text without a newline
+        if self._repeated and text.lstrip().startswith('"stdout":'):
             return None
         form = learned_prefixes.learn(text, sign)
         cut = form.cut(text) if form is not None else None
@@ -163,7 +164,7 @@ class Prefixes:
         return form
 
     def _add(self, form: Form) -> None:
-        self._forms = [form, *self._forms][:_MOST_FORMS]
+        self._forms = [form, *self._forms][:_MAX_FORMS]
         self.starts |= form.starts
 
     def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
@@ -171,25 +172,25 @@ class Prefixes:
         if "\x1b" in text:
             text = uncoloured(text)
         forms = self._forms
-        for _ in range(_MOST_STACKED):
-            found = False
+        for _ in range(_MAX_STACKED):
+            matched = False
             match = _SAFE.match(text)
             if match is not None and match.end():
-                text, stream, found = text[match.end() :], _merged(stream, match), True
+                text, stream, matched = text[match.end() :], _merged(stream, match), True
             for form in forms:
                 cut = form.cut(text)
                 if cut is not None:
-                    text, stream, found = cut.text, self._stream(stream, cut), True
+                    text, stream, matched = cut.text, self._stream(stream, cut), True
                     forms = [other for other in forms if other is not form]
                     break
-            if not found:
+            if not matched:
                 break
         return text, stream
 
     def _stream(self, stream: Stream, cut: Cut) -> Stream:
         """Add what a learned prefix states to what outer ones stated."""
         if cut.names and cut.names not in self._groups:
-            # Who begins a run is a group. The first one's group is that of all who begin none, too.
+            # Each name that begins an execution is a group. The first one's group also has all the others.
             sign = find_sign(cut.text)
             if sign is not None and sign.begins:
                 self._groups[cut.names] = " ".join(cut.names) if self._groups else ""
@@ -200,13 +201,13 @@ class Prefixes:
 
 
 def _lines_with(signs: Signs, sample: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the lines in which a sign is, with their numbers from 0."""
+    """Return the lines that contain a sign, with their numbers from 0."""
     return [(number, line) for number, line in enumerate(sample) if signs and find_sign(line, signs)]
 
 
 def uncoloured(text: str) -> str:
-    """Take out terminal colours."""
-    return _COLOUR.sub("", text)
+    """Remove terminal colors."""
+    return _COLOR.sub("", text)
 
 
 def _merged(stream: Stream, match: re.Match[str]) -> Stream:

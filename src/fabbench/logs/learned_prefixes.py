@@ -1,8 +1,9 @@
-"""Prefixes that nobody listed: learned from what stands before a line that only a benchmark prints.
+"""Prefixes that are not listed: learned from the text before a line that only a benchmark prints.
 
-`gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one, too. It is cut
-where it stands, and nowhere else. Times and numbers in it vary from line to line; a rank and names say who
-printed the line. The same lines say why a file gave no result: whose output it is, or which line is unread.
+`gpu-01: # nThread 1 nGpus 8 …` shows that `gpu-01: ` is a prefix, and that `gpu-02: ` is one too. It is cut
+at its position, and nowhere else. Times and numbers in it vary from line to line; a rank and names show what
+printed the line. The same lines explain why a file gave no result: which tool wrote it, or which line is
+unread.
 """
 
 import re
@@ -37,7 +38,7 @@ _PLAIN_NUMBER = lazy(r"(?:\d+(?:\.\d+)?(?:ns|us|ms|[smhd])?)+")
 _ADDRESS = lazy(r"\d+(?:\.\d+){3}")
 _DIGITS = lazy(r"\d+")
 _LONG_NUMBER = 9
-"""Digits from which on a number, such as seconds since 1970, has as many in each line."""
+"""From this many digits on, a number such as seconds since 1970 has equally many in each line."""
 _ONLY_NUMBERS = lazy(r"[\d.\s]*")
 _NO_PREFIX = lazy(r"NCCL |[{}]|\\n|#\s*[A-Za-z]")
 _LONGEST_PREFIX = 160
@@ -52,17 +53,17 @@ class Sign(NamedTuple):
 
     at: int
     begins: bool
-    """Whether an execution begins with it: a banner or a header, no footer."""
+    """Whether an execution begins with it: a banner or a header, not a footer."""
 
 
 Signs = Sequence[tuple[str, re.Pattern[str], bool]]
-"""A word, the pattern of the line that it is in, and whether an execution begins there."""
+"""A word, the pattern of the line that contains it, and whether an execution begins there."""
 
 
 @cache
 def _all_signs() -> Signs:
-    own = ((MARKER_SIGN, lazy(re.escape(MARKER_SIGN)), True),)
-    return own + tuple(
+    markers = ((MARKER_SIGN, lazy(re.escape(MARKER_SIGN)), True),)
+    return markers + tuple(
         (signature.word, lazy(signature.pattern), signature.begins)
         for benchmark in benchmarks().values()
         for signature in benchmark.signatures
@@ -70,13 +71,13 @@ def _all_signs() -> Signs:
 
 
 def signs_in(text: str) -> Signs:
-    """Return the signs whose words are in a text."""
+    """Return the signs whose words occur in a text."""
     return [entry for entry in _all_signs() if entry[0] in text]
 
 
-def find_sign(text: str, among: Signs | None = None) -> Sign | None:
-    """Find the beginning of a line that only a benchmark prints, wherever in a text it is."""
-    for word, pattern, begins in _all_signs() if among is None else among:
+def find_sign(text: str, signs: Signs | None = None) -> Sign | None:
+    """Find where a line that only a benchmark prints begins, anywhere in a text."""
+    for word, pattern, begins in _all_signs() if signs is None else signs:
         if word in text and (match := pattern.search(text)) is not None:
             return Sign(match.start(), begins)
     return None
@@ -88,16 +89,16 @@ class Cut(NamedTuple):
     text: str
     rank: str = ""
     names: tuple[str, ...] = ()
-    """The words of the prefix that say who printed the line: a host, a pod, a file."""
+    """The words of the prefix that show the origin of the line: a host, a pod, a file."""
 
 
 @dataclass(slots=True)
 class TextPrefix:
-    """A form of prefix in front of plain text."""
+    """A form of prefix before plain text."""
 
     pattern: re.Pattern[str]
     starts: frozenset[str]
-    """First characters of lines that may have it."""
+    """First characters of lines that may have the prefix."""
     quoted: bool = False
     """Whether the line is a JSON string, and the prefix ends with its quotation mark."""
     fenced: bool = False
@@ -120,7 +121,7 @@ class TextPrefix:
 
 @dataclass(slots=True)
 class NumberedPrefix:
-    """Line numbers, as `cat -n` and `nl` print them: each is one more than the last one."""
+    """Line numbers, as `cat -n` and `nl` print them: each is one more than the last."""
 
     pattern: re.Pattern[str]
     first: int = field(compare=False)
@@ -129,11 +130,11 @@ class NumberedPrefix:
     starts: frozenset[str] = _BLANKS | _DECIMALS
 
     def rewind(self, lines: int) -> None:
-        """Expect the number that stood so many lines above the one that it was learned from."""
+        """Expect the number that is `lines` lines above the one that the form was learned from."""
         self.last = max(self.first - lines - 1, 0)
 
     def cut(self, text: str) -> Cut | None:
-        """Cut the number; None if the line begins with another one, which may be a row's size."""
+        """Cut the number; None if the line begins with a different one, which may be a row's size."""
         match = self.pattern.match(text)
         if match is None:
             return None
@@ -145,7 +146,7 @@ class NumberedPrefix:
 
 
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
-"""What has a number before it that is not the size of a row."""
+"""Text after a number that is not the size of a row."""
 
 
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
@@ -153,31 +154,31 @@ _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 
 @dataclass(frozen=True, slots=True)
 class JsonPrefix:
-    """Lines that are JSON objects, one of whose values is what the program printed."""
+    """Lines that are JSON objects with the output of the program as one value."""
 
     path: tuple[str, ...]
     starts: frozenset[str] = frozenset("{")
 
     def cut(self, text: str) -> Cut | None:
-        """Return the value; it may hold several lines. None if the line is no such object.
+        """Return the value, which may hold several lines; None if the line is not such an object.
 
-        An entry may say besides how the program ended: that is a line of its own.
+        An entry may also state how the program ended: that becomes a separate line.
         """
         import json
 
         if text[:1] != "{":
             return None
         try:
-            found = json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        ended = _ENDED.search(str(found.get("error", "")))
+        ended = _ENDED.search(str(value.get("error", "")))
         status = f"[exit status: {ended[1]}]" if ended is not None else ""
         for key in self.path:
-            found = found.get(key) if isinstance(found, dict) else None
-        if not isinstance(found, str):
+            value = value.get(key) if isinstance(value, dict) else None
+        if not isinstance(value, str):
             return Cut(status) if status else None
-        text = found.rstrip("\r\n")
+        text = value.rstrip("\r\n")
         return Cut(f"{text}\n{status}" if status else text)
 
 
@@ -185,7 +186,7 @@ Form = TextPrefix | NumberedPrefix | JsonPrefix
 
 
 def learn(text: str, sign: Sign) -> Form | None:
-    """Return the form of the prefix in front of a sign; None if there is none, or none to be sure of."""
+    """Return the form of the prefix before a sign; None if there is no prefix, or no certain one."""
     if text[:1] == "{" and (path := _json_path(text)) is not None:
         return JsonPrefix(path)
     string = _JSON_STRING.match(text, 0, sign.at) if text.rstrip(" ,").endswith('"') else None
@@ -196,7 +197,7 @@ def learn(text: str, sign: Sign) -> Form | None:
 
 
 def learn_rank(text: str) -> Form | None:
-    """Learn the label of a rank, as srun and hydra print it, from a debug line of NCCL's behind it."""
+    """Learn the rank label that srun and hydra print from an NCCL debug line after it."""
     match = _RANK_LABEL.match(text) if " NCCL " in text else None
     if match is None or _DEBUG_LINE.match(text, match.end()) is None:
         return None
@@ -204,7 +205,7 @@ def learn_rank(text: str) -> Form | None:
 
 
 def rank_labels(lines: Iterable[str]) -> Form | None:
-    """Return the form of the label that nearly all lines begin with, for text without any other sign."""
+    """Return the form of the rank label that nearly all lines begin with, for text without any sign."""
     texts = [line for line in lines if line.strip()]
     labels = [match[0] for match in map(_RANK_LABEL.match, (f"{text} " for text in texts)) if match]
     return _text_form(labels[0]) if len(labels) > 1 and len(labels) >= 0.9 * len(texts) else None
@@ -217,7 +218,7 @@ def _text_form(prefix: str, *, fenced: bool = False) -> Form | None:
         number = int(bare[:18])
         return NumberedPrefix(re.compile(rf"[ \t]*(\d+){re.escape(blanks)}"), number, number - 1)
     if not blanks and re.fullmatch(r"\d+:", bare):
-        # grep -n, and the lines of its context.
+        # grep -n, and its context lines.
         return TextPrefix(re.compile(r"[ \t]*\d+[:-]"), _BLANKS | _DECIMALS)
     if _ONLY_NUMBERS.fullmatch(body) and max(map(len, _DIGITS.findall(body)), default=0) < _LONG_NUMBER:
         return None
@@ -236,7 +237,7 @@ def _text_form(prefix: str, *, fenced: bool = False) -> Form | None:
 
 
 def _parts(text: str, length: int) -> Iterator[str]:
-    """Yield patterns of a prefix's parts; what is behind `length` only says where a rank ends."""
+    """Yield patterns of a prefix's parts; text after `length` only shows where a rank ends."""
     ranked, names = False, 0
     for match in _PART.finditer(text):
         if match.start() >= length:
@@ -265,7 +266,7 @@ def _numbers_vary(part: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """Return what a JSON string holds whose first quotation mark is cut already."""
+    """Return the content of a JSON string whose opening quotation mark is already cut."""
     import json
 
     inside, mark, _ = text.rpartition('"')
@@ -279,27 +280,27 @@ def _unquoted(text: str) -> str:
 
 
 def _json_path(text: str) -> tuple[str, ...] | None:
-    """Return the keys that lead to the text of a program in a JSON object."""
+    """Return the keys that lead to the output of a program in a JSON object."""
     import json
 
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return next(_paths(found), None)
+    return next(_paths(value), None)
 
 
-def _paths(found: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    if isinstance(found, dict) and len(keys) < 5:
-        for key, value in found.items():
-            yield from _paths(value, (*keys, key))
-    elif isinstance(found, str) and find_sign(found) is not None:
+def _paths(value: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict) and len(keys) < 5:
+        for key, entry in value.items():
+            yield from _paths(entry, (*keys, key))
+    elif isinstance(value, str) and find_sign(value) is not None:
         yield keys
 
 
-NOTHING = "It has no output of a benchmark or launcher that fabbench knows."
+NO_KNOWN_OUTPUT = "It has no output of a benchmark or launcher that fabbench knows."
 
-# What others print, from their sources and from public logs.
+# What other programs print, from their sources and from public logs.
 _FOREIGN: tuple[tuple[str, str], ...] = (
     ("Intel MPI Benchmarks", r"# +Intel ?\(R\) MPI Benchmarks|#bytes +#repetitions +t"),
     ("NCCL inspector", r'"inspector_output_format_version"'),
@@ -319,28 +320,28 @@ _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
 
 
 _OWN = lazy(r'\s*\{\s*"format":\s*\d')
-"""Begins what fabbench itself writes, which quotes lines of logs."""
+"""The beginning of fabbench's own files, which quote lines of logs."""
 
 
 class Unread(NamedTuple):
-    """A file without a result, and why."""
+    """A file without a result, and the reason."""
 
     source: str
     reason: str
     remark: bool = False
-    """Whether nothing is lost with it, as far as can be told: it names a program, and no more."""
+    """Whether nothing seems to be lost: the file names a program, and no more."""
     damaged: bool = False
     """Whether the file itself cannot be read."""
 
 
 class UnreadWarning(UserWarning):
-    """A file of a directory or an archive has a benchmark's output, and no result could be read."""
+    """A file of a directory or an archive has a benchmark's output, but no result could be read."""
 
 
-def why(text: str) -> tuple[str, bool]:
-    """Return why there is no result in a text that begins like this, and whether that is a mere remark.
+def unread_reason(text: str) -> tuple[str, bool]:
+    """Return why a text that begins like this has no result, and whether that is only a remark.
 
-    The reason is empty where nothing in it has to do with a benchmark.
+    The reason is empty if nothing in the text is related to a benchmark.
     """
     if _OWN.match(text):
         return "", False
@@ -349,9 +350,9 @@ def why(text: str) -> tuple[str, bool]:
             return f"This is output of {name}, which fabbench does not read.", False
     if _TABLE.search(text):
         return "This is a table of results in Markdown, which fabbench does not read.", False
-    among = signs_in(text)
-    for number, line in enumerate(text.split("\n") if among else (), start=1):
-        for word, sign, _ in among:
+    signs = signs_in(text)
+    for number, line in enumerate(text.split("\n") if signs else (), start=1):
+        for word, sign, _ in signs:
             if word in line and sign.search(line):
                 return (
                     f"Line {number} is from a benchmark, but no result could be read: {_short(line)}",

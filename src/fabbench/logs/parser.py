@@ -1,7 +1,7 @@
-"""Text → judged logs. One code for a file, a pipe, and a run that is still going on.
+"""Text → judged logs. The same code reads files, pipes, and runs in progress.
 
-Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; what is left is offered
-to the benchmark that reads this part of the text, and else to the others.
+Each line loses its launcher's prefixes (launcher_prefixes.py) and NCCL's debug text; the rest is offered to
+the benchmark that reads this part of the text, and then to the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,60 +39,60 @@ if TYPE_CHECKING:
     from fabbench.counters.execution_counters import Counted
 
 _ROW_ENDS = frozenset("0A \t")
-"""How rows end: their check found nothing, or was not done."""
+"""Last characters of rows: the data check found no errors, or was not done."""
 
 Result: TypeAlias = Point | Log
 
 LONGEST_LINE = 1 << 16
-"""Characters of a line that are read; no tool of this field prints longer ones."""
+"""Characters of a line that are read; no tool of this field prints longer lines."""
 
 _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _EMPTY = frozenset({"", "#"})
-"""Lines that begin nothing."""
-_MOST_FAILURES = 50
+"""Lines that never begin a benchmark's output."""
+_MAX_FAILURES = 50
 _SHORT = 400
-"""Characters of a line of which is remembered what it says."""
+"""Length limit in characters of lines whose classification is cached."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of one stream group (a SkyPilot node, a pod; usually there is just one)."""
+    """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
 
     readers: dict[str, Reader | None]
-    """By benchmark. None: no line yet may be its own, and the reader is not made."""
+    """By benchmark. None: no line so far may be from it, and its reader has not been made."""
     current: Reader | None = None
     evidence: Evidence = field(default_factory=Evidence)
     failures: list[str] = field(default_factory=list)
     timed_out: str = ""
     steps: StepEndings = field(default_factory=StepEndings)
     execution: str = ""
-    """That of the last begin marker."""
+    """The execution of the last begin marker."""
 
     @property
     def name(self) -> str | None:
-        """The benchmark that is read for now."""
+        """The benchmark of the current reader."""
         if self.current is None:
             return None
         return next((name for name, reader in self.readers.items() if reader is self.current), None)
 
     def fail(self, sentence: str) -> None:
-        """Take note of an error text, once."""
-        if len(self.failures) < _MOST_FAILURES and sentence not in self.failures:
+        """Record an error text, once."""
+        if len(self.failures) < _MAX_FAILURES and sentence not in self.failures:
             self.failures.append(sentence)
 
     def attach(self, record: Record) -> None:
-        """Add to a record what was said around it, and start over."""
-        stated = record.facts.get("hosts")
-        hosts = stated if isinstance(stated, int) else 0
+        """Add what was printed around a record to it, and start over."""
+        listed = record.facts.get("hosts")
+        hosts = listed if isinstance(listed, int) else 0
         if self.evidence.seen:
-            stated_facts = transport.transport_facts(self.evidence, hosts)
-            record.facts = {**stated_facts, **record.facts}
+            facts = transport.transport_facts(self.evidence, hosts)
+            record.facts = {**facts, **record.facts}
             if record.case == NCCL_DEBUG and self.evidence.jobs:
                 record.facts["communicator"] = next(iter(self.evidence.jobs))
             record.findings += transport.transport_findings(self.evidence, hosts)
-            record.lost_fabric = transport.lost_fabric(self.evidence, stated_facts)
-            record.evidence = transport.quoted_lines(self.evidence, stated_facts)
+            record.lost_fabric = transport.lost_fabric(self.evidence, facts)
+            record.evidence = transport.quoted_lines(self.evidence, facts)
             if not record.points:
                 record.failures += transport.fatal_errors(self.evidence)
         record.failures += [text for text in self.failures if text not in record.failures]
@@ -101,11 +101,11 @@ class _Group:
 
 
 class LogParser:
-    """Reads one text, a line at a time: points as they come, and a log when an execution has ended.
+    """Reads one text line by line: returns points as they come, and a log when an execution has ended.
 
-    `proof`: what the logs must show to count as measured on the fabric asked for. `prefixes`: what is
-    known of the log's prefixes; others are learned. `live`: give points as they come, too. `line`: the
-    number of the line before the first.
+    `proof`: what the logs must show to count as measured on the requested fabric. `prefixes`: the known
+    prefixes of the log; others are learned. `live`: also return points as they come. `line`: the number
+    of the line before the first.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class LogParser:
         self._number = line
         self._groups: dict[str, _Group] = {}
         self._marked: list[StepEndings] = []
-        """Those of the groups that have fabbench's own markers."""
+        """Step endings of the groups that have fabbench's own markers."""
         self._counted: Counted | None = None
-        """None: the log has no counters of NICs."""
+        """None: the log has no NIC counters."""
         self._joint: dict[str, Reader] = {}
         """Readers that all groups share."""
 
@@ -142,21 +142,21 @@ class LogParser:
 
     def feed_lines(self, lines: Iterable[str]) -> list[Result]:
         """Read many lines."""
-        # Rows and debug lines are nearly all of a log. Where they are whole and plain they are dealt with
-        # here, in a few look-ups; whatever else there is goes the long way, which decides.
+        # Nearly all lines are rows and debug lines. Whole, plain ones are handled here, with a few lookups;
+        # all other lines take the slow path, which decides.
         out: list[Result] = []
         origins, starts, cut = self._hosts.origins, self._prefixes.starts, self._prefixes.cut
-        groups, shortcut, latest = self._groups, cast("Shortcut | None", None), cast("Stream | None", None)
+        groups, shortcut, previous = self._groups, cast("Shortcut | None", None), cast("Stream | None", None)
         channels, live = self._channels, self._live
         endings = channels.endings = self._endings()
         number = self._number - channels.skipped
         for raw in lines:
             number += 1
             text, stream = raw, UNTOLD
-            origin, said, message = raw.partition(INFO)
-            if not said:
-                if latest is not None and raw[:1] != "#":  # no row begins so
-                    shortcut, latest = self._shortcut(latest), None
+            origin, info, message = raw.partition(INFO)
+            if not info:
+                if previous is not None and raw[:1] != "#":  # rows never start with this
+                    shortcut, previous = self._shortcut(previous), None
                 points = shortcut(raw, number + channels.skipped) if shortcut is not None else None
                 if points is not None:
                     out += points if live else ()
@@ -172,24 +172,24 @@ class LogParser:
                 if "<std" in text or "\n" in text:
                     self._number = number + channels.skipped
                     out += self._blocks(text, stream)
-                    shortcut, latest = None, None
+                    shortcut, previous = None, None
                     endings = channels.endings = self._endings()
                     continue
-                origin, said, message = text.partition(INFO)
-            if said and origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message):
+                origin, info, message = text.partition(INFO)
+            if info and origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message):
                 if message[:HEAD] in HANDLERS:
                     group = groups.get(stream.group) or self._group(stream)
                     group.evidence.feed(message, origin)
                 continue
             self._number = number + channels.skipped
             out += self._read(text, stream)
-            shortcut, latest = None, stream
+            shortcut, previous = None, stream
             endings = channels.endings = self._endings()
         self._number = number + channels.skipped
         return out
 
     def _blocks(self, text: str, stream: Stream) -> list[Result]:
-        """Read a line in which other tags of mpirun's stand, or an entry of a log that has several lines."""
+        """Read a line that contains more mpirun tags, or a log entry of several lines."""
         out: list[Result] = []
         if "\n" in text:
             for line in text.split("\n"):
@@ -203,17 +203,17 @@ class LogParser:
         return out + self._read(text, stream)
 
     def _endings(self) -> AbstractSet[str]:
-        """Return how channel lines end of which the next ones, without a prefix, say nothing new."""
+        """Return the known endings of channel lines: lines without a prefix that have one add nothing."""
         group = self._groups.get(UNTOLD.group)
         return group.evidence.endings if group is not None else frozenset()
 
     def _shortcut(self, stream: Stream) -> Shortcut | None:
-        """Return a quick way to read rows, where no prefix stands before them."""
+        """Return a fast way to read rows, if they have no prefix."""
         reader = self._group(stream).current if stream == UNTOLD else None
         return reader.shortcut("") if reader is not None else None
 
     def close(self, ending: Ending | None = None) -> list[Result]:
-        """End of the text: give the logs that are still open."""
+        """End the text: return the logs that are still open."""
         out: list[Result] = []
         for group in self._groups.values():
             group.steps.cut_off()
@@ -226,7 +226,7 @@ class LogParser:
         return [*out, *(self._counted.close() if self._counted is not None else ())]
 
     def stated(self) -> dict[str, str | int]:
-        """Return what the debug lines of executions that are still open show, as facts."""
+        """Return what the debug lines of open executions show, as facts."""
         facts: dict[str, str | int] = {}
         for group in self._groups.values():
             if group.evidence.networks:
@@ -255,7 +255,7 @@ class LogParser:
         return self._offer(group, Line(self._number, text, stream))
 
     def _offer(self, group: _Group, line: Line) -> list[Result]:
-        """Offer a line to the reader whose text this is, then to the others."""
+        """Offer a line to the current reader, then to the others."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
             if not readings and "Rank" in line.text and (host := _device_host(line.text)):
@@ -263,20 +263,20 @@ class LogParser:
             return self._judged(group, readings) if readings else []
         if line.text in _EMPTY:
             return []
-        told = _remembered(line.text) if len(line.text) <= _SHORT else _told(line.text)
-        for name, made in group.readers.items():
-            if made is None and name not in told.begins:
+        kind = _classify_cached(line.text) if len(line.text) <= _SHORT else _classify(line.text)
+        for name, existing in group.readers.items():
+            if existing is None and name not in kind.begins:
                 continue
-            reader = made or self._make_reader(group, name)
+            reader = existing or self._make_reader(group, name)
             if reader is not current and (readings := reader.feed(line)) is not None:
                 out = self._open(group, reader)
                 return out + self._judged(group, readings)
-        return [] if told.silent else self._unclaimed(group, line)
+        return [] if kind.silent else self._unclaimed(group, line)
 
     def _unclaimed(self, group: _Group, line: Line) -> list[Result]:
-        """Read a line that no benchmark knows: it may have a prefix, or another line in it."""
+        """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
         if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
-            # A login shell's text without a newline: mpirun's tag begins a line of its own.
+            # A login shell printed text without a newline: mpirun's tag begins a separate line.
             return self._around(group, line.text[:inner]) + self._blocks(
                 *self._prefixes.cut(line.text[inner:])
             )
@@ -285,7 +285,7 @@ class LogParser:
         return self._around(group, line.text)
 
     def _around(self, group: _Group, text: str) -> list[Result]:
-        """Read a line that no benchmark knows: a launcher's word, or nothing."""
+        """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
         if (sentence := known_errors.failure(text)) is not None:
             group.fail(sentence)
         elif (sentence := known_errors.time_limit(text)) is not None:
@@ -302,7 +302,7 @@ class LogParser:
         return []
 
     def _mark(self, group: _Group, marker: Marker) -> list[Result]:
-        """Follow fabbench's own markers: they say which benchmark begins."""
+        """Follow fabbench's own markers: they name the benchmark that begins."""
         if marker.kind == "nics":
             self._count(marker)
             return []
@@ -327,7 +327,7 @@ class LogParser:
         self._counted.take(marker)
 
     def _begin_step(self, group: _Group, marker: Marker) -> list[Result]:
-        """Begin a step. What was read until now is of other steps, unless the benchmark joins them."""
+        """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name = marker.facts.get("benchmark", "")
         reader = group.current
         if name in group.readers:
@@ -365,7 +365,7 @@ class LogParser:
         return reader
 
     def _open(self, group: _Group, reader: Reader) -> list[Result]:
-        """Begin to read for a benchmark: what is open of another, or was said before, is a log of its own."""
+        """Switch to a benchmark's reader: another one's open output, or earlier text, becomes its own log."""
         out = self._close_group(group, None) if group.current is not None or group.failures else []
         group.current = reader
         return out
@@ -374,7 +374,7 @@ class LogParser:
         readings = list(group.current.close()) if group.current is not None else []
         if not any(isinstance(reading, Record) for reading in readings):
             if group.current is not None and ending is not None:
-                # A step that began and said nothing: how it all ended is its end, not that of the one before.
+                # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
                 readings.append(Record(benchmark=group.name))
             elif group.failures or group.timed_out or group.evidence.seen:
                 named = group.name if group.steps.is_open else None
@@ -386,9 +386,9 @@ class LogParser:
     def _judged(
         self, group: _Group, readings: Iterable[Reading], ending: Ending | None = None
     ) -> list[Result]:
-        """Judge the records among the readings. What was said around them belongs to the last.
+        """Judge the records among the readings. What was printed around them belongs to the last.
 
-        Those of a step that has not ended wait for its end.
+        Records of a step that has not ended wait for its end.
         """
         batch = list(readings)
         records = [reading for reading in batch if isinstance(reading, Record)]
@@ -402,13 +402,13 @@ class LogParser:
         return [reading for reading in batch if isinstance(reading, Point)]
 
     def _steps_of(self, group: _Group) -> Iterable[StepEndings]:
-        """Return the endings that count for a group: without markers of its own, those of all others."""
+        """Return the endings that count for a group: its own, or all others' if it has no markers."""
         return (group.steps,) if group.steps.seen else self._marked
 
     def _logs(
         self, readings: Iterable[Reading], ending: Ending | None = None, steps: Iterable[StepEndings] = ()
     ) -> list[Result]:
-        """Judge the records among the readings, which are told how their steps ended."""
+        """Judge the records among the readings, after adding how their steps ended."""
         known, results = list(steps), list[Result]()
         for reading in readings:
             if isinstance(reading, Record):
@@ -427,27 +427,27 @@ def _device_host(text: str) -> str:
     return match[1] if match is not None else ""
 
 
-class _Told(NamedTuple):
-    """What a line says by itself, whatever stood before it."""
+class _LineKind(NamedTuple):
+    """The classification of a line by itself, regardless of the lines before it."""
 
     begins: frozenset[str]
-    """The benchmarks whose readers have to see it."""
+    """The benchmarks whose readers must see it."""
     silent: bool
-    """Whether it is nothing to anybody else: not a launcher's or an error's, and no prefix is before it."""
+    """Whether nothing else needs it: it is no launcher's message or error, and has no prefix."""
 
 
-def _told(text: str) -> _Told:
+def _classify(text: str) -> _LineKind:
     sign = find_sign(text)
-    return _Told(
+    return _LineKind(
         frozenset(name for name, benchmark in benchmarks().items() if benchmark.may_begin(text)),
-        "<std" not in text and (sign is None or not sign.at) and not known_errors.says_something(text),
+        "<std" not in text and (sign is None or not sign.at) and not known_errors.is_significant(text),
     )
 
 
-# Between the rows of the executions of one log stand the same few lines, and to ask all this takes time.
-_remembered = lru_cache(maxsize=1024)(_told)
+# The same few lines recur between the rows of a log's executions, and classifying them takes time.
+_classify_cached = lru_cache(maxsize=1024)(_classify)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:
-    """Of what a session gave, the logs."""
+    """Yield the logs among results."""
     return (result for result in results if isinstance(result, Log))

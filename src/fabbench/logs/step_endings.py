@@ -1,4 +1,4 @@
-"""How steps ended, by fabbench's own markers: no record of a step that failed passes for a good one."""
+"""How steps ended, by fabbench's own markers, so that no record of a failed step passes for a good one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from fabbench.model.log import Marker, Record
 
 TIMEOUT_STATUS = 124
-"""What `timeout` of coreutils, and fabbench's scripts, end with when the time was up."""
+"""Exit status of coreutils' `timeout`, and of fabbench's scripts, when the time limit was reached."""
 
 
 @dataclass(slots=True)
 class StepEndings:
-    """The steps that the records to come are of, and the records that wait for the end of their step."""
+    """The steps that the next records belong to, and the records that wait for the end of their step."""
 
     seen: bool = False
-    """Whether there was a marker at all."""
+    """Whether there was any marker."""
     benchmark: str | None = None
-    """That of the step that began last."""
+    """The benchmark of the step that began last."""
     _open: Marker | None = None
     _silent: bool = False
-    """Whether a step has begun of which there is no record yet."""
+    """Whether a step has started without any record so far."""
     _failures: list[str] = field(default_factory=list)
     _timed_out: str = ""
     _incomplete: str = ""
@@ -27,12 +27,12 @@ class StepEndings:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a step has begun and not ended."""
+        """Return whether a step has started and not ended."""
         return self._open is not None
 
     @property
     def execution(self) -> str:
-        """Return the execution of the step that is open; empty: none is."""
+        """Return the execution of the open step; empty if none is open."""
         return self._open.execution if self._open is not None else ""
 
     def begin(self, marker: Marker, benchmark: str | None) -> None:
@@ -54,7 +54,7 @@ class StepEndings:
         return self.release()
 
     def cut_off(self) -> None:
-        """Note that no end of the open step will come."""
+        """Note that the end of the open step will not come."""
         if self._open is not None:
             self._cut(self._open.name)
             self._open = None
@@ -67,21 +67,21 @@ class StepEndings:
         self._held += records
 
     def release(self) -> list[Record]:
-        """Return the records that were held, with what is known of their step."""
+        """Return the records that were held, with how their steps ended."""
         held, self._held = self._held, []
         for record in held:
             self.apply(record)
         return held
 
     def apply(self, record: Record) -> None:
-        """Add to a record how its steps ended."""
+        """Add how its steps ended to a record."""
         self._silent = False
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete
 
     def silent_step(self) -> list[Record]:
-        """Return a record of a step of which nothing was read; none where there is one already."""
+        """Return a record for a step without any output; empty if the step has a record already."""
         if not self._silent:
             return []
         record = Record(benchmark=self.benchmark)
@@ -89,5 +89,5 @@ class StepEndings:
         return [record]
 
     def forget(self) -> None:
-        """Start over: what follows is of other steps."""
+        """Start over: what follows belongs to other steps."""
         self._failures, self._timed_out, self._incomplete, self._silent = [], "", "", False

@@ -1,1 +1,1 @@
-"""The values that all stages pass on; units, sizes, errors."""
+"""Values that all stages share; units, sizes, errors."""

@@ -1,6 +1,6 @@
-"""What fabbench does to the world, one line each: programs started, hosts reached, requests to an API.
+"""What fabbench does outside its process, one line each: programs started, hosts reached, API requests.
 
-Logged for ``--verbose`` and ``--debug``. Secrets are not in it: see `fabbench.model.messages`.
+Logged for ``--verbose`` and ``--debug``. Secrets are redacted: see `fabbench.model.messages`.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from fabbench.model.messages import word
 if TYPE_CHECKING:
     import logging
 
-_LONGEST = 2000
+_MAX_LENGTH = 2000
 
 
 @cache
 def action_logger() -> "logging.Logger":
-    """Return the logger. What only reads logs does nothing to the world, and needs no logging."""
+    """Return the logger. `logging` is imported here: commands that only read logs do not need it."""
     import logging
 
     logger = logging.getLogger("fabbench.actions")
@@ -34,10 +34,10 @@ def action(where: str, what: str | Sequence[str]) -> None:
 
     text = word(what) if isinstance(what, str) else shlex.join(map(_shown, what))
     line = " ".join(text.split())
-    logger.debug("%s: %s", where, line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …")
+    logger.debug("%s: %s", where, line if len(line) <= _MAX_LENGTH else f"{line[:_MAX_LENGTH]} …")
 
 
 def _shown(text: str) -> str:
-    """Return a word of a command; of a script the first line."""
+    """Return an argument of a command without secrets; of a script only the first line."""
     first, *rest = word(text).strip().split("\n", 1)
     return f"{first} …" if rest else word(text)

@@ -1,4 +1,4 @@
-"""What newer Pythons have: `override`, in `typing` since 3.12."""
+"""Backports from newer Pythons: `override`, in `typing` since 3.12."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ elif sys.version_info >= (3, 12):
 else:
 
     def override(method: object) -> object:
-        """Mark a method that implements one of a base class or protocol, whose docstring holds here too."""
+        """Mark a method that implements one of a base class or protocol, and shares its docstring."""
         return method
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong, in words and as an exit status. `cli` translates them, once."""
+"""Errors, each with a message and an exit status. Only `cli` turns them into output."""
 
 from enum import IntEnum
 
@@ -8,10 +8,10 @@ class Exit(IntEnum):
 
     FINE = 0
     BAD_ANSWER = 1
-    """The measurement is good and the answer is bad: a gate was breached."""
+    """The measurement is good and its result is bad: a gate was breached."""
     BAD_REQUEST = 2
     REFUSED = 3
-    """Environment error: unreachable, no such fabric there, unreadable."""
+    """Environment error: a host is unreachable or lacks the fabric, a file is unreadable."""
     UNTRUSTED = 4
     """The benchmark cannot be trusted: any outcome but ok."""
     INTERNAL = 70
@@ -26,12 +26,12 @@ PRECEDENCE = (
 
 
 def worst(*statuses: Exit) -> Exit:
-    """Of several exit statuses, the one to end with (none at all is fine)."""
+    """Return the exit status to end with, of several; `FINE` for none."""
     return min(statuses, key=PRECEDENCE.index, default=Exit.FINE)
 
 
 class FabbenchError(Exception):
-    """Says what was seen and what was wanted; `hint` says what to do next."""
+    """The message states what was seen and what was expected; `hint` says what to do next."""
 
     exit: Exit = Exit.REFUSED
 
@@ -47,13 +47,13 @@ class RequestError(FabbenchError):
 
 
 class MachineError(FabbenchError):
-    """A machine, a program or a file said no."""
+    """A machine, a program or a file failed, or refused a request."""
 
     exit = Exit.REFUSED
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error comes from too little memory, the loader's words for it included."""
+    """Return whether an error comes from too little memory, including the loader's messages for it."""
     loading = isinstance(error, ImportError) and (
         "map segment" in str(error) or "allocate memory" in str(error)
     )

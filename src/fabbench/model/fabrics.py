@@ -18,7 +18,7 @@ _NETWORKS = {
     "shm": {"shm"},
     "p2p": {"p2p"},
 }
-# libfabric's own tools show a provider; these fabrics are not their provider's name.
+# libfabric's own tools report a provider; these fabrics are not named after theirs.
 _PROVIDERS = {
     "efa": {"efa", "efa-direct"},
     "tcp": {"tcp", "tcp;ofi_rxm"},
@@ -43,27 +43,27 @@ NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *INTRA_HOST})
 """Fabrics and providers that register no memory with a device: no page has to be locked."""
 
 FABRICS = frozenset({*_NETWORKS, *RDMA})
-"""Every name that stands for a fabric here."""
+"""Every known fabric name."""
 
 
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
-    """Return whether one of these fabrics may be RDMA; none at all stands for the best that hosts have."""
+    """Return whether one of these fabrics may be RDMA; no fabrics stand for the best that hosts have."""
     names = [fabric.partition(";")[0] for fabric in fabrics]
     return not names or any(name not in NO_RDMA for name in names)
 
 
 def networks(fabric: str) -> frozenset[str]:
-    """Return the names in `transport` of a fabric that NCCL or NVSHMEM uses.
+    """Return the values of `transport` for a fabric that NCCL or NVSHMEM uses.
 
-    What they use through libfabric is called after libfabric and the provider.
+    One that they use through libfabric is named after libfabric and the provider.
     """
     return frozenset(_NETWORKS.get(fabric, {fabric.lower(), f"libfabric-{fabric.lower()}"}))
 
 
 def providers(fabric: str) -> frozenset[str]:
-    """Return the providers by which libfabric's own tools show a fabric.
+    """Return the providers that libfabric's own tools report for a fabric.
 
-    A name that is not in the table is the provider's own, also with libfabric's utility layers on top.
+    A name that is not in the table is itself a provider, with or without libfabric's utility layers on top.
     """
     return frozenset(_PROVIDERS.get(fabric, {fabric, f"{fabric};ofi_rxm", f"{fabric};ofi_rxd"}))
 
@@ -76,7 +76,7 @@ def provider(fabric: str) -> str:
 def contradicts(transport: str, accepted: frozenset[str]) -> bool:
     """Return whether a transport that a log shows rules out those that would prove the fabric.
 
-    `libfabric` alone, with no line that tells the provider, rules out only what does not go through it.
+    `libfabric` alone, with no line that names the provider, rules out only what does not go through it.
     """
     if transport == "libfabric" and any(name == "efa" or name.startswith("libfabric-") for name in accepted):
         return False
@@ -104,8 +104,8 @@ class Rail:
 def paired_devices(first: Sequence[str], last: Sequence[str], hosts: tuple[str, str]) -> tuple[Rail, ...]:
     """Return the rails between the devices of two hosts; `hosts`: their names.
 
-    The same names go together; hosts that name them differently go by order. Raise RequestError where one
-    has more than the other.
+    Devices of the same name are paired; where the names differ, they are paired in order. Raise RequestError
+    if one host has more than the other.
     """
     one, other = (sorted(dict.fromkeys(names), key=natural_order) for names in (first, last))
     if len(one) != len(other):
@@ -119,6 +119,6 @@ def paired_devices(first: Sequence[str], last: Sequence[str], hosts: tuple[str, 
 
 
 def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sort key by which numbers in names count as numbers: mlx5_10 is behind mlx5_2."""
+    """Return a sort key that compares numbers in names as numbers: mlx5_10 sorts after mlx5_2."""
     parts = re.findall(r"([0-9]{1,18})|([^0-9]+|[0-9]+)", name)
     return tuple((0, int(number), "") if number else (1, 0, text) for number, text in parts)

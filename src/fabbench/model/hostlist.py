@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from fabbench.model.patterns import lazy
 
-LARGEST_HOSTLIST = 1 << 16
-"""Names in one list. More is a slip of the pen."""
+MAX_HOSTS = 1 << 16
+"""Maximum names in one list. More is a typo."""
 
 _PIECES = lazy(r"\[([^\[\]]*)\]|([^\[\]]+)")
 _RANGE = lazy(r"(\d{1,18})(?:-(\d{1,18}))?")
@@ -22,7 +22,7 @@ _RANKS = lazy(r"(?:\s+(?:slots|max[-_]slots)\s*=\s*\d+)*|:\d+")
 
 
 def expand_hostlist(text: str) -> tuple[str, ...]:
-    """Return the names in a list, in its order. Zeros in front of a range's first number are kept.
+    """Return the names in a list, in its order. Leading zeros of a range's first number are kept.
 
     Raise ValueError that says what is wrong: brackets that do not close, ranges that go down, characters
     that no host name has, no name at all.
@@ -33,8 +33,8 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
             raise ValueError(f"{text!r} has an empty item")
         for name in _names(item):
             names.append(_checked(name))
-            if len(names) > LARGEST_HOSTLIST:
-                raise ValueError(f"{text!r} expands to more than {LARGEST_HOSTLIST} hosts")
+            if len(names) > MAX_HOSTS:
+                raise ValueError(f"{text!r} expands to more than {MAX_HOSTS} hosts")
     return tuple(names)
 
 
@@ -84,7 +84,7 @@ def _names(item: str) -> Iterator[str]:
 
 
 def _numbers(text: str, item: str) -> Iterator[str]:
-    """Yield the numbers of one bracket, with their zeros."""
+    """Yield the numbers of one bracket, with their leading zeros."""
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
@@ -94,9 +94,9 @@ def _numbers(text: str, item: str) -> Iterator[str]:
             raise ValueError(f"{first}-{last} in {item!r} ends before it begins")
         if last.startswith("0") and len(last) != len(first):
             raise ValueError(f"{first}-{last} in {item!r} begins and ends with different numbers of digits")
-        if int(last) - int(first) >= LARGEST_HOSTLIST:
-            raise ValueError(f"{first}-{last} in {item!r} expands to more than {LARGEST_HOSTLIST} hosts")
-        # A first number without zeros in front is never longer than those after it.
+        if int(last) - int(first) >= MAX_HOSTS:
+            raise ValueError(f"{first}-{last} in {item!r} expands to more than {MAX_HOSTS} hosts")
+        # A first number without leading zeros is never longer than those after it.
         yield from (f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1))
 
 

@@ -1,4 +1,4 @@
-"""Hosts: the target that names them, what a benchmark needs of them, what was found on them. Frozen."""
+"""Hosts: the target that names them, what a benchmark needs, what was found on them. Frozen."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ ALIASES = {"k8s": "kubernetes"}
 
 
 class MpiKind(StrEnum):
-    """The launchers that take different command lines."""
+    """MPI launchers that take different command lines."""
 
     OPEN_MPI_4 = "Open MPI 4"
-    """Open MPI's own run-time (ORTE): release 4 and older."""
+    """Open MPI's own runtime (ORTE): release 4 and older."""
     OPEN_MPI_5 = "Open MPI 5"
     """Open MPI on PRRTE: release 5 and later."""
     HYDRA = "hydra"
@@ -29,7 +29,7 @@ class MpiKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mpi:
-    """One ``mpirun``, as it was found on a host."""
+    """One ``mpirun``, as found on a host."""
 
     program: str
     """Its path."""
@@ -38,7 +38,7 @@ class Mpi:
     """As printed: ``4.1.7a1``, ``2021.11``."""
 
 
-def _accept(found: "Inventory") -> None:
+def _accept(inventory: "Inventory") -> None:
     """Accept any hosts."""
 
 
@@ -58,27 +58,27 @@ class Needs:
     subfolders: tuple[str, ...] = ("bin", "")
     """Where the programs are below the directory that they were installed into."""
     devices: tuple[str, ...] = ()
-    """RDMA devices that the user names: those of hosts which nobody asks."""
+    """RDMA devices that the user names, for hosts that are not probed."""
     divided: bool = False
-    """Whether parts of the hosts run executions by themselves, as in a sweep: mpirun starts on any of them,
-    and where nobody says how many there are to be, all that are free are taken."""
+    """Whether subsets of the hosts run executions by themselves, as in a sweep: mpirun starts on any of them,
+    and if no number of nodes is given, all free ones are taken."""
     held_s: float | None = None
-    """For how long hosts are needed, where that is known."""
+    """For how long hosts are needed; None: not known."""
     fabrics: tuple[str, ...] = ()
-    """The fabrics asked for, as `RunRequest` has them; empty: whichever hosts have."""
+    """The requested fabrics, as in `RunRequest`; empty: any that hosts have."""
     check: "Callable[[Inventory], object]" = _accept
-    """Raise FabbenchError for hosts that will not do, before a launcher queues for them."""
+    """Raise FabbenchError for unsuitable hosts, before a launcher queues for them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """One machine, as it was found."""
+    """One machine, as found."""
 
     name: str
     address: str = ""
-    """At which the other hosts reach it."""
+    """Where the other hosts reach it."""
     interface: str = ""
-    """The network interface that has the address, or the one that was asked for; empty: not known."""
+    """The network interface that has the address, or the requested one; empty: not known."""
     providers: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """libfabric provider, with its layers (``tcp;ofi_rxm``) → types of endpoint (`msg`, `rdm`, `dgram`)."""
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -96,14 +96,14 @@ class Host:
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path."""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Program whose path is not known → directories in which it is to be looked for when it is started."""
+    """Program whose path is not known → directories to search for it when it is started."""
     own: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
-    None: nobody has looked."""
+    None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     looked: tuple[str, ...] = ()
-    """Where was looked for fabrics, and what was found: one sentence each."""
+    """Where fabrics were looked for, and what was found: one sentence each."""
 
     def linked(self, link: str) -> tuple[str, ...]:
         """Return the names of the RDMA devices of one kind of link, in order."""
@@ -126,39 +126,39 @@ class Inventory:
         return self.variants.get(variant, self.hosts)
 
     def addresses(self) -> tuple[tuple[str, ...], ...]:
-        """Return each host's addresses, whichever the variant."""
+        """Return each host's addresses in all variants."""
         views = self.variants.values() or (self.hosts,)
         return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
 
     def named(self, names: Sequence[str]) -> "Inventory":
-        """Return the hosts other names."""
+        """Return the inventory with other names for its hosts."""
 
-        def other(hosts: Sequence[Host]) -> tuple[Host, ...]:
+        def renamed(hosts: Sequence[Host]) -> tuple[Host, ...]:
             return tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
 
-        views = {variant: other(hosts) for variant, hosts in self.variants.items()}
-        return replace(self, hosts=other(self.hosts), variants=views)
+        views = {variant: renamed(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=renamed(self.hosts), variants=views)
 
     def with_settings(self, settings: Mapping[str, Mapping[str, str]]) -> "Inventory":
-        """Return the hosts with what their platform sets for fabrics."""
+        """Return the inventory with the variables that the hosts' platform sets for fabrics."""
 
-        def given(hosts: Sequence[Host]) -> tuple[Host, ...]:
+        def configured(hosts: Sequence[Host]) -> tuple[Host, ...]:
             return tuple(replace(host, settings=settings) for host in hosts)
 
-        views = {variant: given(hosts) for variant, hosts in self.variants.items()}
-        return replace(self, hosts=given(self.hosts), variants=views)
+        views = {variant: configured(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=configured(self.hosts), variants=views)
 
     def part(self, hosts: Sequence[int]) -> "Inventory":
-        """Return some of the hosts, in this order."""
+        """Return the inventory of some of the hosts, in this order."""
 
-        def chosen(found: Sequence[Host]) -> tuple[Host, ...]:
-            return tuple(found[index] for index in hosts)
+        def selected(every: Sequence[Host]) -> tuple[Host, ...]:
+            return tuple(every[index] for index in hosts)
 
-        views = {variant: chosen(found) for variant, found in self.variants.items()}
-        return replace(self, hosts=chosen(self.hosts), variants=views)
+        views = {variant: selected(every) for variant, every in self.variants.items()}
+        return replace(self, hosts=selected(self.hosts), variants=views)
 
     def views(self) -> Iterator[tuple[str, Host]]:
-        """Yield every host as every variant sees it, with what to call it."""
+        """Yield every host as every variant sees it, with a label."""
         for variant, hosts in self.variants.items():
             yield from ((f"{host.name} (variant {variant})", host) for host in hosts)
         if not self.variants:
@@ -169,7 +169,7 @@ class Inventory:
 class Target:
     """Which hosts to use, and how to reach them.
 
-    Its options are those of every launcher, but for those that a launcher's own (`options`) are `without`.
+    Its options are those of every launcher, except those that the launcher's own (`options`) are `without`.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Target:
     nodes: int | None = option(
         Whole(1, 65536),
         "Number of nodes: the first N hosts; on a cluster, any N free nodes. Default: all hosts; "
-        "2 on a cluster; of a sweep, all free nodes that are alike.",
+        "2 on a cluster; for a sweep, all free nodes that are alike.",
     )
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
     interface: str | None = option(
@@ -206,16 +206,16 @@ class Target:
         many=merged,
     )
     inherited: tuple[str, ...] = ()
-    """Variables that every benchmark gets as fabbench has them; see `fabbench.model.plan.Command`."""
+    """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    """What only its launcher has."""
+    """Options that only its launcher has."""
     typed: tuple[str, ...] = ()
     """Names of the options that were given on the command line."""
     variants: tuple[Variant, ...] = ()
-    """In what else than their fabric configurations differ."""
+    """How configurations differ, besides their fabric."""
 
     def __post_init__(self) -> None:
-        """Raise RequestError for a host with a user, where ssh does not log in to it."""
+        """Raise RequestError for a host with a user, if the launcher does not log in over ssh."""
         login = next((name for name in self.hosts if "@" in name), "")
         if login and not self.options.logins:
             raise RequestError(

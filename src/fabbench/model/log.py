@@ -1,9 +1,9 @@
-"""What was printed, and what it was judged to be: lines, markers, points, records, judged logs.
+"""What was printed, and how it was judged: lines, markers, points, records, judged logs.
 
 fabbench writes marker lines around each step, and a tag before each line of a pair:
 ``#@fabbench begin 000-shm-r1/64 benchmark=pingpong size=64`` … ``#@fabbench end 000-shm-r1/64 0``, and
 ``[fabbench:server] text``. With them one log can hold several steps, sides and repeats, and be read again.
-What ``#@fabbench nics 000-tcp-r1 …`` says of an execution is in `fabbench.counters.execution_counters`.
+``#@fabbench nics 000-tcp-r1 …``, about an execution, is described in `fabbench.counters.execution_counters`.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import NamedTuple, TypeAlias
 from fabbench.model.patterns import lazy
 
 Labels: TypeAlias = Mapping[str, str]
-"""What tells points of one size apart (`placement`, `dtype`, `side`, …). Shared: never changed."""
+"""What distinguishes points of one size (`placement`, `dtype`, `side`, …). Shared: never changed."""
 
 Facts: TypeAlias = Mapping[str, str | int]
-"""What a log says about its run: `ranks`, `network`, `transport`, `nccl`, `complete`, …"""
+"""What a log states about its run: `ranks`, `network`, `transport`, `nccl`, `complete`, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +43,21 @@ METRICS: Mapping[str, Metric] = {
         Metric("wrong", "count", lower_is_better=True),
     )
 }
-"""Every metric there is; part of the public contract (docs/formats.md)."""
+"""Every metric; part of the public contract (docs/formats.md)."""
 
 
 # ---------------------------------------------------------------- what programs print
 
 
 class Stream(NamedTuple):
-    """Who printed a line, as its launcher's prefix told."""
+    """What printed a line, according to its launcher's prefix."""
 
     group: str = ""
-    """The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not told."""
+    """The execution it belongs to: a SkyPilot node, a pod, a Modal rank. Empty: not known."""
     rank: str = ""
-    """The MPI or srun task within that execution. Empty: not told."""
+    """The MPI or srun task within that execution. Empty: not known."""
     side: str = ""
-    """`server` or `client`, where fabbench itself started both. Empty: not told."""
+    """`server` or `client`, where fabbench itself started both. Empty: not known."""
 
 
 UNTOLD = Stream()
@@ -72,7 +72,7 @@ class Line(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one printed row says of one size: several metrics measured together, in base units.
+    """What one printed row reports for one size: several metrics measured together, in base units.
 
     A NamedTuple and not a dataclass because a log may hold millions.
     """
@@ -124,7 +124,7 @@ class Damaged(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """What a parser read of one benchmark execution, before anybody judged it. Grows while it is read."""
+    """What a parser read of one benchmark execution, not judged yet. Grows while the log is read."""
 
     benchmark: str | None
     case: str | None = None
@@ -139,17 +139,17 @@ class Record:
     wrong: int = 0
     """Failed data checks; any at all is `corrupt`."""
     off_fabric: str = ""
-    """A sentence, when a step used another device or domain than its begin marker says."""
+    """A sentence, when a step used another device or domain than its begin marker states."""
     lost_fabric: str = ""
-    """A sentence, when the log itself shows a fabric asked for, and data on another one."""
+    """A sentence, when the log itself shows a requested fabric, and data on another one."""
     incomplete: str = ""
     """A sentence, when the log itself shows that something is missing from it."""
     evidence: dict[str, str] = field(default_factory=dict)
     """Fact → the line that stated it, for some facts."""
     hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log says them."""
+    """Names of the machines that took part, as far as the log states them."""
     finished: bool | None = False
-    """Whether the benchmark's own last word was read; None: this benchmark has none."""
+    """Whether the benchmark's final line was read; None: this benchmark has none."""
 
 
 # ---------------------------------------------------------------- judged
@@ -160,7 +160,7 @@ NCCL_DEBUG = "nccl-debug"
 
 
 class Outcome(StrEnum):
-    """What came of one execution. When several apply, the first in this order."""
+    """How one execution ended. When several apply, the first in this order."""
 
     CORRUPT = "corrupt"
     TIMEOUT = "timeout"
@@ -176,17 +176,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a log must show, for its numbers to count as measured on the fabric that was asked for.
+    """What a log must show, for its numbers to count as measured on the requested fabric.
 
-    And what is known of its nodes, where the log does not say it.
+    Also what is known about its nodes, where the log does not state it.
     """
 
     fabric: str = ""
     """Empty: any."""
     nics: int | None = None
-    """NICs a rank must have used; 0: any. None: not known what was asked for."""
+    """NICs a rank must have used; 0: any. None: not known what was requested."""
     domain: str | None = None
-    """The libfabric domain (interface) asked for; None: any."""
+    """The requested libfabric domain (interface); None: any."""
     devices: tuple[str, ...] = ()
     """The only NICs that ranks may have used; empty: any."""
     instance_type: str = ""
@@ -197,14 +197,14 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How an execution that fabbench itself started came to its end."""
+    """How an execution that fabbench itself started ended."""
 
     status: int | None = None
     """Exit status; None: it was not seen."""
     timed_out: str = ""
     """A sentence, when the watchdog ended it."""
     refused: str = ""
-    """A sentence, when fabbench ended it because it was not on the fabric that was asked for."""
+    """A sentence, when fabbench ended it because it was not on the requested fabric."""
     stopped: str = ""
     """A sentence, when fabbench or the user ended it early."""
     planned_sizes: Collection[int] = ()
@@ -227,19 +227,19 @@ class Log:
     evidence: Mapping[str, str] = field(default_factory=dict)
     """Fact → the line that stated it; not part of the contract."""
     also: frozenset[Outcome] = frozenset()
-    """Outcomes that apply besides: a cut log may also be of another network. Not part of the contract."""
+    """Other outcomes that apply: a truncated log may also be off-fabric. Not part of the contract."""
     hosts: frozenset[str] = frozenset()
-    """Names of the machines that took part, as far as the log says them. Not part of the contract."""
+    """Names of the machines that took part, as far as the log states them. Not part of the contract."""
     proof: Proof | None = field(default=None, compare=False)
     """What it was judged against. Not part of the contract."""
 
     @property
     def instance_type(self) -> str:
-        """The type of the nodes: the log's own word, else the user's; empty: not known."""
+        """The type of the nodes, as stated by the log, else by the user; empty: not known."""
         return str(self.facts.get("instance_type", "")) or (self.proof.instance_type if self.proof else "")
 
     def samples(self) -> Iterator[Sample]:
-        """Every measured number, in the order it was printed."""
+        """Yield every measured number, in the order it was printed."""
         for point in self.points:
             for metric, value in zip(point.metrics, point.values, strict=True):
                 yield Sample(self.case, point.size, point.labels, metric, value)
@@ -257,7 +257,7 @@ class Marker(NamedTuple):
     step: str
     """Its id; in a `nics` marker that of the execution."""
     facts: Mapping[str, str]
-    """What the marker says (`benchmark`, `size`, …); nothing in an end marker."""
+    """What the marker states (`benchmark`, `size`, …); empty in an end marker."""
     status: int | None
     """Exit status in an end marker; None: it was not seen."""
 
@@ -272,15 +272,15 @@ class Marker(NamedTuple):
         return self.step.partition("/")[2] or self.step
 
     def other(self, fact: str, used: str, side: str = "") -> str:
-        """Return a sentence if a side used something else than the marker says, else nothing.
+        """Return a sentence if a side used something other than the marker states, else an empty string.
 
-        What the server is to use is in ``server_FACT`` where it is not the same.
+        What the server is to use is in ``server_FACT`` where it differs.
         """
-        wanted = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
-        if not wanted or used == wanted:
+        requested = (self.facts.get(f"server_{fact}") if side == "server" else None) or self.facts.get(fact)
+        if not requested or used == requested:
             return ""
-        who = f"the {side} used" if side else "it was"
-        return f"Step {self.name} requested {fact} {wanted}, but {who} {used}."
+        subject = f"the {side} used" if side else "it was"
+        return f"Step {self.name} requested {fact} {requested}, but {subject} {used}."
 
 
 def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
@@ -289,7 +289,7 @@ def begin_marker(step: str, facts: Mapping[str, str | int]) -> str:
 
 
 def marker_words(facts: Mapping[str, str | int]) -> str:
-    """Write what a marker says."""
+    """Write the facts of a marker as words."""
     import shlex
 
     return " ".join(shlex.quote(f"{key}={value}") for key, value in facts.items())
@@ -301,7 +301,7 @@ def end_marker(step: str, status: int | None) -> str:
 
 
 def own_line(sentence: str) -> str:
-    """Write a line in which fabbench says something itself."""
+    """Write a line that fabbench itself adds to a log."""
     return f"fabbench: {sentence}"
 
 
@@ -311,7 +311,7 @@ def tag_line(side: str, text: str) -> str:
 
 
 def read_marker(text: str) -> Marker | None:
-    """Read a marker line; None for any other line, also for a marker that is cut."""
+    """Read a marker line; None for any other line, and for a truncated marker."""
     import shlex
 
     match = _MARKER.fullmatch(text)
@@ -323,8 +323,8 @@ def read_marker(text: str) -> Marker | None:
             return None
         return Marker(kind, step, {}, None if rest == "?" else int(rest))
     try:
-        said = shlex.split(rest or "")
+        words = shlex.split(rest or "")
     except ValueError:
         return None
-    facts = dict(word.split("=", 1) for word in said if "=" in word)
+    facts = dict(word.split("=", 1) for word in words if "=" in word)
     return Marker(kind, step, facts, None)

@@ -1,12 +1,11 @@
-r"""Text of logs, hosts, clusters and file names as it is shown: quoted, merged, and only text. Pure.
+r"""Text from logs, hosts, clusters and file names as it is shown: quoted, merged, and only text. Pure.
 
-What a terminal would obey (escape sequences, other control characters of C0 and C1), what would show text
-in another order than it has, and what nobody sees, is written as ``\u001b``: visible, and the same in JSON.
-Colours are left out. Lines and tabs stay.
+Escape sequences and other control characters (C0 and C1) that a terminal would obey, and characters that
+reorder text or are invisible, are written as ``\u001b``: visible, and the same in JSON. Colors are left out.
+Newlines and tabs stay.
 
-Values whose names say that they are secret, and passwords in URLs, are redacted before a document is made of
-them. A variable that fabbench takes from its own environment (`--env NAME`) needs none of this: its value is
-in no document at all.
+Values with secret names, and passwords in URLs, are redacted before they go into a document. A variable that
+fabbench takes from its own environment (`--env NAME`) needs none of this: its value is in no document at all.
 """
 
 import re
@@ -30,18 +29,18 @@ def quoted(text: str) -> str:
 
 def merged(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """Merge (text, count) pairs whose texts differ in numbers only: the first text of each, and the sum."""
-    found: dict[str, tuple[str, int]] = {}
+    groups: dict[str, tuple[str, int]] = {}
     for text, count in counts:
         kind = _NUMBER.sub("0", text)
-        first, before = found.get(kind, (text, 0))
-        found[kind] = first, before + count
-    return list(found.values())
+        first, before = groups.get(kind, (text, 0))
+        groups[kind] = first, before + count
+    return list(groups.values())
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """Write names with commas: all of a few, else the first `most` and how many more."""
-    more = len(names) - most
-    return f"{', '.join(names[:most])} and {more} more" if more > 0 else ", ".join(names)
+def listed(names: Sequence[str], limit: int = 4) -> str:
+    """Write names with commas: all of a few, else the first `limit` and how many more."""
+    more = len(names) - limit
+    return f"{', '.join(names[:limit])} and {more} more" if more > 0 else ", ".join(names)
 
 
 def counted(number: int, noun: str) -> str:
@@ -50,37 +49,37 @@ def counted(number: int, noun: str) -> str:
 
 
 def times(count: int) -> str:
-    """Return `` 3 times`` for behind a verb; nothing for once."""
+    """Return `` 3 times``, to follow a verb; empty for once."""
     return "" if count == 1 else f" {count} times"
 
 
-_COLOUR = lazy(r"\x1b\[[\d;:]*m")
-_OBEYED = lazy(
+_COLOR = lazy(r"\x1b\[[\d;:]*m")
+_UNSAFE = lazy(
     "["
-    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 except tab and newline, DEL, C1
     "\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, invisible
-    "\u2028\u2029"  # ends of lines that not everything takes for such
-    "\ud800-\udfff"  # bytes that are no UTF-8, as file names have them: they cannot be encoded
+    "\u2028\u2029"  # line separators that not every program treats as such
+    "\ud800-\udfff"  # bytes that are not UTF-8, as in file names: they cannot be encoded
     "\U000e0000-\U000e007f"  # tags
     "]"
 )
 
 
 def printable(text: str) -> str:
-    """Return `text` with what is not plain text written as escapes. Of itself it is always the same."""
-    if text.replace("\n", "").replace("\t", "").isprintable():  # whatever is not has a sign below
+    """Return `text` with anything but plain text written as escapes. Idempotent."""
+    if text.replace("\n", "").replace("\t", "").isprintable():  # nothing that matches below is printable
         return text
-    return _OBEYED.sub(_escaped, _COLOUR.sub("", text).replace("\r\n", "\n"))
+    return _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
 
 
 def one_line(text: str) -> str:
-    """Return `text` printable and on one line; runs of blanks are one."""
+    """Return `text` printable and on one line, with runs of whitespace collapsed."""
     return printable(" ".join(text.split()))
 
 
 def _escaped(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
 REDACTED = "(redacted)"
@@ -100,15 +99,15 @@ _NAMES = (
     *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
 )
 _SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
-_PLACE = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
-"""What ends so says where a secret is, and not what it is: ``SSH_AUTH_SOCK``."""
-_WORD = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL)
+_LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
+"""A name that ends like this tells where a secret is, not what it is: ``SSH_AUTH_SOCK``."""
+_SETTING = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<value>.+)", re.DOTALL)
 """A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
 _USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
 _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
 _ENVIRONMENTS = frozenset({"env", "envs", "environment"})
-"""Keys of documents under which variables stand."""
+"""Keys of documents that hold environment variables."""
 
 T = TypeVar("T")
 
@@ -116,7 +115,7 @@ T = TypeVar("T")
 def is_secret(name: str) -> bool:
     """Return whether the name of a variable, an option or a header says that its value is secret."""
     name = name.replace("-", "_")
-    return _SECRET.search(name) is not None and _PLACE.search(name) is None
+    return _SECRET.search(name) is not None and _LOCATION.search(name) is None
 
 
 def shown(name: str, value: str) -> str:
@@ -125,7 +124,7 @@ def shown(name: str, value: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return text without what is secret wherever it stands: passwords of URLs, and bearers' tokens."""
+    """Return text without secrets that can be anywhere in it: passwords of URLs, and bearer tokens."""
     text = _USER.sub(REDACTED, text)
     text = _QUERY.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text)
     return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
@@ -133,7 +132,7 @@ def without_secrets(text: str) -> str:
 
 def word(text: str) -> str:
     """Return a word of a command, or an option's value, as it may be shown."""
-    match = _WORD.fullmatch(text)
+    match = _SETTING.fullmatch(text)
     if match and "://" not in text[: match.start("value") + 2] and is_secret(match["name"]):
         return f"{text[: match.start('value')]}{REDACTED}"
     return without_secrets(text)
@@ -166,17 +165,19 @@ def redacted_values(value: T) -> T:
 def _values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         changed = {
-            field.name: _own(field.name, getattr(value, field.name)) for field in fields(value) if field.init
+            field.name: _field_value(field.name, getattr(value, field.name))
+            for field in fields(value)
+            if field.init
         }
         return replace(value, **changed)
     if isinstance(value, Mapping):
-        return {key: _own(str(key), inner) for key, inner in value.items()}
+        return {key: _field_value(str(key), inner) for key, inner in value.items()}
     if type(value) in {list, tuple}:
         return type(value)(map(_values, value))
     return word(value) if type(value) is str else value
 
 
-def _own(name: str, value: Any) -> Any:
+def _field_value(name: str, value: Any) -> Any:
     if name in _ENVIRONMENTS and isinstance(value, Mapping):
         return environment(value)
     return _values(value)

@@ -1,7 +1,7 @@
-"""What values of options may be. Each type reads its text wherever it stands, and is JSON Schema.
+"""Types of option values. Each parses text, wherever it comes from, and has a JSON Schema.
 
-The command line, `fabbench.yaml` and variants read every value here, so that what a shell, a batch script or
-a manifest could misread comes through none of them.
+The command line, `fabbench.yaml` and variants read every value here, so that none of them lets through what a
+shell, a batch script or a manifest could misread.
 """
 
 import re
@@ -25,26 +25,26 @@ class Type(ABC):
     """The type of an option's value."""
 
     scalars: frozenset[str] = frozenset({"str"})
-    """What YAML may take a value for. A number that is meant as text is refused: YAML may have changed it."""
+    """Types that YAML may resolve a value to. A number meant as text is refused: YAML may have changed it."""
     lists: bool = False
-    """Whether a value stands for several ones already, and a file may have it as it is."""
+    """Whether one value already stands for several, so that a file may have it without a list."""
 
     @property
     @abstractmethod
-    def wanted(self) -> str:
-        """What is wanted, in words: ``a whole number from 1 to 65535``."""
+    def expected(self) -> str:
+        """What is expected, in words: ``a whole number from 1 to 65535``."""
 
     @property
     def metavar(self) -> str:
-        """What stands for the value in ``--help``."""
+        """The placeholder of the value in ``--help``."""
         return "TEXT"
 
     @abstractmethod
     def parse(self, text: str) -> Any:
-        """Return the value that a text stands for; raise ValueError, with a reason if `wanted` is not one."""
+        """Return the value of a text; raise ValueError, with a reason if `expected` does not explain it."""
 
     def write(self, value: Any) -> Any:
-        """Return a value as records have it."""
+        """Return a value as records store it."""
         return value
 
     def schema(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Type(ABC):
 
 
 def _one_line(text: str) -> str:
-    """Return the text; raise ValueError where a line, or a terminal, would read more than text from it."""
+    """Return the text; raise ValueError for line breaks and control characters."""
     if _CONTROL.search(text):
         raise ValueError
     return text
@@ -63,10 +63,10 @@ def _one_line(text: str) -> str:
 class Text(Type):
     """One line of text, not empty."""
 
-    wanted: str = "a string"
+    expected: str = "a string"
     metavar: str = "TEXT"
     pattern: str = r"\S"
-    """What is in it, as a regular expression that Python and JSON Schema have in common."""
+    """A regular expression that matches it, valid in both Python and JSON Schema."""
 
     @override
     def parse(self, text: str) -> str:
@@ -83,14 +83,14 @@ class Text(Type):
 class Parsed(Type):
     """Text in a notation of its own."""
 
-    wanted: str = field()
+    expected: str = field()
     metavar: str = field()
     read: Callable[[str], Any]
     """Returns the value; raises ValueError."""
     any_lines: bool = False
     """Whether it may have several lines."""
     pattern: str = r"\S"
-    """What JSON Schema can say of it."""
+    """What JSON Schema can check."""
 
     @override
     def parse(self, text: str) -> Any:
@@ -112,7 +112,7 @@ class Whole(Type):
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return f"a whole number {_range(self.low, self.high)}"
 
     @override
@@ -139,7 +139,7 @@ class WholeOrAuto(Whole):
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return f"auto, or a whole number {_range(self.low, self.high)}"
 
     @override
@@ -160,7 +160,7 @@ class Seconds(Type):
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return f"a number of seconds, {self.low} or more" if self.low else "a number of seconds above 0"
 
     @property
@@ -187,7 +187,7 @@ class Size(Type):
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return "a size such as 64, 4K or 2G"
 
     @property
@@ -216,11 +216,11 @@ class Choice(Type):
 
     names: Sequence[str]
     short: str = ""
-    """Stands for them in ``--help``, where they are many."""
+    """Replaces them in ``--help``, where there are many."""
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return "one of " + ", ".join(self.names)
 
     @property
@@ -241,13 +241,13 @@ class Choice(Type):
 
 @dataclass(frozen=True, slots=True)
 class Truth(Type):
-    """True or false; ``yes`` and ``on``, which some readers of YAML take for texts, are refused."""
+    """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
 
     scalars = frozenset({"bool"})
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return "true or false"
 
     @override
@@ -262,14 +262,14 @@ class Truth(Type):
 
 
 class Flag(Truth):
-    """True where it is given on the command line."""
+    """True if it is given on the command line."""
 
 
 @dataclass(frozen=True, slots=True)
 class File(Type):
-    """A path on this machine. ``~`` is the home directory; in a file, relative paths begin where it lies."""
+    """A path on this machine. ``~`` is the home directory; in a file, paths are relative to its directory."""
 
-    wanted: str = "a path"
+    expected: str = "a path"
     metavar: str = "FILE"
     directory: bool = False
     """Whether a file of that name is refused."""
@@ -279,7 +279,7 @@ class File(Type):
         if not _one_line(text).strip():
             raise ValueError
         if self.directory and "://" in text:
-            raise ValueError(f"{text!r} is a URL, and what is measured is written to a directory")
+            raise ValueError(f"{text!r} is a URL, but runs are written to a directory")
         try:
             path = Path(text).expanduser()
         except RuntimeError:
@@ -297,7 +297,7 @@ class Hosts(Type):
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return 'a list of hosts, or ranges such as "node[01-16]"'
 
     @property
@@ -321,13 +321,13 @@ VARIABLE = Text("the name of an environment variable", "NAME", r"^[A-Za-z_][A-Za
 
 @dataclass(frozen=True, slots=True)
 class Environment(Type):
-    """Environment variables, which only files have as one value. Numbers keep the digits that a file has."""
+    """Environment variables, a single value in files only. Numbers keep the digits that a file has."""
 
     lists = True
 
     @property
     @override
-    def wanted(self) -> str:
+    def expected(self) -> str:
         return "a mapping of names to strings or numbers"
 
     @property
@@ -353,7 +353,7 @@ class Environment(Type):
 
 
 class PassedEnvironment(Environment):
-    """Environment variables of which some are only named: None stands for the value that they have."""
+    """Environment variables, of which some are only named: None stands for their current value."""
 
     @property
     @override
@@ -370,10 +370,10 @@ def _range(low: int, high: int | None) -> str:
     return f"from {low} to {high}" if high else f"of {low} or more"
 
 
-# ---------------------------------------------------------------- what the field has names for
+# ---------------------------------------------------------------- common types
 
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
-"""As Linux takes it (IFNAMSIZ), less what a shell would read: mpirun hands it to those of other hosts."""
+"""As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
 HOST = Text(
     "the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
 )

@@ -1,7 +1,7 @@
 """Options, declared once: fields of frozen dataclasses.
 
 The command line, `fabbench.yaml`, its JSON schema and the documentation are made from them. A field made by
-`option` is one; its default is what holds where nobody says anything.
+`option` is one; its default applies where nothing sets it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,21 +20,21 @@ class Option:
     """One option."""
 
     name: str = ""
-    """The field's."""
+    """The name of the field."""
     type: Type
     help: str
     flags: tuple[str, ...] = ()
-    """On the command line; none: `fabbench.yaml` alone has it."""
+    """On the command line; none: only `fabbench.yaml` has it."""
     many: Callable[[Iterable[Any]], Any] | None = None
-    """Puts the values together where there may be several: `tuple`, `dict`; None: there is one."""
+    """Combines the values where there may be several: `tuple`, `dict`; None: there is one."""
     default: str | tuple[str, ...] = ""
-    """As it is written; empty: there is none, or `help` says it."""
+    """As users write it; empty: there is none, or `help` states it."""
     only: Literal["", "run", "render"] = ""
-    """The command in which alone it has an effect; empty: both."""
+    """The only command in which it has an effect; empty: both."""
     variable: str = ""
-    """The environment variable that says it as well, if there is one."""
+    """The environment variable that also sets it, if there is one."""
     reaches: bool = False
-    """Whether it says how to reach a place, so that `fabbench clean` needs it as well."""
+    """Whether it says how to reach the machines, so that `fabbench clean` needs it as well."""
 
     @property
     def key(self) -> str:
@@ -42,9 +42,11 @@ class Option:
         return self.name.replace("_", "-")
 
     @property
-    def wanted(self) -> str:
-        """What is wanted in `fabbench.yaml`, in words."""
-        return f"a list, each {self.type.wanted}" if self.many and not self.type.lists else self.type.wanted
+    def expected(self) -> str:
+        """What is expected in `fabbench.yaml`, in words."""
+        return (
+            f"a list, each {self.type.expected}" if self.many and not self.type.lists else self.type.expected
+        )
 
     @property
     def long(self) -> str:
@@ -59,7 +61,7 @@ class Option:
         return {"description": self.help, **each}
 
 
-def option(  # noqa: PLR0913 - what there is to say of an option
+def option(  # noqa: PLR0913 - everything that describes an option
     type_: Type,
     help_: str,
     *flags: str,
@@ -73,9 +75,9 @@ def option(  # noqa: PLR0913 - what there is to say of an option
 ) -> Any:
     """Declare the field of an option.
 
-    `flags` are those of the command line; without, there is one, made of the field's name. `default` is
+    `flags` are those of the command line; without any, one is made from the field's name. `default` is
     written as users would (``2G``, a tuple of texts where there may be several); None: the value is `unset`,
-    or False for a `Flag`, or nothing in it.
+    or False for a `Flag`, or an empty collection.
     """
     shown: str | tuple[str, ...] = "" if default is None else default
     if isinstance(type_, Flag):
@@ -95,7 +97,7 @@ def option(  # noqa: PLR0913 - what there is to say of an option
         variable=variable,
     )
     metadata = {"option": declared}
-    # A mapping as the default itself would be refused.
+    # dataclasses refuse a mutable mapping as the default itself.
     made: Any = field(default_factory=lambda: value, metadata=metadata)
     return made if many else field(default=value, metadata=metadata)
 
@@ -121,19 +123,19 @@ _DECLARED: dict[type, Mapping[str, Option]] = {}
 def declared(kind: type) -> Mapping[str, Option]:
     """Return the options that a dataclass declares, by the names of its fields."""
     if kind not in _DECLARED:
-        found = {}
+        options = {}
         for each in fields(kind):
             if isinstance(known := each.metadata.get("option"), Option):
                 flags = known.flags if known.flags != ("",) else (f"--{each.name.replace('_', '-')}",)
-                found[each.name] = replace(known, name=each.name, flags=flags)
-        _DECLARED[kind] = MappingProxyType(found)
+                options[each.name] = replace(known, name=each.name, flags=flags)
+        _DECLARED[kind] = MappingProxyType(options)
     return _DECLARED[kind]
 
 
 def parsed(known: Option, given: Any) -> Any:
-    """Return the value of an option from texts: one, several where there may be, or whether a flag is there.
+    """Return the value of an option from texts: one, several where there may be, or whether a flag is given.
 
-    Raise ValueError, with the reason if there is one to give.
+    Raise ValueError, with a reason if there is one.
     """
     if isinstance(known.type, Flag):
         return bool(given)
@@ -143,7 +145,7 @@ def parsed(known: Option, given: Any) -> Any:
 
 
 def read_options(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Return options from what was written, by the names of fields. Raise RequestError for what is wrong.
+    """Return options from their texts by field name. Raise RequestError for an invalid one.
 
     Values are texts, several texts where there may be several, and True or False for a `Flag`.
     """
@@ -157,30 +159,30 @@ def read_option(known: Option, given: Any) -> Any:
         return parsed(known, given)
     except ValueError as error:
         shown = ", ".join(map(repr, given)) if known.many else repr(given)
-        reason = str(error) or f"{shown} is not {known.type.wanted}"
+        reason = str(error) or f"{shown} is not {known.type.expected}"
         raise RequestError(
             f"{known.long}: {reason}.", hint=f"{known.long} {known.type.metavar}: {known.help}"
         ) from None
 
 
 def written(options: object) -> dict[str, Any]:
-    """Return the values of declared options as records keep them, by name."""
+    """Return the values of declared options as records store them, by name."""
     return {name: each.type.write(getattr(options, name)) for name, each in declared(type(options)).items()}
 
 
 class Surroundings(NamedTuple):
-    """Whether what is around the program says that it is to run at a place."""
+    """Whether the environment of the program implies a launcher."""
 
     found: bool
     sentence: str
-    """Why there, or what is not there; for behind a colon."""
+    """Why it does, or what is missing; to follow a colon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherOptions:
-    """Options of one launcher, or of one format of ``fabbench render``: the base of each one's own.
+    """Options of one launcher, or of one format of ``fabbench render``: the base class of each one's own.
 
-    Besides these, every place has the options that are fields of `fabbench.model.hosts.Target`.
+    Besides these, all of them have the options that are fields of `fabbench.model.hosts.Target`.
     """
 
     without: ClassVar[Collection[str]] = ()
@@ -192,12 +194,12 @@ class LauncherOptions:
     divides: ClassVar[bool] = False
     """Whether some of its machines can run an execution while others run another one, as sweeps do."""
     order: ClassVar[int] = 0
-    """In which order `surroundings` are looked at, where nobody says where to run; 0: they are not."""
+    """In which order `surroundings` are checked, where no target is given; 0: never."""
 
     def surroundings(self, environment: Mapping[str, str]) -> Surroundings:
-        """Look whether what is around the program says that it is to run here. Raise MachineError."""
+        """Return whether the environment of the program implies this launcher. Raise MachineError."""
         del environment
         return Surroundings(found=False, sentence="")
 
     def __post_init__(self) -> None:
-        """Raise RequestError for options that do not go together."""
+        """Raise RequestError for options that conflict."""

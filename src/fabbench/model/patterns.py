@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled when they are first used: most logs meet few of them."""
+"""Regular expressions that are compiled when they are first used: most logs need few of them."""
 
 import re
 from typing import Any, cast
@@ -7,7 +7,7 @@ from fabbench.model.compat import override
 
 
 class _Pattern:
-    """Stands for `re.compile(pattern, flags)` until one of its attributes is asked for."""
+    """Stands for `re.compile(pattern, flags)` until one of its attributes is used."""
 
     def __init__(self, pattern: str, flags: int) -> None:
         self.pattern = pattern
@@ -15,7 +15,7 @@ class _Pattern:
 
     def __getattr__(self, name: str) -> Any:
         compiled = re.compile(*self._source)
-        # From now on `match` and its like are found at once, as on a compiled pattern.
+        # From now on `match` and the like are found directly, as on a compiled pattern.
         for method in ("match", "search", "fullmatch", "sub", "subn", "split", "findall", "finditer"):
             setattr(self, method, getattr(compiled, method))
         return getattr(compiled, name)

@@ -1,4 +1,4 @@
-"""What is to be run: commands, steps, executions, variants, and the plan of them all. Frozen values."""
+"""What to run: commands, steps, executions, variants, and the plan of them all. Frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One program to start. `env` is added to what the machine has; `unset` is taken away from it."""
+    """One program to start. `env` is added to the machine's environment; `unset` is removed from it."""
 
     argv: tuple[str, ...]
     role: str = ""
@@ -33,8 +33,8 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     inherited: tuple[str, ...] = ()
-    """Variables that it gets as fabbench has them. Their values are in no plan, no document and no command
-    line: whoever starts it passes them on."""
+    """Variables that it inherits from fabbench. Their values are in no plan, no document and no command
+    line: the code that starts it passes them on."""
     ranks: int = 1
     """Of a step of shape `MPI`: how many ranks run it. Several commands share the ranks in their order."""
 
@@ -54,7 +54,7 @@ class Command:
 class Step:
     """Commands that run together. `label` says what is measured; `facts` go into the begin marker.
 
-    In argv and env, ``{folder}`` stands for a directory on each host that is there for this step alone. In
+    In argv and env, ``{folder}`` stands for a directory on each host that exists for this step alone. In
     the argv of a pair, ``{port}`` and ``{server}`` stand for a free port and the server's address.
     """
 
@@ -64,9 +64,9 @@ class Step:
     commands: tuple[Command, ...]
     timeout_s: float
     silence_s: float | None = None
-    """After how many seconds without a word it counts as stuck; None: only `timeout_s` ends it."""
+    """After how many seconds without output it counts as stuck; None: only `timeout_s` ends it."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Name → text of what must lie in ``{folder}`` on every host."""
+    """Name → text of the files that must be in ``{folder}`` on every host."""
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
 
@@ -88,7 +88,7 @@ class Execution:
     """One repeat of one configuration: one `exec/` directory and one judged log."""
 
     id: str
-    """`NNN-ARM-rR`: order, configuration, repeat."""
+    """`NNN-CONFIGURATION-rR`: order, configuration, repeat."""
     configuration: Configuration
     repeat: int
     steps: tuple[Step, ...]
@@ -110,7 +110,7 @@ class Plan:
 
 
 def _folders(text: str) -> tuple[str, ...]:
-    """Return the whole paths of a text like PATH; raise ValueError."""
+    """Return the absolute paths in a text like PATH; raise ValueError."""
     folders = tuple(folder.rstrip("/") or "/" for folder in text.split(":") if folder)
     if not folders or not all(folder.startswith("/") for folder in folders):
         raise ValueError
@@ -119,7 +119,7 @@ def _folders(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """What differs in some of the configurations. With nothing but a name: nothing."""
+    """What differs in some of the configurations. With a name only: nothing."""
 
     name: str
     paths: tuple[str, ...] = option(
@@ -144,13 +144,13 @@ class Variant:
     )
 
     def __str__(self) -> str:
-        """Return what it is in words: directories, then whatever else it sets. No secrets are shown."""
+        """Describe it: directories, then anything else that it sets. No secrets are shown."""
         others = {key: getattr(self, key) for key in ("image", "interface", "mpirun")}
-        set_ = [f"{key} {value}" for key, value in others.items() if value]
+        settings = [f"{key} {value}" for key, value in others.items() if value]
         if self.host_network is not None:
-            set_.append("host network" if self.host_network else "pod network")
+            settings.append("host network" if self.host_network else "pod network")
         env = (f"{name}={shown(name, value)}" for name, value in self.env.items())
-        return ", ".join((*self.paths, *set_, *env)) or "no changes"
+        return ", ".join((*self.paths, *settings, *env)) or "no changes"
 
 
 DEFAULT_VARIANT = Variant(name="")

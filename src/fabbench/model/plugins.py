@@ -1,9 +1,9 @@
-"""What is found without a list of it: modules of a package of fabbench's, and what other packages offer.
+"""Plug-ins, found without a list of them: modules of fabbench's packages, and what other packages offer.
 
-A module (or package) that ends in ``LAUNCHER = …``, or as its package calls it, is found where it lies, by
-the name of its package. Other distributions offer the same objects as entry points
-(https://packaging.python.org/specifications/entry-points): the group says what they are, the entry point's
-name is theirs. They are loaded when they are asked for.
+A module (or package) that ends in ``LAUNCHER = …``, or whatever its parent package calls it, is found where
+it is, and named after its package. Other distributions offer the same objects as entry points
+(https://packaging.python.org/specifications/entry-points): the group is their kind, and the entry point's
+name is theirs. They are loaded on first use.
 """
 
 import contextlib
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 GROUPS = ("fabbench.benchmarks", "fabbench.commands", "fabbench.launchers", "fabbench.renderings")
-"""Everything that other distributions can offer."""
+"""The kinds of objects that other distributions can offer."""
 
 
 class PluginWarning(UserWarning):
@@ -43,11 +43,11 @@ def entry_points(group: str) -> Mapping[str, "EntryPoint"]:
 def _offered() -> bool:
     """Return whether an installed distribution may offer anything to fabbench.
 
-    `importlib.metadata` reads the entry points of every distribution, which takes as long as all else that
-    is done before the first log is read: here files are looked through for the name of our groups alone.
+    `importlib.metadata` parses the entry points of every distribution, which takes as long as everything else
+    before the first log is read. This only searches those files for the names of our groups.
     """
-    own = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
-    if any(hasattr(finder, "find_distributions") and _name(finder) not in own for finder in sys.meta_path):
+    usual = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
+    if any(hasattr(finder, "find_distributions") and _name(finder) not in usual for finder in sys.meta_path):
         return True  # distributions may be anywhere
     return any(_mentions_groups(folder or ".") for folder in dict.fromkeys(sys.path))
 
@@ -74,25 +74,25 @@ def _mentions_groups(folder: str) -> bool:
     return False
 
 
-def load(entry: "EntryPoint", wanted: type) -> Any:
-    """Load one entry point, and see that it has all that a `wanted` has.
+def load(entry: "EntryPoint", protocol: type) -> Any:
+    """Load one entry point, and check that it has everything that `protocol` has.
 
-    Raise RequestError that names it, whatever is wrong with it.
+    Raise RequestError that names it if anything is wrong with it.
     """
     source = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
     what = f"{entry.group}: {entry.name} of {source} ({entry.value})"
     hint = f"Update {entry.dist.name if entry.dist else 'it'}, or uninstall it."
     try:
-        found = entry.load()
+        loaded = entry.load()
     except Exception as error:  # foreign code may raise anything
-        told = f"{type(error).__name__}: {error}".removesuffix(": ")
-        raise RequestError(f"{what} cannot be loaded: {told}.", hint=hint) from error
-    missing = [name for name in vars(wanted) if not name.startswith("_") and not hasattr(found, name)]
+        reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
+    missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)]
     if missing:
-        raise RequestError(f"{what} has no {' and no '.join(missing[:_MOST_NAMED])}.", hint=hint)
-    if getattr(found, "name", entry.name) != entry.name:
-        raise RequestError(f"{what} reports the name {found.name}.", hint=hint)
-    return found
+        raise RequestError(f"{what} has no {' and no '.join(missing[:_MAX_NAMED])}.", hint=hint)
+    if getattr(loaded, "name", entry.name) != entry.name:
+        raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
+    return loaded
 
 
 def distributions() -> Iterator[tuple[str, str]]:
@@ -113,67 +113,69 @@ def distributions() -> Iterator[tuple[str, str]]:
 class Plugins(Mapping[str, T], Generic[T]):
     """Objects of one kind by name: fabbench's own, and those of other distributions.
 
-    Each is imported when it is asked for, which raises RequestError for one that cannot be loaded. fabbench's
-    own names cannot be taken.
+    Each is imported on first use, which raises RequestError for one that cannot be loaded. Other
+    distributions cannot replace fabbench's own names.
     """
 
     def __init__(self, package: str, attribute: str, *, group: str, wanted: type, home: str = "") -> None:
-        """Look through the packages below a package, for the module `home` of each.
+        """Search the packages below a package for the module `home` of each.
 
-        Without `home`, every module or package below it may be one: only importing it tells.
+        Without `home`, every module or package below it may define one: only importing it shows that.
         """
         self._attribute: Final = attribute
-        self._all_are_meant: Final = bool(home)
-        self._own: Final = _modules(package, home, attribute)
+        self._has_home: Final = bool(home)
+        self._builtin: Final = _modules(package, home, attribute)
         self._entries: Final = {
-            name: entry for name, entry in entry_points(group).items() if name not in self._own
+            name: entry for name, entry in entry_points(group).items() if name not in self._builtin
         }
-        self._wanted: Final = wanted
+        self._protocol: Final = wanted
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            found = self._import(name) if name in self._own else load(self._entries[name], self._wanted)
-            if found is None:
+            plugin = (
+                self._import(name) if name in self._builtin else load(self._entries[name], self._protocol)
+            )
+            if plugin is None:
                 raise KeyError(name)
-            self._loaded[name] = found
+            self._loaded[name] = plugin
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:
-        if name not in self._own or self._all_are_meant:
-            return name in self._own or name in self._entries
+        if name not in self._builtin or self._has_home:
+            return name in self._builtin or name in self._entries
         return self._import(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        yield from (name for name in self._own if name in self)
+        yield from (name for name in self._builtin if name in self)
         yield from self._entries
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def usable(self) -> dict[str, T]:
-        """Load them all. What cannot be loaded is left out, and warned of."""
-        found = {}
+        """Load them all. Those that cannot be loaded are left out, with a warning."""
+        loaded = {}
         for name in self:
             try:
-                found[name] = self[name]
+                loaded[name] = self[name]
             except RequestError as error:
                 warnings.warn(f"{error} {error.hint}", PluginWarning, stacklevel=2)
-        return found
+        return loaded
 
     def in_package(self, name: str, *attributes: str) -> Any | None:
-        """Return the first of `attributes` that the package of an own one has, without importing its home."""
-        if name not in self._own or not self._all_are_meant:
+        """Return the first of `attributes` in the package of a built-in one, without importing its home."""
+        if name not in self._builtin or not self._has_home:
             return None
-        there = vars(importlib.import_module(self._own[name].rpartition(".")[0]))
-        return next((there[attribute] for attribute in attributes if attribute in there), None)
+        namespace = vars(importlib.import_module(self._builtin[name].rpartition(".")[0]))
+        return next((namespace[attribute] for attribute in attributes if attribute in namespace), None)
 
     def _import(self, name: str) -> Any | None:
-        return getattr(importlib.import_module(self._own[name]), self._attribute, None)
+        return getattr(importlib.import_module(self._builtin[name]), self._attribute, None)
 
 
 def _may_have(module: pkgutil.ModuleInfo, attribute: str) -> bool:
-    """Return whether a module's source names an attribute, without importing it; true where it has none."""
+    """Return whether a module's source names an attribute, without importing it; true if it has no source."""
     finder: Any = module.module_finder
     spec = finder.find_spec(module.name)
     try:
@@ -183,17 +185,17 @@ def _may_have(module: pkgutil.ModuleInfo, attribute: str) -> bool:
 
 
 def _modules(package: str, home: str, attribute: str) -> dict[str, str]:
-    """Return the modules that may be meant, by the name of their package, or by their own without `home`.
+    """Return the modules that may define one, by the name of their package, or by their own without `home`.
 
-    Packages within those packages are looked through as well.
+    Nested packages are searched as well.
     """
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         name = f"{package}.{module.name}"
         if module.ispkg and home:
-            found |= _modules(name, home, attribute)
+            modules |= _modules(name, home, attribute)
         elif module.name == home:
-            found[package.rpartition(".")[2]] = name
+            modules[package.rpartition(".")[2]] = name
         elif not home and not module.name.startswith("_") and _may_have(module, attribute):
-            found[module.name] = name
-    return found
+            modules[module.name] = name
+    return modules

@@ -61,7 +61,7 @@ def format_size(size: int) -> str:
 
 
 def format_time(moment: str) -> str:
-    """Write a time that a run keeps: ``2026-01-02T03:04:05Z`` is ``"2026-01-02 03:04:05 UTC"``."""
+    """Write a time that a run stores: ``2026-01-02T03:04:05Z`` is ``"2026-01-02 03:04:05 UTC"``."""
     return moment.replace("T", " ").replace("Z", " UTC")
 
 
@@ -74,7 +74,7 @@ def format_sizes(sizes: Iterable[int]) -> str:
 def parse_quantity(text: str, units: dict[str, float]) -> float:
     """Read a number with one of `units` (`RATE_UNITS`, `TIME_UNITS`), into the base unit.
 
-    Raise ValueError that names the units, for a missing or another unit.
+    Raise ValueError that names the units, for a missing or unknown unit.
     """
     text = text.strip()
     for unit in sorted(units, key=len, reverse=True):
@@ -109,7 +109,7 @@ class Scale:
         return format_decimal(number, decimals)
 
     def fixed(self, value: float) -> str:
-        """Write it with every decimal, for numbers below each other: 6.5e9 B/s in GB/s is ``"6.50"``."""
+        """Write it with every decimal, for numbers in a column: 6.5e9 B/s in GB/s is ``"6.50"``."""
         text = self.text(value)
         whole, _, fraction = text.partition(".")
         return f"{whole}.{fraction:0<{self.decimals}}" if whole.lstrip("-").isdigit() else text
@@ -139,7 +139,7 @@ def scale(unit: str, largest: float, *, coarse: bool = False) -> Scale:
 def format_decimal(number: float, decimals: int) -> str:
     """Round half up to `decimals` and trim: 6.50 is ``"6.5"``, 2.25 to one decimal is ``"2.3"``.
 
-    The half is decided as the decimal number reads: 1.005 is a hair less than that as a float, and rounds up.
+    Halves are decided as the decimal number reads: 1.005 is slightly less as a float, and still rounds up.
     """
     scaled = abs(number) * 10**decimals
     steps = math.floor(scaled + 0.5 + 4 * math.ulp(scaled))
@@ -167,12 +167,12 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-_MOST_SIZES = 10_000
+_MAX_SIZES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The sizes asked for, in bytes: from `first` to `last`, times `factor` or plus `step`."""
+    """The requested sizes, in bytes: from `first` to `last`, times `factor` or plus `step`."""
 
     first: int = 8
     last: int = 2 << 30
@@ -181,7 +181,7 @@ class Sweep:
     """Instead of `factor`, if not 0."""
 
     def __post_init__(self) -> None:
-        """Raise RequestError for what is no sweep, or one without end."""
+        """Raise RequestError for an invalid or endless sweep."""
         grows = self.step > 0 or (self.factor > 1 and self.first > 0)
         if not 0 <= self.first <= self.last or not grows:
             how = f"steps of {self.step}" if self.step else f"factor {self.factor}"
@@ -189,14 +189,14 @@ class Sweep:
                 f"Invalid range of sizes: from {self.first} to {self.last} bytes with {how}.",
                 hint="Use for example -b 8 -e 2G -f 2.",
             )
-        if self.step and (self.last - self.first) // self.step >= _MOST_SIZES:
+        if self.step and (self.last - self.first) // self.step >= _MAX_SIZES:
             raise RequestError(
-                f"Steps of {self.step} bytes give more than {_MOST_SIZES} sizes.",
+                f"Steps of {self.step} bytes give more than {_MAX_SIZES} sizes.",
                 hint="Use larger steps, or a factor (-f 2).",
             )
 
     def words(self) -> tuple[str, ...]:
-        """Write it as the options that nccl-tests take."""
+        """Return it as the options that nccl-tests take."""
         how = ("-i", str(self.step)) if self.step else ("-f", str(self.factor))
         return ("-b", str(self.first), "-e", str(self.last), *how)
 
@@ -209,7 +209,7 @@ class Sweep:
 
 
 def sweep(first: str, last: str, factor: int, step: str | None = None) -> Sweep:
-    """Read the sizes asked for; raise RequestError."""
+    """Read the requested sizes; raise RequestError."""
     return Sweep(first=size(first), last=size(last), factor=factor, step=size(step) if step else 0)
 
 

@@ -42,7 +42,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
 
 
 def _require_seen(request: RunRequest, inventory: Inventory) -> None:
-    """Raise RequestError for variants whose directories and the like the launcher did not look for."""
+    """Raise RequestError for variants that set more than variables, if the launcher did not look them up."""
     for variant in request.variants:
         if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
             raise RequestError(
@@ -54,44 +54,44 @@ def _require_seen(request: RunRequest, inventory: Inventory) -> None:
 
 
 def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
-    """Replace `AB` and `AUTO` by fabrics that are there."""
+    """Replace `AB` and `AUTO` with available fabrics."""
     if token not in {AB, AUTO}:
         return (token,)
     if _inside(inventory, work):
         return (_best_inside(token, inventory.hosts[0], work),)
-    there = [name for name in RDMA if _everywhere(name, inventory, work)]
+    available = [name for name in RDMA if _everywhere(name, inventory, work)]
     if token == AB:
-        if not there:
+        if not available:
             names = ", ".join(host.name for host in inventory.hosts)
             raise MachineError(
-                f"--ab needs an RDMA fabric, and none was found on {names}. {_looked(inventory)}",
+                f"--ab needs an RDMA fabric, and none was found on {names}. {_search_notes(inventory)}",
                 hint="Specify the fabrics: --fabric shm --fabric tcp works on any single host."
                 if len(inventory.hosts) == 1
                 else "fabbench check shows what is missing. --fabric tcp measures TCP alone.",
             )
-        return there[0], "tcp"
+        return available[0], "tcp"
     local = _INSIDE if len(inventory.hosts) == 1 else ()
     others = (name for name in (*local, "tcp") if _everywhere(name, inventory, work))
-    return (next(chain(there, others), "tcp"),)
+    return (next(chain(available, others), "tcp"),)
 
 
 def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
-    """Return whether all hosts have a fabric, whichever the variant."""
+    """Return whether all hosts have a fabric, in every variant."""
     return all(not work.lacks(fabric, host) for _, host in inventory.views())
 
 
 def _best_inside(token: str, host: Host, work: Work) -> str:
-    """Return the name of the best fabric for ranks that all are on one host."""
+    """Return the name of the best fabric for ranks that are all on one host."""
     if token == AB:
         raise _no_network("An RDMA fabric and tcp", host)
-    found = next((name for name in _INSIDE if not work.lacks(name, host)), "")
-    if not found:
+    best = next((name for name in _INSIDE if not work.lacks(name, host)), "")
+    if not best:
         raise MachineError(
             f"Nothing can be measured on {host.name} alone: {work.lacks(_INSIDE[0], host)}",
             hint="Specify more hosts (--on ssh --host A --host B). If a host has more GPUs than were "
             "found, pass --gpus N.",
         )
-    return found
+    return best
 
 
 def _no_network(what: str, host: Host) -> RequestError:
@@ -114,25 +114,25 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
     for name, host in inventory.views():
         if why := work.lacks(fabric, host):
             raise MachineError(
-                f"{fabric} is not available on {name}: {why} {_looked(inventory)}",
+                f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
                 hint="Nothing was started. Choose a fabric that was found, or other machines (--on, --host; "
                 "with render: --instance-type).",
             )
 
 
 def _inside(inventory: Inventory, work: Work) -> bool:
-    """Return whether everything stays inside one host, where ranks with GPUs never go by a network."""
+    """Return whether everything stays inside one host, where ranks with GPUs never use the network."""
     return work.needs.mpi and work.needs.gpus and len(inventory.hosts) == 1
 
 
-def _looked(inventory: Inventory) -> str:
+def _search_notes(inventory: Inventory) -> str:
     return " ".join(dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.looked))
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:
-    """Yield the configurations by their fabrics; the second of a name is ``tcp-2``.
+    """Yield the configurations, named after their fabrics; the second of the same name is ``tcp-2``.
 
-    With variants by them, and by both where there are several fabrics: ``efa+patched``.
+    With variants they are named after those, and after both if there are several fabrics: ``efa+patched``.
     """
     for index, fabric in enumerate(fabrics):
         earlier = fabrics[:index].count(fabric)
@@ -140,8 +140,8 @@ def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iter
         if not variants:
             yield Configuration(label=label, fabric=fabric)
         for variant in variants:
-            own = variant.name if len(fabrics) == 1 else f"{label}+{variant.name}"
-            yield Configuration(label=own, fabric=fabric, variant=variant.name)
+            name = variant.name if len(fabrics) == 1 else f"{label}+{variant.name}"
+            yield Configuration(label=name, fabric=fabric, variant=variant.name)
 
 
 def _executions(
@@ -169,7 +169,7 @@ def _executions(
 
 
 def _nodes(hosts: Sequence[Host]) -> dict[str, Any]:
-    """Return what hosts are, where they are whole machines of one type: their number means nodes then."""
+    """Return the type and the number of nodes, if the hosts are whole machines of one type."""
     types = {host.instance_type for host in hosts}
     if len(types) > 1 or "" in types or any(host.virtual for host in hosts):
         return {}

@@ -1,9 +1,9 @@
-"""What was asked for: what to measure, where, how often, and what must hold; and the variants of it. Frozen.
+"""What was requested: what to measure, where, how often, and what must hold; and its variants. Frozen.
 
 A variant is the same plan with other libraries, programs, variables, interface, image or network of pods.
-It is compared like a fabric is. Its programs are looked for in its directories first. Its libraries are put
-before those that a process inherits, by a shell that stands before the program: so they come first on every
-host, whatever mpirun, ssh or an image has set there.
+It is compared like a fabric. Its programs are searched for in its directories first. A shell in front of the
+program puts its libraries before those that a process inherits: so they come first on every host, regardless
+of what mpirun, ssh or an image sets there.
 """
 
 import re
@@ -24,7 +24,7 @@ from fabbench.plan import STORE
 
 
 class Work(Protocol):
-    """What a benchmark is to measure, with its options: how plans get their steps."""
+    """What a benchmark measures, with its options: plans get their steps from it."""
 
     @property
     def needs(self) -> Needs:
@@ -38,7 +38,7 @@ class Work(Protocol):
         """Return the sizes, in bytes, that each log of a complete execution has."""
 
     def lacks(self, fabric: str, host: Host) -> str:
-        """Return in a sentence why `fabric` cannot be measured on `host`; empty if it can."""
+        """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return the steps of one execution. Step ids are ``EXECUTION/NAME``."""
@@ -48,22 +48,22 @@ class Work(Protocol):
 
 
 MOST_REPEATS = 20
-"""Repeats at which `Adaptive` gives up, unless something else is asked for."""
+"""Repeats at which `Adaptive` gives up by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """Repeats until everything that is asked for is decided."""
+    """Repeats until everything that was requested is decided."""
 
     most: int
-    """Repeats of each configuration, at most."""
+    """Maximum repeats of each configuration."""
     seconds: float | None = None
-    """No repeat begins after this time; None: there is no limit."""
+    """No repeat starts after this time; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """One run, as it was asked for. `fabrics` are names, `AB` or `AUTO`; none means `AUTO`."""
+    """One run, as requested. `fabrics` are names, `AB` or `AUTO`; none means `AUTO`."""
 
     benchmark: str
     work: Work
@@ -76,7 +76,7 @@ class RunRequest:
     repeats: int | None = None
     """Of each configuration; None: 3 with several configurations, else 1."""
     adaptive: Adaptive | None = None
-    """Instead of `repeats`: how many it takes to decide."""
+    """Instead of `repeats`: as many as it takes to decide."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment of the benchmark's processes in every configuration, besides what the fabric needs."""
     gates: tuple[str, ...] = ()
@@ -92,9 +92,9 @@ class RunRequest:
     store: Path = STORE
     """Directory of runs."""
     name: str = ""
-    """The user's, to find the run by."""
+    """The user's name for the run, to find it by."""
     command: tuple[str, ...] = ()
-    """The command line that asked for it."""
+    """The command line that requested it."""
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -103,9 +103,9 @@ class RunRequest:
 
 
 NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")
-"""Names that do in labels and in names of files."""
+"""Names that are valid in labels and in file names."""
 TAKEN = frozenset({*FABRICS, "ab", "all", "auto"})
-"""Names that would be taken for something else."""
+"""Names that would be mistaken for something else."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NETWORK = "host-network"
 _KEY = re.compile(rf"(?:^|,)(?=(?:env\.)?[A-Za-z_][A-Za-z0-9_]*=|{_HOST_NETWORK}(?:[=,]|$))")
@@ -116,14 +116,14 @@ _HINT = (
     "or a variable in capitals."
 )
 # "$1" and "$2": directories of programs and of libraries.
-_BEFORE = (
+_SET_PATHS = (
     "PATH=$1${PATH:+:$PATH} LD_LIBRARY_PATH=$2${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}; "
     'export PATH LD_LIBRARY_PATH; shift 2; exec "$@"'
 )
 
 
-class Seen(Protocol):
-    """What a host must say of its programs; see `fabbench.model.hosts.Host`."""
+class HostPrograms(Protocol):
+    """What must be known about a host's programs; see `fabbench.model.hosts.Host`."""
 
     @property
     def programs(self) -> Mapping[str, str]:
@@ -131,26 +131,28 @@ class Seen(Protocol):
 
     @property
     def searched(self) -> Mapping[str, tuple[str, ...]]:
-        """Program → directories in which it is to be looked for when it is started."""
+        """Program → directories to search for it when it is started."""
 
 
-def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[Seen]) -> Step:
-    """Return a step as a variant has it, with the request's environment for all its commands.
+def applied(
+    step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[HostPrograms]
+) -> Step:
+    """Return a step with a variant applied, and the request's environment for all its commands.
 
-    What the fabric needs stays as it is. Raise RequestError for what sets it otherwise, and for a variable
-    that is inherited and set.
+    What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
+    that is both inherited and set.
     """
     env, inherited = {**request.env, **variant.env}, request.target.inherited
-    given = (("--env (or the target's env)", request.env), (f"The variant {variant.name}", variant.env))
+    sources = (("--env (or the target's env)", request.env), (f"The variant {variant.name}", variant.env))
     for command in step.commands:
-        for who, own in given:
-            _refuse_contradiction(who, own, command, fabric)
+        for source, variables in sources:
+            _refuse_contradiction(source, variables, command, fabric)
         if both := [name for name in inherited if name in {**env, **command.env}]:
             raise RequestError(
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-    commands = (_command(each, env, variant, hosts) for each in step.commands)
+    commands = (_with_variant(each, env, variant, hosts) for each in step.commands)
     return replace(step, commands=tuple(_inheriting(each, inherited) for each in commands))
 
 
@@ -159,19 +161,21 @@ def _inheriting(command: Command, names: tuple[str, ...]) -> Command:
     return replace(command, inherited=names, unset=unset)
 
 
-def _refuse_contradiction(who: str, given: Mapping[str, str], command: Command, fabric: str) -> None:
-    """Raise RequestError for a variable that the configuration itself sets, to another value."""
-    for name, value in given.items():
+def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command, fabric: str) -> None:
+    """Raise RequestError for a variable that the configuration itself sets to another value."""
+    for name, value in env.items():
         if command.env.get(name, value) != value:
             raise RequestError(
-                f"{who} sets {name}={shown(name, value)}, but {fabric} needs "
+                f"{source} sets {name}={shown(name, value)}, but {fabric} needs "
                 f"{name}={command.env[name]}: with another value the fabric cannot be verified.",
                 hint="Remove it: --fabric, --interface and the benchmark's options set it. The run's "
                 "plan.json lists what fabbench sets.",
             )
 
 
-def _command(command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[Seen]) -> Command:
+def _with_variant(
+    command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[HostPrograms]
+) -> Command:
     changed = replace(
         command,
         env={**env, **command.env},
@@ -185,52 +189,52 @@ def _command(command: Command, env: Mapping[str, str], variant: Variant, hosts: 
 
 
 def with_libraries(argv: Sequence[str], paths: Sequence[str], folders: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the words that start a program with the libraries of a variant's directories (`paths`).
+    """Return the command line that starts a program with the libraries of a variant's directories (`paths`).
 
-    `folders` come before `bin` in the PATH with which it is looked for, and which it gets.
+    `folders` come before `bin` in the PATH in which it is searched for, and which it gets.
     """
     if not paths:
         return tuple(argv)
     path = dict.fromkeys((*folders, *(below(each, "bin") for each in paths)))
     libraries = ":".join(library_folders(paths))
-    return ("sh", "-c", _BEFORE, "sh", ":".join(path), libraries, *argv)
+    return ("sh", "-c", _SET_PATHS, "sh", ":".join(path), libraries, *argv)
 
 
-def refuse_images(variants: Sequence[Variant], who: str) -> None:
-    """Raise RequestError for a variant with an image, where `who` has no use for several."""
+def refuse_images(variants: Sequence[Variant], subject: str) -> None:
+    """Raise RequestError for a variant with an image, where `subject` cannot use several."""
     named = next((variant for variant in variants if variant.image), None)
     if named is not None:
         raise RequestError(
-            f"The variant {named.name} sets an image, but {who} cannot change images within one run.",
+            f"The variant {named.name} sets an image, but {subject} cannot change images within one run.",
             hint="Run once per image (--image), then compare the runs with fabbench compare.",
         )
 
 
-# ---------------------------------------------------------------- as they are written
+# ---------------------------------------------------------------- variants as users write them
 
 
 def read_variants(texts: Sequence[str], known: Mapping[str, Variant]) -> tuple[Variant, ...]:
-    """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``; those of one name add up.
+    """Read ``NAME``, ``NAME=/FOLDER:/FOLDER`` and ``NAME=KEY=VALUE,KEY=VALUE``; those of one name are merged.
 
-    A bare name is one of those `known`. Raise RequestError for what is none of these.
+    A bare name is one of those `known`. Raise RequestError for anything else.
     """
-    found: dict[str, Variant] = {}
+    variants: dict[str, Variant] = {}
     for text in texts:
         name, equals, _ = text.partition("=")
         check_name(name)
         if not equals and name not in known:
             listed = f"fabbench.yaml has {', '.join(known)}" if known else "fabbench.yaml has none"
             raise RequestError(f"The variant {name} is not defined: {listed}.", hint=_HINT)
-        found.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
+        variants.setdefault(name, known[name] if name in texts and name in known else Variant(name=name))
     for text in texts:
         name, equals, rest = text.partition("=")
         if equals:
-            found[name] = _added(found[name], rest, text)
-    return tuple(found.values())
+            variants[name] = _added(variants[name], rest, text)
+    return tuple(variants.values())
 
 
 def check_name(name: str) -> None:
-    """Raise RequestError for a name that would not do in labels and names of files."""
+    """Raise RequestError for a name that is not valid in labels and file names."""
     if not NAME.fullmatch(name):
         raise RequestError(
             f"{name!r} is not a valid variant name.",
@@ -244,7 +248,7 @@ def check_name(name: str) -> None:
 
 
 def _added(variant: Variant, rest: str, text: str) -> Variant:
-    """Add what stands behind the first ``=``."""
+    """Return a variant with what follows the first ``=`` added."""
     if rest.startswith("/"):
         return replace(variant, paths=(*variant.paths, *_read("paths", (rest,), text)))
     env, paths = dict(variant.env), [*variant.paths]
@@ -265,14 +269,14 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
     return replace(variant, env=env, paths=tuple(paths), **others)
 
 
-def _read(name: str, given: Any, text: str) -> Any:
+def _read(name: str, value: Any, text: str) -> Any:
     """Read one value of a variant. Raise RequestError."""
     try:
-        return read_option(declared(Variant)[name], given)
+        return read_option(declared(Variant)[name], value)
     except RequestError as error:
         raise RequestError(f"--variant {text}: {error}", hint=_HINT) from None
 
 
 def named(variants: Sequence[Variant], name: str) -> Variant:
-    """Find a variant; `DEFAULT_VARIANT` for no name."""
+    """Return a variant by name; `DEFAULT_VARIANT` for no name."""
     return next(chain((each for each in variants if each.name == name), (DEFAULT_VARIANT,)))

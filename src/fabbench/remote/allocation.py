@@ -1,4 +1,4 @@
-"""Hosts that a user names: reached, asked what they have, and with the agent on each a place to run."""
+"""Hosts that a user names: connected, probed, and with the agent on each an allocation to run on."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ from fabbench.remote.transport import GoneError, Transport
 T = TypeVar("T")
 
 _PROBE_S = 60.0
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
 @contextlib.contextmanager
 def connected(
     target: Target, names: Sequence[str], on_progress: Callable[[int], None] | None = None
 ) -> Iterator[Mapping[str, Connection | MachineError]]:
-    """Connect to hosts; `on_progress` gets the number of those done. All are closed at the end."""
+    """Connect to hosts; `on_progress` gets the number of hosts done. All are closed at the end."""
     options = target.options_as(SshOptions)
     settings = all_settings(
         names,
@@ -43,31 +43,31 @@ def connected(
         port=options.port,
         identity=str(options.identity) if options.identity else None,
     )
-    found = connect_all(
+    results = connect_all(
         with_clients(settings, options.ssh_client),
         accept_new=options.accept_new_host_keys,
         on_progress=on_progress,
     )
     try:
-        yield found
+        yield results
     finally:
-        for connection in found.values():
+        for connection in results.values():
             if isinstance(connection, Connection):
                 connection.close()
 
 
 def probe(connection: Transport, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:
-    """Ask a host everything. Raise MachineError where it does not answer."""
-    # On standard input: the command line stays short, and any login shell can read it.
-    asked = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(target), variant.paths))
+    """Probe a host. Raise MachineError if it does not answer."""
+    # The script goes to standard input: the command line stays short and readable for any login shell.
+    shell = ("sh", "-s", "--", *probe_arguments(programs(needs), folders(target), variant.paths))
     settings = (f"{name}={value}" for name, value in variant.env.items())
-    argv = ("env", *settings, *with_libraries(asked, variant.paths))
+    argv = ("env", *settings, *with_libraries(shell, variant.paths))
     done = connection.run(argv, stdin=script().encode(), timeout_s=_PROBE_S)
     return read_probe(done.out)
 
 
 def host_names(target: Target) -> tuple[str, ...]:
-    """Choose the hosts. Raise RequestError where none, or too few, or one twice is named."""
+    """Choose the hosts. Raise RequestError if none or too few are named, or one is named twice."""
     if not target.hosts:
         raise RequestError(
             "No hosts specified.", hint="Pass --host once per host, or --on with a target of fabbench.yaml."
@@ -80,25 +80,25 @@ def host_names(target: Target) -> tuple[str, ...]:
     return target.hosts[: target.nodes]
 
 
-def all_well(found: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Raise MachineError that says what every host that failed said, and what to do about each."""
-    failed = {name: result for name, result in found.items() if isinstance(result, MachineError)}
+def all_well(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+    """Return the results, or raise MachineError with the errors and hints of all hosts that failed."""
+    failed = {name: result for name, result in results.items() if isinstance(result, MachineError)}
     if failed:
-        shown = list(failed.items())[:_SHOWN]
-        more = f" And {len(failed) - _SHOWN} more hosts." if len(failed) > _SHOWN else ""
+        shown = list(failed.items())[:_MAX_SHOWN]
+        more = f" And {len(failed) - _MAX_SHOWN} more hosts." if len(failed) > _MAX_SHOWN else ""
         hints = {name: error.hint for name, error in shown if error.hint}
         if len(set(hints.values())) > 1:
             hints = {name: f"For {name}: {hint}" for name, hint in hints.items()}
         hint = " ".join(dict.fromkeys(hints.values()))
         raise MachineError(" ".join(str(error) for _, error in shown) + more, hint=hint or None)
-    return {name: result for name, result in found.items() if not isinstance(result, MachineError)}
+    return {name: result for name, result in results.items() if not isinstance(result, MachineError)}
 
 
 def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
-    """Return the same. Raise RequestError where two names lead to one machine."""
+    """Return the probes unchanged. Raise RequestError if two names lead to one machine."""
     by_machine: dict[str, list[str]] = {}
-    for name, found in probes.items():
-        by_machine.setdefault(found.identity or name, []).append(name)
+    for name, result in probes.items():
+        by_machine.setdefault(result.identity or name, []).append(name)
     for same in by_machine.values():
         if len(same) > 1:
             raise RequestError(
@@ -110,20 +110,20 @@ def distinct(probes: Mapping[str, Probe]) -> Mapping[str, Probe]:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAllocation:
-    """Machines that are connected, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
+    """Connected machines, with fabbench's agent on each; see `fabbench.launchers.Allocation`."""
 
     inventory: Inventory
     held: HeldHosts
     documents: Mapping[str, str] = field(default_factory=dict)
-    """What was made to have these machines, for the record: name of a file → document."""
+    """What was created to allocate these machines, for the record: file name → document."""
 
     @property
     def remote(self) -> bool:
-        """True: channels of one connection do not wait for each other."""
+        """Always True: channels of one connection do not block each other."""
         return True
 
     def part(self, hosts: Sequence[int], ended: Event) -> "RemoteAllocation":
-        """Return some of the machines: mpirun starts on the first of them, where `Needs.divided` is."""
+        """Return some of the machines. If `Needs.divided` is set, mpirun starts on the first of them."""
         held = replace(
             self.held,
             hosts=tuple(self.held.hosts[index] for index in hosts),
@@ -145,35 +145,35 @@ class RemoteAllocation:
 
 @contextlib.contextmanager
 def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
-    """Have the agent on all hosts, and nothing at the end; raise MachineError where something is left."""
+    """Run the agent on all hosts, and clean up at the end. Raise MachineError if anything is left."""
     try:
         all_well(map_hosts({remote.name: remote for remote in remotes}, RemoteHost.start))
         yield
     except BaseException as error:
-        for sentence in _cleaned(remotes):
+        for sentence in _clean_up(remotes):
             error.add_note(sentence)
         raise
-    left = _cleaned(remotes)
+    leftovers = _clean_up(remotes)
     for remote in remotes:
         if isinstance(remote.lost, GoneError):
             raise remote.lost
-    if left:
-        raise MachineError(" ".join(left[:_SHOWN]), hint="Look for it there, and stop or remove it.")
+    if leftovers:
+        raise MachineError(" ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it.")
 
 
-def _cleaned(remotes: Sequence[RemoteHost]) -> list[str]:
-    """Remove everything from all hosts, interrupted or not. Return sentences that say what is left."""
+def _clean_up(remotes: Sequence[RemoteHost]) -> list[str]:
+    """Remove everything from all hosts, interrupted or not. Return sentences about what is left."""
     try:
-        return _removed(remotes)
+        return _remove_all(remotes)
     except KeyboardInterrupt as interrupt:
-        for sentence in _removed(remotes):
+        for sentence in _remove_all(remotes):
             interrupt.add_note(sentence)
         raise
 
 
-def _removed(remotes: Sequence[RemoteHost]) -> list[str]:
-    # The first one first: where hosts share a home, the key is then gone for all.
-    # In threads, which go on with it when this one is interrupted.
+def _remove_all(remotes: Sequence[RemoteHost]) -> list[str]:
+    # The first one first: if hosts share a home, this removes the key for all.
+    # In threads, which continue when this one is interrupted.
     cleaned = map_hosts({remote.name: remote for remote in remotes[:1]}, RemoteHost.clean)
     cleaned |= map_hosts({remote.name: remote for remote in remotes[1:]}, RemoteHost.clean)
     return [text for texts in cleaned.values() if not isinstance(texts, MachineError) for text in texts]

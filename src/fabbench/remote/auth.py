@@ -1,6 +1,6 @@
-"""Logging in to a host: agree with sshd, check its key, prove who one is. Nobody is asked.
+"""Logging in to a host: negotiate with sshd, check its key, authenticate. Never prompts.
 
-Keys are those of the agent and of files, in OpenSSH's order.
+Keys come from the agent and from files, in OpenSSH's order.
 """
 
 import base64
@@ -34,10 +34,10 @@ _CLOSED = re.compile(r"[Cc]onnection (?:closed|reset) by")
 def log_in(
     carrier: Carrier, settings: SshSettings, *, accept_new: bool, started: Callable[["Transport"], None]
 ) -> tuple[str, str]:
-    """Make an ssh connection of what carries it, and return the type and the base64 of the host's key.
+    """Make an ssh connection over its carrier, and return the type and the base64 of the host's key.
 
-    `started` gets paramiko's connection at once, so that it can be closed from elsewhere.
-    Raise MachineError, and DroppedError where another attempt may help.
+    `started` gets paramiko's connection at once, so that other threads can close it.
+    Raise MachineError, or DroppedError if another attempt may help.
     """
     library = paramiko()
     transport: Transport = library.Transport(carrier)
@@ -46,14 +46,14 @@ def log_in(
     transport.auth_timeout = _AUTH_S
     options = transport.get_security_options()
     known = [kind for kind in hostkeys.known_kinds(settings) if kind in options.key_types]
-    # The kind of key that is known comes first: else a known host would show one that nobody knows.
+    # Known kinds of keys come first: otherwise a known host might present a key of an unknown kind.
     options.key_types = tuple(dict.fromkeys((*known, *options.key_types)))
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         transport.start_client(timeout=settings.limits.handshake_s)
         shown = transport.get_remote_server_key()
     except (library.SSHException, EOFError, OSError) as error:
-        raise _no_handshake(carrier, settings, error, time.monotonic() - begun) from error
+        raise _no_handshake(carrier, settings, error, time.monotonic() - started_at) from error
     kind, key = shown.get_name(), shown.get_base64()
     hostkeys.check(settings, kind, key, accept_new=accept_new)
     try:
@@ -67,44 +67,44 @@ def log_in(
 
 
 def _no_handshake(carrier: Carrier, settings: SshSettings, error: Exception, took_s: float) -> Exception:
-    """Return the error of a connection on which the host showed no key."""
-    ended = isinstance(error, (EOFError, ConnectionError))
-    seen = error if ended else error.__context__ or error
-    said = carrier.said() if isinstance(carrier, ProxySocket) else ""
-    aside = f" Its ProxyCommand says: {said}" if said else ""
-    if took_s >= settings.limits.handshake_s or isinstance(seen, TimeoutError):
+    """Return the error of a connection on which the host presented no key."""
+    closed = isinstance(error, (EOFError, ConnectionError))
+    cause = error if closed else error.__context__ or error
+    stderr = carrier.stderr() if isinstance(carrier, ProxySocket) else ""
+    aside = f" Its ProxyCommand says: {stderr}" if stderr else ""
+    if took_s >= settings.limits.handshake_s or isinstance(cause, TimeoutError):
         return MachineError(
             f"{settings} accepted the connection and then sent nothing for {took_s:.0f} s.{aside}",
             hint="Check that sshd listens there, and that the machine is not hanging or still booting.",
         )
-    if isinstance(seen, (EOFError, ConnectionError)) and (not said or _CLOSED.search(said)):
-        return DroppedError(said or str(seen) or "no reason was given")
+    if isinstance(cause, (EOFError, ConnectionError)) and (not stderr or _CLOSED.search(stderr)):
+        return DroppedError(stderr or str(cause) or "no reason was given")
     return MachineError(
         f"ssh negotiation with {settings} failed: {str(error).rstrip('.')}.{aside}",
         hint=f"Run ssh -v {settings.name} for details.",
     )
 
 
-# ---------------------------------------------------------------- proving who one is
+# ---------------------------------------------------------------- authentication
 
 _AGENT_TIMEOUT_S = 10.0
-_DEFAULTS = "id_"
+_DEFAULT_PREFIX = "id_"
 _HINT = (
     "Check whether ssh {name} works. The user, IdentityFile and agent keys (ssh-add -l) come from your "
     "ssh configuration; the public key must be in ~{user}/.ssh/authorized_keys there."
 )
 
 
-_ASKING = frozenset({"keyboard-interactive", "password"})
+_INTERACTIVE = frozenset({"keyboard-interactive", "password"})
 
 
-def asks(ways: Iterable[str]) -> bool:
-    """Return whether one of these ways to log in asks a person."""
-    return not _ASKING.isdisjoint(ways)
+def is_interactive(methods: Iterable[str]) -> bool:
+    """Return whether any of these authentication methods prompts the user."""
+    return not _INTERACTIVE.isdisjoint(methods)
 
 
 def log_in_first(settings: SshSettings) -> str:
-    """Return what to do about a host that asks whoever logs in, for a code or a password."""
+    """Return what to do about a host that prompts for a code or a password at login."""
     return (
         "fabbench never prompts. Log in once yourself, and fabbench uses your connection: set "
         "ControlMaster auto, ControlPath and ControlPersist in your ssh configuration, and run "
@@ -114,7 +114,7 @@ def log_in_first(settings: SshSettings) -> str:
 
 @dataclass(slots=True)
 class Tried:
-    """What there was to try, for the message."""
+    """The keys that were tried or could not be, for the message."""
 
     refused: list[str] = field(default_factory=list)
     unusable: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Tried:
 
 
 def authenticate(transport: "Transport", settings: SshSettings) -> None:
-    """Log in. Raise MachineError that says which keys were tried; paramiko's errors for a broken line."""
+    """Log in. Raise MachineError with the keys tried, or paramiko's errors if the connection broke."""
     from paramiko import AuthenticationException, BadAuthenticationType
 
     tried = Tried()
@@ -145,11 +145,11 @@ def authenticate(transport: "Transport", settings: SshSettings) -> None:
         _without_key(transport, settings, tried)
     finally:
         if agent is not None:
-            agent._close()  # noqa: SLF001 - the only way to close one
+            agent._close()  # noqa: SLF001 - there is no public way to close it
 
 
 def _without_key(transport: "Transport", settings: SshSettings, tried: Tried) -> None:
-    """Try to get in without any key, as ssh does, and fail with the ways that the host would take."""
+    """Try to log in without any key, as ssh does, and fail with the methods that the host would accept."""
     from paramiko import AuthenticationException, BadAuthenticationType
 
     try:
@@ -160,19 +160,19 @@ def _without_key(transport: "Transport", settings: SshSettings, tried: Tried) ->
         raise refused(settings, tried, ()) from error
 
 
-def refused(settings: SshSettings, tried: Tried, ways: Sequence[str], hint: str = _HINT) -> MachineError:
-    """Return the error of a login that the host refused; it would take `ways`."""
+def refused(settings: SshSettings, tried: Tried, methods: Sequence[str], hint: str = _HINT) -> MachineError:
+    """Return the error of a login that the host refused; it would accept `methods`."""
     first = f"Login to {settings} refused with" if tried.refused else f"No key to log in to {settings}"
     parts = [f"{first} {', '.join(tried.refused)}".rstrip(), *tried.unusable]
-    if ways and "publickey" not in ways:
-        parts.append(f"it requires {' and '.join(ways)}, but fabbench is non-interactive")
+    if methods and "publickey" not in methods:
+        parts.append(f"it requires {' and '.join(methods)}, but fabbench is non-interactive")
     if tried.encrypted:
         names = " ".join(tried.encrypted)
         hint = (
             "fabbench never prompts for a passphrase. Add the key to your agent and try again: "
             f"ssh-add {names}"
         )
-    elif asks(ways) and "publickey" not in ways:
+    elif is_interactive(methods) and "publickey" not in methods:
         hint = log_in_first(settings)
     else:
         hint = hint.format(name=settings.name, user=settings.user)
@@ -180,7 +180,7 @@ def refused(settings: SshSettings, tried: Tried, ways: Sequence[str], hint: str 
 
 
 def cut_off(settings: SshSettings, tried: Tried) -> MachineError:
-    """Return the error of a host that takes no more attempts."""
+    """Return the error of a host that accepts no more attempts."""
     return MachineError(
         f"{settings} closed the connection after {len(tried.refused)} unknown keys: "
         f"{', '.join(tried.refused)}.",
@@ -190,7 +190,7 @@ def cut_off(settings: SshSettings, tried: Tried) -> MachineError:
 
 
 def _keys(settings: SshSettings, agent: Any, tried: Tried) -> Iterator[tuple[str, "PKey"]]:
-    """Yield keys and what to call them: the agent's that are named, its others, and those of files."""
+    """Yield labels and keys: the agent's keys named in the configuration, its other keys, keys in files."""
     keys: Sequence[AgentKey] = () if agent is None else agent.get_keys()
     held = {bytes(key.blob): key for key in keys}
     public = {path: _public(path) for path in settings.identities}
@@ -214,7 +214,7 @@ def _fingerprint(key: "PKey") -> str:
 
 
 def _public(path: str) -> bytes | None:
-    """Return the public key that lies beside a private one."""
+    """Return the public key from the file beside a private key."""
     try:
         return base64.b64decode(
             Path(path if path.endswith(".pub") else f"{path}.pub").read_text("utf-8").split()[1]
@@ -224,14 +224,14 @@ def _public(path: str) -> bytes | None:
 
 
 def from_file(path: str, tried: Tried) -> "PKey | None":
-    """Read a private key; note why where that does not work. Of ssh's own defaults, few exist."""
+    """Read a private key, or record why that failed. A missing file of ssh's defaults is not recorded."""
     from paramiko import PasswordRequiredException, SSHException
 
     try:
         status = Path(path).stat()
         return _load(path, status.st_mtime_ns, status.st_ino)
     except FileNotFoundError:
-        if not Path(path).name.startswith(_DEFAULTS):
+        if not Path(path).name.startswith(_DEFAULT_PREFIX):
             tried.unusable.append(f"{path} does not exist")
     except OSError as error:
         tried.unusable.append(f"{path} cannot be read ({error.strerror})")
@@ -255,7 +255,7 @@ def _load(path: str, *_version: int) -> "PKey":
 
 
 def _agent(settings: SshSettings, tried: Tried) -> Any:
-    """Reach the agent; None where there is none. Its types do not tell how to name its socket."""
+    """Connect to the agent; None if there is none. Untyped, as paramiko's types do not cover its socket."""
     from paramiko import SSHException
     from paramiko.agent import AgentSSH
 
@@ -267,17 +267,17 @@ def _agent(settings: SshSettings, tried: Tried) -> Any:
     try:
         connection.settimeout(_AGENT_TIMEOUT_S)
         connection.connect(path)
-        agent._connect(connection)  # noqa: SLF001 - paramiko.Agent knows the environment's socket alone
+        agent._connect(connection)  # noqa: SLF001 - paramiko.Agent uses only the environment's socket
     except (OSError, SSHException) as error:
         connection.close()
         tried.unusable.append(f"the agent at {path} does not answer ({error})")
         return None
-    connection.settimeout(None)  # to touch a security key, or to confirm, takes its time
+    connection.settimeout(None)  # touching a security key, or confirming, may take a while
     return agent
 
 
 def _agent_socket(setting: str | None) -> str | None:
-    """Return the path at which the agent listens; None: there is none. See ssh_config(5), IdentityAgent."""
+    """Return the path of the agent's socket; None if there is none. See ssh_config(5), IdentityAgent."""
     if setting is None or setting == "SSH_AUTH_SOCK":
         return os.environ.get("SSH_AUTH_SOCK")
     if setting == "none":

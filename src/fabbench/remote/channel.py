@@ -1,4 +1,4 @@
-"""A program on another machine, and its streams. Both outputs are always read: else one stops the other."""
+"""A program on another machine, and its streams. Both outputs are always read: else one blocks the other."""
 
 import math
 import select
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fabbench.remote.mux import MuxChannel
 
 _CHUNK = 1 << 16
-_MOST_CHUNKS = 2
-"""A reading is a batch, of which several wait: lines of two characters take 25 times their size in memory."""
-_MOST_ERR = 1000
+_MAX_CHUNKS = 2
+"""Limit per batch: several batches are queued, and two-character lines take 25 times their size in memory."""
+_MAX_ERR_LINES = 1000
 _POLL_S = 0.5
 _STATUS_S = 2.0
 _SEND_S = 30.0
@@ -42,24 +42,24 @@ def lost(settings: SshSettings, why: object) -> LostError:
 
 
 class SshStream:
-    """A program on another machine. No terminal; closing it does not end the program."""
+    """A program on another machine, without a terminal. Closing the stream does not end the program."""
 
     def __init__(
         self, channel: "Channel | MuxChannel", settings: SshSettings, answers: Callable[[], bool]
     ) -> None:
-        """Take a channel on which the program was started; `answers` says whether the machine still does."""
+        """Wrap a channel on which the program was started; `answers` checks whether the machine responds."""
         self.status: int | None = None
-        """Exit status; -1: ended by a signal, which neither client names. None: not known (yet)."""
-        self.err: deque[str] = deque(maxlen=_MOST_ERR)
+        """Exit status; -1: ended by a signal, which neither client names. None: unknown (yet)."""
+        self.err: deque[str] = deque(maxlen=_MAX_ERR_LINES)
         """The last lines of its standard error."""
         self.closed = False
-        """Whether both outputs have ended, and their lines were given."""
+        """Whether both outputs have ended, and all their lines were returned."""
         self._channel = channel
         self._settings = settings
         self._answers = answers
         self._out = LineDecoder()
         self._err = LineDecoder()
-        self._heard = time.monotonic()
+        self._last_output = time.monotonic()
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
         channel.settimeout(_SEND_S)
@@ -70,7 +70,7 @@ class SshStream:
 
     @uninterrupted()
     def send(self, data: bytes) -> None:
-        """Write to its standard input. Raise LostError, also where it takes nothing in for 30 s."""
+        """Write to its standard input. Raise LostError, also if it accepts nothing for 30 s."""
         try:
             self._channel.sendall(data)
         except TimeoutError as error:
@@ -80,7 +80,7 @@ class SshStream:
 
     @uninterrupted()
     def send_some(self, data: bytes) -> int:
-        """Write what fits without waiting, and say how many bytes that were."""
+        """Write what fits without waiting, and return the number of bytes written."""
         try:
             return self._channel.send(data[:_CHUNK]) if self._channel.send_ready() else 0
         except OSError as error:  # the program ended, or closed its input, before all was sent
@@ -99,50 +99,50 @@ class SshStream:
 
     @uninterrupted()
     def read(self) -> list[str]:
-        """Read what is there, and do not wait: the whole lines of standard output. Raise LostError."""
-        found: list[str] = []
-        for _ in range(_MOST_CHUNKS):
+        """Return the complete lines of standard output so far, without waiting. Raise LostError."""
+        lines: list[str] = []
+        for _ in range(_MAX_CHUNKS):
             more = False
             if self._channel.recv_stderr_ready():
                 self.err += self._err.feed(self._channel.recv_stderr(_CHUNK))
                 more = True
             if self._channel.recv_ready():
-                found += self._out.feed(self._channel.recv(_CHUNK))
+                lines += self._out.feed(self._channel.recv(_CHUNK))
                 more = True
             if not more:
                 if self._ended():
-                    self._finish(found)
+                    self._finish(lines)
                 break
-            self._heard = time.monotonic()
-        return found
+            self._last_output = time.monotonic()
+        return lines
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of standard output as they come, until it ends. Raise LostError."""
         return chain.from_iterable(self.batches())
 
     def batches(self) -> Iterator[list[str]]:
-        """Yield the lines of standard output as they come, as many as are there at a time, until it ends."""
+        """Yield the lines of standard output in batches as they come, until it ends."""
         while True:
             if batch := self.read():
                 yield batch
             if self.closed:
                 return
             self.wait(_POLL_S)
-            if time.monotonic() - self._heard > self._settings.limits.silence_s:
+            if time.monotonic() - self._last_output > self._settings.limits.silence_s:
                 self.ask()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to read, at most so long."""
+        """Wait until there is something to read, at most `timeout_s`."""
         self._poll.poll(math.ceil(timeout_s * 1000))
 
     def ask(self) -> None:
-        """Ask the machine whether it still answers. Raise LostError."""
+        """Check that the machine still answers. Raise LostError."""
         broken = self._lost()
         if broken is None and not self._answers():
             broken = lost(self._settings, "it does not answer")
         if broken is not None:
             raise broken
-        self._heard = time.monotonic()
+        self._last_output = time.monotonic()
 
     def has_status(self) -> bool:
         """Return whether the program is known to have ended; others may still hold its outputs open."""
@@ -150,15 +150,15 @@ class SshStream:
 
     @uninterrupted()
     def close(self) -> None:
-        """Close the streams. The program runs on, should it still be running."""
+        """Close the streams. The program keeps running if it has not ended."""
         from fabbench.remote.mux import MuxChannel
 
         if self._channel.exit_status_ready() and self.status is None:
             self.status = self._channel.recv_exit_status()
         self.closed = True
         if not isinstance(self._channel, MuxChannel):
-            # What still comes would be told by the pipe that `fileno` made: written to once it is closed, it
-            # ends paramiko's reader, and with that the whole connection.
+            # paramiko's reader signals late output through the pipe that `fileno` made. Writing to that pipe
+            # once it is closed would end the reader, and with it the whole connection.
             for buffer in (self._channel.in_buffer, self._channel.in_stderr_buffer):
                 buffer.set_event(threading.Event())
         try:
@@ -167,21 +167,21 @@ class SshStream:
             return
 
     def _ended(self) -> bool:
-        """Return whether nothing comes any more, on either output."""
+        """Return whether both outputs have ended."""
         return bool(self._channel.eof_received or self._channel.closed) and not (
             self._channel.recv_ready() or self._channel.recv_stderr_ready()
         )
 
-    def _finish(self, found: list[str]) -> None:
+    def _finish(self, lines: list[str]) -> None:
         broken = None if self._has_clean_status() else self._lost()
-        found += self._out.rest()
+        lines += self._out.rest()
         self.err += self._err.rest()
         self.closed = True
         if broken is not None:
             raise broken
 
     def _has_clean_status(self) -> bool:
-        """Take the exit status, which comes right after the outputs' end. False: a signal, or no status."""
+        """Read the exit status, which follows the end of the outputs. False: a signal, or no status."""
         deadline = time.monotonic() + _STATUS_S
         while not self._channel.exit_status_ready() and time.monotonic() < deadline:
             time.sleep(0.005)

@@ -1,8 +1,8 @@
-"""Asking hosts everything that a check needs, all at once: probes, clocks, connections between them.
+"""Collects everything that a check needs from all hosts at once: probes, clocks, connections between them.
 
-Connections are real ones, on ports that the kernel chooses. On every host one program (connect_probe.py or
-connect_probe.pl) listens, and connects to its targets. It lives as long as the ssh connection, at most 30 s,
-and writes nothing.
+The connections are real, on ports that the kernel chooses. One program on every host (connect_probe.py or
+connect_probe.pl) listens, and connects to its targets. It runs as long as the ssh connection, at most 30 s,
+and writes no files.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from fabbench.remote.transport import HostShell
 
 _START_S = 20.0
 _TRY_S = 8.0
-"""Longer than what connect_probe.py gives its connections."""
+"""Longer than connect_probe.py's timeout for connections."""
 _NEITHER = "neither python3 nor perl was found on {}"
 _EXEC_SCRIPT = """\
 if [ -n {python} ]; then exec {python} -I -S -c {script} {arguments}
@@ -42,27 +42,27 @@ else printf 'error neither\\n'; fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """One host that takes part."""
+class Peer:
+    """One host that takes part in the connection test."""
 
     name: str
     sh: HostShell
     address: str
-    """Where the others reach it."""
+    """Where the other hosts reach it."""
     python: str
-    """Path of its python3; empty: it has none."""
+    """Path of its python3; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listening:
-    """What a host's program said: where it listens, or why it does not."""
+    """What a host's program reported: where it listens, or why it does not."""
 
     port: str = ""
     why: str = ""
 
 
 def pairs(names: Sequence[str], *, full: bool) -> tuple[tuple[str, str], ...]:
-    """Choose who connects to whom: the first with each, both ways, and a ring; or all with all.
+    """Choose which hosts connect: the first with each, in both directions, and a ring; or all with all.
 
     mpirun's daemons connect to the first host, and the rings of collectives go from each host to the next.
     """
@@ -74,26 +74,26 @@ def pairs(names: Sequence[str], *, full: bool) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(pair for pair in (*star, *ring) if pair[0] != pair[1]))
 
 
-def try_connections(parties: Sequence[Party], *, full: bool) -> dict[tuple[str, str], ConnectionAttempt]:
-    """Connect hosts to each other, all concurrently: (from, to) → what came of it. Raise for no host."""
-    by_name = {party.name: party for party in parties}
-    wanted = pairs(tuple(by_name), full=full)
-    words = {name: secrets.token_hex(8) for name in by_name}
-    workers = len(parties)
+def try_connections(peers: Sequence[Peer], *, full: bool) -> dict[tuple[str, str], ConnectionAttempt]:
+    """Connect hosts to each other, all concurrently: (from, to) → result. No host's failure is raised."""
+    by_name = {peer.name: peer for peer in peers}
+    requested = pairs(tuple(by_name), full=full)
+    tokens = {name: secrets.token_hex(8) for name in by_name}
+    workers = len(peers)
     ports = {
-        name: _Listening(why=str(told)) if isinstance(told, MachineError) else told
-        for name, told in map_hosts(by_name, lambda party: _listen(party, words[party.name]), workers).items()
+        name: _Listening(why=str(result)) if isinstance(result, MachineError) else result
+        for name, result in map_hosts(by_name, lambda peer: _listen(peer, tokens[peer.name]), workers).items()
     }
-    able = {name: party for name, party in by_name.items() if ports[name].port}
-    targets = {name: [b for a, b in wanted if a == name and ports[b].port] for name in able}
+    listening = {name: peer for name, peer in by_name.items() if ports[name].port}
+    targets = {name: [b for a, b in requested if a == name and ports[b].port] for name in listening}
 
-    def attempt(party: Party) -> dict[str, ConnectionAttempt]:
-        to = targets[party.name]
-        calls = [f"{n} {by_name[b].address} {ports[b].port} {words[b]}\n" for n, b in enumerate(to)]
-        return _attempt(party, to, "".join(calls))
+    def attempt(peer: Peer) -> dict[str, ConnectionAttempt]:
+        to = targets[peer.name]
+        requests = [f"{n} {by_name[b].address} {ports[b].port} {tokens[b]}\n" for n, b in enumerate(to)]
+        return _attempt(peer, to, "".join(requests))
 
-    tried = map_hosts(able, attempt, workers)
-    return {pair: _outcome(pair, ports, tried) for pair in wanted}
+    attempts = map_hosts(listening, attempt, workers)
+    return {pair: _outcome(pair, ports, attempts) for pair in requested}
 
 
 @cache
@@ -104,27 +104,27 @@ def _programs() -> tuple[str, str]:
     return python, perl
 
 
-def _listen(party: Party, word: str) -> _Listening:
-    """Turn a host's shell into the program."""
+def _listen(peer: Peer, token: str) -> _Listening:
+    """Replace a host's shell with the program, and return where it listens."""
     script, perl = _programs()
-    words = {"python": party.python, "script": script, "perl": perl}
-    quoted = {key: shlex.quote(text) for key, text in words.items()}
-    party.sh.send(_EXEC_SCRIPT.format(**quoted, arguments=shlex.join((party.address, word))))
-    for line in party.sh.until("", _START_S):
+    texts = {"python": peer.python, "script": script, "perl": perl}
+    quoted = {key: shlex.quote(text) for key, text in texts.items()}
+    peer.sh.send(_EXEC_SCRIPT.format(**quoted, arguments=shlex.join((peer.address, token))))
+    for line in peer.sh.until("", _START_S):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
             return _Listening(port=rest)
         if line == "error neither":
-            return _Listening(why=_NEITHER.format(party.name))
+            return _Listening(why=_NEITHER.format(peer.name))
         if kind == "error":
-            return _Listening(why=f"{party.name} cannot listen at {party.address}: {rest}")
-    return _Listening(why=f"{party.name} did not start to listen")
+            return _Listening(why=f"{peer.name} cannot listen at {peer.address}: {rest}")
+    return _Listening(why=f"{peer.name} did not start to listen")
 
 
-def _attempt(party: Party, to: Sequence[str], calls: str) -> dict[str, ConnectionAttempt]:
-    """Connect one host to its targets: name of the target → what came of it."""
-    party.sh.send(calls)
-    return dict(_read(to, party.sh.until("tried ", _TRY_S, count=len(to))))
+def _attempt(peer: Peer, to: Sequence[str], requests: str) -> dict[str, ConnectionAttempt]:
+    """Connect one host to its targets: name of the target → result."""
+    peer.sh.send(requests)
+    return dict(_read(to, peer.sh.until("tried ", _TRY_S, count=len(to))))
 
 
 def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, ConnectionAttempt]]:
@@ -141,22 +141,22 @@ def _read(to: Sequence[str], lines: Sequence[str]) -> Iterator[tuple[str, Connec
 def _outcome(
     pair: tuple[str, str],
     ports: Mapping[str, _Listening],
-    tried: Mapping[str, dict[str, ConnectionAttempt] | MachineError],
+    attempts: Mapping[str, dict[str, ConnectionAttempt] | MachineError],
 ) -> ConnectionAttempt:
     for name in pair:
         if not ports[name].port:
             return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=ports[name].why)
-    told = tried[pair[0]]
-    if isinstance(told, MachineError):
-        return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=str(told))
+    result = attempts[pair[0]]
+    if isinstance(result, MachineError):
+        return ConnectionAttempt(result=ConnectionResult.UNTRIED, why=str(result))
     missing = ConnectionAttempt(result=ConnectionResult.UNTRIED, why=f"{pair[0]} did not report the result")
-    return told.get(pair[1], missing)
+    return result.get(pair[1], missing)
 
 
 _CLOCK = "fabbench clock "
 _ASK_CLOCK = f'printf "{_CLOCK}%s\\n" "$(date +%s.%N)"\n'
 _TRIPS, _QUICK_S = 3, 0.1
-"""How often a clock is asked, unless the answer is quick."""
+"""How many times a clock is read, unless an answer is quick."""
 _TIME = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _CLOCK_S, _PROBE_S = 20.0, 60.0
 _LAST = "end\t"
@@ -165,33 +165,33 @@ _NO_NEEDS = Needs(programs=(), install="")
 
 
 class SshShell(HostShell):
-    """A POSIX shell. What it reads is its standard input: when that ends, it ends too."""
+    """A POSIX shell that reads commands from its standard input, and ends with it."""
 
     def __init__(self, connection: Connection, arguments: Sequence[str] = ()) -> None:
-        """Start it; `arguments` are those of its scripts. Raise MachineError."""
+        """Start it; `arguments` are passed to its scripts. Raise MachineError."""
         self._settings = connection.settings
         self._pipe = connection.open(("sh", "-s", "--", *arguments))
 
     @override
     def send(self, text: str) -> None:
-        # `until` reads what a program said that takes nothing more in, or that the connection broke.
+        # If the program accepts no more input, `until` reads what it printed, or that the connection broke.
         with contextlib.suppress(LostError):
             self._pipe.send(text.encode())
 
     @override
     def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
         deadline = time.monotonic() + limit_s
-        found = AnswerLines(str(self._settings))
+        answer = AnswerLines(str(self._settings))
         while True:
             lines = self._pipe.read()
-            found.take(lines)
+            answer.take(lines)
             count -= sum(line.startswith(prefix) for line in lines)
             if count <= 0 or self._pipe.closed or time.monotonic() >= deadline:
-                return found.lines
+                return answer.lines
             self._pipe.wait(_POLL_S)
 
     def close(self) -> None:
-        """End its input, and with that the shell, or what has taken its place."""
+        """Close its input, which ends the shell, or the program that replaced it."""
         self._pipe.close()
 
 
@@ -205,148 +205,147 @@ class ProbedHost:
 
 
 class CheckedHosts(NamedTuple):
-    """What was found out about hosts."""
+    """The results of probing hosts."""
 
     probes: dict[str, Probe]
-    """Name → everything that the host reported, for those that answered."""
+    """Name → everything that the host reported, for hosts that answered."""
     relations: HostRelations
 
 
 def examine(target: Target, needs: Needs, *, full: bool, progress: Progress) -> CheckedHosts:
-    """Probe hosts, and let them connect to each other. No host's failure is raised.
+    """Probe hosts, and have them connect to each other. No host's failure is raised.
 
-    `full` tries a connection from every host to every other one. Raise RequestError for one machine that is
-    named twice.
+    `full` tries a connection from every host to every other one. Raise RequestError if a machine is named
+    twice.
     """
     names = host_names(target)
     arguments = probe_arguments(programs(needs), folders(target))
-    with connected(target, names, lambda done: progress("connecting", done, len(names))) as found:
-        connections = {name: one for name, one in found.items() if isinstance(one, Connection)}
-        count = _Count("asking", len(connections), progress)
+    with connected(target, names, lambda done: progress("connecting", done, len(names))) as results:
+        connections = {name: one for name, one in results.items() if isinstance(one, Connection)}
+        count = _Count("probing", len(connections), progress)
         answers = map_hosts(connections, lambda one: count.after(_ask(one, arguments)), len(names))
-        told = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
-        probes = dict(distinct({name: one.probe for name, one in told.items()}))
-        progress("testing connections between them", 0, len(told))
-        seen = around(target, told, full=full)
-    failed = {name: _said(one) for name, one in {**found, **answers}.items() if isinstance(one, MachineError)}
-    return CheckedHosts(
-        probes, replace(seen, unreachable={name: failed[name] for name in names if name in failed})
-    )
+        probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
+        probes = dict(distinct({name: one.probe for name, one in probed.items()}))
+        progress("testing connections between them", 0, len(probed))
+        relations = around(target, probed, full=full)
+    errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
+    unreachable = {name: _message(errors[name]) for name in names if name in errors}
+    return CheckedHosts(probes, replace(relations, unreachable=unreachable))
 
 
-def around(target: Target, told: Mapping[str, ProbedHost], *, full: bool) -> HostRelations:
+def around(target: Target, probed: Mapping[str, ProbedHost], *, full: bool) -> HostRelations:
     """Have probed hosts connect to each other, and return their relations.
 
     Raise MachineError if no host's address is known.
     """
-    addresses = _addresses(target, {name: one.probe for name, one in told.items()})
+    addresses = _addresses(target, {name: one.probe for name, one in probed.items()})
     return HostRelations(
         addresses={name: one for name, one in addresses.items() if isinstance(one, str)},
-        clocks={name: one.clock for name, one in told.items() if one.clock is not None},
-        connections=_between(told, addresses, full=full),
+        clocks={name: one.clock for name, one in probed.items() if one.clock is not None},
+        connections=_between(probed, addresses, full=full),
     )
 
 
 def read_clock(trips: Sequence[tuple[float, str, float]]) -> Clock | None:
-    """Compare clocks: for each question when it was sent, what the host said, and when that arrived.
+    """Compare clocks: for each query when it was sent, the host's answer, and when that arrived.
 
-    The quickest counts: the host looked at its clock somewhere between, so that the offset is known to half
-    the round trip. A clock that tells whole seconds only adds half a second. None: no time was told.
+    The quickest counts: the host read its clock somewhere in between, so the offset is known to half the
+    round trip. A clock that reports only whole seconds adds half a second. None: no time was reported.
     """
     clocks = []
-    for sent, said, arrived in trips:
-        match = _TIME.match(said)
+    for sent, answer, arrived in trips:
+        match = _TIME.match(answer)
         if match is None:
             continue
         whole = match[1] is None
-        told = float(match[0]) + (0.5 if whole else 0)
+        host_time = float(match[0]) + (0.5 if whole else 0)
         uncertainty = (arrived - sent) / 2 + (0.5 if whole else 0)
-        clocks.append(Clock(offset_s=told - (sent + arrived) / 2, uncertainty_s=uncertainty))
+        clocks.append(Clock(offset_s=host_time - (sent + arrived) / 2, uncertainty_s=uncertainty))
     return min(clocks, key=lambda clock: clock.uncertainty_s, default=None)
 
 
 def _ask(connection: Connection, arguments: Sequence[str]) -> ProbedHost:
-    """Ask one host for its time, and then for everything. Raise MachineError."""
+    """Query one host's clock, and then probe it. Raise MachineError."""
     return ask(SshShell(connection, arguments), str(connection.settings))
 
 
-def ask(shell: HostShell, who: str) -> ProbedHost:
-    """Ask a host for its time, and then for everything. The shell has the probe's arguments.
+def ask(shell: HostShell, host: str) -> ProbedHost:
+    """Query a host's clock, and then probe it. The shell has the probe's arguments.
 
-    Raise MachineError that names the host as `who`.
+    Raise MachineError that names the host as `host`.
     """
     trips, noise = [], []
     for _ in range(_TRIPS):
-        sent, begun = time.time(), time.monotonic()
+        sent, started = time.time(), time.monotonic()
         shell.send(_ASK_CLOCK)
         lines = shell.until(_CLOCK, _CLOCK_S)
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
         noise += [line for line in lines if not line.startswith(_CLOCK)]
         trips += [(sent, line[len(_CLOCK) :], sent + took) for line in lines if line.startswith(_CLOCK)]
         if not trips:
-            raise _no_shell(who, noise, took)
+            raise _no_shell(host, noise, took)
         if took < _QUICK_S:
             break
     shell.send(script())
-    # What a login prints by itself is no part of the answer, and a thing to know.
+    # Text that the login itself prints is not part of the answer, but worth reporting.
     probe = read_probe([*noise, *shell.until(_LAST, _PROBE_S)])
     return ProbedHost(probe, read_clock(trips), shell)
 
 
-def _no_shell(who: str, said: Sequence[str], took_s: float) -> MachineError:
+def _no_shell(host: str, output: Sequence[str], took_s: float) -> MachineError:
     """Return the error of a login that did not lead to a shell."""
     if took_s >= _CLOCK_S:
         return MachineError(
-            f"Login to {who} succeeded, but no shell answered within {took_s:.0f} s.",
+            f"Login to {host} succeeded, but no shell answered within {took_s:.0f} s.",
             hint="The host, its home directory or its shell's startup files may be hanging.",
         )
-    words = " ".join(said[-2:]) or "no output"
+    words = " ".join(output[-2:]) or "no output"
     return MachineError(
-        f"Login to {who} succeeded, but no shell is available: {words}",
+        f"Login to {host} succeeded, but no shell is available: {words}",
         hint="The user needs a login shell, and the host needs sh in its PATH.",
     )
 
 
 def _addresses(target: Target, probes: Mapping[str, Probe]) -> dict[str, str | MachineError]:
-    """Return each host's address, or why it is not known. Raise MachineError where none is known."""
-    found: dict[str, str | MachineError] = {}
+    """Return each host's address, or why it is unknown. Raise MachineError if none is known."""
+    results: dict[str, str | MachineError] = {}
     for name, probe in probes.items():
         try:
-            found[name] = inventory(target, {name: probe}, _NO_NEEDS).hosts[0].address
+            results[name] = inventory(target, {name: probe}, _NO_NEEDS).hosts[0].address
         except MachineError as error:
-            found[name] = error
-    failures = [one for one in found.values() if isinstance(one, MachineError)]
-    if failures and len(failures) == len(found):
+            results[name] = error
+    failures = [one for one in results.values() if isinstance(one, MachineError)]
+    if failures and len(failures) == len(results):
         raise failures[0]
-    return found
+    return results
 
 
 def _between(
-    told: Mapping[str, ProbedHost], addresses: Mapping[str, str | MachineError], *, full: bool
+    probed: Mapping[str, ProbedHost], addresses: Mapping[str, str | MachineError], *, full: bool
 ) -> dict[tuple[str, str], ConnectionAttempt]:
-    """Try connections between the hosts that have an address; say of the others that they have none."""
-    parties = [
-        Party(name=name, sh=one.shell, address=address, python=one.probe.tools.get("python3", ""))
-        for name, one in told.items()
+    """Try connections between the hosts that have an address; report the others as having none."""
+    peers = [
+        Peer(name=name, sh=one.shell, address=address, python=one.probe.tools.get("python3", ""))
+        for name, one in probed.items()
         if isinstance(address := addresses[name], str) and address
     ]
-    found = try_connections(parties, full=full) if len(parties) > 1 else {}
+    attempts = try_connections(peers, full=full) if len(peers) > 1 else {}
     for name, address in addresses.items():
-        why = _said(address) if isinstance(address, MachineError) else f"{name} did not report its address"
+        why = _message(address) if isinstance(address, MachineError) else f"{name} did not report its address"
         result = ConnectionResult.FAILED if isinstance(address, MachineError) else ConnectionResult.UNTRIED
         if address == "" or isinstance(address, MachineError):
-            others = [other for other in told if other != name]
+            others = [other for other in probed if other != name]
             both = [pair for other in others for pair in ((name, other), (other, name))]
-            found |= dict.fromkeys(both, ConnectionAttempt(result=result, why=why))
-    return found
+            attempts |= dict.fromkeys(both, ConnectionAttempt(result=result, why=why))
+    return attempts
 
 
-def _said(error: MachineError) -> str:
+def _message(error: MachineError) -> str:
     return f"{str(error).rstrip('.')} ({error.hint.rstrip('.')})" if error.hint else str(error)
 
 
 class _Count:
-    """Counts what several threads get done."""
+    """Counts the items that several threads finish."""
 
     def __init__(self, what: str, total: int, progress: Progress) -> None:
         self._what, self._total, self._progress = what, total, progress
@@ -354,7 +353,7 @@ class _Count:
         self._done = 0
 
     def after(self, result: ProbedHost) -> ProbedHost:
-        """Count one, and pass it on."""
+        """Count one result, and return it."""
         with self._lock:
             self._done += 1
             self._progress(self._what, self._done, self._total)

@@ -1,9 +1,9 @@
-"""One ssh connection: made as the user's configuration says, the host's key checked, nobody asked.
+"""One ssh connection, made as the user configured it: checks the host's key, and never prompts.
 
-A login shell over there gets the command line. The shell may be any: sh, bash and zsh, but csh and fish too,
-which read quotes, ``!``, backslashes and newlines in their own ways. Within single quotes they agree on all
-other printable characters. So words of those go as they are; any others go in an encoding of harmless
-characters, which a POSIX shell undoes there.
+The remote login shell gets the command line. It may be any shell: sh, bash and zsh, but also csh and fish,
+which treat quotes, ``!``, backslashes and newlines differently. Within single quotes all agree on the other
+printable characters. Words of only those are sent as they are; any others are encoded as harmless characters,
+which a POSIX shell decodes there.
 """
 
 import math
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 _BARE = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+=@%-]*")
 _QUOTABLE = re.compile(r"[ -~]*")
-_NOT_ALIKE = re.compile(r"['!\\]")
+_AMBIGUOUS = re.compile(r"['!\\]")
 _HARMLESS = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 _./:,+=-")
-# tr makes the backslash, the one between [ and ], so that the line needs none.
-_UNDO = """exec sh -c 'eval "$(printf "$(printf %s "{}" | tr "#%@" "[-]")")"'"""
+# tr produces the backslash, the character between [ and ], so that the line needs none.
+_DECODE = """exec sh -c 'eval "$(printf "$(printf %s "{}" | tr "#%@" "[-]")")"'"""
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """Write words for the login shell. The program takes the shell's place.
+    """Quote words for the login shell, which the program replaces.
 
-    Raise RequestError for a word with a NUL character, which no program can get.
+    Raise RequestError for a word with a NUL character, which cannot be passed to a program.
     """
     if any("\0" in word for word in argv):
         raise RequestError(
@@ -50,14 +50,14 @@ def command_line(argv: Sequence[str]) -> str:
     if None not in words:
         return " ".join(("exec", *(word for word in words if word is not None)))
     posix = " ".join(("exec", *(_posix(word) for word in argv)))
-    return _UNDO.format("".join(_coded(byte) for byte in posix.encode("utf-8", "surrogateescape")))
+    return _DECODE.format("".join(_encoded(byte) for byte in posix.encode("utf-8", "surrogateescape")))
 
 
 def _word(word: str) -> str | None:
-    """Write a word so that every shell reads it alike, if there is a way."""
+    """Quote a word so that every shell reads it alike; None if that is impossible."""
     if _BARE.fullmatch(word):
         return word
-    return f"'{word}'" if _QUOTABLE.fullmatch(word) and not _NOT_ALIKE.search(word) else None
+    return f"'{word}'" if _QUOTABLE.fullmatch(word) and not _AMBIGUOUS.search(word) else None
 
 
 def _posix(word: str) -> str:
@@ -65,7 +65,7 @@ def _posix(word: str) -> str:
     return f"'{quoted}'"
 
 
-def _coded(byte: int) -> str:
+def _encoded(byte: int) -> str:
     return chr(byte) if byte in _HARMLESS else f"%{byte:03o}"
 
 
@@ -73,13 +73,14 @@ __all__ = ["Connection", "Done", "LostError", "SshStream"]
 
 _OPEN_S = 20.0
 _TRIES = 8
-_MOST_BACK_OFF_S = 3.0
+_MAX_BACK_OFF_S = 3.0
 _INPUT_POLL_S = 0.01
 _FREE_POLL_S = 0.2
 LONGEST_ANSWER = 16 << 20
-"""Characters that a program may print which is run to its end: fabbench's own print much less."""
-_PIECE = 1 << 15
-_A_LINE = 60
+"""Limit in characters for the output of a program that is run to its end: fabbench's own print much less."""
+_CHUNK = 1 << 15
+_LINE_OVERHEAD = 60
+"""Bytes of memory that a line takes besides its text."""
 _POLL_S = 0.2
 _LINGER_S = 1.0
 _NO_CHANNEL = "sshd's MaxSessions may be too low (default: 10 programs per connection)."
@@ -97,26 +98,25 @@ class Done:
     """Exit status; -1: ended by a signal."""
     out: list[str]
     err: list[str]
-    """The last lines, should there be very many."""
+    """The last lines, if there are very many."""
 
 
 class AnswerLines:
     """The lines of a program that answers a question, and ends."""
 
-    def __init__(self, who: str) -> None:
-        """Take nothing yet. `who` is the machine, for the error."""
+    def __init__(self, source: str) -> None:
+        """Start without lines. `source` is the machine or command, for the error."""
         self.lines: list[str] = []
-        self._who = who
+        self._source = source
         self._size = 0
 
     def take(self, lines: Sequence[str]) -> None:
-        """Take some lines. Raise MachineError where they are more than any answer has."""
+        """Add lines. Raise MachineError if they exceed the size of any valid answer."""
         self.lines += lines
-        # What a line takes in memory besides its text, too.
-        self._size += sum(map(len, lines)) + _A_LINE * len(lines)
+        self._size += sum(map(len, lines)) + _LINE_OVERHEAD * len(lines)
         if self._size > LONGEST_ANSWER:
             raise MachineError(
-                f"{self._who} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
+                f"{self._source} printed more than {LONGEST_ANSWER >> 20} MiB as an answer; giving up.",
                 hint="Check what its login shell prints: ssh HOST true should print nothing.",
             )
 
@@ -127,9 +127,9 @@ class Connection:
     def __init__(
         self, settings: SshSettings, *, accept_new: bool = False, via: "Connection | None" = None
     ) -> None:
-        """`via` is the connection to the last of the host's jumps; left out, each gets one of its own.
+        """`via` is the connection to the host's last jump host; if omitted, a separate one is made.
 
-        `accept_new` writes down the key of a host that is not known, instead of refusing it.
+        `accept_new` records the key of an unknown host instead of refusing it.
         """
         paramiko()
         self.settings = settings
@@ -147,29 +147,29 @@ class Connection:
         self._failure: MachineError | None = None
         self._has_started = False
         self._next: Connection | None = None
-        """Takes the programs for which sshd allows no further channel on this connection."""
+        """Runs the programs for which sshd allows no further channel on this connection."""
         self._no_second: MachineError | None = None
-        """Why there can be no such connection."""
+        """Why such a connection cannot be made."""
 
     @property
     def alive(self) -> bool:
-        """Return whether the connection is there, as far as is known."""
+        """Return whether the connection is up, as far as is known."""
         return self._transport is not None and self._transport.is_authenticated()
 
     @property
     def host_key(self) -> tuple[str, str]:
-        """The type and the base64 of the key that the host showed, and that was checked.
+        """The type and the base64 of the key that the host presented, and that was checked.
 
-        OpenSSH checks it, and tells nobody: the host is asked. Raise MachineError where it does not know.
+        OpenSSH checks it but does not report it, so the host is queried. Raise MachineError if that fails.
         """
         if isinstance(self._transport, MuxTransport) and not self._host_key[0]:
             self._host_key = openssh.host_key(self.settings, self.run(openssh.HOST_KEYS).out)
         return self._host_key
 
     def connect(self) -> None:
-        """Connect, unless that is done; anew, where the connection broke or was closed.
+        """Connect unless connected, also after the connection broke or was closed.
 
-        Raise MachineError that says what was seen. Threads that wait for one attempt all get its failure.
+        Raise MachineError with the cause. All threads that wait for one attempt get its failure.
         """
         before = self._attempts
         with self._lock:
@@ -187,7 +187,7 @@ class Connection:
                 raise
 
     def close(self) -> None:
-        """Close the connection, and those to jump hosts that nobody else uses. Programs over there run on."""
+        """Close the connection, and those to jump hosts without other users. Remote programs keep running."""
         self._closed.set()
         self._drop()
         if self._next is not None:
@@ -196,15 +196,15 @@ class Connection:
             self._via.release(self)
 
     def release(self, user: "Connection") -> None:
-        """Close a jump host's connection once nobody goes through it."""
+        """Close a jump host's connection once no other connection uses it."""
         self._users.discard(user)
         if not self._users:
             self.close()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raise LostError, and MachineError when it takes longer than `timeout_s`.
+        """Run a program to its end. Raise LostError, or MachineError if it takes longer than `timeout_s`.
 
-        And where it prints more than fabbench's own programs do. The program may still be running then.
+        MachineError also if it prints more than `LONGEST_ANSWER`. The program may still be running then.
         """
         deadline = time.monotonic() + timeout_s
         pipe = apart(lambda: self._open(argv, min(timeout_s, _OPEN_S)))
@@ -216,17 +216,17 @@ class Connection:
                 out.take(pipe.read())
                 if pipe.has_status():
                     ended = min(ended, time.monotonic())
-                # What a program left behind may hold its outputs open for ever.
+                # Processes that the program left behind may hold its outputs open forever.
                 if pipe.closed or time.monotonic() > ended + _LINGER_S:
                     break
                 pipe.wait(_POLL_S)
-                self._in_time(deadline, argv)
+                self._check_deadline(deadline, argv)
         finally:
             pipe.close()
         return Done(-1 if pipe.status is None else pipe.status, out.lines, list(pipe.err))
 
     def open(self, argv: Sequence[str]) -> SshStream:
-        """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
+        """Start a program that keeps running. Raise LostError, or MachineError if it cannot be started."""
         return apart(lambda: self._open(argv, _OPEN_S))
 
     def _open(self, argv: Sequence[str], timeout_s: float) -> SshStream:
@@ -235,7 +235,7 @@ class Connection:
             try:
                 return self._start(argv, timeout_s)
             except MachineError:
-                # Programs of ours that end make room on a connection of the user's that has no second.
+                # On the user's connection, which has no second, programs of ours that end free channels.
                 if self._no_second is None or not self.alive or time.monotonic() >= deadline:
                     raise
             self._closed.wait(_FREE_POLL_S)
@@ -251,14 +251,14 @@ class Connection:
             channel: Channel | MuxChannel = transport.open_session(timeout=timeout_s)
             channel.exec_command(line)
         except library.ChannelException as error:
-            # MaxSessions, 10 as sshd comes, counts for each connection, and others may use the user's own.
+            # MaxSessions (default: 10) counts per connection, and other programs may use the user's own.
             if self._has_started or self._shared:
                 return self._another().open(argv)
             raise MachineError(
                 f"{self.settings} does not start programs: {error.text}.", hint=_NO_CHANNEL
             ) from error
         except (library.SSHException, EOFError, OSError) as error:
-            # What paramiko says instead to the one of two threads whose refusal the other one was told.
+            # With two threads, paramiko may report one's refusal to the other, and this to the first.
             if "Unable to open channel" in str(error) and transport.is_active() and self._has_started:
                 return self._another().open(argv)
             if transport.is_active() and "imeout" not in str(error):
@@ -270,13 +270,13 @@ class Connection:
         return SshStream(channel, self.settings, self.answers)
 
     def _another(self) -> "Connection":
-        """Return the connection that is used when this one takes no more programs."""
+        """Return the connection for further programs once this one accepts no more."""
         if self._no_second is not None:
             raise self._no_second
         with self._lock:
             if self._next is None:
-                own = replace(self.settings, control_path=None)
-                self._next = Connection(own, accept_new=self._accept_new, via=self._via)
+                settings = replace(self.settings, control_path=None)
+                self._next = Connection(settings, accept_new=self._accept_new, via=self._via)
         try:
             self._next.connect()
         except LostError:
@@ -292,13 +292,13 @@ class Connection:
 
     @property
     def _shared(self) -> bool:
-        """Whether this is a connection that the user made, and that others may use too."""
+        """Whether this is the user's own connection, which other programs may use too."""
         return (
             isinstance(self._transport, MuxTransport) and self._transport.path == self.settings.control_path
         )
 
     def answers(self) -> bool:
-        """Ask the host's sshd for a sign of life. Where none comes the connection is closed: it is broken."""
+        """Check whether the host's sshd answers. If not, the connection is broken, and closed."""
         transport = self._transport
         if transport is None or not transport.is_active():
             return False
@@ -307,7 +307,7 @@ class Connection:
         def ask() -> None:
             try:
                 transport.global_request("keepalive@openssh.com", wait=True)
-            except Exception:  # noqa: BLE001 - whatever it is, it is no answer
+            except Exception:  # noqa: BLE001 - any error means no answer
                 return
             if transport.is_active():
                 answered.set()
@@ -318,9 +318,9 @@ class Connection:
         return answered.is_set()
 
     def _connect(self) -> None:
-        """Connect, several times if sshd is busy."""
+        """Connect, with several attempts if sshd is busy."""
         action(f"ssh {self.settings}", "connect")
-        begun = time.monotonic()
+        started = time.monotonic()
         for attempt in range(_TRIES):
             try:
                 if self.settings.openssh:
@@ -331,10 +331,10 @@ class Connection:
                 why = error
             else:
                 return
-            # A random time, so that those who were turned away together do not come back together.
-            back_off_s = min(self.settings.limits.back_off_s * 2**attempt, _MOST_BACK_OFF_S)
+            # Jitter, so that connections that were dropped together do not return together.
+            back_off_s = min(self.settings.limits.back_off_s * 2**attempt, _MAX_BACK_OFF_S)
             self._closed.wait(back_off_s * random.uniform(0.5, 1.5))  # noqa: S311 - no secret
-        took = time.monotonic() - begun
+        took = time.monotonic() - started
         raise MachineError(
             f"{self.settings} closed the connection before login, {_TRIES} times in {took:.0f} s: {why}.",
             hint="Check that sshd listens there. It drops some of many concurrent connections (MaxStartups).",
@@ -349,24 +349,24 @@ class Connection:
     def _by_openssh(self) -> None:
         jump = None
         if self._via is not None and not openssh.has_master(self.settings):
-            # All hops have the same client: see fabbench.remote.ssh_client.
+            # All hops use the same client: see fabbench.remote.ssh_client.
             jump = cast("MuxTransport", self._jumped(self._via))
         self._no_second = None
         if self._transport is not None:
-            self._transport.close()  # what is left of one that broke
+            self._transport.close()  # the remains of one that broke
         self._transport = openssh.reach(
             self.settings, accept_new=self._accept_new, jump=jump, closed=self._closed
         )
         if self._closed.is_set():
             self._drop()
-            self._unless_closed()
+            self._require_open()
 
     @contextmanager
     def _carried(self) -> Iterator[sockets.Carrier]:
-        """Get to the host's sshd. What goes wrong from here on closes everything again."""
+        """Reach the host's sshd. Any error from here on closes everything."""
         try:
             self._carrier = carrier = self._reach()
-            self._unless_closed()
+            self._require_open()
             yield carrier
         except BaseException:
             self._drop()
@@ -392,20 +392,20 @@ class Connection:
         return via.transport()
 
     def hold(self, user: "Connection") -> None:
-        """Note that somebody goes through this jump host."""
+        """Note that a connection uses this jump host."""
         self._users.add(user)
 
     def transport(self) -> "Transport | MuxTransport":
-        """Return paramiko's connection, or OpenSSH's. Raise LostError where there is none."""
+        """Return paramiko's connection, or OpenSSH's. Raise LostError if there is none."""
         if self._transport is None:
             raise lost(self.settings, "it is closed")
         return self._transport
 
     def _opened(self, carrier: sockets.Carrier) -> None:
         self._carrier = carrier
-        self._unless_closed()
+        self._require_open()
 
-    def _unless_closed(self) -> None:
+    def _require_open(self) -> None:
         if self._closed.is_set():
             raise lost(self.settings, "it was closed while connecting")
 
@@ -413,7 +413,7 @@ class Connection:
         self._transport = transport
 
     def _drop(self) -> None:
-        """End the connection from any thread. Who is in the middle of making it closes the socket."""
+        """End the connection, from any thread. A thread that is still making it closes the socket."""
         if self._carrier is not None:
             sockets.shut(self._carrier)
         if self._transport is not None:
@@ -422,20 +422,20 @@ class Connection:
     def _feed(
         self, pipe: SshStream, stdin: bytes, out: "AnswerLines", deadline: float, argv: Sequence[str]
     ) -> None:
-        """Write a program's input while reading what it prints."""
+        """Write a program's input while reading its output."""
         left = memoryview(stdin)
         while left:
-            sent = pipe.send_some(bytes(left[:_PIECE]))
+            sent = pipe.send_some(bytes(left[:_CHUNK]))
             left = left[sent:]
             out.take(pipe.read())
             if pipe.closed:
                 return
             if not sent:
                 pipe.wait(_INPUT_POLL_S)
-            self._in_time(deadline, argv)
+            self._check_deadline(deadline, argv)
         pipe.end_input()
 
-    def _in_time(self, deadline: float, argv: Sequence[str]) -> None:
+    def _check_deadline(self, deadline: float, argv: Sequence[str]) -> None:
         if time.monotonic() >= deadline:
             raise MachineError(
                 f"{argv[0]} on {self.settings} timed out.",

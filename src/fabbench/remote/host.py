@@ -1,8 +1,8 @@
-"""A host with fabbench's agent on it (agent.sh), for the time of a run.
+"""A host with fabbench's agent on it (agent.sh) during a run.
 
-The agent's directory holds everything of the run. A thread keeps up a conversation with it: a host that does
-not answer is connected to anew, and given up after a while. Programs on it run on meanwhile; should nobody
-come back, the agent ends them by itself.
+The agent's directory holds all files of the run. A thread exchanges heartbeats with it: a host that does not
+answer is reconnected, and given up after a while. Its programs keep running meanwhile; if fabbench does not
+come back, the agent ends them.
 """
 
 import math
@@ -21,28 +21,28 @@ from fabbench.remote.connection import Done, LostError
 from fabbench.remote.transport import GoneError, ProcessStream, Transport
 
 _LEASES = 2
-"""How many times as long as fabbench waits for a host the host waits for fabbench."""
-_LEAST_LEASE_S = 6
+"""How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
+_MIN_LEASE_S = 6
 _BEAT_S = 2.0
 _UNANSWERED_S = 15.0
-"""After how many seconds without an answer a connection counts as broken, whatever TCP says."""
+"""Seconds without an answer after which a connection counts as broken, even if TCP reports none."""
 _AGAIN_S = 0.5
-_SAID = "fabbench-agent: "
-FLOODED = f"{_SAID}flooded"
-"""What `watch` prints of a file that is too large."""
-_HERE = f"{_SAID}here"
-"""The agent's first line; what stands before it a login shell said of itself."""
-# An agent that did not come whole, or cannot start, leaves no directory: nobody would ever remove it.
+_AGENT_PREFIX = "fabbench-agent: "
+FLOODED = f"{_AGENT_PREFIX}flooded"
+"""What `watch` prints for a file that is too large."""
+_HERE = f"{_AGENT_PREFIX}here"
+"""The agent's first line; anything before it is from the login shell."""
+# An agent that arrived incomplete, or cannot start, leaves no directory: nothing would ever remove it.
 _PUT = (
     'size=$1; shift; umask 077; mkdir "$1" && { timeout 60 cat >"$1/agent" && '
     '[ "$(wc -c <"$1/agent")" -eq "$size" ] && sh "$1/agent" start "$@" || '
     '{ status=$?; rm -rf "$1"; exit "$status"; }; }'
 )
-_WORDS = 4
+_SSH_CONNECTION_FIELDS = 4
 _STARTING_S = 30.0
 _CLEANING_S = 30.0
 _GONE_S = 10.0
-"""How long it may take to be known that a host is no more."""
+"""How long it may take until it is known that a host no longer exists."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ def agent_script() -> str:
 
 
 def put_words(*words: str) -> tuple[str, ...]:
-    """Return the command that reads the agent from its input, and starts it: a directory, then its words."""
+    """Return the command that reads the agent from its input and starts it. `words`: directory, arguments."""
     return ("sh", "-c", _PUT, "sh", str(len(agent_script().encode())), *words)
 
 
@@ -69,29 +69,29 @@ class RemoteHost:
         self.user = ""
         self.port = 22
         self.has: frozenset[str] = frozenset()
-        """Those of the variables `FORWARDED` that are set there."""
+        """The variables of `FORWARDED` that are set there."""
         self.lost: MachineError | None = None
-        """Why it was given up; None: it was not."""
-        self.lease_s = max(math.ceil(_LEASES * lost_after_s), _LEAST_LEASE_S)
-        """After how many seconds without a word from fabbench it ends and removes everything by itself."""
+        """Why the host was given up; None if it was not."""
+        self.lease_s = max(math.ceil(_LEASES * lost_after_s), _MIN_LEASE_S)
+        """Seconds without contact with fabbench after which the agent ends and removes everything."""
         self._lost_after_s = lost_after_s
         self._beat_s = min(_BEAT_S, lost_after_s / 4)
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
         self._why: MachineError | None = None
-        """Why it could not be connected to anew."""
+        """Why it could not be reconnected."""
         self._up = threading.Event()
         self._closing = threading.Event()
-        self._begun = False
-        self._left: Sequence[str] | None = None
+        self._started = False
+        self._leftovers: Sequence[str] | None = None
         self._working = threading.Lock()
-        """Held while the agent is put there or removed: what is half there could not be removed."""
+        """Held while the agent is installed or removed: a partial install could not be removed."""
 
     def start(self) -> None:
-        """Put the agent there, and begin the conversation. Raise MachineError."""
+        """Install the agent, and start the heartbeat. Raise MachineError."""
         with self._working:
             if self._closing.is_set():
                 return
-            self._begun = True
+            self._started = True
             put = self.connection.run(
                 self.marked(put_words(self.folder, self.token, str(self.lease_s), *FORWARDED)),
                 stdin=agent_script().encode(),
@@ -105,15 +105,15 @@ class RemoteHost:
                 self.port = self._port_of(rest)
             elif word == "has":
                 self.has |= {rest}
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
         self._up.set()
-        for work in (self._converse, self._watch):
+        for work in (self._keep_beating, self._watch):
             threading.Thread(target=work, name=f"fabbench {self.name}", daemon=True).start()
 
     def _port_of(self, connection: str) -> int:
         """Read the port of sshd from SSH_CONNECTION: `client port server port`. Raise MachineError."""
         words = connection.split()
-        if len(words) == _WORDS and words[3].isdecimal():
+        if len(words) == _SSH_CONNECTION_FIELDS and words[3].isdecimal():
             return int(words[3])
         raise MachineError(
             f"SSH_CONNECTION on {self.name} is {connection!r}, not four words with sshd's port.",
@@ -121,11 +121,11 @@ class RemoteHost:
         )
 
     def run(self, mode: str, *words: str, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run one mode of the agent to its end. Raise MachineError where it fails."""
+        """Run one mode of the agent to its end. Raise MachineError if it fails."""
         return self._done(self.connection.run(self._agent(mode, *words), stdin=stdin, timeout_s=timeout_s))
 
     def open(self, mode: str, *words: str) -> ProcessStream:
-        """Start one mode of the agent that takes its time. Raise MachineError where it cannot be started."""
+        """Start a mode of the agent that keeps running. Raise MachineError if it cannot be started."""
         return self.connection.open(self._agent(mode, *words))
 
     @staticmethod
@@ -135,7 +135,7 @@ class RemoteHost:
 
     @staticmethod
     def batches(pipe: ProcessStream) -> Iterator[Sequence[str]]:
-        """Yield the same lines, as many as are there at a time."""
+        """Yield the same lines in batches."""
         batches = pipe.batches()
         for batch in batches:
             here = next((number for number, line in enumerate(batch) if line.endswith(_HERE)), None)
@@ -146,9 +146,9 @@ class RemoteHost:
         yield from batches
 
     def again(self, work: Callable[[], T]) -> T:
-        """Do something, and again whenever the connection broke and is there again.
+        """Call `work`, and repeat it each time that the connection broke and is restored.
 
-        Raise MachineError once the host is given up.
+        Raise MachineError when the host is given up.
         """
         while True:
             try:
@@ -157,21 +157,21 @@ class RemoteHost:
                 self.wait()
 
     def wait(self) -> None:
-        """Wait until the host answers again. Raise MachineError once it is given up."""
-        time.sleep(_AGAIN_S)  # the conversation notices a broken connection as soon as everybody else
+        """Wait until the host answers again. Raise MachineError when it is given up."""
+        time.sleep(_AGAIN_S)  # the heartbeat notices a broken connection no sooner than other threads
         while not self._up.wait(_AGAIN_S):
             if self._closing.is_set():
-                raise LostError(f"{self.name} is let go.")
+                raise LostError(f"{self.name} was released.")
             if self.lost is not None:
                 raise self.lost
 
     def clean(self) -> Sequence[str]:
-        """End the conversation and remove everything, once. Return sentences that say what is left."""
+        """End the heartbeat and remove everything, once. Return sentences about what is left."""
         self._closing.set()
         with self._working:
-            if self._left is None:
-                self._left = self._clean() if self._begun else ()
-            return self._left
+            if self._leftovers is None:
+                self._leftovers = self._clean() if self._started else ()
+            return self._leftovers
 
     def _clean(self) -> Sequence[str]:
         try:
@@ -181,23 +181,23 @@ class RemoteHost:
                 raise self.lost
             if not self._up.is_set():
                 self.connection.connect()
-            left = self._cleaned()
+            leftovers = self._remove_all()
         except GoneError as error:
             self.lost = error
             return ()
         except MachineError as error:
-            late = (
+            later = (
                 f"Anything left there stops and is removed {self.lease_s} s after losing contact with "
                 "fabbench."
             )
-            return (f"{self.name} could not be cleaned up. {error} {late}",)
-        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in left]
+            return (f"{self.name} could not be cleaned up. {error} {later}",)
+        return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in leftovers]
 
-    def _cleaned(self) -> Sequence[str]:
-        """Have the agent remove everything, for a while also over new connections.
+    def _remove_all(self) -> Sequence[str]:
+        """Have the agent remove everything, reconnecting for a while if necessary.
 
-        Raise GoneError once it is known that the host is no more: of an evicted pod, at first only the
-        container is gone.
+        Raise GoneError once it is known that the host no longer exists: of an evicted pod, the container
+        is lost first.
         """
         deadline = time.monotonic() + _GONE_S
         while True:
@@ -209,10 +209,10 @@ class RemoteHost:
                 time.sleep(_AGAIN_S)
                 self.connection.connect()
 
-    # -- the conversation
+    # -- the heartbeat
 
-    def _converse(self) -> None:
-        """Beat, and connect anew where the connection broke, until all is over or the host is given up."""
+    def _keep_beating(self) -> None:
+        """Send heartbeats, and reconnect if the connection broke, until the end or the host is given up."""
         while not self._over():
             try:
                 self._beat()
@@ -232,11 +232,11 @@ class RemoteHost:
                 break
 
     def _beat(self) -> None:
-        """Beat, and hear the answers."""
+        """Send heartbeats, and read the answers."""
         pipe = self.open("beat")
         pipe.send(b"\n")
         for _ in self.lines(pipe):
-            self._heard = time.monotonic()
+            self._last_answer = time.monotonic()
             self._why = None
             self._up.set()
             if self._closing.wait(self._beat_s):
@@ -244,13 +244,13 @@ class RemoteHost:
             pipe.send(b"\n")
 
     def _watch(self) -> None:
-        """Break a connection that does not answer: whoever waits for it is then told. Give up the host."""
+        """Close a connection that does not answer, which wakes its users, and finally give up the host."""
         while not self._closing.wait(self._beat_s / 2):
-            silent_s = time.monotonic() - self._heard
+            silent_s = time.monotonic() - self._last_answer
             if silent_s > self._lost_after_s:
-                seen = f" {self._why}" if self._why else ""
+                cause = f" {self._why}" if self._why else ""
                 self.lost = MachineError(
-                    f"No answer from {self.name} for {silent_s:.0f} s; giving up.{seen}",
+                    f"No answer from {self.name} for {silent_s:.0f} s; giving up.{cause}",
                     hint="Check that the host and its network are up. Anything left there stops on its "
                     f"own {self.lease_s} s after losing contact with fabbench.",
                 )
@@ -268,7 +268,7 @@ class RemoteHost:
         return self.marked(("sh", f"{self.folder}/agent", mode, self.folder, self.token, *words))
 
     def marked(self, words: Sequence[str]) -> tuple[str, ...]:
-        """Return the words that run a program as one of the agent's, which end when the host is cleaned."""
+        """Return the command that marks a program as the agent's, so that it ends with the agent."""
         return ("env", f"FABBENCH_AGENT={self.token}", *words)
 
     def _done(self, done: Done) -> Done:
@@ -277,9 +277,9 @@ class RemoteHost:
         first = next((number for number, line in enumerate(done.out) if line.endswith(_HERE)), -1)
         return replace(done, out=done.out[first + 1 :])
 
-    def failure(self, said: Iterable[str], how: str) -> MachineError:
-        """Return the error of the agent, from what it printed on its standard error."""
-        words = " ".join(line.removeprefix(_SAID) for line in [*said][-3:])
+    def failure(self, stderr: Iterable[str], how: str) -> MachineError:
+        """Return the error of the agent, from its standard error."""
+        words = " ".join(line.removeprefix(_AGENT_PREFIX) for line in [*stderr][-3:])
         if "no-key" in words:
             return MachineError(
                 f"Cannot add a key to ~/.ssh/authorized_keys on {self.name}: {words}.",
@@ -293,6 +293,6 @@ class RemoteHost:
         return MachineError(f"fabbench's agent on {self.name} exited {how}: {words or 'no output'}.")
 
     @staticmethod
-    def said(lines: Iterable[str]) -> bool:
-        """Return whether it was the agent that failed, and not the program that it ran."""
-        return any(line.startswith(_SAID) for line in lines)
+    def agent_failed(lines: Iterable[str]) -> bool:
+        """Return whether the agent itself failed, rather than the program that it ran."""
+        return any(line.startswith(_AGENT_PREFIX) for line in lines)

@@ -1,6 +1,6 @@
-"""Files of known hosts: which key a host showed before, and what to say when it shows another.
+"""known_hosts files: which key a host presented before, and the errors when it presents another.
 
-The format is that of man sshd, SSH_KNOWN_HOSTS FILE FORMAT: names with wildcards and negation,
+The format: man sshd, SSH_KNOWN_HOSTS FILE FORMAT: names with wildcards and negation,
 ``[name]:port``, hashed names, ``@revoked``. Host certificates (``@cert-authority``) are not supported.
 """
 
@@ -29,19 +29,19 @@ _WRITING = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """One line of a file of known hosts."""
+    """One line of a known_hosts file."""
 
     file: str
     line: int
     marker: str
-    """``@revoked``, ``@cert-authority`` or nothing."""
+    """``@revoked``, ``@cert-authority`` or empty."""
     names: tuple[str, ...]
     kind: str
     """``ssh-ed25519`` and the like."""
     key: str
     """In base64."""
 
-    def concerns(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         """Return whether the line is about a host."""
         if any(pattern.startswith("!") and _matches(pattern[1:], name) for pattern in self.names):
             return False
@@ -49,7 +49,7 @@ class Known:
 
 
 def names_of(settings: SshSettings) -> tuple[str, ...]:
-    """Return the names under which a host is looked for, the one to write down first."""
+    """Return the names under which a host is looked up, first the one to record."""
     if settings.host_key_alias is not None:
         return (settings.host_key_alias.lower(),)
     name = settings.address.lower()
@@ -57,73 +57,73 @@ def names_of(settings: SshSettings) -> tuple[str, ...]:
 
 
 def known_kinds(settings: SshSettings) -> tuple[str, ...]:
-    """Return the algorithms of the keys that are known of a host, so that it is asked for one of those."""
-    kinds = dict.fromkeys(known.kind for known in _about(settings) if not known.marker)
+    """Return the algorithms of a host's known keys, so that one of those is negotiated."""
+    kinds = dict.fromkeys(known.kind for known in _entries(settings) if not known.marker)
     return tuple(name for kind in kinds for name in (_RSA if kind == "ssh-rsa" else (kind,)))
 
 
 def authority(settings: SshSettings) -> Known | None:
-    """Return the certificate authority by which alone a host is known, if it is."""
-    about = list(_about(settings))
-    if any(not known.marker for known in about):
+    """Return the certificate authority of a host that is known by nothing else; None otherwise."""
+    entries = list(_entries(settings))
+    if any(not known.marker for known in entries):
         return None
-    return next((known for known in about if known.marker == "@cert-authority"), None)
+    return next((known for known in entries if known.marker == "@cert-authority"), None)
 
 
 def fingerprint(key: str) -> str:
-    """Write a key's fingerprint as OpenSSH does: ``SHA256:...``."""
+    """Format a key's fingerprint as OpenSSH does: ``SHA256:...``."""
     digest = hashlib.sha256(base64.b64decode(key)).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 def check(settings: SshSettings, kind: str, key: str, *, accept_new: bool) -> None:
-    """Check the key that a host showed. Raise MachineError for one that is revoked, unknown or another.
+    """Check the key that a host presented. Raise MachineError if it is revoked, unknown or changed.
 
-    With `accept_new` the key of a host of which none is known is written into the user's first file.
+    With `accept_new`, the key of a host without known keys is written to the user's first file.
     """
     refused = distrusted(settings, kind, fingerprint(key), accept_new=accept_new)
     if refused is not None:
         raise refused
-    if not any(known.key == key and not known.marker for known in _about(settings)):
+    if not any(known.key == key and not known.marker for known in _entries(settings)):
         _remember(settings, kind, key)
 
 
-def distrusted(settings: SshSettings, kind: str, seen: str, *, accept_new: bool) -> MachineError | None:
-    """Return why a host's key with this fingerprint is not to be trusted, if the user's files do not have it.
+def distrusted(settings: SshSettings, kind: str, presented: str, *, accept_new: bool) -> MachineError | None:
+    """Return why a host's key with the fingerprint `presented` is not trusted; None if it is.
 
-    With `accept_new` one of a host of which no key is known is.
+    It is if the user's files have it and, with `accept_new`, if they have no key of the host.
     """
-    about = list(_about(settings))
-    shown = f"{kind} {seen}"
-    for known in about:
-        if known.marker == "@revoked" and fingerprint(known.key) == seen:
+    entries = list(_entries(settings))
+    shown = f"{kind} {presented}"
+    for known in entries:
+        if known.marker == "@revoked" and fingerprint(known.key) == presented:
             return MachineError(
                 f"{settings} presented the host key {shown}, which is revoked in {known.file}, "
                 f"line {known.line}.",
                 hint="Do not connect to this host; ask whoever revoked the key.",
             )
-    plain = [known for known in about if not known.marker]
-    if any((known.kind, fingerprint(known.key)) == (kind, seen) for known in plain):
+    plain = [known for known in entries if not known.marker]
+    if any((known.kind, fingerprint(known.key)) == (kind, presented) for known in plain):
         return None
-    exactly = [known for known in plain if known.concerns(names_of(settings)[0])]
-    if exactly:
-        return _changed(settings, shown, exactly)
+    exact = [known for known in plain if known.matches(names_of(settings)[0])]
+    if exact:
+        return _changed(settings, shown, exact)
     if accept_new:
         return None
-    return _unknown(settings, shown, [known for known in about if known.marker == "@cert-authority"])
+    return _unknown(settings, shown, [known for known in entries if known.marker == "@cert-authority"])
 
 
-def _changed(settings: SshSettings, shown: str, exactly: Sequence[Known]) -> MachineError:
+def _changed(settings: SshSettings, shown: str, exact: Sequence[Known]) -> MachineError:
     kind = shown.partition(" ")[0]
-    old = next((known for known in exactly if known.kind == kind), exactly[0])
-    seen = f": it presented {shown}; {old.file}, line {old.line}, has {old.kind} {fingerprint(old.key)}."
-    return changed(settings, seen, old.file)
+    old = next((known for known in exact if known.kind == kind), exact[0])
+    details = f": it presented {shown}; {old.file}, line {old.line}, has {old.kind} {fingerprint(old.key)}."
+    return changed(settings, details, old.file)
 
 
-def changed(settings: SshSettings, seen: str, file: str) -> MachineError:
-    """Return the error of a host whose key is not the one in a file; `seen` ends its first sentence."""
+def changed(settings: SshSettings, details: str, file: str) -> MachineError:
+    """Return the error of a host whose key is not the one in a file; `details` ends its first sentence."""
     return MachineError(
-        f"The host key of {settings} has changed{seen}",
+        f"The host key of {settings} has changed{details}",
         hint="Possible man-in-the-middle attack, or the host was reinstalled. If you know that it was: "
         f"ssh-keygen -R '{names_of(settings)[0]}' -f '{file}'",
     )
@@ -150,8 +150,8 @@ def _first_file(settings: SshSettings) -> str:
     return next(iter(settings.known_hosts), str(Path.home() / ".ssh/known_hosts"))
 
 
-def _about(settings: SshSettings) -> Iterator[Known]:
-    """Yield the lines about a host; a key known under its name alone counts for each of its ports."""
+def _entries(settings: SshSettings) -> Iterator[Known]:
+    """Yield the lines about a host; a key known under its bare name counts for each of its ports."""
     for file in settings.known_hosts:
         try:
             status = Path(file).stat()
@@ -163,12 +163,12 @@ def _about(settings: SshSettings) -> Iterator[Known]:
 @functools.lru_cache(maxsize=1024)
 def _lines(names: Sequence[str], file: str, *version: int) -> tuple[Known, ...]:
     """Return the lines of one version of a file that are about a host. Hashed names are slow to compare."""
-    return tuple(known for known in _read(file, *version) if any(known.concerns(name) for name in names))
+    return tuple(known for known in _read(file, *version) if any(known.matches(name) for name in names))
 
 
 @functools.lru_cache(maxsize=16)
 def _read(file: str, *_version: int) -> tuple[Known, ...]:
-    """Read a file. As with ssh, lines that make no sense, and files that cannot be read, know nobody."""
+    """Read a file. Like ssh, ignore invalid lines and files that cannot be read."""
     try:
         lines = Path(file).read_text("utf-8", "replace").split("\n")
     except OSError:
@@ -199,21 +199,21 @@ def _matches(pattern: str, name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _pattern(pattern: str) -> re.Pattern[str]:
-    # Brackets belong to names with ports here; * and ? alone are wildcards.
+    # Brackets are part of names with ports here; only * and ? are wildcards.
     return re.compile(translate(pattern.replace("[", "[[]")))
 
 
 def _matches_hash(pattern: str, name: str) -> bool:
     salt, _, digest = pattern.removeprefix(_HASHED).partition("|")
     try:
-        found = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
-        return hmac.compare_digest(found, base64.b64decode(digest))
+        actual = hmac.digest(base64.b64decode(salt), name.encode(), "sha1")
+        return hmac.compare_digest(actual, base64.b64decode(digest))
     except binascii.Error:
         return False
 
 
 def _remember(settings: SshSettings, kind: str, key: str) -> None:
-    """Add a key to the user's first file, unless somebody did meanwhile."""
+    """Add a key to the user's first file, unless another process did so meanwhile."""
     path = Path(_first_file(settings))
     name = names_of(settings)[0]
     if settings.hash_names:
@@ -223,11 +223,11 @@ def _remember(settings: SshSettings, kind: str, key: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        with _WRITING:  # among threads; the file's lock is for other processes
+        with _WRITING:  # between threads; the file's lock is for other processes
             opened = os.open(path, flags, 0o600)
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX)
-                plain = [known for known in _about(settings) if not known.marker]
+                plain = [known for known in _entries(settings) if not known.marker]
                 if not any((known.kind, known.key) == (kind, key) for known in plain):
                     line = f"{name} {kind} {key}\n".encode()
                     os.write(opened, line if _ends_with_newline(path) else b"\n" + line)

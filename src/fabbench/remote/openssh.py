@@ -1,7 +1,7 @@
-"""Connections by the user's OpenSSH: through the master that the user has open, or through one of our own.
+"""Connections by the user's OpenSSH: through a master that the user has open, or through one of our own.
 
-Ours knows all that OpenSSH knows: host and user certificates, security keys, GSSAPI, PKCS#11. It lives in a
-folder that only the user can enter, asks nobody, and is gone with the connection or with fabbench.
+Ours supports all that OpenSSH does: host and user certificates, security keys, GSSAPI, PKCS#11. Its socket is
+in a private folder. It never prompts, and ends with the connection or with fabbench.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from fabbench.remote.ssh_config import SshSettings
 _LOGIN_S = 30.0
 _POLL_S = 0.02
 _KEEPALIVE_S = 15
-_MOST_SAID = 3
+_MAX_QUOTED_LINES = 3
 HOST_KEYS = (
     "sh",
     "-c",
@@ -34,13 +34,13 @@ HOST_KEYS = (
         "cat /etc/ssh/ssh_host_*_key.pub 2>/dev/null; true"
     ),
 )
-"""What a host is asked for its keys, over a connection that was checked: sshd first, then its usual files."""
+"""Command that queries a host for its keys, over a checked connection: first sshd, then the usual files."""
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa")
 _FIXED = (
     "BatchMode=yes",
     "ControlPersist=no",
     "UpdateHostKeys=no",
-    "GlobalKnownHostsFile=/dev/null",  # they are among the user's here
+    "GlobalKnownHostsFile=/dev/null",  # included in UserKnownHostsFile here
     "ConnectionAttempts=1",
     f"ServerAliveInterval={_KEEPALIVE_S}",
     "ServerAliveCountMax=2",
@@ -52,17 +52,17 @@ _FIXED = (
     "Tunnel=no",
     "RemoteCommand=none",
     "RequestTTY=no",
-    "LogLevel=DEBUG1",  # names the host's key, and the user's that were tried
+    "LogLevel=DEBUG1",  # names the host's key, and the user's keys that were tried
 )
-"""What a master is told besides what the configuration comes to."""
+"""Options of a master in addition to those from the configuration."""
 
 
 def reach(
     settings: SshSettings, *, accept_new: bool, jump: MuxTransport | None, closed: threading.Event
 ) -> MuxTransport:
-    """Connect to a host, through the user's master where one answers.
+    """Connect to a host, through the user's master if one answers.
 
-    Raise MachineError, and DroppedError where another attempt may help. `closed` ends the attempt.
+    Raise MachineError, or DroppedError if another attempt may help. `closed` ends the attempt.
     """
     who = f"ssh {settings}"
     if settings.control_path is not None:
@@ -74,25 +74,25 @@ def reach(
             action(who, f"OpenSSH, through your connection at {settings.control_path}")
             return transport
     action(who, f"OpenSSH ({settings.openssh})")
-    return _own(settings, accept_new=accept_new, jump=jump, closed=closed)
+    return _start_master(settings, accept_new=accept_new, jump=jump, closed=closed)
 
 
 def has_master(settings: SshSettings) -> bool:
-    """Return whether a connection of the user's to the host is open."""
+    """Return whether the user has a connection to the host open."""
     return settings.control_path is not None and serves(settings.control_path)
 
 
 def host_key(settings: SshSettings, lines: Sequence[str]) -> tuple[str, str]:
-    """Return the type and the base64 of a host's key, from its answer to `HOST_KEYS`. Raise MachineError."""
-    found: dict[str, str] = {}
+    """Return the type and the base64 of a host's key, from the output of `HOST_KEYS`. Raise MachineError."""
+    keys: dict[str, str] = {}
     for line in lines:
         words = line.split()
         for kind, key in itertools.pairwise(words):
             if kind in _KINDS:
-                found.setdefault(kind, key)
+                keys.setdefault(kind, key)
     for kind in _KINDS:
-        if kind in found:
-            return kind, found[kind]
+        if kind in keys:
+            return kind, keys[kind]
     raise MachineError(
         f"{settings} did not report the key of its sshd, which mpirun's ssh needs.",
         hint="Install ssh-keyscan there (openssh-client), or pass --mpi-ssh existing.",
@@ -102,7 +102,7 @@ def host_key(settings: SshSettings, lines: Sequence[str]) -> tuple[str, str]:
 def master_command(
     settings: SshSettings, path: str, *, accept_new: bool, proxy: str | None
 ) -> tuple[str, ...]:
-    """Return the command of a master with its control socket at a path, that reaches its host by `proxy`."""
+    """Return the command of a master with its control socket at `path`, reaching its host by `proxy`."""
     return tuple(_words(settings, path, accept_new=accept_new, proxy=proxy))
 
 
@@ -123,7 +123,7 @@ def _words(settings: SshSettings, path: str, *, accept_new: bool, proxy: str | N
 
 
 def _settings(settings: SshSettings, *, accept_new: bool) -> Iterator[str]:
-    """Yield those of the configuration that hold for either client, as they are known here."""
+    """Yield the options from the configuration that apply to both clients, as resolved here."""
     files = " ".join(f'"{path}"'.replace("%", "%%") for path in settings.known_hosts) or "/dev/null"
     yield f"HostName={settings.address}"
     yield f"StrictHostKeyChecking={'accept-new' if accept_new else 'yes'}"
@@ -140,7 +140,7 @@ def _settings(settings: SshSettings, *, accept_new: bool) -> Iterator[str]:
 
 
 def _connect_s(settings: SshSettings) -> int:
-    """Return how long ssh waits for a connection, and for sshd's first words."""
+    """Return how many seconds ssh waits for a connection, and for sshd's banner."""
     return max(1, round(settings.limits.connect_s))
 
 
@@ -149,40 +149,40 @@ def _proxy(settings: SshSettings, jump: MuxTransport | None) -> str | None:
     if jump is None:
         return settings.proxy_command
     there = f"[{settings.address}]:{settings.port}"
-    # Should the master be gone, ssh would connect by itself, and as somebody else: it must not.
-    never = ("-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "BatchMode=yes")
-    return shlex.join(("ssh", "-F", "none", "-S", jump.path, *never, "-W", there, "jump"))
+    # If the master has exited, ssh would connect by itself, possibly as another user: prevent that.
+    no_fallback = ("-o", "ControlMaster=no", "-o", "ProxyCommand=false", "-o", "BatchMode=yes")
+    return shlex.join(("ssh", "-F", "none", "-S", jump.path, *no_fallback, "-W", there, "jump"))
 
 
-def _own(
+def _start_master(
     settings: SshSettings, *, accept_new: bool, jump: MuxTransport | None, closed: threading.Event
 ) -> MuxTransport:
-    """Start a master, and wait until it is logged in."""
+    """Start a master, and wait until it has logged in."""
     if shutil.which("ssh") is None:
         raise MachineError(
-            f"{settings} is to be reached by OpenSSH, but ssh was not found on this machine.",
+            f"{settings} requires OpenSSH, but ssh was not found on this machine.",
             hint="Install it (openssh-client), or use --ssh-client paramiko.",
         )
     folder = PrivateFolder()
     path = str(folder.path / "m")
     words = master_command(settings, path, accept_new=accept_new, proxy=_proxy(settings, jump))
     action("here", words)
-    # Nobody is asked, by a window neither.
+    # No prompts, not even graphical ones.
     master = BackgroundProcess(words, folder, {"SSH_ASKPASS_REQUIRE": "never"})
     try:
-        return _logged_in(settings, master, folder, closed)
+        return _wait_for_login(settings, master, folder, closed)
     except BaseException:
         master.close()
         raise
 
 
-def _logged_in(
+def _wait_for_login(
     settings: SshSettings, master: BackgroundProcess, folder: PrivateFolder, closed: threading.Event
 ) -> MuxTransport:
-    """Wait for the control socket, which a master makes once it is logged in."""
+    """Wait for the control socket, which a master makes once it has logged in."""
     limits, socket = settings.limits, folder.path / "m"
-    begun = time.monotonic()
-    deadline = begun + limits.connect_s + limits.handshake_s + _LOGIN_S
+    started = time.monotonic()
+    deadline = started + limits.connect_s + limits.handshake_s + _LOGIN_S
     while not socket.exists():
         if closed.wait(_POLL_S):
             raise lost(settings, "it was closed while connecting")
@@ -190,7 +190,7 @@ def _logged_in(
             raise failure(settings, master.said())
         if time.monotonic() > deadline:
             raise MachineError(
-                f"ssh has not logged in to {settings} within {time.monotonic() - begun:.0f} s.",
+                f"ssh has not logged in to {settings} within {time.monotonic() - started:.0f} s.",
                 hint=f"Run ssh -v {settings.name} for details.",
             )
     try:
@@ -199,7 +199,7 @@ def _logged_in(
         raise failure(settings, master.said() or [str(error)]) from error
 
 
-# ---------------------------------------------------------------- what ssh says of a failure
+# ---------------------------------------------------------------- failures that ssh reports
 
 _DROPPED = re.compile(r"(?:kex_exchange_identification|[Cc]onnection (?:closed|reset) by|banner exchange)")
 _TOO_MANY = "Too many authentication failures"
@@ -210,10 +210,10 @@ _OFFERED = re.compile(r"Offering public key: (.+) ([A-Z0-9-]+ SHA256:\S+)(.*)")
 _HINT = "Check whether ssh {name} works without a prompt (ssh-add -l, klist)."
 _DEBUG = "debug1: "
 _GREETING = re.compile(r"banner line \d+: (.+)")
-"""What sshd might say before its version, and seldom does."""
+"""Lines that sshd may print before its version, but rarely does."""
 _OFFENDING = re.compile(r"Offending .*?key in (.+):\d+")
 _BANNER = "during banner exchange"
-_WORDS_OF_SSH = (
+_SSH_ERRORS = (
     (
         "Stdio forwarding request failed",
         "is unreachable from its jump host {jump}",
@@ -243,52 +243,52 @@ _WORDS_OF_SSH = (
 )
 
 
-def failure(settings: SshSettings, said: Sequence[str]) -> Exception:
-    """Return the error of a master that did not get in, from what it wrote to standard error."""
-    details = [line.removeprefix(_DEBUG) for line in said if line.startswith(_DEBUG)]
-    said = [line for line in said if not line.startswith(_DEBUG)]
-    aside = f" ssh says: {' '.join(said[-_MOST_SAID:])}" if said else ""
-    text = " ".join(said)
+def failure(settings: SshSettings, stderr: Sequence[str]) -> Exception:
+    """Return the error of a master that could not log in, from its standard error."""
+    details = [line.removeprefix(_DEBUG) for line in stderr if line.startswith(_DEBUG)]
+    messages = [line for line in stderr if not line.startswith(_DEBUG)]
+    aside = f" ssh says: {' '.join(messages[-_MAX_QUOTED_LINES:])}" if messages else ""
+    text = " ".join(messages)
     if (denied := _DENIED.search(text)) is not None:
         return _refused(settings, denied[1].split(","), details)
     if _TOO_MANY in text:
         return cut_off(settings, _tried(settings, details))
     if _HOST_KEY.search(text):
-        return _of_shown_key(settings, details) or _not_trusted(settings, said, aside)
-    for words, seen, hint in _WORDS_OF_SSH:
-        # Of a host behind others, nobody knows who accepted the connection.
+        return _key_refusal(settings, details) or _not_trusted(settings, messages, aside)
+    for words, reason, hint in _SSH_ERRORS:
+        # For a host behind others, it is unknown which one accepted the connection.
         if words in text and not (words == _BANNER and (settings.jumps or settings.proxy_command)):
             jump = settings.jumps[-1] if settings.jumps else "(none)"
-            told = seen.format(address=settings.address, jump=jump, wait=_connect_s(settings))
-            return MachineError(f"{settings} {told}.{aside}", hint=hint)
-    if said and all(map(_DROPPED.search, said if settings.proxy_command else said[-1:])):
+            sentence = reason.format(address=settings.address, jump=jump, wait=_connect_s(settings))
+            return MachineError(f"{settings} {sentence}.{aside}", hint=hint)
+    if messages and all(map(_DROPPED.search, messages if settings.proxy_command else messages[-1:])):
         if (greeting := next(filter(None, map(_GREETING.search, details)), None)) is None:
-            return DroppedError(said[-1])
-        aside = f" It is no sshd: it says {greeting[1]}"
+            return DroppedError(messages[-1])
+        aside = f" It is not sshd: it printed {greeting[1]}"
     return MachineError(
         f"ssh negotiation with {settings} failed.{aside or ' It gave no reason.'}",
         hint=f"Run ssh -v {settings.name} for details.",
     )
 
 
-def _of_shown_key(settings: SshSettings, details: Sequence[str]) -> MachineError | None:
-    """Return why the key that the host showed is refused, where the user's files say it: as over paramiko."""
-    # What a ProxyCommand says of its own connection comes before.
-    shown = [found for found in map(_SHOWN.search, details) if found]
+def _key_refusal(settings: SshSettings, details: Sequence[str]) -> MachineError | None:
+    """Return why the host's key is refused, as for paramiko, if the user's files show it."""
+    # Lines of a ProxyCommand about its own connection come before.
+    shown = [match for match in map(_SHOWN.search, details) if match]
     if not shown or hostkeys.authority(settings) is not None:
         return None
-    kind, seen = shown[-1].groups()
-    return hostkeys.distrusted(settings, kind, seen, accept_new=False)
+    kind, presented = shown[-1].groups()
+    return hostkeys.distrusted(settings, kind, presented, accept_new=False)
 
 
-def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> MachineError:
-    """Return the error of a host whose key is another, revoked or unknown."""
-    text = " ".join(said)
+def _not_trusted(settings: SshSettings, messages: Sequence[str], aside: str) -> MachineError:
+    """Return the error of a host whose key is changed, revoked or unknown."""
+    text = " ".join(messages)
     file = next(iter(settings.known_hosts), "known_hosts")
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
-        offending = next(filter(None, map(_OFFENDING.fullmatch, said)), None)
-        seen = f". {offending[0]}." if offending else "."
-        return hostkeys.changed(settings, seen, offending[1] if offending else file)
+        offending = next(filter(None, map(_OFFENDING.fullmatch, messages)), None)
+        details = f". {offending[0]}." if offending else "."
+        return hostkeys.changed(settings, details, offending[1] if offending else file)
     if "revoked" in text.lower():
         return MachineError(
             f"{settings} presented a host key that is revoked.{aside}",
@@ -300,21 +300,21 @@ def _not_trusted(settings: SshSettings, said: Sequence[str], aside: str) -> Mach
     )
 
 
-def _refused(settings: SshSettings, ways: Sequence[str], details: Sequence[str]) -> MachineError:
-    """Return the error of a login that the host refused; it would take `ways`."""
+def _refused(settings: SshSettings, methods: Sequence[str], details: Sequence[str]) -> MachineError:
+    """Return the error of a login that the host refused; it would accept `methods`."""
     tried = _tried(settings, details)
-    if "publickey" in ways:
-        tried.unusable.append(f"it accepts {', '.join(ways)}")
-    return refused(settings, tried, ways, _HINT)
+    if "publickey" in methods:
+        tried.unusable.append(f"it accepts {', '.join(methods)}")
+    return refused(settings, tried, methods, _HINT)
 
 
 def _tried(settings: SshSettings, details: Sequence[str]) -> Tried:
-    """Return which keys ssh offered, and what was wrong with others that it was to offer."""
+    """Return the keys that ssh offered, and what was wrong with the others that it should have offered."""
     tried = Tried()
     for path in settings.identities:
         from_file(path, tried)
-    for found in filter(None, map(_OFFERED.search, details)):
-        name, key, source = found.groups()
+    for match in filter(None, map(_OFFERED.search, details)):
+        name, key, source = match.groups()
         if source.endswith(" agent"):
             tried.refused.append(f"the agent's {name} ({key})")
         elif name not in tried.encrypted:  # else only its public half was offered

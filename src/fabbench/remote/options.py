@@ -1,4 +1,4 @@
-"""How hosts are reached by ssh: options of the launchers that do."""
+"""Options of the launchers that reach hosts by ssh."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,8 @@ class SshOptions(LauncherOptions):
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
         "What connects to hosts: fabbench itself with paramiko, or your ssh program (openssh), through a "
-        "connection that you have open (ControlMaster) if there is one. auto: openssh where one is open, or "
-        "where your ssh configuration asks for what paramiko cannot do.",
+        "connection that you have open (ControlMaster) if there is one. auto: openssh if one is open, or if "
+        "your ssh configuration requires what paramiko cannot do.",
         default="auto",
         only="run",
         reaches=True,

@@ -1,9 +1,9 @@
-"""Loading paramiko, so that it never writes to the terminal; and calling it where Ctrl-C may come.
+"""Loading paramiko so that it never writes to the terminal, and calling it where Ctrl-C may arrive.
 
-Python runs signal handlers in the main thread, between any two of its steps. Where a handler raises within
-paramiko, a lock of the connection may stay taken, and what cleans up over that connection waits forever. So
-in the main thread short calls of paramiko end before an interrupt is heard, and calls that wait are made by
-another thread, which no handler interrupts.
+Python runs signal handlers in the main thread, between any two bytecodes. If a handler raises within
+paramiko, a lock of the connection may stay held, and the cleanup over that connection waits forever. So in
+the main thread, short calls of paramiko finish before an interrupt is handled, and calls that wait are made
+by another thread, which no handler interrupts.
 """
 
 import functools
@@ -22,14 +22,14 @@ from typing import TypeVar
 
 @functools.cache
 def paramiko() -> ModuleType:
-    """Load paramiko without the warnings of some pairs of it and cryptography, and silence its logger."""
+    """Load paramiko without the warnings of some combinations with cryptography, and silence its logger."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # paramiko tries this for `Match exec` in its own reader of configurations, and does without. It would
-        # be a third of the time that loading takes.
+        # paramiko imports invoke for `Match exec` in its own ssh_config parser, but works without. It would
+        # take a third of the loading time.
         with _hidden("invoke"):
             import paramiko as loaded
-    # What its threads log (tracebacks too) would reach stderr; the errors are raised as well.
+    # Logs of its threads (including tracebacks) would reach stderr; the errors are raised anyway.
     logger = logging.getLogger("paramiko")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -39,11 +39,11 @@ def paramiko() -> ModuleType:
 
 @contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """Make a module that is not loaded yet look as if it were not installed."""
+    """Make a module that is not loaded yet appear uninstalled."""
     if name in sys.modules:
         yield
         return
-    # None is what an import takes for "there is none".
+    # None makes an import fail with ModuleNotFoundError.
     sys.modules[name] = None  # type: ignore[assignment]
     try:
         yield
@@ -58,38 +58,38 @@ _POLL_S = 0.25
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let the signals that end a command wait for the end of the block. For what is short, and does not wait.
+    """Defer the signals that end a command to the end of the block, which must be short and not wait.
 
-    In other threads than the main one, where no handler runs, it does nothing.
+    In threads other than the main one, where no handler runs, it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    waiting: list[int] = []
+    deferred: list[int] = []
 
-    def wait(number: int, _frame: FrameType | None) -> None:
-        waiting.append(number)
+    def defer(number: int, _frame: FrameType | None) -> None:
+        deferred.append(number)
 
     # A signal that is ignored, or ends the program at once, stays as it is.
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     ours = {number: handler for number, handler in handlers.items() if callable(handler)}
     try:
         for number in ours:
-            signal.signal(number, wait)
+            signal.signal(number, defer)
         yield
     finally:
         for number, handler in ours.items():
-            # The handlers themselves may have changed them, while ours were not yet all in place.
-            if signal.getsignal(number) is wait:
+            # The handlers themselves may have changed them before all of ours were installed.
+            if signal.getsignal(number) is defer:
                 signal.signal(number, handler)
-    for heard in waiting:
-        signal.raise_signal(heard)
+    for received in deferred:
+        signal.raise_signal(received)
 
 
 def apart(call: Callable[[], _T]) -> _T:
-    """Make a call that may wait; an interrupt ends the waiting, not the call. Return or raise what it does.
+    """Make a call that may wait, and return or raise its result. An interrupt ends the wait, not the call.
 
-    In other threads than the main one it is simply called.
+    In threads other than the main one, it is called directly.
     """
     if threading.current_thread() is not threading.main_thread():
         return call()

@@ -1,7 +1,7 @@
-"""An ssh key for one run, by which the first host's mpirun reaches the others.
+"""An ssh key for one run, which the first host's mpirun uses to reach the others.
 
-It lies in the run's directory on the first host; of a sweep, on every host. The others take it for as long as
-the run lasts, for commands alone, and everything that is started with it carries the run's mark.
+It is in the run's directory on the first host; in a sweep, on every host. The others accept it during the
+run, only for commands, and everything that is started with it has the run's mark.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,14 +37,14 @@ def new_key() -> RunKey:
 
 
 def authorized_line(key: RunKey, token: str) -> str:
-    """Return the line for a host's authorized_keys. It ends in the token, by which it is found again."""
-    # In quotes, sshd takes \\" for a quote. The command is run by the user's shell, whichever it is.
+    """Return the line for a host's authorized_keys. It ends in the token, which identifies it later."""
+    # In quotes, sshd reads \\" as a quote. The user's shell, which may be any, runs the command.
     command = f'env {MARK}={token} TMPDIR=/tmp/fabbench-{token} sh -c \\"$SSH_ORIGINAL_COMMAND\\"'
     return f'restrict,command="{command}" {key.public} fabbench-{token}\n'
 
 
 def client_config(folder: str, hosts: Sequence[tuple[str, RemoteHost]]) -> str:
-    """Return the ssh configuration of the first host: `hosts` are addresses and what is there."""
+    """Return the ssh configuration of the first host. `hosts`: addresses and their hosts."""
     lines = [
         "Host *",
         f"  IdentityFile {folder}/key",
@@ -64,7 +64,7 @@ def client_config(folder: str, hosts: Sequence[tuple[str, RemoteHost]]) -> str:
 
 
 def known_hosts(hosts: Sequence[tuple[str, RemoteHost]]) -> str:
-    """Return the host keys that fabbench itself has checked, under the addresses the hosts use."""
+    """Return the host keys that fabbench itself has checked, under the addresses that the hosts use."""
     names = (f"[{address}]:{remote.port}" if remote.port != 22 else address for address, remote in hosts)
     keys = (" ".join(remote.connection.host_key) for _, remote in hosts)
     return "".join(f"{name} {key}\n" for name, key in zip(names, keys, strict=True))
@@ -75,11 +75,11 @@ def install(
 ) -> tuple[str, ...]:
     """Put a key on the first host, let the others accept it, and return the ssh command for mpirun.
 
-    `addresses` are those of each host, in the order of `remotes`. With `any_head`, every host gets the key
-    and accepts it. Raise MachineError where it cannot be put.
+    `addresses`: the addresses of each host, in the order of `remotes`. With `any_head`, every host gets the
+    key and accepts it. Raise MachineError if it cannot be installed.
     """
     key, token, folder = new_key(), remotes[0].token, remotes[0].folder
-    hosts = [(address, remote) for own, remote in zip(addresses, remotes, strict=True) for address in own]
+    hosts = [(address, remote) for names, remote in zip(addresses, remotes, strict=True) for address in names]
     contents = {
         "key": key.private,
         "known_hosts": known_hosts(hosts).encode(),
@@ -93,14 +93,14 @@ def install(
     _on_each(remotes if any_head else remotes[:1], put)
     line = authorized_line(key, token).encode()
     first, *others = remotes if any_head else remotes[1:]
-    # One after the other first: hosts may share one home, and then the others find the line there.
+    # First one host alone: if hosts share a home, the others find the line there.
     first.run("key", stdin=line)
     _on_each(others, lambda remote: remote.run("key", stdin=line))
     return ("ssh", "-F", f"{folder}/ssh_config")
 
 
 def _on_each(remotes: Sequence[RemoteHost], work: Callable[[RemoteHost], object]) -> None:
-    """Do something on each host. Raise the first failure."""
+    """Call `work` for each host. Raise the first failure."""
     from fabbench.remote.parallel import map_hosts
 
     for result in map_hosts({remote.name: remote for remote in remotes}, work).values():

@@ -31,21 +31,21 @@ from fabbench.model.hosts import Host
 from fabbench.model.plan import Command, Shape, Step
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
-from fabbench.remote.process import Batch, OutputQueue, ProcessEnded, RemoteProcess, Watched, follow
+from fabbench.remote.process import Batch, OutputQueue, ProcessEnded, RemoteProcess, WatchedFiles, follow
 
 _ENV = "environment"
-"""The file in the directory of a run, which is nobody else's, with what programs inherit from fabbench."""
+"""File in the run's private directory with the variables that programs inherit from fabbench."""
 MARK = "FABBENCH_JOB"
 """The variable that every program of a run has in its environment."""
 _WAKE_S = 0.25
 _POLL_S = 0.02
 _LAST_S = 5.0
-"""How long last words are waited for."""
-_MOST_LAST_LINES = 10_000
+"""How long the last output is waited for."""
+_MAX_LAST_LINES = 10_000
 _STOP_S = 20.0
 _PORTS = (32768, 60999)
-"""Where Linux takes ports for outgoing connections from: firewalls between hosts must let them through."""
-_OFTEN_S, _SELDOM_S, _YOUNG_S = 0.3, 2.0, 15.0
+"""Linux's range for outgoing connections, which firewalls between hosts must allow."""
+_FAST_TICK_S, _SLOW_TICK_S, _FAST_PHASE_S = 0.3, 2.0, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ class HeldHosts:
     agent: tuple[str, ...] = ()
     """How mpirun reaches the other hosts; see `fabbench.execution.mpirun.MpiHosts`."""
     ended: threading.Event = field(default_factory=threading.Event)
-    """Once it is set, whoever waits for lines is interrupted: for threads, which Ctrl-C does not reach."""
+    """Once set, threads that wait for lines are interrupted, as Ctrl-C does not reach them."""
 
 
 class RemoteSession(Session):
-    """A context: leaving it ends its programs."""
+    """A context manager: leaving it ends its programs."""
 
     _numbers = itertools.count(1)
 
@@ -69,22 +69,24 @@ class RemoteSession(Session):
         self._held = held
         self._step = step
         self._number = next(RemoteSession._numbers)
-        self._told = OutputQueue()
-        self._read: deque[Output] = deque()
-        """What is to be yielded next."""
+        self._queue = OutputQueue()
+        self._pending: deque[Output] = deque()
+        """Outputs to yield next."""
         self._programs: list[RemoteProcess] = []
-        self._watched: list[Watched] = []
+        self._watched: list[WatchedFiles] = []
         self._listening: dict[tuple[RemoteProcess, int], threading.Event] = {}
         self._left = threading.Event()
-        self._heard = time.monotonic()
-        self._ranks = MpirunWatchdog(held.remotes)
+        self._last_output = time.monotonic()
+        self._watchdog = MpirunWatchdog(held.remotes)
         self.folder = f"{held.remotes[0].folder}/s{self._number}"
 
     def __enter__(self) -> Self:
         if self._step.shape is Shape.MPI or self._step.files:
-            self._watched = [Watched(remote, self.folder, DEBUG, self._told) for remote in self._held.remotes]
-            self._everywhere(self._prepare)
-            follow(self._tick, self._told)
+            self._watched = [
+                WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in self._held.remotes
+            ]
+            self._on_hosts(self._prepare)
+            follow(self._tick, self._queue)
         return self
 
     def __exit__(
@@ -95,7 +97,7 @@ class RemoteSession(Session):
             self._end_programs()
         for watched in self._watched:
             watched.end()
-        self._told.leave()
+        self._queue.leave()
 
     @override
     def mpi_hosts(self) -> MpiHosts:
@@ -128,7 +130,7 @@ class RemoteSession(Session):
 
     @override
     def free_port(self, host: int) -> int:
-        """Choose a port by chance: should it be taken, the server says so."""
+        """Choose a random port: if it is taken, the server reports it."""
         del host
         return random.SystemRandom().randint(*_PORTS)
 
@@ -138,7 +140,7 @@ class RemoteSession(Session):
         words = ["env"]
         for name in command.unset:
             words += ["-u", name]
-        # What mpirun keeps in files goes away with the directory, also when it is killed.
+        # mpirun's files are removed with the directory, even if it is killed.
         env = {MARK: remote.token, "TMPDIR": remote.folder, **command.env}
         words += [f"{name}={value}" for name, value in env.items()]
         words += [host.programs.get(command.argv[0], command.argv[0]), *command.argv[1:]]
@@ -148,27 +150,27 @@ class RemoteSession(Session):
             remote.again(lambda: remote.run("put", path, stdin=text))
             words = [*SOURCED, path, *words]
         number = f"{self._number}.{len(self._programs)}"
-        program = RemoteProcess(command.role or command.argv[0], remote, number, self._told)
+        program = RemoteProcess(command.role or command.argv[0], remote, number, self._queue)
         self._programs.append(program)
         remote.again(lambda: program.start(words))
-        self._heard = time.monotonic()
+        self._last_output = time.monotonic()
         return program
 
     @override
     def listens(self, program: Program, port: int) -> bool:
-        """Return whether the agent has seen that the program waits for connections."""
-        own = next(started for started in self._programs if started is program)
-        if (own, port) not in self._listening:
-            seen = self._listening[own, port] = threading.Event()
+        """Return whether the agent has seen the program listen for connections."""
+        remote = next(started for started in self._programs if started is program)
+        if (remote, port) not in self._listening:
+            listening = self._listening[remote, port] = threading.Event()
 
-            def look() -> None:
-                pipe = own.host.again(lambda: own.host.open("listens", own.number, f"{port:04X}"))
+            def watch() -> None:
+                pipe = remote.host.again(lambda: remote.host.open("listens", remote.number, f"{port:04X}"))
                 list(pipe.lines())
                 if pipe.status == 0:
-                    seen.set()
+                    listening.set()
 
-            follow(look, self._told)
-        return self._listening[own, port].is_set()
+            follow(watch, self._queue)
+        return self._listening[remote, port].is_set()
 
     @override
     def lines(
@@ -182,52 +184,52 @@ class RemoteSession(Session):
             if all(program.status is not None for program in self._programs):
                 yield from self._last_lines(deadline)
                 return
-            # Not looked at within a batch, which is small: what has come and who has ended counts.
+            # Conditions are checked per batch, which is small: what arrived and what ended counts.
             yield from self._next(_WAKE_S if until is None else _POLL_S)
-            raise_when_late(self._heard, silence_s, deadline)
+            raise_when_late(self._last_output, silence_s, deadline)
 
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:
-        """End all programs of the session, and give their last words: what came before is long gone."""
+        """End all programs of the session, and return their last output. Earlier output was consumed."""
         self._end_programs()
         last: list[Output] = []
         deadline = time.monotonic() + _LAST_S
-        # What is said is kept, and why it ends is known.
+        # The output is kept, and why it ends is known.
         with contextlib.suppress(MachineError, FloodedError):
             while any(program.status is None for program in programs) and time.monotonic() < deadline:
                 last += self._next(_WAKE_S)
-                if len(last) > _MOST_LAST_LINES:
+                if len(last) > _MAX_LAST_LINES:
                     break
-        return last[:_MOST_LAST_LINES]
+        return last[:_MAX_LAST_LINES]
 
     # -- inside
 
     def _next(self, wait_s: float) -> Iterator[Output]:
-        """Wait for a batch of output, and yield it. Raise what a thread failed with."""
-        if not self._read:
+        """Wait for a batch of output, and yield it. Raise the error of a thread that failed."""
+        if not self._pending:
             self._take(wait_s)
-        while self._read:
-            yield self._read.popleft()
+        while self._pending:
+            yield self._pending.popleft()
 
     def _take(self, wait_s: float) -> None:
-        """Wait for a batch of output. Raise what a thread failed with."""
+        """Wait for a batch of output. Raise the error of a thread that failed."""
         if self._held.ended.is_set():
             raise KeyboardInterrupt
         for remote in self._held.remotes:
             if remote.lost is not None:
                 raise remote.lost
-        told = self._told.get(wait_s)
-        if told is None:
+        item = self._queue.get(wait_s)
+        if item is None:
             return
-        self._heard = time.monotonic()
-        if isinstance(told, Exception):
-            raise told
-        if isinstance(told, ProcessEnded):
-            told.program.status = told.status
-            self._read.append(Output(told.program, None))
+        self._last_output = time.monotonic()
+        if isinstance(item, Exception):
+            raise item
+        if isinstance(item, ProcessEnded):
+            item.program.status = item.status
+            self._pending.append(Output(item.program, None))
         else:
-            self._ranks.heard(told.texts)
-            self._read.extend(Output(told.program, text) for text in told.texts)
+            self._watchdog.observe(item.texts)
+            self._pending.extend(Output(item.program, text) for text in item.texts)
 
     def _last_lines(self, deadline: float | None) -> Iterator[Output]:
         """Read the debug files to their ends. Raise TimedOutError at `deadline`."""
@@ -236,19 +238,19 @@ class RemoteSession(Session):
         self._left.set()
         for watched in self._watched:
             watched.end()
-        self._heard = time.monotonic()
-        while time.monotonic() - self._heard < _LAST_S:
+        self._last_output = time.monotonic()
+        while time.monotonic() - self._last_output < _LAST_S:
             over = all(watched.over.is_set() for watched in self._watched)
-            heard = self._heard
+            last_output = self._last_output
             for output in self._next(0 if over else _POLL_S):
                 yield output
                 if deadline is not None and time.monotonic() >= deadline:
                     raise TimedOutError(TIME_UP)
-            if over and self._heard == heard:
+            if over and self._last_output == last_output:
                 return
 
     def _prepare(self, index: int) -> None:
-        """Make the directory of the step on one host, with its files."""
+        """Create the directory of the step on one host, with its files."""
         remote = self._held.remotes[index]
         remote.again(self._watched[index].start)
         for name, text in self._step.files.items():
@@ -256,72 +258,74 @@ class RemoteSession(Session):
             remote.again(lambda path=path, text=text: remote.run("put", path, stdin=text.encode()))  # type: ignore[misc]
 
     def _tick(self) -> None:
-        """Look for new debug files, often while ranks start; and end an mpirun that hangs."""
-        begun = time.monotonic()
-        while not self._left.wait(_OFTEN_S if time.monotonic() - begun < _YOUNG_S else _SELDOM_S):
+        """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
+        started = time.monotonic()
+        while not self._left.wait(
+            _FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S
+        ):
             for watched in self._watched:
                 watched.tick()
-            if self._ranks.gone():
+            if self._watchdog.has_hung():
                 for program in self._programs:
                     program.hung_after_exit = True
-                    self._told.put(Batch(program, [HUNG_AFTER_EXIT]))
+                    self._queue.put(Batch(program, [HUNG_AFTER_EXIT]))
                 self._end_programs()
 
     def _end_programs(self) -> None:
-        """End what runs: first where fabbench started it, so that mpirun ends its ranks; then everywhere."""
+        """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
         remotes = self._held.remotes
         started = [
             index for index, remote in enumerate(remotes) if any(p.host is remote for p in self._programs)
         ]
         others = [index for index in range(len(remotes)) if index not in started]
         for indices in (started, others if self._step.shape is Shape.MPI else []):
-            self._everywhere(self._stop_on, indices, patient=False)
+            self._on_hosts(self._stop_on, indices, raise_errors=False)
 
     def _stop_on(self, index: int) -> None:
         remote = self._held.remotes[index]
         if remote.lost is None:
             remote.run("stop", timeout_s=_STOP_S)
 
-    def _everywhere(
-        self, work: Callable[[int], None], indices: Sequence[int] | None = None, *, patient: bool = True
+    def _on_hosts(
+        self, work: Callable[[int], None], indices: Sequence[int] | None = None, *, raise_errors: bool = True
     ) -> None:
-        """Do something for several hosts at once. Raises the first failure, unless told otherwise."""
+        """Call `work` for several hosts at once. Raise the first failure if `raise_errors`."""
         chosen = range(len(self._held.remotes)) if indices is None else indices
         done = map_hosts({str(index): index for index in chosen}, work)
         failure = next((result for result in done.values() if isinstance(result, MachineError)), None)
-        if failure is not None and patient:
+        if failure is not None and raise_errors:
             raise failure
 
 
 # ---------------------------------------------------------------- mpirun that hangs after its ranks
 #
-# Open MPI 5.0's prterun does so about once in fifty launches. It would be waited for until the silence counts
-# as a fault, and a whole table would be worth nothing.
+# Open MPI 5.0's prterun does so about once in fifty launches. fabbench would wait for it until the silence
+# counts as a fault, and a complete table would be worthless.
 
 RANK = "FABBENCH_RANK"
-"""The variable that every rank has in its environment, and mpirun and its daemons have not."""
+"""The variable that every rank has in its environment, but mpirun and its daemons do not."""
 HUNG_AFTER_EXIT = "fabbench: all ranks have exited, but mpirun has not: it is terminated."
 _QUIET_S = 10.0
-"""How long nothing is printed before hosts are asked, and between two times: asking costs them a little."""
-_OF_A_RANK = re.compile(r"\[[^\]]*,\d+\]<stdout>")
+"""Silence before hosts are queried, and the interval between two queries, which have a small cost."""
+_RANK_LINE = re.compile(r"\[[^\]]*,\d+\]<stdout>")
 
 
 class MpirunWatchdog:
-    """The ranks of one mpirun."""
+    """Detects that one mpirun hangs after all its ranks have exited."""
 
     def __init__(self, remotes: Sequence[RemoteHost]) -> None:
         self._remotes = remotes
-        self._began = False
+        self._has_started = False
         self._quiet_since = time.monotonic()
 
-    def heard(self, texts: Sequence[str]) -> None:
-        """Take note of what was printed."""
+    def observe(self, texts: Sequence[str]) -> None:
+        """Read lines that were printed."""
         self._quiet_since = time.monotonic()
-        self._began = self._began or any(map(_OF_A_RANK.match, texts))
+        self._has_started = self._has_started or any(map(_RANK_LINE.match, texts))
 
-    def gone(self) -> bool:
-        """Return whether there were ranks, there are none now, and no output for a while."""
-        if not self._began or time.monotonic() - self._quiet_since < _QUIET_S:
+    def has_hung(self) -> bool:
+        """Return whether ranks had started, none are left, and there was no output for a while."""
+        if not self._has_started or time.monotonic() - self._quiet_since < _QUIET_S:
             return False
         self._quiet_since = time.monotonic()
         counts = map_hosts({remote.name: remote for remote in self._remotes}, _count)

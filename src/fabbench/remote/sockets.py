@@ -1,4 +1,4 @@
-"""What carries an ssh connection: a socket, a channel of a jump host, or the user's ProxyCommand."""
+"""The carrier of an ssh connection: a socket, a channel of a jump host, or the user's ProxyCommand."""
 
 import contextlib
 import errno
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 _GRACE_S = 1.0
-_MOST_SAID = 2000
+_MAX_STDERR = 2000
 
 
 class ProxySocket:
-    """What paramiko needs of a socket, over the program's pipes.
+    """The subset of a socket that paramiko needs, over the pipes of a ProxyCommand.
 
-    paramiko's own class starts the program; but it never notices its end, lets what it says on standard error
-    pile up, and leaves a zombie.
+    paramiko's own class starts the program, but never notices its end, lets its standard error pile up, and
+    leaves a zombie.
     """
 
     def __init__(self, command: str) -> None:
-        """Start the program as ssh does, by the user's shell.
+        """Start the program as ssh does, with the user's shell.
 
-        Ctrl-C does not reach it, so that there still is a connection to clean up with.
+        Ctrl-C does not reach it, so that the connection is still there for cleanup.
         """
         shell = os.environ.get("SHELL") or "/bin/sh"
         inner = shlex.join((shell, "-c", f"exec {command}"))
@@ -43,15 +43,15 @@ class ProxySocket:
         self._out = self._program.stdout.fileno()
         self._err = self._program.stderr.fileno()
         self._timeout: float | None = None
-        self._said = b""
+        self._stderr = b""
         self._closed = False
         for opened in (self._out, self._err):
             os.set_blocking(opened, False)
 
-    def said(self) -> str:
+    def stderr(self) -> str:
         """Return what the program wrote to standard error, on one line."""
         self._drain()
-        return " ".join(self._said.decode("utf-8", "replace").split())
+        return " ".join(self._stderr.decode("utf-8", "replace").split())
 
     def settimeout(self, timeout: float | None) -> None:
         """Set how long `recv` waits, in seconds."""
@@ -65,7 +65,7 @@ class ProxySocket:
             raise EOFError from error
 
     def recv(self, size: int) -> bytes:
-        """Read from the program; nothing is its end. Raise TimeoutError."""
+        """Read from the program; empty at its end. Raise TimeoutError."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout
         poll = select.poll()
         poll.register(self._out, select.POLLIN)
@@ -83,7 +83,7 @@ class ProxySocket:
         return b""
 
     def close(self) -> None:
-        """End the program: its input's end, SIGTERM, SIGKILL; and wait until it is gone."""
+        """End the program by closing its input, SIGTERM, SIGKILL, and wait until it has exited."""
         if self._closed:
             return
         self._closed = True
@@ -99,14 +99,14 @@ class ProxySocket:
             stream.close()
 
     def _drain(self) -> bool:
-        """Take in what the program says; False at the end of that."""
+        """Read the program's standard error; False at its end."""
         try:
             chunk = os.read(self._err, 1 << 16)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self._said = (self._said + chunk)[-_MOST_SAID:]
+        self._stderr = (self._stderr + chunk)[-_MAX_STDERR:]
         return bool(chunk)
 
 
@@ -129,7 +129,7 @@ _WORDS = {
 }
 
 Carrier: TypeAlias = Union["socket.socket", "Channel", ProxySocket]
-"""What carries a connection."""
+"""The carrier of a connection."""
 
 
 class DroppedError(Exception):
@@ -137,17 +137,17 @@ class DroppedError(Exception):
 
 
 def over_tcp(settings: SshSettings, opened: Callable[[socket.socket], None]) -> socket.socket:
-    """Connect to a machine, whichever of its addresses answers. Each socket is shown to `opened` first."""
+    """Connect to a machine at the first address that answers. Each socket is passed to `opened` first."""
     try:
-        found = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(settings.address, settings.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise MachineError(
             f"{settings}: cannot resolve host {settings.address} ({_reason(error)}).",
             hint="Check the spelling, or add a HostName entry to your ssh configuration.",
         ) from error
-    each_s = max(settings.limits.connect_s / len(found), settings.limits.address_s)
+    each_s = max(settings.limits.connect_s / len(addresses), settings.limits.address_s)
     failed: OSError | None = None
-    for family, kind, protocol, _, address in found:
+    for family, kind, protocol, _, address in addresses:
         connection = socket.socket(family, kind, protocol)
         try:
             opened(connection)
@@ -170,21 +170,21 @@ def unreachable(settings: SshSettings, error: OSError | None) -> MachineError:
     if isinstance(error, TimeoutError) and error.errno is None:
         return MachineError(f"{settings} did not answer within {settings.limits.connect_s:g} s.", hint=_DOWN)
     number = error.errno if error is not None else None
-    seen, hint = _WORDS.get(number or 0, (f"is unreachable: {_reason(error)}", _DOWN))
-    return MachineError(f"{settings} {seen}.", hint=hint)
+    reason, hint = _WORDS.get(number or 0, (f"is unreachable: {_reason(error)}", _DOWN))
+    return MachineError(f"{settings} {reason}.", hint=hint)
 
 
 def through(jump: "Transport", settings: SshSettings, jump_settings: SshSettings) -> "Channel":
-    """Connect to a machine through a jump host. Raise MachineError where that one gets nowhere."""
+    """Connect to a machine through a jump host. Raise MachineError if the jump host cannot reach it."""
     library = paramiko()
-    begun, limit_s = time.monotonic(), settings.limits.connect_s
+    started, limit_s = time.monotonic(), settings.limits.connect_s
     try:
         there = (settings.address, settings.port)
         return jump.open_channel("direct-tcpip", there, ("127.0.0.1", 0), timeout=limit_s)
     except (library.SSHException, EOFError, OSError) as error:
         if not jump.is_active():
             raise DroppedError(f"the connection to its jump host {jump_settings} broke") from error
-        late = time.monotonic() - begun >= limit_s
+        late = time.monotonic() - started >= limit_s
         why = f"no answer within {limit_s:g} s" if late else str(getattr(error, "text", error)).rstrip(".")
         forbidden = getattr(error, "code", None) == 1
         hint = "The jump host's sshd forbids it (AllowTcpForwarding)." if forbidden else _DOWN
@@ -205,7 +205,7 @@ def by_command(settings: SshSettings, command: str) -> ProxySocket:
 
 
 def shut(carrier: Carrier) -> None:
-    """End a connection at once, from any thread: whoever reads from it or connects it wakes up."""
+    """End a connection at once, from any thread. Threads that read from it or connect it wake up."""
     try:
         if isinstance(carrier, socket.socket):
             carrier.shutdown(socket.SHUT_RDWR)
@@ -216,7 +216,7 @@ def shut(carrier: Carrier) -> None:
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Notice within about half a minute that the other side is gone, idle or not."""
+    """Detect within about half a minute that the other side is lost, idle or not."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (*_KEEPALIVE, _USER_TIMEOUT):
@@ -226,7 +226,7 @@ def _keep_alive(connection: socket.socket) -> None:
 
 
 def _reason(error: BaseException | None) -> str:
-    """Write an error of the system in its words."""
+    """Return the system's text for an error."""
     if isinstance(error, OSError):
         return error.strerror or (os.strerror(error.errno) if error.errno else str(error))
     return str(error)

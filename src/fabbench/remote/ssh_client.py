@@ -1,7 +1,7 @@
-"""Which client connects to a host: paramiko, or the user's OpenSSH where paramiko cannot.
+"""Chooses the client that connects to a host: paramiko, or the user's OpenSSH where paramiko cannot.
 
-OpenSSH does it where the user has a connection open, and where the configuration asks for what paramiko
-lacks: a host certificate, a security key, Kerberos. Call this while there are no threads: programs may start.
+OpenSSH is used if the user has a connection open, or if the configuration requires what paramiko lacks: a
+host certificate, a security key, Kerberos. Call this while there are no threads: it may start programs.
 """
 
 import base64
@@ -25,21 +25,21 @@ PARAMIKO, OPENSSH = "paramiko", "openssh"
 _GSSAPI = "GSSAPIAuthentication"
 _KLIST_S = 5.0
 _MAGIC = b"openssh-key-v1\0"
-_MOST_KEY = 1 << 16
+_MAX_KEY_SIZE = 1 << 16
 
 
 def with_clients(settings: Sequence[SshSettings], client: str) -> tuple[SshSettings, ...]:
-    """Return the settings, each with why OpenSSH connects to the host, if it does.
+    """Return the settings, each with the reason why OpenSSH connects to the host, if it does.
 
-    `client` is ``paramiko`` or ``openssh``, or ``auto``. Raise RequestError for an OpenSSH that is not there.
+    `client` is ``paramiko``, ``openssh`` or ``auto``. Raise RequestError if OpenSSH is missing.
     """
-    there = shutil.which("ssh") is not None
-    if client == OPENSSH and not there:
+    has_ssh = shutil.which("ssh") is not None
+    if client == OPENSSH and not has_ssh:
         raise RequestError(
             "--ssh-client is openssh, but ssh was not found on this machine.",
             hint="Install it (openssh-client), or use --ssh-client paramiko.",
         )
-    if client == PARAMIKO or not there:
+    if client == PARAMIKO or not has_ssh:
         return tuple(settings)
     return tuple(
         _with_client(one, f"--ssh-client {OPENSSH}" if client == OPENSSH else "") for one in settings
@@ -57,16 +57,16 @@ def _with_client(settings: SshSettings, forced: str) -> SshSettings:
 
 
 def _by_openssh(settings: SshSettings, why: str) -> SshSettings:
-    """Return settings with a reason, and those of the jump hosts with it: all hops have one client."""
+    """Add the reason to the settings and those of the jump hosts: all hops use the same client."""
     return replace(settings, openssh=why, jumps=tuple(_by_openssh(jump, why) for jump in settings.jumps))
 
 
 def _reasons(settings: SshSettings) -> Iterator[str]:
-    """Yield why OpenSSH is to connect to a host."""
+    """Yield the reasons why OpenSSH should connect to a host."""
     if openssh.has_master(settings):
         yield f"your connection at {settings.control_path} is open"
-    for name in settings.beyond:
-        # Distributions switch it on for everybody: a ticket says that it is used.
+    for name in settings.unsupported:
+        # Distributions enable it by default: only a ticket shows that it is used.
         if name != _GSSAPI:
             yield f"{name} is set in your ssh configuration"
         elif _has_ticket():
@@ -80,7 +80,7 @@ def _reasons(settings: SshSettings) -> Iterator[str]:
 
 @cache
 def _has_ticket() -> bool:
-    """Return whether the user has a Kerberos ticket, as klist says; where there is no klist, as files do."""
+    """Return whether the user has a Kerberos ticket, according to klist, or to files without klist."""
     if shutil.which("klist") is None:
         name = os.environ.get("KRB5CCNAME", f"FILE:/tmp/krb5cc_{os.getuid()}").removeprefix("FILE:")
         return Path(name).is_file()
@@ -95,13 +95,13 @@ def _has_ticket() -> bool:
 
 
 def key_type(path: str) -> str:
-    """Return the type of a key file, ``ssh-ed25519`` and the like; empty: there is none, or it does not say.
+    """Return the type of a key file, such as ``ssh-ed25519``; empty if it is missing or does not show it.
 
-    An encrypted key says it too.
+    An encrypted key shows it too.
     """
     try:
         with Path(path).open("rb") as file:
-            text = file.read(_MOST_KEY).decode("ascii")
+            text = file.read(_MAX_KEY_SIZE).decode("ascii")
         lines = [line for line in text.splitlines() if line and not line.startswith("-----")]
         words = text.split()
         if not text.startswith("-----"):
@@ -113,10 +113,10 @@ def key_type(path: str) -> str:
 
 
 def _public_type(body: bytes) -> str:
-    """Return the type of the public key in OpenSSH's format of private keys."""
+    """Return the type of the public key in OpenSSH's private key format."""
     offset = len(_MAGIC)
-    for _ in range(3):  # the cipher, what derives its key, and how
+    for _ in range(3):  # the cipher, the KDF, and its options
         offset += 4 + struct.unpack_from(">I", body, offset)[0]
-    offset += 8  # how many keys there are, and how long the first public one is
+    offset += 8  # the number of keys, and the length of the first public key
     (length,) = struct.unpack_from(">I", body, offset)
     return body[offset + 4 : offset + 4 + length].decode("ascii")

@@ -8,15 +8,15 @@ from fabbench.remote.connection import Done
 
 
 class GoneError(MachineError):
-    """The host is no more, and will not come back: its pod has ended, or was removed."""
+    """The host no longer exists and will not come back: its pod has ended, or was removed."""
 
 
 class ProcessStream(Protocol):
-    """The streams of a program on another machine. The program runs on whatever becomes of them."""
+    """The streams of a program on another machine. The program keeps running without them."""
 
     @property
     def status(self) -> int | None:
-        """Exit status; -1: ended by a signal. None: not known (yet)."""
+        """Exit status; -1: ended by a signal. None: unknown (yet)."""
 
     @property
     def err(self) -> Sequence[str]:
@@ -29,10 +29,10 @@ class ProcessStream(Protocol):
         """Yield the lines of standard output as they come, until it ends. Raise LostError."""
 
     def batches(self) -> Iterator[Sequence[str]]:
-        """Yield the same lines, as many as are there at a time: some 100 KB at most, and never none."""
+        """Yield the same lines in batches as they come: about 100 KB at most, and never empty."""
 
     def close(self) -> None:
-        """Close the streams. The program runs on, should it still be running."""
+        """Close the streams. The program keeps running if it has not ended."""
 
 
 class Transport(Protocol):
@@ -43,20 +43,20 @@ class Transport(Protocol):
         """The type and the base64 of the key of the host's sshd."""
 
     def connect(self) -> None:
-        """Connect, unless that is done; again where it broke. Raise MachineError."""
+        """Connect unless connected, also after the connection broke. Raise MachineError."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raise LostError, and MachineError when it takes longer."""
+        """Run a program to its end. Raise LostError, or MachineError if it takes longer."""
 
     def open(self, argv: Sequence[str]) -> ProcessStream:
-        """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
+        """Start a program that keeps running. Raise LostError, or MachineError if it cannot be started."""
 
     def close(self) -> None:
-        """Close the connection. Programs over there run on."""
+        """Close the connection. Remote programs keep running."""
 
 
 class HostShell(Protocol):
-    """A shell on another machine, by ssh or in a pod: many questions for the price of one program."""
+    """A shell on another machine, by ssh or in a pod: many queries for the cost of one program."""
 
     def send(self, text: str) -> None:
         """Send text to its standard input. Raise LostError."""
@@ -64,5 +64,5 @@ class HostShell(Protocol):
     def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
         """Return its lines up to the `count`-th that begins with `prefix`.
 
-        They are fewer where the shell ends, or takes longer than `limit_s`. Raise LostError.
+        There are fewer if the shell ends, or takes longer than `limit_s`. Raise LostError.
         """

@@ -24,13 +24,12 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     colour: bool = False,
     width: int | None = None,
 ) -> str:
-    """Write a comparison in one of `FORMATS`, or as `RAW_CSV`; `verdict` adds what its gates found.
+    """Write a comparison in one of `FORMATS`, or as `RAW_CSV`; `verdict` adds the results of its gates.
 
-    `configurations` adds mean and sum of the rails of those configurations (label → logs) that have several;
-    not in CSV. `colour` and `width` are for `terminal` alone: neither, and it is plain text. Ends with a
-    newline.
+    `configurations` (label → logs) adds mean and sum of rails where a configuration has several; not in CSV.
+    `colour` and `width` are for `terminal` only; without both it is plain text. Ends with a newline.
     """
-    from fabbench.report import comparison_tables  # which parsing logs needs none of
+    from fabbench.report import comparison_tables  # not needed to parse logs
 
     metrics = [metric.name for metric in comparison.metrics]
     rails, records = _rails(configurations, metrics) if configurations else ([], [])
@@ -43,7 +42,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
             return "\n".join(map(to_markdown, tables))
         return to_terminal(tables, colour=colour, width=width)
     if form in {"svg", "openmetrics", "comment"}:
-        return _to_show(comparison, form, verdict, rails)
+        return _for_tools(comparison, form, verdict, rails)
     if form in CSV_FORMATS:
         rows = comparison_tables.comparison_rows(comparison)
         return records_to_csv(rows, comparison_tables.HEADER, raw=form == RAW_CSV)
@@ -56,8 +55,8 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
-def _to_show(comparison: "Comparison", form: str, verdict: "Verdict | None", rails: Sequence[Table]) -> str:
-    """Write for what shows results: pages, build systems, monitoring."""
+def _for_tools(comparison: "Comparison", form: str, verdict: "Verdict | None", rails: Sequence[Table]) -> str:
+    """Write a format for other tools: pages, build systems, monitoring."""
     if form == "svg":
         from fabbench.report.plots import plots
         from fabbench.report.svg import to_svg_file

@@ -1,4 +1,4 @@
-"""Checks of hosts as text: a table of statuses, and under it what was seen and what to do. Pure."""
+"""Checks of hosts as text: a table of statuses, then what was seen and what to do. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,10 +22,10 @@ from fabbench.report.table import (
 HEADER = ("host", "check", "status", "seen", "advice")
 """Columns of CSV, and keys of JSON."""
 _COLUMNS = 8
-"""Hosts from which on each no longer has a column of its own."""
+"""Maximum number of hosts that have a column each."""
 _NAMED = 4
-"""Hosts named in a line."""
-_TITLES = {Status.FAIL: "Failed", Status.WARN: "To look at", Status.SKIP: "Not checked"}
+"""Maximum number of hosts named in a line."""
+_TITLES = {Status.FAIL: "Failed", Status.WARN: "Warnings", Status.SKIP: "Not checked"}
 
 
 def render_checks(  # noqa: PLR0913 - what is written, and how
@@ -39,9 +39,8 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
 ) -> str:
     """Write checks in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline.
 
-    `colour` and `width` are for `table`. Overviews stand before the checks; JSON is then a mapping of all of
-    them, and CSV the checks only. Without `full`, tables leave out skipped checks that ask for
-    nothing.
+    `colour` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
+    them, and CSV has the checks only. Without `full`, tables leave out skipped checks that need no action.
     """
     parts = [*(each.table for each in overviews), *check_tables(checks, full=full)]
     if form == "table":
@@ -51,9 +50,9 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     if form in CSV_FORMATS:
         return records_to_csv(check_records(checks), HEADER, raw=form == RAW_CSV)
     if form == "json":
-        own = check_records(checks)
-        found = {**{each.name: each.records for each in overviews}, "checks": own} if overviews else own
-        return to_json(found)
+        records = check_records(checks)
+        named = {**{each.name: each.records for each in overviews}, "checks": records}
+        return to_json(named if overviews else records)
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
@@ -72,7 +71,7 @@ def check_records(checks: Iterable[Check]) -> list[Mapping[str, str]]:
 
 
 def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
-    """Lay out the statuses, then what failed, what to look at, and what was not checked."""
+    """Lay out the statuses, then what failed, warnings, and what was not checked."""
     hosts = list(dict.fromkeys(check.host for check in checks))
     shown = checks if full else [check for check in checks if not _is_idle(check)]
     names = {check.name for check in shown}
@@ -88,7 +87,7 @@ def check_tables(checks: Sequence[Check], *, full: bool = True) -> list[Table]:
 
 
 def _is_idle(check: Check) -> bool:
-    """Return whether a check was skipped, and asks for nothing."""
+    """Return whether a check was skipped and needs no action."""
     return check.status is Status.SKIP and check.advice.startswith("Nothing to do")
 
 
@@ -105,14 +104,14 @@ def _matrix(checks: Sequence[Check], hosts: Sequence[str]) -> Table:
 
 
 def _counts(checks: Sequence[Check]) -> Table:
-    """Return one row for each status of each check; hosts are named where they are not the most."""
+    """Return one row for each status of each check; hosts with the most common status are not named."""
     rows = []
     for name in dict.fromkeys(check.name for check in checks):
-        own = [check for check in checks if check.name == name]
-        counted = Counter(check.status for check in own)
+        same = [check for check in checks if check.name == name]
+        counted = Counter(check.status for check in same)
         usual = counted.most_common(1)[0][0]
         for status in sorted(counted, key=lambda item: -counted[item]):
-            hosts = [check.host for check in own if check.status is status]
+            hosts = [check.host for check in same if check.status is status]
             rows.append(
                 (name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED))
             )
@@ -140,10 +139,10 @@ def _advice(checks: Sequence[Check], status: Status, hosts: Sequence[str]) -> Ta
 
 
 def _seen(seen: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> str:
-    where = [f"{_of(own, hosts)}{text}" for text, own in list(seen.items())[:_NAMED]]
+    where = [f"{_of(affected, hosts)}{text}" for text, affected in list(seen.items())[:_NAMED]]
     return " ".join([*where, *([f"And {len(seen) - _NAMED} more."] if len(seen) > _NAMED else [])])
 
 
-def _of(own: Sequence[str], hosts: Sequence[str]) -> str:
-    """Return the hosts that a sentence is about; nothing where it is about all."""
-    return "" if len(own) == len(hosts) else f"({listed(own, _NAMED)}) "
+def _of(affected: Sequence[str], hosts: Sequence[str]) -> str:
+    """Return the affected hosts in parentheses; empty if all are affected."""
+    return "" if len(affected) == len(hosts) else f"({listed(affected, _NAMED)}) "

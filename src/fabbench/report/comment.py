@@ -1,7 +1,7 @@
 """A comparison as a comment on a pull request, and as the summary of a build: Markdown of GitHub and GitLab.
 
-Headline and gates are in sight, all else is folded. A comment is read by strangers: directories of the
-machine that wrote it are left out of the names of inputs.
+The headline and gates are visible, everything else is folded. Strangers may read a comment: directories of
+the machine that wrote it are removed from the names of inputs.
 """
 
 from collections.abc import Sequence
@@ -16,67 +16,67 @@ from fabbench.report.comparison_tables import tables_of_comparison
 from fabbench.report.table import Table, escaped, to_markdown
 
 LONGEST = 60_000
-"""Characters of a comment: GitHub takes 65,536."""
-_MOST = 8
-"""Headlines in sight; each of a gate's sentences is cut to the same number."""
+"""Maximum characters of a comment: GitHub allows 65,536."""
+_MAX_VISIBLE = 8
+"""Maximum number of visible headlines, and of sentences per gate."""
 _MARKS = {GateState.PASSED: "✅", GateState.FAILED: "❌", GateState.UNTRUSTED: "⚠️"}
 
 
 def to_comment(comparison: Comparison, verdict: Verdict | None = None, tables: Sequence[Table] = ()) -> str:
     """Write a comparison; `tables` are shown below its own. Ends with a newline."""
     short = _short_names([column.source for column in comparison.columns])
-    found = [*tables_of_comparison(comparison, verdict), *tables]
+    everything = [*tables_of_comparison(comparison, verdict), *tables]
     parts = [to_markdown(_without_paths(_summary(comparison), short))]
     if verdict is not None and verdict.results:
         parts.append(to_markdown(_without_paths(_gates(verdict), short)))
     folded = [
         to_markdown(replace(_without_paths(table, short), headline=""))
-        for table in found
+        for table in everything
         if table.title != "Gates"
     ]
     return "\n".join([*parts, _folded(folded, LONGEST - sum(map(len, parts)))])
 
 
 def error_comment(sentence: str) -> str:
-    """Write why a command ended early."""
+    """Write a comment on why a command ended early."""
     return f"### fabbench ended early\n\n{escaped(sentence)}\n"
 
 
 def _summary(comparison: Comparison) -> Table:
     lines = [line for index in range(len(comparison.sections)) if (line := headline(comparison, index))] or [
-        "nothing was measured that can be shown"
+        "no figures to show"
     ]
-    more = [f"{counted(len(lines) - _MOST, 'more table')} below"] if len(lines) > _MOST else []
+    more = [f"{counted(len(lines) - _MAX_VISIBLE, 'more table')} below"] if len(lines) > _MAX_VISIBLE else []
     if len(lines) == 1:
         return Table(title=f"fabbench: {lines[0]}", header=(), rows=())
-    return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MOST], *more])
+    return Table(title="fabbench", header=(), rows=(), notes=[*lines[:_MAX_VISIBLE], *more])
 
 
 def _gates(verdict: Verdict) -> Table:
     rows = []
     for result in verdict.results:
-        said = [*result.breaches, *result.notes]
-        more = [f"And {len(said) - _MOST} more."] if len(said) > _MOST else []
-        told = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*said[:_MOST], *more))
-        rows.append((result.gate, f"{_MARKS[result.state]} {result.state}", told or "-"))
+        texts = [*result.breaches, *result.notes]
+        more = [f"And {len(texts) - _MAX_VISIBLE} more."] if len(texts) > _MAX_VISIBLE else []
+        details = " ".join(text.removeprefix(f"{result.gate}: ") for text in (*texts[:_MAX_VISIBLE], *more))
+        rows.append((result.gate, f"{_MARKS[result.state]} {result.state}", details or "-"))
     return Table(header=("Gate", "Result", "Details"), rows=rows)
 
 
 def _folded(texts: Sequence[str], room: int) -> str:
-    """Fold what there is room for, and say how much there is not."""
+    """Fold the texts that fit, and state how many do not."""
     kept: list[str] = []
     for text in texts:
         if sum(map(len, kept)) + len(text) > room:
             break
         kept.append(text)
     left = len(texts) - len(kept)
-    said = [f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"] if left else []
-    inner = "\n".join([*kept, *said])
+    note = [f"Left out for length: {counted(left, 'table')}. `--format markdown` has all.\n"] if left else []
+    inner = "\n".join([*kept, *note])
     return f"<details>\n<summary>Figures, notes and what stands out</summary>\n\n{inner}\n</details>\n"
 
 
 def _short_names(sources: Sequence[str]) -> dict[str, str]:
-    """Return inputs that are paths → their last parts, as many as tell them apart."""
+    """Return inputs that are paths → their last parts, as many as distinguish them."""
     paths = list(
         dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run "))
     )

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 def tables_of_comparison(
     comparison: Comparison, verdict: "Verdict | None" = None, *, terminal: bool = False
 ) -> list[Table]:
-    """Return one table per section, the notes under them, and what stands out.
+    """Return one table per section, the notes below them, and what stands out.
 
-    Sections that only the device tells apart are one table. On a terminal columns are narrow, and small sizes
-    show their time where a rate displays as 0.
+    Sections that differ only by device share a table. On a terminal, columns are narrow, and small sizes show
+    their time where a rate displays as 0.
     """
     groups: dict[tuple[str, str], list[ComparisonSection]] = {}
     for section in comparison.sections:
         groups.setdefault((_title(section, (RAIL,)), section.metric.name), []).append(section)
     layout = _terminal if terminal else _published
-    found = [layout(comparison, title, sections) for (title, _), sections in groups.items()]
-    under = [*footnotes(comparison), *(verdict.notes if verdict else ())]
-    found.append(Table(header=(), rows=(), notes=under))
-    found += _stands_out(comparison)
-    if told := list(_expected(comparison)):
-        found.append(Table(title="Is it normal?", header=(), rows=(), notes=told))
+    tables = [layout(comparison, title, sections) for (title, _), sections in groups.items()]
+    notes = [*footnotes(comparison), *(verdict.notes if verdict else ())]
+    tables.append(Table(header=(), rows=(), notes=notes))
+    tables += _stands_out(comparison)
+    if expected := list(_expected(comparison)):
+        tables.append(Table(title="Is it normal?", header=(), rows=(), notes=expected))
     if verdict and (verdict.breaches or verdict.passed):
-        told = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
-        found.append(Table(title="Gates", header=(), rows=(), notes=told))
-    return found
+        results = [*verdict.breaches, *(f"{gate} passed." for gate in verdict.passed)]
+        tables.append(Table(title="Gates", header=(), rows=(), notes=results))
+    return tables
 
 
 def _expected(comparison: Comparison) -> Iterator[str]:
@@ -52,7 +52,7 @@ def _expected(comparison: Comparison) -> Iterator[str]:
 
 
 def _published(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
-    """Lay out sections as the published EFA table."""
+    """Lay out sections like the published EFA table."""
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     marks = _marks(sections)
     figures = [
@@ -70,7 +70,7 @@ def _published(comparison: Comparison, title: str, sections: Sequence[Comparison
 
 
 def _terminal(comparison: Comparison, title: str, sections: Sequence[ComparisonSection]) -> Table:
-    """Lay out sections in few columns; numbers have their decimal points below each other."""
+    """Lay out sections in few columns, with aligned decimal points."""
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     ratios = ["Speed-up"] if len(columns) == 2 else [f"{column.label} speed-up" for column in columns[:-1]]
     labels = [f"{column.label}{mark}" for column, mark in zip(columns, _marks(sections), strict=True)]
@@ -89,7 +89,7 @@ def _terminal(comparison: Comparison, title: str, sections: Sequence[ComparisonS
 
 
 def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
-    """Lay out one section while it is being measured: figures and ratios, and nothing that looks ahead."""
+    """Lay out one section while it is being measured: only figures and ratios."""
     table = _terminal(comparison, _title(section), [section])
     kept = len(table.aligns().rstrip("l"))
     return replace(
@@ -102,12 +102,12 @@ def live_table(comparison: Comparison, section: ComparisonSection) -> Table:
 
 
 def _headline(comparison: Comparison, sections: Sequence[ComparisonSection]) -> str:
-    """Return the headline of a table; rails together have none."""
+    """Return the headline of a table; a table of several rails has none."""
     return headline(comparison, comparison.sections.index(sections[0])) if len(sections) == 1 else ""
 
 
 def _marks(sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return what is added to the header of each column whose figures are shown, but not ok."""
+    """Return a suffix for each column's header: the outcome, if its figures are shown but not ok."""
     marks = []
     for index in range(len(sections[0].shown)):
         seen = (section.outcomes[index] for section in sections if section.shown[index])
@@ -130,17 +130,17 @@ def _rows(
     cells: Callable[[ComparisonSection, ComparisonRow], list[str]],
 ) -> list[list[str]]:
     rails, tested = _rails(sections), bool(_verdict_header(comparison, sections))
-    found = []
+    table_rows = []
     for section in sections:
-        own = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows] or [
+        lines = [[*cells(section, row), *(_verdicts(row) if tested else ())] for row in section.rows] or [
             [*_outcomes(comparison, section), *("-" for _ in comparison.columns[:-1] if tested)]
         ]
-        found += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in own]
-    return found
+        table_rows += [[*(section.key.get(RAIL) or "-" for _ in rails), *row] for row in lines]
+    return table_rows
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return the headers of verdicts; none where there are no repeats to give one."""
+    """Return the headers of verdicts; empty without repeats."""
     if not any(test for section in sections for row in section.rows for test in row.tests):
         return []
     words = f"Verdict ({confidence(sections[0].level)} interval)"
@@ -164,8 +164,8 @@ def _narrow_row(section: ComparisonSection, row: ComparisonRow) -> list[str]:
     if any(figure and section.scale.text(figure.value) == "0" for figure in row.figures):
         for index, took in enumerate(row.times):
             if took is not None:
-                written = scale("s", took.value)
-                texts[index] = f"{written.fixed(took.value)} {written.unit}"
+                time_scale = scale("s", took.value)
+                texts[index] = f"{time_scale.fixed(took.value)} {time_scale.unit}"
     return [format_size(row.size), *_cells(section, texts), *map(_narrow_ratio, row.ratios[:-1])]
 
 
@@ -176,7 +176,7 @@ def _narrow_ratio(ratio: float | None) -> str:
 
 
 def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]:
-    """Return the figures of a row; where a column has none, why."""
+    """Return the figures of a row; the outcome where a column has none."""
     return [
         (text or "-") if shown else outcome.value
         for text, shown, outcome in zip(texts, section.shown, section.outcomes, strict=True)
@@ -184,7 +184,7 @@ def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]
 
 
 def _outcomes(comparison: Comparison, section: ComparisonSection) -> list[str]:
-    """Make the only row of a section in which no column has a figure to show."""
+    """Return the only row of a section in which no column has a figure to show."""
     cells = [
         "-" if shown else outcome.value
         for shown, outcome in zip(section.shown, section.outcomes, strict=True)
@@ -197,14 +197,15 @@ def _stands_out(comparison: Comparison) -> list[Table]:
     if not remarks:
         return []
     several = len(comparison.columns) > 2
-    found: list[Table] = []
+    tables: list[Table] = []
     for index, section in enumerate(comparison.sections):
-        own = [remark for remark in remarks if remark.section == index]
-        if own:
+        section_remarks = [remark for remark in remarks if remark.section == index]
+        if section_remarks:
             title = f"What stands out: {_title(section)}" if section.key else "What stands out"
             header = ["Column", "Range", "Observation"] if several else ["Range", "Observation"]
-            found.append(Table(title=title, header=header, rows=_remarks(own, several=several)))
-    return found
+            rows = _remarks(section_remarks, several=several)
+            tables.append(Table(title=title, header=header, rows=rows))
+    return tables
 
 
 def _remarks(remarks: Sequence[Highlight], *, several: bool) -> list[list[str]]:
@@ -223,12 +224,12 @@ _COUNTS = frozenset({"ranks", "hosts", "gpus_per_host"})
 
 
 def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None) -> Mapping[str, object]:
-    """Return everything that `fabbench compare --format json` says."""
+    """Return the document of `fabbench compare --format json`."""
     several = len(comparison.metrics) > 1
     metric = comparison.metrics[0]
     return {
         "format": FORMAT,
-        # Sections of several metrics have no common one: `rows` and `stands_out` say each its own.
+        # Several metrics have nothing in common: each element of `rows` and `stands_out` has its own metric.
         "metric": None if several else metric.name,
         "unit": None if several else metric.unit,
         "lower_is_better": None if several else metric.lower_is_better,
@@ -264,7 +265,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
             for index, column in enumerate(comparison.columns[:-1])
         ],
         "expectations": [
-            {"column": found.column, **expectation_record(found)} for found in expectations_of(comparison)
+            {"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)
         ],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": None if verdict is None else list(verdict.breaches),
@@ -283,7 +284,7 @@ def _gate_record(result: "GateResult") -> dict[str, object]:
 
 
 def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
-    """Return one record per size and column, with what the figure travels with. Keys are `HEADER`."""
+    """Return one record per size and column, with the conditions of its figure. Keys are `HEADER`."""
     return [
         _record(comparison, section, row, index)
         for section in comparison.sections

@@ -1,4 +1,4 @@
-"""Expectations of logs and comparisons as lines and records. What no log names the type of costs nothing."""
+"""Expectations of logs and comparisons as lines and records. Without an instance type they cost nothing."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:
-    """Return what was to be expected of each configuration; nothing where no log names its type."""
+    """Return an expectation for each configuration; empty if no log names its instance type."""
     if not any(log.instance_type for column, _ in comparison.inputs for log in column.logs):
         return ()
     from fabbench.analysis.expectations import expectations
@@ -21,7 +21,7 @@ def expectations_of(comparison: "Comparison") -> Sequence["Expectation"]:
 
 
 def expectations_of_log(log: Log) -> Sequence["Expectation"]:
-    """Return what was to be expected of one log; nothing where its type is not known, or it cannot count."""
+    """Return the expectations of one log; empty if its instance type is unknown, or no row counts."""
     if not log.instance_type or not log.points:
         return ()
     from fabbench.analysis.aggregate import Column
@@ -30,28 +30,28 @@ def expectations_of_log(log: Log) -> Sequence["Expectation"]:
     try:
         return expectations_of(compare([Column(label=log.source, logs=(log,), source=log.source)]))
     except RequestError:
-        return ()  # it has no row that counts, such as in-place rows alone
+        return ()  # no row counts, for example if all are in-place
 
 
 def expectation_lines(log: Log) -> Iterator[str]:
     """Yield a line per expectation of a log."""
-    for found in expectations_of_log(log):
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in found.key.items())
-        yield f"expectation{where}: {found.sentence()}"
+    for each in expectations_of_log(log):
+        where = "".join(f", {name} {value or 'unknown'}" for name, value in each.key.items())
+        yield f"expectation{where}: {each.sentence()}"
 
 
-def expectation_record(found: "Expectation") -> dict[str, object]:
+def expectation_record(expectation: "Expectation") -> dict[str, object]:
     """Return an expectation as plain data (docs/formats.md)."""
-    low, high = found.range or (None, None)
+    low, high = expectation.range or (None, None)
     return {
-        **found.key,
-        "metric": found.metric.name,
-        "unit": found.metric.unit,
-        "size": found.size,
-        "value": found.value,
-        "verdict": found.assessment.value,
-        "ceiling": found.ceiling,
-        "share": found.share,
+        **expectation.key,
+        "metric": expectation.metric.name,
+        "unit": expectation.metric.unit,
+        "size": expectation.size,
+        "value": expectation.value,
+        "verdict": expectation.assessment.value,
+        "ceiling": expectation.ceiling,
+        "share": expectation.share,
         "published_min": low,
         "published_max": high,
         "published": [
@@ -63,8 +63,8 @@ def expectation_record(found: "Expectation") -> dict[str, object]:
                 "source": figure.source,
                 "date": figure.date,
             }
-            for figure in found.figures
+            for figure in expectation.figures
         ],
-        "causes": list(found.causes),
-        "text": found.sentence(),
+        "causes": list(expectation.causes),
+        "text": expectation.sentence(),
     }

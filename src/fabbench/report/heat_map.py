@@ -1,4 +1,4 @@
-"""The matrix of a sweep as a heat map: characters, or SVG. A cell says which part of what is typical it has.
+"""The matrix of a sweep as a heat map: characters, or SVG. A cell is a fraction of the typical figure.
 
 Both can be read without color: digits are tenths, and in SVG a darker cell is worse.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
 
 MOST_ROWS = 40
-"""Rows of a heat map in text."""
+"""Maximum rows of a heat map in text."""
 MOST_SVG_ROWS = 96
 _FINE = 0.9
 _LONGEST = 28
@@ -26,9 +26,9 @@ _KEY = (
 def heat_map_text(matrix: "Matrix") -> str:
     """Write a line for each row; columns are in the order of rows."""
     names = [_short(name) for name in matrix.names]
-    wide = max(map(len, names), default=0)
+    width = max(map(len, names), default=0)
     lines = [
-        f"{name:<{wide}}  {''.join(_sign(float(cell)) for cell in cells)}".rstrip()
+        f"{name:<{width}}  {''.join(_sign(float(cell)) for cell in cells)}".rstrip()
         for name, cells in zip(names, matrix.cells, strict=True)
     ]
     several = max(matrix.sizes, default=1)
@@ -54,7 +54,7 @@ def _short(name: str) -> str:
 
 
 _SMALLEST, _LARGEST, _WIDE = 9, 24, 640
-"""Of a cell, and of the whole where cells may be larger."""
+"""Size limits of a cell, and the width that cells may grow to fill, in pixels."""
 _LEFT, _TOP, _BOTTOM = 200, 64, 40
 _LEVELS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1)
 _COLORS = (
@@ -85,8 +85,8 @@ def _legend() -> Iterator[str]:
     words = [*(f"≥ {level:.0%}" for level in _LEVELS), "less", "failed", "not tested"]
     colors = [*_COLORS, _FAILED, _MISSING]
     yield '<text x="12" y="43">part of the typical figure</text>\n'
-    for place, (word, color) in enumerate(zip(words, colors, strict=True)):
-        x = 120 + 46 * place
+    for index, (word, color) in enumerate(zip(words, colors, strict=True)):
+        x = 120 + 46 * index
         yield (
             f'<rect x="{x}" y="36" width="8" height="8" fill="{color}" stroke="#999" stroke-width=".5"/>'
             f'<text x="{x + 11}" y="43">{word}</text>\n'
@@ -104,7 +104,7 @@ def _labels(matrix: "Matrix", cell: int) -> Iterator[str]:
 
 
 def _cells(matrix: "Matrix", cell: int) -> Iterator[str]:
-    """Yield cells; neighbours of one color in a row are one rectangle, unless they are worth a word."""
+    """Yield cells; neighbors of one color in a row are one rectangle, unless they have tooltips."""
     for row, cells in enumerate(matrix.cells):
         start = 0
         colors = [_color(float(cell)) for cell in cells]
@@ -113,15 +113,15 @@ def _cells(matrix: "Matrix", cell: int) -> Iterator[str]:
             if fine and column + 1 < len(colors) and colors[column + 1] == color:
                 continue
             if color != _MISSING:
-                about = "" if fine else _about(matrix, row, column)
+                tooltip = "" if fine else _tooltip(matrix, row, column)
                 yield (
                     f'<rect x="{_LEFT + start * cell}" y="{_TOP + row * cell}" '
-                    f'width="{(column + 1 - start) * cell}" height="{cell}" fill="{color}">{about}</rect>\n'
+                    f'width="{(column + 1 - start) * cell}" height="{cell}" fill="{color}">{tooltip}</rect>\n'
                 )
             start = column + 1
 
 
-def _about(matrix: "Matrix", row: int, column: int) -> str:
+def _tooltip(matrix: "Matrix", row: int, column: int) -> str:
     part = float(matrix.cells[row, column])
     what = "failed" if part <= 0 else f"{part:.0%}"
     return f"<title>{_text(matrix.names[row])}, {_text(matrix.names[column])}: {what}</title>"

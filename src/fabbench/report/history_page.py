@@ -18,8 +18,8 @@ from fabbench.report.html import document, grid, listed, text
 from fabbench.report.svg import HEIGHT, WIDTH
 
 _METHOD = (
-    "A dot is one run: the median of its repeats that are ok. A change is shown by Wilcoxon's rank-sum test; "
-    "in series without one, any is named with a chance of 5% at most."
+    "Each dot is one run: the median of its repeats that are ok. Changes are detected with Wilcoxon's "
+    "rank-sum test; in series without one, the chance of reporting any is at most 5%."
 )
 
 
@@ -30,7 +30,7 @@ def history_page(history: History, version: str) -> Iterator[str]:
 
 def _parts(history: History) -> Iterator[str]:
     yield f'<p class="faint">{text(_METHOD)}</p>\n'
-    others = history.told_apart(NAMED)
+    others = history.distinguishing(NAMED)
     if len(history.series) > 1:
         yield _overview(history, others)
     for number, each in enumerate(history.series, 1):
@@ -40,18 +40,18 @@ def _parts(history: History) -> Iterator[str]:
 def _overview(history: History, others: Sequence[str]) -> str:
     rows = []
     for number, each in enumerate(history.series, 1):
-        written = _scale(history, each)
+        unit_scale = _scale(history, each)
         changes = [change_text(change) for change in each.changes]
-        latest = written.quantity(each.points[-1].value)
-        cells = (str(len(each.points)), written.quantity(each.level), latest, ", ".join(changes) or "-")
+        latest = unit_scale.quantity(each.points[-1].value)
+        cells = (str(len(each.points)), unit_scale.quantity(each.level), latest, ", ".join(changes) or "-")
         link = f'<a href="#series-{number}">{text(_name(each, others))}</a>'
         rows.append([link, *map(text, cells)])
     return grid("Overview", ("Series", "Runs", "Level", "Latest", "Changes"), rows, "lrrrr")
 
 
 def _series(history: History, series: Series, others: Sequence[str], number: int) -> Iterator[str]:
-    written, name = _scale(history, series), _name(series, others)
-    sentences = [change_sentence(series, change, written) for change in series.changes]
+    unit_scale, name = _scale(history, series), _name(series, others)
+    sentences = [change_sentence(series, change, unit_scale) for change in series.changes]
     yield f'<section class="series" id="series-{number}" aria-label="{text(name)}">\n<h2>{text(name)}</h2>\n'
     key = ", ".join(f"{field} {value}" for field, value in series.key.items() if value)
     yield f'<p class="faint">{text(key)}</p>\n'
@@ -65,16 +65,16 @@ def _series(history: History, series: Series, others: Sequence[str], number: int
 
 
 def _figure(history: History, series: Series, sentences: Sequence[str], number: int) -> str:
-    written, points = _scale(history, series), series.points
-    values = [point.value / written.factor for point in points]
+    unit_scale, points = _scale(history, series), series.points
+    values = [point.value / unit_scale.factor for point in points]
     changes = [change.index for change in series.changes]
     ends = (0, *changes, len(points))
     span = f"{counted(len(points), 'run')} from {_day(points[0].created)} to {_day(points[-1].created)}."
-    level = f"The level is {written.quantity(series.level)}."
+    level = f"The level is {unit_scale.quantity(series.level)}."
     trend = TrendPlot(
         title=f"{history.metric.name} run after run",
-        axis=f"{history.metric.name} ({written.unit})",
-        about=" ".join((span, level, *sentences)),
+        axis=f"{history.metric.name} ({unit_scale.unit})",
+        description=" ".join((span, level, *sentences)),
         values=values,
         dates=[_day(point.created) for point in points],
         changes=changes,
@@ -94,19 +94,19 @@ def _figure(history: History, series: Series, sentences: Sequence[str], number: 
 
 
 def _table(history: History, series: Series) -> str:
-    written = _scale(history, series)
+    unit_scale = _scale(history, series)
     changes = {change.index: change_text(change) for change in series.changes}
     rows = [
         [
             text(point.run),
             text(format_time(point.created)),
-            text(written.text(point.value)),
-            changes.get(place, ""),
+            text(unit_scale.text(point.value)),
+            changes.get(index, ""),
         ]
-        for place, point in enumerate(series.points)
+        for index, point in enumerate(series.points)
     ]
-    header = ("Run", "Created", f"{history.metric.name} ({written.unit})", "Change")
-    return grid("Runs, the oldest first", header, rows, "llrr")
+    header = ("Run", "Created", f"{history.metric.name} ({unit_scale.unit})", "Change")
+    return grid("Runs, oldest first", header, rows, "llrr")
 
 
 def _scale(history: History, series: Series) -> Scale:
@@ -116,8 +116,8 @@ def _scale(history: History, series: Series) -> Scale:
 def _name(series: Series, others: Sequence[str]) -> str:
     benchmark, case, configuration, target = (series.key.get(name) or "" for name in NAMED)
     more = [f"{name} {series.key.get(name) or 'none'}" for name in others]
-    place = f"{benchmark} {case}".strip() + (f" on {target}" if target else "")
-    return ", ".join((f"{place}: {configuration}", *more))
+    where = f"{benchmark} {case}".strip() + (f" on {target}" if target else "")
+    return ", ".join((f"{where}: {configuration}", *more))
 
 
 def _day(created: str) -> str:
@@ -127,32 +127,32 @@ def _day(created: str) -> str:
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 42, 34
 _DATES = 4
 _SPAN = 0.1
-"""The least part of a value that the height stands for: noise is to look flat."""
+"""The smallest fraction of a value that the height covers, so that noise looks flat."""
 _DOTS = ((60, 6.0), (300, 4.0))
 _SMALLEST = 2.5
-"""How large dots are: of so many runs or fewer, and of more."""
+"""Sizes of dots: up to so many runs, and for more."""
 
 MARKS = {
     "one run": '<path class="dots" stroke-width="6" d="M17 6h0"/>',
     "level: median between changes": '<path class="level" d="M2 6h30"/>',
     "change, by its number in the list": '<path class="changed" d="M17 0v12"/>',
 }
-"""What a legend has: label → its mark, 34 wide and 12 high."""
+"""The entries of a legend: label → mark, 34 wide and 12 high."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPlot:
-    """What is drawn of a series."""
+    """The contents of a series' plot."""
 
     title: str
     axis: str
-    about: str
-    """Sentences for those who do not see it."""
+    description: str
+    """Sentences for readers who cannot see it."""
     values: Sequence[float]
-    """The oldest first, as written on the axis."""
+    """Oldest first, in the unit of the axis."""
     dates: Sequence[str]
     changes: Sequence[int] = ()
-    """The places at which a new level begins."""
+    """The indices at which a new level begins."""
     levels: Sequence[float] = ()
     """One more than there are changes."""
 
@@ -163,8 +163,8 @@ class _Area:
     low: float
     high: float
 
-    def x(self, place: float) -> float:
-        part = (place + 0.5) / self.count
+    def x(self, index: float) -> float:
+        part = (index + 0.5) / self.count
         return _LEFT + part * (WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
@@ -173,11 +173,12 @@ class _Area:
 
 
 def trend_svg(trend: TrendPlot, *, name: str) -> str:
-    """Write a plot for a page that has the style of plots; `name` is unique there."""
+    """Write a plot for a page that includes the style of plots; `name` is unique there."""
     title, about = f"{name}-title", f"{name}-about"
     return (
         f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{title} {about}">'
-        f'<title id="{title}">{_text(trend.title)}</title><desc id="{about}">{_text(trend.about)}</desc>'
+        f'<title id="{title}">{_text(trend.title)}</title>'
+        f'<desc id="{about}">{_text(trend.description)}</desc>'
         f"{''.join(_drawn(trend))}</svg>"
     )
 
@@ -191,20 +192,20 @@ def _drawn(trend: TrendPlot) -> Iterator[str]:
         yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
     count = len(trend.values)
     shown = sorted({round(step * (count - 1) / (_DATES - 1)) for step in range(_DATES)})
-    for place in shown:
-        side = "middle" if len(shown) == 1 else {shown[0]: "start", shown[-1]: "end"}.get(place, "middle")
+    for index in shown:
+        side = "middle" if len(shown) == 1 else {shown[0]: "start", shown[-1]: "end"}.get(index, "middle")
         yield (
-            f'<text class="faint" x="{area.x(place):.1f}" y="{bottom + 20}" text-anchor="{side}">'
-            f"{_text(trend.dates[place])}</text>"
+            f'<text class="faint" x="{area.x(index):.1f}" y="{bottom + 20}" text-anchor="{side}">'
+            f"{_text(trend.dates[index])}</text>"
         )
-    dots = "".join(f"M{area.x(place):.1f} {area.y(value):.1f}h0" for place, value in enumerate(trend.values))
-    large = next((each for most, each in _DOTS if count <= most), _SMALLEST)
+    dots = "".join(f"M{area.x(index):.1f} {area.y(value):.1f}h0" for index, value in enumerate(trend.values))
+    large = next((each for limit, each in _DOTS if count <= limit), _SMALLEST)
     yield f'<path class="dots" stroke-width="{large:g}" d="{dots}"/>'
     for (start, end), level in zip(pairwise((0, *trend.changes, count)), trend.levels, strict=True):
         y = area.y(level)
         yield f'<path class="level" d="M{area.x(start - 0.5):.1f} {y:.1f}H{area.x(end - 0.5):.1f}"/>'
-    for number, place in enumerate(trend.changes, 1):
-        x = area.x(place - 0.5)
+    for number, index in enumerate(trend.changes, 1):
+        x = area.x(index - 0.5)
         yield f'<path class="changed" d="M{x:.1f} {_TOP - 6}V{bottom}"/>'
         yield f'<text x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{number}</text>'
 
@@ -217,7 +218,7 @@ def _area(trend: TrendPlot) -> _Area:
 
 
 def _ticks(area: _Area) -> Iterator[tuple[float, str]]:
-    """Yield round values, as written."""
+    """Yield round values with labels."""
     rough = (area.high - area.low) / 5
     power = floor(log10(rough))
     step = next(each for each in (1, 2, 5, 10) if each * 10.0**power >= rough) * 10.0**power

@@ -15,9 +15,9 @@ FORMATS = ("markdown", "csv", "json", "terminal")
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 32
 _SPAN = 0.05
-"""The least part of a value that a sparkline's height stands for: noise is to look flat."""
+"""The smallest fraction of a value that a sparkline's height covers, so that noise looks flat."""
 NAMED = ("benchmark", "case", "configuration", "target")
-"""What a series is called by; what else tells series apart comes after it."""
+"""The keys that name a series; other keys that distinguish series come after them."""
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
@@ -39,16 +39,16 @@ def render_history(
 
 def history_table(history: History) -> Table:
     """Return one row per series; its changes are notes."""
-    others = history.told_apart(NAMED)
+    others = history.distinguishing(NAMED)
     rows, notes = [], []
     for each in history.series:
-        written = scale(history.metric.unit, max(point.value for point in each.points))
+        unit_scale = scale(history.metric.unit, max(point.value for point in each.points))
         names = [each.key.get(name) or "-" for name in (*NAMED, *others)]
         values = [point.value for point in each.points]
-        figures = (written.quantity(each.level), written.quantity(values[-1]))
+        figures = (unit_scale.quantity(each.level), unit_scale.quantity(values[-1]))
         rows.append((*names, str(len(values)), sparkline(values), *figures, _last_change(each)))
-        place = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
-        notes += [f"{place}: {change_sentence(each, change, written)}" for change in each.changes]
+        title = " ".join(each.key[name] for name in NAMED[:3] if each.key.get(name))
+        notes += [f"{title}: {change_sentence(each, change, unit_scale)}" for change in each.changes]
     return Table(
         header=(*NAMED, *others, "runs", "trend", "level", "latest", "change"),
         rows=rows,
@@ -59,9 +59,9 @@ def history_table(history: History) -> Table:
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Draw values as bars, the oldest first; where there are many, medians of neighbors."""
+    """Draw values as bars, oldest first; if there are many, medians of neighbors."""
     count = min(len(values), _WIDTH)
-    edges = [len(values) * place // count for place in range(count + 1)]
+    edges = [len(values) * bar // count for bar in range(count + 1)]
     drawn = [median(values[start:end]) for start, end in pairwise(edges)]
     low, high = min(drawn), max(drawn)
     span = max(high - low, _SPAN * high)
@@ -70,16 +70,16 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def headline(history: History) -> str:
-    """Return what was found in a sentence."""
+    """Return the result in one sentence."""
     changes = sum(len(each.changes) for each in history.series)
     where = f" at {format_size(history.size)}" if history.size is not None else ", best of each run"
     points = sum(len(each.points) for each in history.series)
-    told = counted(changes, "change") if changes else "no change is shown"
-    return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {told}."
+    found = counted(changes, "change") if changes else "no change is shown"
+    return f"{history.metric.name}{where}: {counted(points, 'run')} in {len(history.series)} series, {found}."
 
 
 def change_text(change: LevelChange) -> str:
-    """Return by how much a level changed: ``-48%``."""
+    """Return the relative change of a level: ``-48%``."""
     percent = 100 * (change.ratio - 1)
     return f"{'+' if percent > 0 else ''}{format_decimal(percent, 1)}%"
 
@@ -88,19 +88,19 @@ def _last_change(series: Series) -> str:
     return change_text(series.changes[-1]) if series.changes else "-"
 
 
-def change_sentence(series: Series, change: LevelChange, written: Scale) -> str:
+def change_sentence(series: Series, change: LevelChange, unit_scale: Scale) -> str:
     """Return a change with its first run, and what else changed then."""
     first = series.points[change.index]
-    levels = f"{written.quantity(change.before)} to {written.quantity(change.after)}"
+    levels = f"{unit_scale.quantity(change.before)} to {unit_scale.quantity(change.after)}"
     named = [f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in change.different.items()]
-    told = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
-    return f"{change_text(change)} ({levels}) with run {first.run}, {format_time(first.created)}. {told}"
+    others = f"Changed with it: {', '.join(named)}." if named else "Nothing else that is recorded changed."
+    return f"{change_text(change)} ({levels}) with run {first.run}, {format_time(first.created)}. {others}"
 
 
 def _records(history: History) -> Iterator[dict[str, object]]:
     for each in history.series:
         changes = {change.index: change for change in each.changes}
-        for place, point in enumerate(each.points):
+        for index, point in enumerate(each.points):
             yield {
                 **each.key,
                 "run": point.run,
@@ -109,7 +109,7 @@ def _records(history: History) -> Iterator[dict[str, object]]:
                 "size": history.size,
                 "value": point.value,
                 "unit": history.metric.unit,
-                "change": changes[place].ratio if place in changes else None,
+                "change": changes[index].ratio if index in changes else None,
             }
 
 

@@ -1,6 +1,6 @@
-"""Parts of HTML pages: no script, nothing fetched, readable without colors, on paper and aloud.
+"""Parts of HTML pages: no script, nothing fetched, readable without colors, in print and by screen readers.
 
-Every text in them is escaped, whoever wrote it. A content security policy also forbids scripts and all
+All text in them is escaped, whatever its origin. A content security policy also forbids scripts and all
 network access.
 """
 
@@ -14,7 +14,7 @@ from fabbench.report import svg
 from fabbench.report.table import Table
 
 _LONG = 48
-"""Characters of a cell of a table that is folded."""
+"""Cells with more characters than this are folded."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
@@ -40,13 +40,13 @@ def _style() -> str:
     return svg.style() + sheet
 
 
-def table(found: Table) -> str:
+def table(content: Table) -> str:
     """Write a table with its notes; one without columns is a list of notes."""
-    if not found.header:
-        name = f"<h4>{text(found.title)}</h4>\n" if found.title and found.notes else ""
-        return name + listed(found.notes)
-    rows = [list(map(text, row)) for row in found.rows]
-    return grid(found.title, found.header, rows, found.aligns()) + listed(found.notes)
+    if not content.header:
+        name = f"<h4>{text(content.title)}</h4>\n" if content.title and content.notes else ""
+        return name + listed(content.notes)
+    rows = [list(map(text, row)) for row in content.rows]
+    return grid(content.title, content.header, rows, content.aligns()) + listed(content.notes)
 
 
 def grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], aligns: str = "") -> str:
@@ -68,17 +68,17 @@ def grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], align
 
 
 def _side(align: str, cells: Iterable[str]) -> str:
-    """Return the class of a column: numbers on the right; long texts are folded."""
+    """Return the class of a column: numbers are right-aligned, long texts folded."""
     name = "r" if align != "l" else "long" if any(len(cell) > _LONG for cell in cells) else ""
     return f' class="{name}"' if name else ""
 
 
 def listed(sentences: Iterable[str]) -> str:
-    """Write sentences as a list; nothing for none."""
+    """Write sentences as a list; empty without any."""
     items = "".join(f"<li>{text(sentence)}</li>\n" for sentence in sentences)
     return f"<ul>\n{items}</ul>\n" if items else ""
 
 
 def text(words: str) -> str:
-    """Return words as HTML."""
+    """Escape text for HTML."""
     return escape(printable(words))

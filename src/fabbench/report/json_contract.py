@@ -1,7 +1,7 @@
 """Logs as the public JSON contract (docs/formats.md): the document, an element of `logs` at a time.
 
-A log may hold millions of samples: no dict of one is encoded, and the text around the values is made once for
-each size, labels and metrics. A test holds the text against `json`'s own.
+A log may hold millions of samples: none is encoded as a dict, and the text around the values is built once
+for each size, labels and metrics. A test compares the text with that of `json`.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from fabbench.model.messages import printable
 from fabbench.report.expectations import expectation_record, expectations_of_log
 
 ROWS_A_PIECE = 512
-"""Points that are written at once."""
+"""Points per written piece."""
 _MOST_TEXTS = 1 << 17
 
 
@@ -32,11 +32,11 @@ class SampleText(ABC):
     """Writes points as samples. Points that share size, labels and metrics share the text between values."""
 
     between = ""
-    """What stands between the samples of two points."""
+    """The text between the samples of two points."""
 
     def __init__(self) -> None:
         self.head: object = None
-        """What all samples of the log begin with."""
+        """The text that all samples of the log begin with."""
         self._texts = _Texts()
         self._known: dict[int, tuple[Labels, tuple[str, ...], dict[int, tuple[str, ...]]]] = {}
 
@@ -45,7 +45,7 @@ class SampleText(ABC):
         """Return the text before the first value, between the values, and after the last."""
 
     def begin(self, head: object) -> None:
-        """Write for another log, whose samples all begin with `head`."""
+        """Start another log, whose samples all begin with `head`."""
         if head != self.head:
             self.head, self._known = head, {}
 
@@ -55,7 +55,7 @@ class SampleText(ABC):
         known, texts = self._known, self._texts
         for size, labels, metrics, values in points:
             if not metrics:
-                continue  # a row of which the print left no figure
+                continue  # a row without any printed figure
             kind = known.get(id(labels))
             if kind is None or kind[1] != metrics:
                 # The labels are kept with the text: an id is only unique as long as its object lives.
@@ -63,7 +63,7 @@ class SampleText(ABC):
             pieces = kind[2].get(size)
             if pieces is None:
                 pieces = kind[2][size] = self.pieces(size, labels, metrics)
-            if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general way
+            if len(values) == 4:  # nccl-tests' rows, at twice the speed of the general case
                 one, two, three, four, end = pieces
                 time, algbw, busbw, wrong = values
                 text = f"{one}{texts[time]}{two}{texts[algbw]}{three}{texts[busbw]}{four}{texts[wrong]}{end}"
@@ -111,9 +111,9 @@ SEPARATOR = ",\n"
 
 
 def closing(errors: Iterable[tuple[str, str]]) -> str:
-    """Write what stands after the last log. `errors` are sources and reasons."""
-    found = [{"source": source, "reason": reason} for source, reason in errors]
-    return f'],\n"errors":{_text(found)}}}\n'
+    """Write the end of the document. `errors` are sources and reasons."""
+    records = [{"source": source, "reason": reason} for source, reason in errors]
+    return f'],\n"errors":{_text(records)}}}\n'
 
 
 def _log(log: Log, samples: _Samples) -> Iterator[str]:
@@ -152,7 +152,7 @@ def finding(found: Finding) -> dict[str, Any]:
 
 
 def to_json(document: Any) -> str:
-    """Write a document for people too, with a newline at its end. What a terminal would obey is escaped."""
+    """Write a document that people can read, with a final newline. Terminal control codes are escaped."""
     import json
 
     return printable(json.dumps(document, indent=1, ensure_ascii=False)) + "\n"

@@ -1,7 +1,7 @@
 """A comparison as JUnit XML: one test case per configuration's outcome, and one per gate.
 
-A gate that fails is a `failure`. What cannot be trusted, and what ended the command early, is an `error`: the
-answer is not bad, it is missing. The elements are those that Jenkins and GitLab read.
+A gate that fails is a `failure`. A result that cannot be trusted, or a problem that ended the command early,
+is an `error`: the result is not bad, it is missing. Only elements that Jenkins and GitLab read are used.
 """
 
 import re
@@ -14,7 +14,7 @@ from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
 
 _NO_XML = re.compile(r"[\ufffe\uffff]")
-"""What XML 1.0 excludes besides what `printable` escapes."""
+"""Characters that XML 1.0 excludes and `printable` does not escape."""
 _REASONS = ("failure", "error", "skipped")
 
 
@@ -25,7 +25,7 @@ def to_junit(
     name: str = "fabbench",
     problem: str = "",
 ) -> str:
-    """Write a document; `problem` says what ended the command early. Ends with a newline."""
+    """Write a document; `problem` is what ended the command early. Ends with a newline."""
     root = ET.Element("testsuites", name=_text(name))
     if comparison is not None:
         cases = [_configuration(comparison, index) for index in range(len(comparison.columns))]
@@ -43,7 +43,7 @@ def to_junit(
 
 
 def untrusted(comparison: Comparison, index: int) -> bool:
-    """Return whether a column makes the comparison one that cannot be trusted (exit status 4)."""
+    """Return whether a column makes the comparison untrusted (exit status 4)."""
     return comparison.columns[index].hidden > 0 or any(
         section.partial[index] for section in comparison.sections
     )

@@ -36,7 +36,7 @@ CSV_HEADER = ("source", "benchmark", "case", "outcome", "size", *LABELS, "metric
 _COARSE = 1e7
 """Two decimals of GB/s, in bytes per second."""
 _SIDEWAYS = ("placement", "stat", "side")
-"""Labels that become columns, next to the metric; the others are on the left."""
+"""Labels that become columns, like the metric; the others are on the left."""
 _DIAGNOSED = (
     "transport", "network", "provider", "fabric", "domain", "nics", "link", "gdr", "protocol", "pxn",
     "interface", "plugin", "libfabric", "nccl", "nvshmem",
@@ -45,8 +45,8 @@ _DIAGNOSED = (
 
 _SEVERITIES = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 _UNKNOWN_TRANSPORT = (
-    "The log does not show what carried the data. NCCL says it with NCCL_DEBUG=INFO and "
-    "NCCL_DEBUG_SUBSYS=INIT,NET,ENV; libfabric's own tools with -v."
+    "The log does not show what carried the data. NCCL reports it with NCCL_DEBUG=INFO and "
+    "NCCL_DEBUG_SUBSYS=INIT,NET,ENV; libfabric's tools report it with -v."
 )
 
 
@@ -58,7 +58,7 @@ class LogWriter:
     opening: str = ""
     separator: str = ""
     closing: Callable[[Iterable[tuple[str, str]]], str] = lambda errors: ""  # noqa: ARG005
-    """Of the sources that could not be read, with the reasons."""
+    """Takes the sources that could not be read, with the reasons."""
 
 
 def log_writer(form: str, *, colour: bool = False, width: int | None = None) -> LogWriter:
@@ -108,7 +108,7 @@ class _CsvSamples(SampleText):
 
 @lru_cache(maxsize=1024)
 def _joined(cells: tuple[str, ...], *, raw: bool) -> str:
-    """Return a part of a row. Thousands of logs may have the same few labels."""
+    """Return a part of a row, cached: thousands of logs may have the same few labels."""
     return row_text(cells, raw=raw)
 
 
@@ -132,7 +132,7 @@ def log_records(log: Log) -> Iterator[dict[str, object]]:
 
 
 def log_tables(log: Log) -> list[Table]:
-    """Return one table of a log's rows, with what the log says under it."""
+    """Return one table of a log's rows, with notes about the log below it."""
     title = _heading(log)
     rows = _Rows(log)
     return [
@@ -176,7 +176,7 @@ def sentence(found: Finding) -> str:
 class _Rows:
     """Arranges points: a line per size and its labels, a column per metric and side.
 
-    Labels that do not differ, and counts of wrong elements that are all 0, are no columns.
+    Labels that do not differ, and counts of wrong elements that are all 0, get no column.
     A point measured several times (`-N`) has several lines.
     """
 
@@ -229,7 +229,7 @@ class _Rows:
         return ["Size", *self._left, *names]
 
     def rows(self) -> Sequence[Sequence[str]]:
-        """Return the cells, made as they are asked for; empty where nothing was measured."""
+        """Return the cells, built on access; empty where nothing was measured."""
         keys, left, scales = list(self._keys()), self._left, self._scales
 
         def cells_of(at: int) -> list[str]:
@@ -240,7 +240,7 @@ class _Rows:
                 *(scales[key[-1]].text(cells[key]) if key in cells else "" for key in keys),
             ]
 
-        return _Made(len(self._lines), cells_of)
+        return _LazyRows(len(self._lines), cells_of)
 
     def notes(self) -> Iterator[str]:
         """Yield the labels that all rows share."""
@@ -248,12 +248,12 @@ class _Rows:
             yield "every row: " + ", ".join(f"{name} {value}" for name, value in self.same.items())
 
     def aligns(self) -> str:
-        """Numbers to the right."""
+        """Align numbers to the right."""
         return "r" + "l" * len(self._left) + "r" * len(list(self._keys()))
 
 
-class _Made(Sequence[Sequence[str]]):
-    """Rows that are made as they are asked for: a log may have a million."""
+class _LazyRows(Sequence[Sequence[str]]):
+    """Rows that are built on access: a log may have a million."""
 
     def __init__(self, count: int, row: Callable[[int], Sequence[str]]) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""What NICs moved, and what rails come to: tables under a run or comparison, lines beside the live table."""
+"""Traffic of NICs, and totals of rails: tables below a run or comparison, lines beside the live table."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,18 +10,18 @@ from fabbench.model.messages import counted
 from fabbench.model.units import RATE_UNITS, Scale, format_decimal, format_size, scale
 from fabbench.report.table import Table
 
-MOST_NICS = 8
-"""NICs of one host that are shown one by one; of more than that only what they moved together."""
+MAX_NICS = 8
+"""Maximum number of NICs of a host that are shown one by one; more are summarized."""
 COLUMNS = 60
-"""How wide the live view is."""
+"""Width of the live view."""
 _NAMES = COLUMNS - 31
-"""Columns for names in it."""
+"""Width of the names in it."""
 
 
 def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
     """Lay out what the NICs of each host moved, with a line of balance per host.
 
-    Give it the NICs to be shown (`traffic.of_fabric`).
+    Pass the NICs to show (`traffic.of_fabric`).
     """
     rows = [row for host, traffic in hosts.items() for row in _rows(host, traffic)]
     return Table(
@@ -34,9 +34,9 @@ def table(hosts: Mapping[str, Traffic], *, title: str = "NICs") -> Table:
 
 
 def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
-    if len(traffic.nics) > MOST_NICS:
-        counts = [_amounts(traffic.nics, way) for way in (TX, RX)]
-        rates = [_rates(traffic, way) for way in (TX, RX)]
+    if len(traffic.nics) > MAX_NICS:
+        counts = [_amounts(traffic.nics, direction) for direction in (TX, RX)]
+        rates = [_rates(traffic, direction) for direction in (TX, RX)]
         yield [host, f"{len(traffic.nics)} NICs", *counts, *rates, _links(traffic.nics)]
         return
     for nic in traffic.nics:
@@ -45,7 +45,7 @@ def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
 
 
 def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
-    """Write a rate, with its part of what the link can do."""
+    """Format a rate, and which part of the link's rate it is."""
     value = traffic.rate(count)
     part = (
         f" ({format_decimal(100 * value / nic.link_rate, 0)} %)"
@@ -55,27 +55,27 @@ def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
     return f"{rate(value)}{part}"
 
 
-def _amounts(nics: Sequence[NicTraffic], way: str) -> str:
-    """Write what each of many NICs moved one way."""
-    counts = [nic.moved[way] for nic in nics if way in nic.moved]
+def _amounts(nics: Sequence[NicTraffic], direction: str) -> str:
+    """Format what each of many NICs moved in one direction."""
+    counts = [nic.moved[direction] for nic in nics if direction in nic.moved]
     return _spread(counts, amount_scale(max(counts))) if counts else "-"
 
 
-def _rates(traffic: Traffic, way: str) -> str:
-    counts = [traffic.rate(nic.moved[way]) for nic in traffic.nics if way in nic.moved]
+def _rates(traffic: Traffic, direction: str) -> str:
+    counts = [traffic.rate(nic.moved[direction]) for nic in traffic.nics if direction in nic.moved]
     known = [value for value in counts if value is not None]
     return _spread(known, rate_scale(max(known))) if known else "-"
 
 
-def _spread(values: Sequence[float], written: Scale) -> str:
-    """Write the mean and the standard deviation: ``"12.1 ± 0.1 GB"``."""
+def _spread(values: Sequence[float], unit_scale: Scale) -> str:
+    """Format the mean and the standard deviation: ``"12.1 ± 0.1 GB"``."""
     found = balance(values)
     mean, deviation = (found.mean, found.cv * found.mean) if found else (0.0, 0.0)
-    return f"{written.text(mean)} ± {written.text(deviation)} {written.unit}"
+    return f"{unit_scale.text(mean)} ± {unit_scale.text(deviation)} {unit_scale.unit}"
 
 
 def _links(nics: Iterable[NicTraffic]) -> str:
-    """Write the speed of a link in bits, as it is sold; nothing where links differ or do not tell."""
+    """Format the speed of links in bits, as they are sold; ``-`` if they differ or are unknown."""
     rates = {nic.link_rate for nic in nics}
     [link] = rates if len(rates) == 1 else [None]
     return "-" if link is None else Scale("Gb/s", RATE_UNITS["Gb/s"]).quantity(link)
@@ -83,11 +83,12 @@ def _links(nics: Iterable[NicTraffic]) -> str:
 
 def _notes(host: str, traffic: Traffic) -> Iterator[str]:
     both = [
-        (way[:2], balance([nic.moved[way] for nic in traffic.nics if way in nic.moved])) for way in (TX, RX)
+        (direction[:2], balance([nic.moved[direction] for nic in traffic.nics if direction in nic.moved]))
+        for direction in (TX, RX)
     ]
     parts = [
-        f"{way} max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)}"
-        for way, found in both
+        f"{direction} max/mean {format_decimal(found.max_over_mean, 2)}, cv {format_decimal(found.cv, 2)}"
+        for direction, found in both
         if found
     ]
     moved = [f"{family} {amount(count)}" for family, count in traffic.families().items() if count]
@@ -96,64 +97,68 @@ def _notes(host: str, traffic: Traffic) -> Iterator[str]:
         yield f"{host}: {'; '.join(parts)}."
     for nic in traffic.nics:
         if nic.unreadable:
-            yield f"{host}: {nic.name} cannot be told: {nic.unreadable}"
+            yield f"{host}: the traffic of {nic.name} is unknown: {nic.unreadable}"
 
 
 # ---------------------------------------------------------------- live
 
 
 def live(hosts: Mapping[str, Traffic], *, most: int = 16) -> list[str]:
-    """Write what moves now in at most `most` lines of 60 columns, from the last two snapshots of each host.
+    """Format the current traffic in at most `most` lines of 60 columns, from each host's last two snapshots.
 
-    NICs one by one where there is room for those of all hosts, else one line per host; of more hosts
-    than lines the first.
+    NICs are listed one by one if those of all hosts fit, else there is one line per host; if there are more
+    hosts than lines, only the first are listed.
     """
-    sums = [_sum(traffic, traffic.nics, way) or 0.0 for traffic in hosts.values() for way in (TX, RX)]
-    written = scale("B/s", max(sums, default=0.0))
-    blocks = [_block(host, traffic, written) for host, traffic in hosts.items()]
+    sums = [
+        _sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)
+    ]
+    unit_scale = scale("B/s", max(sums, default=0.0))
+    blocks = [_block(host, traffic, unit_scale) for host, traffic in hosts.items()]
     if 1 + sum(len(block) for block in blocks) > most:
-        blocks = [[_together(host, traffic, written)] for host, traffic in hosts.items()]
+        blocks = [[_together(host, traffic, unit_scale)] for host, traffic in hosts.items()]
     lines = [line for block in blocks for line in block]
     room = max(1, most - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"and {len(lines) - room + 1} more hosts"]
-    return [_columns("", f"tx {written.unit}", f"rx {written.unit}", "of link"), *lines] if lines else []
+    return (
+        [_columns("", f"tx {unit_scale.unit}", f"rx {unit_scale.unit}", "of link"), *lines] if lines else []
+    )
 
 
-def _block(host: str, traffic: Traffic, written: Scale) -> list[str]:
-    if len(traffic.nics) > MOST_NICS:
-        return [_together(host, traffic, written)]
+def _block(host: str, traffic: Traffic, unit_scale: Scale) -> list[str]:
+    if len(traffic.nics) > MAX_NICS:
+        return [_together(host, traffic, unit_scale)]
     if len(traffic.nics) == 1:
-        return [_line(_beside(host, traffic.nics[0].name), traffic, traffic.nics, written)]
+        return [_line(_beside(host, traffic.nics[0].name), traffic, traffic.nics, unit_scale)]
     return [
         _cut(host, 2 * _NAMES),
-        *(_line(f"  {nic.name}", traffic, [nic], written) for nic in traffic.nics),
+        *(_line(f"  {nic.name}", traffic, [nic], unit_scale) for nic in traffic.nics),
     ]
 
 
-def _together(host: str, traffic: Traffic, written: Scale) -> str:
+def _together(host: str, traffic: Traffic, unit_scale: Scale) -> str:
     number = counted(len(traffic.nics), "NIC")
-    return _line(_beside(host, number), traffic, traffic.nics, written)
+    return _line(_beside(host, number), traffic, traffic.nics, unit_scale)
 
 
-def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], written: Scale) -> str:
-    """Write what some NICs move together; of the link is the busier way."""
-    tx, rx = (_sum(traffic, nics, way) for way in (TX, RX))
+def _line(name: str, traffic: Traffic, nics: Sequence[NicTraffic], unit_scale: Scale) -> str:
+    """Format the total of some NICs; the share of the link is that of the busier direction."""
+    tx, rx = (_sum(traffic, nics, direction) for direction in (TX, RX))
     links = [nic.link_rate for nic in nics if nic.link_rate]
     busier = max(tx or 0.0, rx or 0.0)
-    told = nics and len(links) == len(nics) and (tx, rx) != (None, None)
-    part = f"{format_decimal(100 * busier / sum(links), 0)} %" if told else ""
-    return _columns(name, _fixed(tx, written), _fixed(rx, written), part)
+    known = nics and len(links) == len(nics) and (tx, rx) != (None, None)
+    part = f"{format_decimal(100 * busier / sum(links), 0)} %" if known else ""
+    return _columns(name, _fixed(tx, unit_scale), _fixed(rx, unit_scale), part)
 
 
-def _sum(traffic: Traffic, nics: Sequence[NicTraffic], way: str) -> float | None:
-    counts = [nic.moved[way] for nic in nics if way in nic.moved]
+def _sum(traffic: Traffic, nics: Sequence[NicTraffic], direction: str) -> float | None:
+    counts = [nic.moved[direction] for nic in nics if direction in nic.moved]
     return traffic.rate(sum(counts)) if counts else None
 
 
-def _fixed(value: float | None, written: Scale) -> str:
-    """Write with fixed decimals: the numbers stand below each other and are watched."""
-    return "-" if value is None else f"{value / written.factor:.2f}"
+def _fixed(value: float | None, unit_scale: Scale) -> str:
+    """Format with fixed decimals: numbers are aligned, and change while they are watched."""
+    return "-" if value is None else f"{value / unit_scale.factor:.2f}"
 
 
 def _columns(name: str, tx: str, rx: str, link: str) -> str:
@@ -161,7 +166,7 @@ def _columns(name: str, tx: str, rx: str, link: str) -> str:
 
 
 def _beside(host: str, what: str) -> str:
-    """Return the names of a host and of its part: where both have no room, the host is cut."""
+    """Return the host and `what` side by side; the host is cut if both do not fit."""
     return f"{_cut(host, max(8, _NAMES - len(what) - 1))} {what}"
 
 
@@ -170,9 +175,9 @@ def _cut(text: str, room: int) -> str:
 
 
 def rail_tables(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> list[Table]:
-    """Lay out mean and sum of the rails of each configuration that has several, by each metric."""
-    found = (rail_table(label, logs, metric) for metric in metrics for label, logs in columns.items())
-    return [each for each in found if each is not None]
+    """Lay out mean and sum of the rails of each configuration that has several, for each metric."""
+    tables = (rail_table(label, logs, metric) for metric in metrics for label, logs in columns.items())
+    return [each for each in tables if each is not None]
 
 
 def rail_records(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -> list[dict[str, object]]:
@@ -195,37 +200,37 @@ def rail_records(columns: Mapping[str, Sequence[Log]], metrics: Sequence[str]) -
 
 
 def rail_table(label: str, logs: Sequence[Log], metric: str) -> Table | None:
-    """Lay out mean and sum of a configuration's rails, size by size; None where there are not several."""
+    """Lay out mean and sum of a configuration's rails, size by size; None if it has only one."""
     found = rail_figures(logs, metric)
     if not found:
         return None
     unit = found[0].metric.unit
-    written = scale(unit, max(value for spread in found for value in spread.figures.values()))
+    unit_scale = scale(unit, max(value for spread in found for value in spread.figures.values()))
     names = ("Mean", "Sum", "Min", "Max")
     return Table(
         title=f"Rails of {label}: {metric}",
-        header=("Message Size", "Rails", *(f"{name} ({written.unit})" for name in names), "Slowest"),
-        rows=[_row(spread, written) for spread in found],
+        header=("Message Size", "Rails", *(f"{name} ({unit_scale.unit})" for name in names), "Slowest"),
+        rows=[_row(spread, unit_scale) for spread in found],
         align="lrrrrrl",
-        notes=list(_rail_notes(found, written, at_once=together(logs))),
+        notes=list(_rail_notes(found, unit_scale, at_once=together(logs))),
     )
 
 
-def _row(spread: RailFigures, written: Scale) -> list[str]:
+def _row(spread: RailFigures, unit_scale: Scale) -> list[str]:
     values = spread.figures.values()
-    total = "-" if spread.total is None else written.text(spread.total)
+    total = "-" if spread.total is None else unit_scale.text(spread.total)
     return [
         format_size(spread.size),
         str(len(values)),
-        written.text(spread.mean),
+        unit_scale.text(spread.mean),
         total,
-        written.text(min(values)),
-        written.text(max(values)),
-        f"{spread.slowest} ({written.text(spread.figures[spread.slowest])})",
+        unit_scale.text(min(values)),
+        unit_scale.text(max(values)),
+        f"{spread.slowest} ({unit_scale.text(spread.figures[spread.slowest])})",
     ]
 
 
-def _rail_notes(found: Sequence[RailFigures], written: Scale, *, at_once: bool) -> Iterator[str]:
+def _rail_notes(found: Sequence[RailFigures], unit_scale: Scale, *, at_once: bool) -> Iterator[str]:
     if found[0].total is not None:
         yield (
             "The NICs were measured concurrently: the sum is what they moved together, as far as "
@@ -236,7 +241,7 @@ def _rail_notes(found: Sequence[RailFigures], written: Scale, *, at_once: bool) 
         )
     for spread in found:
         for device, part in spread.behind().items():
-            value, mean = written.quantity(spread.figures[device]), written.quantity(spread.mean)
+            value, mean = unit_scale.quantity(spread.figures[device]), unit_scale.quantity(spread.mean)
             worse, marked = (f"{format_decimal(100 * each, 0)} %" for each in (part, BEHIND))
             yield (
                 f"{device} stands out at {format_size(spread.size)}: {value}, {worse} worse than the mean "

@@ -1,7 +1,7 @@
 """A comparison as OpenMetrics text, for a file that node_exporter's textfile collector reads.
 
 All families are gauges in base units: that collector refuses the types that only OpenMetrics has. No label is
-of one run alone (no id, no file name), so that series go on.
+specific to one run (no id, no file name), so that series continue.
 """
 
 import math
@@ -29,29 +29,29 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
     records = comparison_rows(comparison)
     lines: list[str] = []
     for metric in comparison.metrics:
-        own = [record for record in records if record["metric"] == metric.name]
-        values = ((_labels(each), each["value"]) for each in own)
+        rows = [record for record in records if record["metric"] == metric.name]
+        values = ((_labels(each), each["value"]) for each in rows)
         lines += _family(*_named(metric), f"{metric.name}, median of repeats.", _known(values))
-    for name, about in (
+    for name, help_text in (
         ("ratio", "How many times better than the baseline."),
         ("ratio_low", "Lower bound of the interval of the ratio."),
         ("ratio_high", "Upper bound of the interval of the ratio."),
     ):
         baseline = {"baseline": comparison.base.label}
         ratios = (({**_labels(each), "metric": each["metric"], **baseline}, each[name]) for each in records)
-        lines += _family(f"fabbench_{name}", "", about, _known(ratios))
-    told = (
+        lines += _family(f"fabbench_{name}", "", help_text, _known(ratios))
+    states = (
         ({"configuration": each.label, "outcome": each.outcome.value}, 1.0) for each in comparison.columns
     )
-    lines += _family("fabbench_outcome", "", "The outcome of a configuration, as a label.", told)
+    lines += _family("fabbench_outcome", "", "The outcome of a configuration, as a label.", states)
     labels = [{"configuration": column.label} for column in comparison.columns]
     outcomes = [float(column.outcome is Outcome.OK) for column in comparison.columns]
     executions = [float(column.executions) for column in comparison.columns]
-    for name, about, found in (
+    for name, help_text, numbers in (
         ("ok", "1 if the outcome of a configuration is ok, else 0.", outcomes),
         ("executions", "Executions of a configuration.", executions),
     ):
-        lines += _family(f"fabbench_{name}", "", about, zip(labels, found, strict=True))
+        lines += _family(f"fabbench_{name}", "", help_text, zip(labels, numbers, strict=True))
     if verdict is not None:
         gates = (({"gate": result.gate}, _STATES[result.state]) for result in verdict.results)
         lines += _family("fabbench_gate", "", "1: passed, 0: failed, NaN: not trusted.", gates)
@@ -61,7 +61,7 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
 
 
 def _named(metric: Metric) -> tuple[str, str]:
-    """Return the name of a metric's family, and its unit, in which the name ends."""
+    """Return the name of a metric's family, which ends in its unit, and the unit."""
     unit = _UNITS.get(metric.unit, "")
     return "_".join(filter(None, ("fabbench", metric.name, unit))), unit
 
@@ -79,17 +79,17 @@ def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, f
     yield from ((labels, value) for labels, value in samples if isinstance(value, float))
 
 
-def _family(name: str, unit: str, about: str, samples: Samples) -> Iterator[str]:
-    """Yield the lines of a family; nothing for one without samples."""
-    written = [f"{name}{_written(labels)} {_number(value)}" for labels, value in samples]
-    if written:
-        yield f"# HELP {name} {_escaped(about)}"
+def _family(name: str, unit: str, help_text: str, samples: Samples) -> Iterator[str]:
+    """Yield the lines of a family; none without samples."""
+    lines = [f"{name}{_label_text(labels)} {_number(value)}" for labels, value in samples]
+    if lines:
+        yield f"# HELP {name} {_escaped(help_text)}"
         yield f"# TYPE {name} gauge"
         yield from ([f"# UNIT {name} {unit}"] if unit else [])
-        yield from written
+        yield from lines
 
 
-def _written(labels: Labels) -> str:
+def _label_text(labels: Labels) -> str:
     pairs = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
     return f"{{{','.join(pairs)}}}" if labels else ""
 

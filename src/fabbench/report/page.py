@@ -22,7 +22,7 @@ from fabbench.report.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProofLines:
-    """What the logs of one configuration show of its network."""
+    """What the logs of one configuration show about its network."""
 
     label: str
     outcome: str
@@ -35,7 +35,7 @@ class ProofLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
-    """What a page says of one run."""
+    """The contents of a page about one run."""
 
     id: str
     name: str
@@ -44,25 +44,25 @@ class RunPage:
     created: str
     outcomes: str
     gates: str
-    """`passed` or `failed`; empty: there were none, or it did not end."""
+    """`passed` or `failed`; empty: no gates, or an unfinished run."""
     breaches: Sequence[str] = ()
     damage: Sequence[str] = ()
     sweep: SweepReport | None = None
-    """What a sweep of nodes found; it has no comparisons."""
+    """The result of a sweep of nodes, which has no comparisons."""
     comparisons: Sequence[Comparison] = ()
-    """That of the benchmark's usual metric, then those of others."""
+    """The comparison by the benchmark's usual metric, then those by others."""
     proof: Sequence[ProofLines] = ()
     nics: Sequence[Table] = ()
     nodes: Sequence[Table] = ()
     command: str = ""
     programs: Mapping[str, Sequence[str]]
-    """Configuration → the command lines that it started."""
+    """Configuration → the command lines that it ran."""
     findings: Sequence[tuple[str, Finding]] = ()
-    """Label of a configuration, and what its logs show."""
+    """Label of a configuration, and a finding about its logs."""
 
 
 class RunSection(NamedTuple):
-    """One run as a part of a page."""
+    """One run as a section of a page."""
 
     id: str
     about: str
@@ -77,16 +77,16 @@ def to_page(runs: Sequence[RunPage], version: str) -> Iterator[str]:
 
 
 def page_of(runs: Sequence[RunSection], version: str, *, note: str = "") -> Iterator[str]:
-    """Yield a page of sections, which are numbered from 1. `note` is said of an overview."""
+    """Yield a page of sections, which are numbered from 1. `note` stands above an overview."""
     title = f"{runs[0].about}: run {runs[0].id}" if len(runs) == 1 else counted(len(runs), "fabbench run")
     overview = [listed([note] if note else []), _overview(runs)] if len(runs) > 1 else []
     return document(title, chain(overview, (run.html for run in runs)), version)
 
 
 def run_section(run: RunPage, number: int) -> RunSection:
-    """Write one run: all that takes time."""
+    """Write one run: the part that takes time."""
     headlines = _headlines(run)
-    # Not labelled by its heading: browsers do not lay that out before it comes near.
+    # Not labeled by its heading: browsers do not lay that out until it is almost visible.
     html = (
         f'<section class="run" id="run-{number}" aria-label="Run {text(run.id)}">\n'
         f"{''.join(_run(run, headlines, f'run-{number}'))}</section>\n"
@@ -114,10 +114,9 @@ def _overview(runs: Sequence[RunSection]) -> str:
 def _headlines(run: RunPage) -> list[str]:
     if run.sweep:
         return [sweep_headline(run.sweep)]
-    found = run.comparisons[:1]
     return [
         line
-        for comparison in found
+        for comparison in run.comparisons[:1]
         for index in range(len(comparison.sections))
         if (line := headline(comparison, index))
     ]
@@ -160,7 +159,7 @@ def _titled(title: str, parts: Iterable[str]) -> Iterator[str]:
 
 
 def _comparison(comparison: Comparison, anchor: str, *, first: bool) -> Iterator[str]:
-    """Write plots, and the table behind them: in sight for the usual metric, else folded."""
+    """Write plots, and the table behind them: visible for the usual metric, else folded."""
     metric = " and ".join(each.name for each in comparison.metrics)
     yield f"<h3>{text(metric[:1].upper() + metric[1:])}</h3>\n"
     figures = []
@@ -186,12 +185,12 @@ def _figure(plot: Plot, name: str) -> str:
 
 
 def _proof(proof: ProofLines) -> str:
-    told = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{listed(proof.reasons)}"
-    told += (
+    html = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{listed(proof.reasons)}"
+    html += (
         f"<p>{text(f'The logs show {proof.shown}.' if proof.shown else 'The logs show no transport.')}</p>\n"
     )
     lines = "\n".join(dict.fromkeys(proof.lines.values()))
-    return told + (f"<pre>{text(lines)}</pre>\n" if lines else "")
+    return html + (f"<pre>{text(lines)}</pre>\n" if lines else "")
 
 
 def _commands(run: RunPage) -> Iterator[str]:
@@ -206,8 +205,8 @@ def _findings(findings: Sequence[tuple[str, Finding]]) -> Iterator[str]:
     labels: dict[Finding, list[str]] = {}
     for label, found in findings:
         labels.setdefault(found, []).append(label)
-    for found, of in labels.items():
-        yield f"<p><strong>{text(found.severity.capitalize())}</strong>, {text(', '.join(of))}: "
+    for found, names in labels.items():
+        yield f"<p><strong>{text(found.severity.capitalize())}</strong>, {text(', '.join(names))}: "
         yield f"{text(found.meaning)}{f' <em>{text(found.advice)}</em>' if found.advice else ''}</p>\n"
         if found.line:
             yield f"<pre>{text(found.line)}</pre>\n"

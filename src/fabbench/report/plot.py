@@ -6,7 +6,7 @@ from math import ceil, floor, log2, log10
 
 from fabbench.model.units import format_decimal, format_size
 
-_MOST_TICKS = 6
+_MAX_TICKS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,11 +15,11 @@ class PlotLine:
 
     label: str
     points: Sequence[tuple[int, float]]
-    """Size and value, which is more than 0, as written on the axis."""
+    """Size and value, which is more than 0, in the unit of the axis."""
     band: Sequence[tuple[int, float, float]] = ()
     """Size, lower and upper bound."""
     kind: int = 0
-    """Which color, dashes and marker."""
+    """Selects the color, dashes and marker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,14 @@ class Plot:
     lines: Sequence[PlotLine]
     ceilings: Sequence[Ceiling] = ()
     published: Sequence[PublishedRange] = ()
-    about: str = ""
-    """Sentences for those who do not see it."""
+    description: str = ""
+    """Sentences for readers who cannot see it."""
     even: bool = False
     """Whether there is a line at 1."""
 
     @property
     def legend(self) -> Sequence["PlotLine | Ceiling | PublishedRange"]:
-        """Return what has a label, in order."""
+        """The entries that have a label, in order."""
         return [*self.lines, *self.ceilings, *self.published]
 
 
@@ -74,33 +74,33 @@ class Axes:
     high: float
 
     def across(self, size: float) -> float:
-        """Return where a size lies, from 0 to 1."""
+        """Return the position of a size, from 0 to 1."""
         return (log2(size) - self.low_size) / (self.high_size - self.low_size)
 
     def up(self, value: float) -> float:
-        """Return where a value lies, from 0 to 1; one that is outside lies on the edge."""
+        """Return the position of a value, from 0 to 1; a value outside is at the edge."""
         part = (log10(value) - self.low) / (self.high - self.low)
         return min(max(part, 0.0), 1.0)
 
     def values(self) -> Iterator[tuple[float, str]]:
-        """Yield whole powers of ten, and of few of them 2 and 5 times these, or finer, as written."""
+        """Yield powers of ten with labels; if they are few, also 2 and 5 times these, or finer steps."""
         for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8)):
             powers = range(floor(self.low), ceil(self.high) + 1)
-            found = [step * 10.0**power for power in powers for step in steps]
-            within = [value for value in found if self.low <= log10(value) <= self.high]
+            ticks = [step * 10.0**power for power in powers for step in steps]
+            within = [value for value in ticks if self.low <= log10(value) <= self.high]
             if len(within) > 2 or steps[-1] == 8:
                 yield from ((value, _number(value)) for value in within[:: 1 + (len(within) - 1) // 8])
                 return
 
     def sizes(self) -> Iterator[tuple[int, str]]:
-        """Yield powers of two, as written."""
+        """Yield powers of two with labels."""
         first, last = ceil(self.low_size), floor(self.high_size)
-        step = 1 + (last - first) // _MOST_TICKS
+        step = 1 + (last - first) // _MAX_TICKS
         yield from ((1 << power, format_size(1 << power)) for power in range(first, last + 1, step))
 
 
 def axes(plot: Plot) -> Axes:
-    """Return axes that have room for everything in a plot."""
+    """Return axes that fit everything in a plot."""
     sizes = [size for line in plot.lines for size, _ in line.points]
     sizes += [each.size for each in plot.published]
     values = [value for line in plot.lines for _, value in line.points]

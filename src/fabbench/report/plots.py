@@ -1,6 +1,6 @@
 """A comparison → plots: values of each configuration, and ratios to the baseline with intervals. Pure.
 
-Where the instance type is known, values stand beside the ceiling of the NICs and published figures.
+If the instance type is known, plots include the ceiling of the NICs and published figures.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,32 +18,34 @@ if TYPE_CHECKING:
     from fabbench.analysis.expectations import Expectation
 
 _BEYOND = 4
-"""A figure for a size that is larger than the largest measured one by more than this is not drawn."""
+"""Published figures at sizes of more than this times the largest measured size are not drawn."""
 
 
 def plots(comparison: Comparison) -> Iterator[Plot]:
-    """Yield the plots of all sections in order; a section without values has none."""
+    """Yield the plots of all sections in order; none for a section without values."""
     for index in range(len(comparison.sections)):
         yield from section_plots(comparison, index)
 
 
 def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) -> Iterator[Plot]:
-    """Yield the plot of a section's values, and where there are verdicts one of its `ratios`."""
+    """Yield the plot of a section's values, and with `ratios` one of its ratios if they have verdicts."""
     section = comparison.sections[index]
     title = ", ".join(f"{name} {value or 'unknown'}" for name, value in section.key.items())
-    about = headline(comparison, index)
+    description = headline(comparison, index)
     values = list(_values(comparison, section))
     if values:
         axis = f"{section.metric.name} ({section.scale.unit})"
-        own = [each for each in expectations_of(comparison) if each.key == section.key]
+        expected = [each for each in expectations_of(comparison) if each.key == section.key]
         more = "; shaded: range of repeats" if any(line.band for line in values) else ""
         yield Plot(
             title=_titled(f"{section.metric.name} by message size", title),
             axis=f"{axis}{more}",
             lines=values,
-            ceilings=list(_ceilings(own, section, values)),
-            published=list(_published(own, section, values)),
-            about=" ".join([f"{about}.", *(f"{each.column}: {each.sentence()}" for each in own)]),
+            ceilings=list(_ceilings(expected, section, values)),
+            published=list(_published(expected, section, values)),
+            description=" ".join(
+                [f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]
+            ),
         )
     tested = list(_ratios(comparison, section)) if ratios else []
     if tested:
@@ -51,7 +53,7 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
             title=_titled(f"Times better than {comparison.base.label}", title),
             axis=f"{section.metric.name}, ratio; shaded: {confidence(section.level)} interval",
             lines=tested,
-            about=about,
+            description=description,
             even=True,
         )
 
@@ -63,8 +65,8 @@ def _titled(what: str, where: str) -> str:
 def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[PlotLine]:
     factor = section.scale.factor
     for index, column in enumerate(comparison.columns):
-        found = [(row.size, row.figures[index]) for row in section.rows]
-        drawn = [(size, figure) for size, figure in found if figure is not None and figure.low > 0]
+        figures = [(row.size, row.figures[index]) for row in section.rows]
+        drawn = [(size, figure) for size, figure in figures if figure is not None and figure.low > 0]
         several = any(figure.n > 1 for _, figure in drawn)
         if drawn:
             yield PlotLine(
@@ -93,25 +95,25 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
 def _ceilings(
     expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
 ) -> Iterator[Ceiling]:
-    """Yield each ceiling once: that of all lines, or those of some."""
+    """Yield each ceiling once, whether it is that of all lines or of some."""
     kinds = {line.label: line.kind for line in lines}
     labels: dict[float, list[str]] = {}
     for each in expected:
         if each.ceiling and each.column in kinds:
             labels.setdefault(each.ceiling, []).append(each.column)
-    for value, of in labels.items():
-        whose = "" if len(of) == len(lines) else f"{', '.join(of)}: "
+    for value, names in labels.items():
+        prefix = "" if len(names) == len(lines) else f"{', '.join(names)}: "
         yield Ceiling(
-            label=f"{whose}ceiling of the NICs, {section.scale.quantity(value)}",
+            label=f"{prefix}ceiling of the NICs, {section.scale.quantity(value)}",
             value=value / section.scale.factor,
-            kind=kinds[of[0]] if len(of) == 1 < len(lines) else None,
+            kind=kinds[names[0]] if len(names) == 1 < len(lines) else None,
         )
 
 
 def _published(
     expected: Sequence["Expectation"], section: ComparisonSection, lines: Sequence[PlotLine]
 ) -> Iterator[PublishedRange]:
-    """Yield the least and the largest published figure of each size, for each line that has any."""
+    """Yield the smallest and the largest published figure of each size, for each line that has any."""
     kinds = {line.label: line.kind for line in lines}
     largest = max(size for line in lines for size, _ in line.points)
     for each in expected:
@@ -121,10 +123,10 @@ def _published(
         for size, values in sizes.items():
             if each.column in kinds and size <= largest * _BEYOND:
                 low, high = min(values), max(values)
-                told = section.scale.quantity(high)
-                told = told if low == high else f"{section.scale.text(low)} to {told}"
+                text = section.scale.quantity(high)
+                text = text if low == high else f"{section.scale.text(low)} to {text}"
                 yield PublishedRange(
-                    label=f"{each.column}: published, {told} at {format_size(size)}",
+                    label=f"{each.column}: published, {text} at {format_size(size)}",
                     size=size,
                     low=low / section.scale.factor,
                     high=high / section.scale.factor,
@@ -133,12 +135,12 @@ def _published(
 
 
 def left_out(comparison: Comparison, index: int) -> Sequence[str]:
-    """Say what a plot of section `index` cannot show: values of 0 have no place on a logarithmic axis."""
+    """Describe what a plot of section `index` leaves out: a logarithmic axis cannot show values of 0."""
     section = comparison.sections[index]
-    found = []
+    sentences = []
     for number, column in enumerate(comparison.columns):
         figures = (row.figures[number] for row in section.rows)
         zeros = sum(figure is not None and figure.low <= 0 for figure in figures)
         if zeros:
-            found.append(f"{column.label} has {counted(zeros, 'value')} of 0, which the plot leaves out.")
-    return found
+            sentences.append(f"{column.label} has {counted(zeros, 'value')} of 0, which the plot leaves out.")
+    return sentences

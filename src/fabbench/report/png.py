@@ -1,6 +1,6 @@
-"""Plots as a PNG picture, by Matplotlib: it draws without a screen, and brings its own fonts.
+"""Plots as a PNG image, by Matplotlib: it needs no display, and brings its own fonts.
 
-It draws what `svg` draws, in the light colors of plot.css. The file has what the plots say as text, too.
+It draws the same as `svg`, in the light colors of plot.css. The file's metadata describes the plots as text.
 """
 
 import io
@@ -19,12 +19,12 @@ from fabbench.report.svg import KINDS, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Drawing
 
-MOST = 60
-"""Plots in one picture; more make one that few programs open."""
+MAX_PLOTS = 60
+"""Maximum number of plots in one image; few programs open larger ones."""
 _MARKERS = "os^DvP"
 _INCHES, _HIGH, _DPI = 8, 5.2, 160
 _ENTRY = 0.21
-"""Inches of a line of the legend."""
+"""Height of a line of the legend, in inches."""
 _LONGEST = 90
 
 
@@ -38,18 +38,18 @@ def require_library() -> None:
 
 
 def to_png(plots: Sequence[Plot]) -> bytes:
-    """Draw plots below each other. Raise RequestError for too many, and where Matplotlib is missing."""
+    """Draw plots one below the other. Raise RequestError for too many, and where Matplotlib is missing."""
     require_library()
-    if len(plots) > MOST:
+    if len(plots) > MAX_PLOTS:
         raise RequestError(
-            f"{len(plots)} plots are too many for one picture: at most {MOST}.",
+            f"{len(plots)} plots are too many for one picture: at most {MAX_PLOTS}.",
             hint="Use --format svg, or compare fewer devices.",
         )
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    # Not what a matplotlibrc says; and a character that no font has is drawn as a box.
+    # Ignore any matplotlibrc; a character that no font has is drawn as a box.
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
@@ -63,8 +63,9 @@ def to_png(plots: Sequence[Plot]) -> bytes:
             for plot, (drawing,) in zip(plots, grid, strict=True):
                 _draw(plot, drawing)
         file = io.BytesIO()
-        told = " ".join(f"{plot.title}. {plot.about}" for plot in plots)
-        figure.savefig(file, format="png", metadata={"Software": None, "Description": one_line(told)})
+        description = " ".join(f"{plot.title}. {plot.description}" for plot in plots)
+        metadata = {"Software": None, "Description": one_line(description)}
+        figure.savefig(file, format="png", metadata=metadata)
         return file.getvalue()
 
 
@@ -83,7 +84,7 @@ def _draw(plot: Plot, drawing: "Drawing") -> None:
 
 
 def _prepare(plot: Plot, drawing: "Drawing", scales: Axes) -> None:
-    """Draw the axes: those of the SVG."""
+    """Draw the same axes as in the SVG."""
     colors = _colors()
     drawing.set_xscale("log", base=2)
     drawing.set_yscale("log")
@@ -105,7 +106,7 @@ def _prepare(plot: Plot, drawing: "Drawing", scales: Axes) -> None:
 
 
 def _entry(entry: PlotLine | Ceiling | PublishedRange, drawing: "Drawing", color: str) -> Any:
-    """Draw a line, a ceiling or a range; return what stands for it in the legend."""
+    """Draw a line, a ceiling or a range; return its mark for the legend."""
     if isinstance(entry, Ceiling):
         return drawing.axhline(entry.value, color=color, linestyle=(0, (1, 2)), linewidth=2)
     if isinstance(entry, PublishedRange):
@@ -130,7 +131,7 @@ def _entry(entry: PlotLine | Ceiling | PublishedRange, drawing: "Drawing", color
 
 
 def _write(text: Any, words: str) -> None:
-    """Show words as they are: `$` begins no formula."""
+    """Set text literally: `$` does not begin a formula."""
     line = one_line(words)
     text.set_parse_math(False)
     text.set_text(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…")
@@ -145,6 +146,6 @@ def _colors() -> dict[str, str]:
 
 @cache
 def _dashes(kind: int) -> tuple[float, ...]:
-    """Return the dashes of a line, in its widths, of which plot.css has two units; none: it is solid."""
+    """Return the dashes of a line in units of its width, which is 2 in plot.css; empty: it is solid."""
     found = re.search(rf"\.k{kind}\{{[^}}]*stroke-dasharray:([\d ]+)", style())
     return tuple(float(part) / 2 for part in found[1].split()) if found else ()

@@ -1,7 +1,7 @@
 """Line plots with two logarithmic axes, as SVG: text that needs no library, no script and no network. Pure.
 
-Lines differ in color, dashes and markers, so that they can be told apart without color too. Colors are
-classes: they follow the reader's light or dark setting, and a page has them once for all of its plots.
+Lines differ in color, dashes and markers, so that they can be distinguished without color too. Colors are
+classes: they follow the reader's light or dark setting, and a page defines them once for all plots.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from fabbench.report.plot import Axes, Ceiling, Plot, PlotLine, PublishedRange, 
 WIDTH, HEIGHT = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 16, 30, 34
 _TITLE = 34
-"""Room for a title, and for each line of the legend, in a file of its own."""
+"""Room for a title, and for each line of the legend, in a standalone file."""
 _LEGEND = 22
 
 _SHAPES = (
@@ -40,7 +40,7 @@ MARKERS = "".join(
 
 @dataclass(frozen=True, slots=True)
 class _Area:
-    """Where values are drawn."""
+    """The area where values are drawn."""
 
     axes: Axes
     top: float
@@ -54,30 +54,31 @@ class _Area:
 
 @cache
 def style() -> str:
-    """Return what plots need of a page."""
+    """Return the style sheet that plots need in a page."""
     return files("fabbench.report").joinpath("plot.css").read_text("utf-8")
 
 
 def to_svg(plot: Plot, *, name: str = "plot") -> str:
-    """Write a plot for a page that has `style`, `MARKERS` and a legend; `name` is unique there."""
+    """Write a plot for a page that includes `style`, `MARKERS` and a legend; `name` is unique there."""
     title, about = f"{name}-title", f"{name}-about"
     return (
         f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="{title} {about}">'
-        f'<title id="{title}">{_text(plot.title)}</title><desc id="{about}">{_text(plot.about)}</desc>'
+        f'<title id="{title}">{_text(plot.title)}</title>'
+        f'<desc id="{about}">{_text(plot.description)}</desc>'
         f"{''.join(_drawn(plot, _TOP))}</svg>"
     )
 
 
 def to_svg_file(plots: Sequence[Plot]) -> str:
-    """Write plots below each other as a file of its own. Ends with a newline."""
+    """Write plots one below the other as a standalone file. Ends with a newline."""
     parts, y = [], 0.0
     for plot in plots:
         legend = list(_legend(plot))
         top = _TITLE + _LEGEND * (1 + max((row for row, *_ in legend), default=0)) + _TOP
         drawn = "".join((*(_entry(*each) for each in legend), *_drawn(plot, top)))
         title = f'<text class="title" x="12" y="24">{_text(_cut(plot.title, 66))}</text>'
-        about = f"<desc>{_text(plot.about)}</desc>"
-        parts.append(f'<g transform="translate(0 {y:g})">{about}{title}{drawn}</g>\n')
+        description = f"<desc>{_text(plot.description)}</desc>"
+        parts.append(f'<g transform="translate(0 {y:g})">{description}{title}{drawn}</g>\n')
         y += top + HEIGHT - _TOP
     if not plots:
         parts, y = ['<text x="12" y="28">No value can be drawn.</text>'], 44.0
@@ -92,7 +93,7 @@ def to_svg_file(plots: Sequence[Plot]) -> str:
 
 
 def sample(entry: PlotLine | Ceiling | PublishedRange) -> str:
-    """Write the mark of a legend in a page."""
+    """Write the mark of a legend entry for a page."""
     return (
         f'<svg class="plot sample" viewBox="0 0 34 12" width="34" height="12" aria-hidden="true">'
         f"{_mark(entry, 2, 6)}</svg>"
@@ -100,7 +101,7 @@ def sample(entry: PlotLine | Ceiling | PublishedRange) -> str:
 
 
 def _mark(entry: PlotLine | Ceiling | PublishedRange, x: float, y: float) -> str:
-    """Write what stands before a label: 30 wide, from `x` on."""
+    """Write the mark in front of a label: 30 wide, from `x` on."""
     if isinstance(entry, Ceiling):
         return f'<path class="ceiling {_kind(entry)}" d="M{x:g} {y:g}h30"/>'
     if isinstance(entry, PublishedRange):
@@ -149,7 +150,7 @@ def _line(line: PlotLine, area: _Area) -> Iterator[str]:
         yield f'<polygon class="b{kind}" points="{" ".join((*upper, *lower))}"/>'
     points = [f"{area.x(size):.1f},{area.y(value):.1f}" for size, value in line.points]
     if points:
-        # Of one point alone a polyline draws nothing.
+        # A polyline of a single point draws nothing.
         drawn = " ".join(points if len(points) > 1 else points * 2)
         yield f'<polyline class="k{kind}" points="{drawn}"/>'
 
@@ -159,20 +160,20 @@ def _legend(plot: Plot) -> Iterator[tuple[int, float, str, str]]:
     row, x = 0, 12.0
     for entry in plot.legend:
         label = _cut(entry.label, 60)
-        wide = 50 + 7.2 * len(label)
-        if x > 12 and x + wide > WIDTH:
+        width = 50 + 7.2 * len(label)
+        if x > 12 and x + width > WIDTH:
             row, x = row + 1, 12.0
         yield row, x, label, _mark(entry, x, _TITLE + _LEGEND * row + 10)
-        x += wide
+        x += width
 
 
 def _entry(row: int, x: float, label: str, mark: str) -> str:
     return f'{mark}<text x="{x + 38:g}" y="{_TITLE + _LEGEND * row + 14}">{_text(label)}</text>'
 
 
-def _cut(text: str, most: int) -> str:
+def _cut(text: str, limit: int) -> str:
     line = one_line(text)
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def _text(text: str) -> str:

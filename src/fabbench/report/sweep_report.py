@@ -1,4 +1,4 @@
-"""The answer of a sweep as text: suspects with evidence, the matrix as a heat map, JSON, commands. Pure."""
+"""The result of a sweep as text: suspects with evidence, the matrix as a heat map, JSON, commands. Pure."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
 
 FORMATS = ("markdown", "json", "csv", "svg", "terminal")
 _FEW = 4
-"""Typical figures that the headline has."""
+"""Maximum number of typical figures in the headline."""
 _HEADER = ("verdict", "kind", "name", "confidence", "evidence")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """What is written of a sweep."""
+    """The result of a sweep, and what else is written about it."""
 
     diagnosis: "Diagnosis"
     metric: "Metric"
     matrix: "Matrix"
     left_out: Sequence[tuple[str, str]] = ()
-    """What gave nothing, and why."""
+    """Sources without a result, and why."""
 
 
 def render_sweep(
     report: SweepReport, form: str = "markdown", *, colour: bool = False, width: int | None = None
 ) -> str:
-    """Write the answer in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
+    """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
         return to_json(sweep_document(report))
     if form in CSV_FORMATS:
@@ -55,34 +55,34 @@ def render_sweep(
 
 
 def headline(report: SweepReport) -> str:
-    """Return the answer in a sentence or two."""
-    said = report.diagnosis
-    measured = f"{counted(said.tests, 'test')} of {counted(len(said.nodes), 'node')}"
-    if said.typical is not None:
-        figure = scale(report.metric.unit, said.typical).quantity(float(f"{said.typical:.3g}"))
-        measured += f", typically {figure} ± {format_decimal(100 * said.spread, 0)}%"
-    elif 0 < len(said.typicals) <= _FEW:
-        best = max(each.figure for each in said.typicals)
+    """Return the result in a sentence or two."""
+    diagnosis = report.diagnosis
+    measured = f"{counted(diagnosis.tests, 'test')} of {counted(len(diagnosis.nodes), 'node')}"
+    if diagnosis.typical is not None:
+        figure = scale(report.metric.unit, diagnosis.typical).quantity(float(f"{diagnosis.typical:.3g}"))
+        measured += f", typically {figure} ± {format_decimal(100 * diagnosis.spread, 0)}%"
+    elif 0 < len(diagnosis.typicals) <= _FEW:
+        best = max(each.figure for each in diagnosis.typicals)
         unit = scale(report.metric.unit, best)
         figures = [
             f"{unit.quantity(float(f'{each.figure:.3g}'))}{f' {each.of}' if each.of else ''}"
-            for each in said.typicals
+            for each in diagnosis.typicals
         ]
-        measured += f", typically {', '.join(figures)} (± {format_decimal(100 * said.spread, 0)}%)"
-    return f"{_verdict(said)} {measured}."
+        measured += f", typically {', '.join(figures)} (± {format_decimal(100 * diagnosis.spread, 0)}%)"
+    return f"{_verdict(diagnosis)} {measured}."
 
 
-def _verdict(said: "Diagnosis") -> str:
-    if said.suspects:
-        return f"Bad: {_counts(said.suspects)}."
-    if said.bad:
-        return "Something is bad, and these tests do not show which node or link."
-    if said.unconfirmed:
-        return f"Suspect: {_counts(said.unconfirmed)}."
-    if said.undecided:
-        return "Nothing is shown to be bad, but not all is decided."
-    if len(said.nodes) == 2:
-        return "No test failed, but two nodes alone have nothing to be compared with."
+def _verdict(diagnosis: "Diagnosis") -> str:
+    if diagnosis.suspects:
+        return f"Bad: {_counts(diagnosis.suspects)}."
+    if diagnosis.bad:
+        return "Something is bad, but these tests do not show which node or link."
+    if diagnosis.unconfirmed:
+        return f"Suspect: {_counts(diagnosis.unconfirmed)}."
+    if diagnosis.undecided:
+        return "Nothing is shown to be bad, but some suspects are undecided."
+    if len(diagnosis.nodes) == 2:
+        return "No test failed, but two nodes alone cannot be compared with others."
     return "Nothing is bad."
 
 
@@ -100,14 +100,14 @@ _NOUNS = {
 
 
 def suspects_table(report: SweepReport) -> Table:
-    """Return suspects, the surest first, and then what is not decided."""
-    said = report.diagnosis
-    rows = [_row("bad", each) for each in said.suspects]
-    rows += [_row("suspect", each) for each in said.unconfirmed]
-    rows += [_row("undecided", each) for each in said.undecided]
-    notes = ["Suspect: slow or failed too seldom to exclude chance. Test these pairs again."]
-    notes = notes if said.unconfirmed else []
-    notes += ["Undecided: test these nodes again, with other partners."] if said.undecided else []
+    """Return suspects, the most certain first, and then what is undecided."""
+    diagnosis = report.diagnosis
+    rows = [_row("bad", each) for each in diagnosis.suspects]
+    rows += [_row("suspect", each) for each in diagnosis.unconfirmed]
+    rows += [_row("undecided", each) for each in diagnosis.undecided]
+    notes = ["Suspect: not slow or failed often enough to rule out chance. Test these pairs again."]
+    notes = notes if diagnosis.unconfirmed else []
+    notes += ["Undecided: test these nodes again, with other partners."] if diagnosis.undecided else []
     return Table(
         header=_HEADER if rows else (),
         rows=rows,
@@ -122,29 +122,31 @@ def _row(verdict: str, suspect: Suspect) -> tuple[str, ...]:
 
 
 def confidence_text(chance: float) -> str:
-    """Write a confidence; never 100 %."""
+    """Format a confidence; never 100 %."""
     return f"{format_decimal(min(100 * chance, 99.99), 2 if chance >= 0.99 else 0)}%"
 
 
 def sweep_document(report: SweepReport) -> dict[str, object]:
-    """Return the answer as plain data; documented in docs/sweep.md."""
-    said = report.diagnosis
+    """Return the result as plain data; documented in docs/sweep.md."""
+    diagnosis = report.diagnosis
     return {
         "format": 1,
         "metric": report.metric.name,
         "unit": report.metric.unit,
-        "nodes": list(said.nodes),
-        "tests": said.tests,
-        "typical": said.typical,
-        "typicals": [{"of": each.of, "figure": each.figure, "tests": each.tests} for each in said.typicals],
-        "spread": said.spread,
-        "required_confidence": said.required,
-        "bad": said.bad,
-        "suspects": [
-            *(_record("bad", each) for each in said.suspects),
-            *(_record("suspect", each) for each in said.unconfirmed),
+        "nodes": list(diagnosis.nodes),
+        "tests": diagnosis.tests,
+        "typical": diagnosis.typical,
+        "typicals": [
+            {"of": each.of, "figure": each.figure, "tests": each.tests} for each in diagnosis.typicals
         ],
-        "undecided": [_record("undecided", each) for each in said.undecided],
+        "spread": diagnosis.spread,
+        "required_confidence": diagnosis.required,
+        "bad": diagnosis.bad,
+        "suspects": [
+            *(_record("bad", each) for each in diagnosis.suspects),
+            *(_record("suspect", each) for each in diagnosis.unconfirmed),
+        ],
+        "undecided": [_record("undecided", each) for each in diagnosis.undecided],
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 
@@ -170,10 +172,10 @@ CORDON = ("kubectl", "scontrol")
 """Programs that take nodes out of service."""
 
 
-def cordon_commands(said: "Diagnosis", program: str) -> Iterator[str]:
-    """Yield shell commands that take bad nodes out of service; a comment stands for a bad link."""
+def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
+    """Yield shell commands that take bad nodes out of service; a bad link gets a comment."""
     seen: set[str] = set()
-    for suspect in said.suspects:
+    for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK:
             yield f"# link {suspect.name}: no command; its nodes are fine with others"
             continue

@@ -1,13 +1,13 @@
-"""A table made of text: built once, written as CSV, Markdown, or for a terminal, and never more than text.
+"""A table made of text: built once, written as CSV, Markdown, or for a terminal, and always as plain text.
 
-CSV is RFC 4180, but with plain line feeds. A spreadsheet takes a cell that begins with one of ``= + - @`` for
-a formula, and runs it: such a cell gets an apostrophe in front, which spreadsheets take for "this is text".
-Numbers are left alone, and `RAW_CSV` leaves all as it is, for programs.
+CSV is RFC 4180, but with plain line feeds. A spreadsheet evaluates a cell that begins with one of ``= + - @``
+as a formula: such a cell gets an apostrophe in front, which marks it as text. Numbers are left alone, and
+`RAW_CSV` leaves everything as it is, for programs.
 
 Markdown is GitHub's, padded so that it can be read as text too. Nothing in a cell, a title or a note becomes
-markup, a link or HTML; only what would be read as such is escaped, so that most text stays as it is.
+markup, a link or HTML; only text that would be read as such is escaped, so that most text stays as it is.
 
-A terminal obeys nothing of a table but what draws it.
+The text of a table cannot control a terminal.
 """
 
 import io
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Table:
     """Cells are finished text: no writer computes, rounds or scales.
 
-    `align` has one letter per column, `l`, `r` or `d` (a terminal puts decimal points below each other);
+    `align` has one letter per column, `l`, `r` or `d` (decimal points are aligned on a terminal);
     empty means left everywhere. `headline` is a sentence above the table, `notes` are sentences below it.
     """
 
@@ -62,16 +62,16 @@ class Overview:
 # ---------------------------------------------------------------- CSV
 
 RAW_CSV = "raw-csv"
-"""The format without apostrophes, for whatever writes CSV."""
+"""The format without apostrophes, for everything that can write CSV."""
 CSV_FORMATS = ("csv", RAW_CSV)
 
 _FORMULA = lazy(r"[\t\r\n]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-"""In full width too, as East Asian spreadsheets have them; a blank may be left out."""
+"""Also in full width, as in East Asian spreadsheets, and after blanks, which may be stripped."""
 _NUMBER = lazy(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?(inf|nan)|-")
 
 
 def to_csv(table: Table, *, raw: bool = False) -> str:
-    """Write a table's header and cells. A title and notes have no place in CSV."""
+    """Write a table's header and cells. CSV has no title and no notes."""
     return write_rows(table.header, table.rows, raw=raw)
 
 
@@ -115,13 +115,13 @@ def _text(value: object) -> str:
 # ---------------------------------------------------------------- Markdown
 
 _BLOCK = lazy(r"\#{1,6}(?=\s|$)|>|[-+](?=\s|$)|-(?=[\s-]*$)|\d+(?=[.)](?:\s|$))|\[[ xX]\](?=\s)")
-"""What means something at the start of a block: headings, quotes, lists, rules, check boxes."""
+"""Markup at the start of a block: headings, quotes, lists, rules, check boxes."""
 _MARKUP = lazy(
     r"""
       \\(?=[!-/:-@\[-`{-~]|$)         # a backslash that would escape something
     | [`*]
-    | (?<![^\W_])_ | _(?![^\W_])      # within a word it emphasizes nothing
-    | ~(?!/) | (?<=\S)~              # but for folders of users
+    | (?<![^\W_])_ | _(?![^\W_])      # within a word it does not emphasize
+    | ~(?!/) | (?<=\S)~              # except for home directories
     | <(?=[A-Za-z/!?])                # HTML, and links
     | &(?=\#?\w+;)                    # a character reference
     | \](?=[(\[:])                    # a link, or its definition
@@ -144,14 +144,14 @@ def to_markdown(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text on one line, as GitHub shows it literally within a line."""
+    """Return text on one line, escaped so that GitHub shows it literally within a line."""
     return _MARKUP.sub(lambda match: f"\\{match[0]}", one_line(text))
 
 
 def cell(text: str) -> str:
     r"""Escape a cell: a `|` would end it.
 
-    Behind a backslash `\|` would be read in one way by some and in another by others.
+    After a backslash, `\|` is read differently by different programs.
     """
     return re.sub(r"(?<!\\)\|", r"\\|", re.sub(r"(?<=\\)\|", "&#124;", escaped(text)))
 
@@ -167,7 +167,7 @@ def _block(text: str) -> str:
 
 
 def _heading(text: str) -> str:
-    """Escape a heading, which ``#`` at its end would not be part of."""
+    """Escape a heading: ``#`` at its end would not be shown."""
     return re.sub(r"#(?=#*$)", r"\\#", escaped(text))
 
 
@@ -195,14 +195,14 @@ def _row(cells: Sequence[str], widths: Sequence[int], aligns: str) -> str:
 
 
 LONG = 1000
-"""Rows from which on a table is not drawn by rich, which takes a millisecond for each."""
-_ROWS_A_PIECE = 512
+"""Tables with more rows are not drawn by rich, which takes a millisecond per row."""
+_ROWS_PER_BLOCK = 512
 
 
 def to_terminal(tables: Iterable[Table], *, colour: bool = False, width: int | None = None) -> str:
-    """Write tables one after another. `colour` asks for it; the variable NO_COLOR still forbids it.
+    """Write tables one after another. `colour` requests color; the variable NO_COLOR still disables it.
 
-    Without `width` nothing is wrapped or cut. Every character is text: rich's markup in a cell is not read.
+    Without `width` nothing is wrapped or cut. Every character is text: rich's markup in cells is ignored.
     """
     return "".join(terminal_pieces(tables, colour=colour, width=width))
 
@@ -218,34 +218,34 @@ def terminal_pieces(
     from rich.text import Text
 
     out = io.StringIO()
-    written = console(out, colour=colour, width=width or 10_000)
-    apart = True
+    terminal = console(out, colour=colour, width=width or 10_000)
+    separate = True
     for index, table in enumerate(tables):
-        if index and apart:
-            written.print()
+        if index and separate:
+            terminal.print()
         # The box for a terminal has a blank line below it.
-        apart = not (colour and table.header and not table.notes)
+        separate = not (colour and table.header and not table.notes)
         if table.headline:
-            written.print(text_of(table.headline, style="bold"), soft_wrap=width is None)
-            written.print()
+            terminal.print(text_of(table.headline, style="bold"), soft_wrap=width is None)
+            terminal.print()
         if table.title:
-            written.print(text_of(table.title, style="bold"), soft_wrap=width is None)
+            terminal.print(text_of(table.title, style="bold"), soft_wrap=width is None)
         if table.header and len(table.rows) > LONG:
-            yield _taken(out)
+            yield _drain(out)
             yield from _long_grid(table, colour=colour)
         elif table.header:
-            for part in fitting(points_aligned(table), written.width):
-                written.print(drawn(part, colour=colour))
+            for part in fitting(points_aligned(table), terminal.width):
+                terminal.print(drawn(part, colour=colour))
         for note in table.notes:
             whole = text_of(note, style="dim")
-            lines = whole.wrap(written, width - 2) if width else [whole]
+            lines = whole.wrap(terminal, width - 2) if width else [whole]
             marked = text_of("- ", style="dim") + Text("\n  ").join(lines)
-            written.print(marked, soft_wrap=width is None)
-    yield _taken(out)
+            terminal.print(marked, soft_wrap=width is None)
+    yield _drain(out)
 
 
 def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
-    """Write tables as rich draws them without colours, and without rich, which takes its time to load."""
+    """Write tables as rich draws them without color, but without rich, which is slow to load."""
     for index, table in enumerate(tables):
         above = [*([""] if index else []), *([table.headline, ""] if table.headline else [])]
         above += [table.title] if table.title else []
@@ -262,8 +262,8 @@ def _plain(text: str) -> str:
     return _one_line(text).expandtabs(8).rstrip()
 
 
-def _taken(out: io.StringIO) -> str:
-    """Return what was written until now, and forget it."""
+def _drain(out: io.StringIO) -> str:
+    """Return what has been written so far, and clear it."""
     text = out.getvalue()
     out.seek(0)
     out.truncate()
@@ -286,9 +286,9 @@ def drawn(table: Table, *, colour: bool) -> "Grid":
 
 
 _GAP = 3
-"""Between two columns, whatever box is drawn."""
+"""Characters between two columns, with any box."""
 _HEAD = 14
-"""A header is folded to this, where its cells need no more."""
+"""A header is folded to this width, unless its cells are wider."""
 _QUANTITY = lazy(r"(-?\d+)(\.\d+)?(\D.*)?")
 
 
@@ -306,13 +306,13 @@ def points_aligned(table: Table) -> Table:
 
 def _padded(cells: Sequence[str]) -> Sequence[str]:
     """Pad numbers, and what follows them, so that their points meet where cells are right-aligned."""
-    found = [_QUANTITY.fullmatch(cell) for cell in cells]
-    known = [match for match in found if match]
+    matches = [_QUANTITY.fullmatch(cell) for cell in cells]
+    known = [match for match in matches if match]
     fraction = max((len(match[2] or "") for match in known), default=0)
     unit = max((len(match[3] or "") for match in known), default=0)
     return [
         f"{match[1]}{match[2] or '':<{fraction}}{match[3] or '':<{unit}}" if match else cell
-        for match, cell in zip(found, cells, strict=True)
+        for match, cell in zip(matches, cells, strict=True)
     ]
 
 
@@ -332,14 +332,14 @@ def fitting(table: Table, width: int) -> Iterator[Table]:
 
 
 def _widths(table: Table) -> list[int]:
-    """Return how wide each column is, its header folded where that is wider than its cells."""
+    """Return the width of each column, with its header folded if that is wider than its cells."""
     from rich.cells import cell_len
 
-    found = []
+    widths = []
     for index, name in enumerate(table.header):
         body = max((cell_len(_one_line(row[index])) for row in table.rows), default=0)
-        found.append(max(body, min(cell_len(_one_line(name)), _HEAD)))
-    return found
+        widths.append(max(body, min(cell_len(_one_line(name)), _HEAD)))
+    return widths
 
 
 def _columns_of(table: Table, indices: Sequence[int]) -> Table:
@@ -352,7 +352,7 @@ def _columns_of(table: Table, indices: Sequence[int]) -> Table:
 
 
 def _long_grid(table: Table, *, colour: bool) -> Iterator[str]:
-    """Write a grid in the shape of rich's, in blocks. Rows are gone through twice: first for widths."""
+    """Write a grid like rich's, in blocks. Iterates over the rows twice: first for widths."""
     aligns, widths = table.aligns(), list(map(_cell_width, map(_cell_text, table.header)))
     for row in table.rows:
         widths = [max(width, _cell_width(_cell_text(cell))) for width, cell in zip(widths, row, strict=True)]
@@ -371,8 +371,8 @@ def _long_grid(table: Table, *, colour: bool) -> Iterator[str]:
         rule = f"+{'+'.join('-' * (width + 2) for width in widths)}+"
         above = below = f"{rule}\n"
     yield f"{above}{line(table.header)}\n{rule}\n"
-    for start in range(0, len(table.rows), _ROWS_A_PIECE):
-        block = [line(row) for row in table.rows[start : start + _ROWS_A_PIECE]]
+    for start in range(0, len(table.rows), _ROWS_PER_BLOCK):
+        block = [line(row) for row in table.rows[start : start + _ROWS_PER_BLOCK]]
         yield "\n".join(block) + "\n"
     yield below
 
@@ -382,7 +382,7 @@ def _cell_text(text: str) -> str:
 
 
 def _cell_width(text: str) -> int:
-    """Return the columns of a terminal that a text takes."""
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -402,10 +402,9 @@ def text_of(text: str, *, style: str = "") -> "Text":
 
 
 def console(file: IO[str], *, colour: bool | None = None, width: int | None = None) -> "Console":
-    """Return rich's console, of which only styles and the moves of a live view reach a terminal.
+    """Return a rich console that passes only styles and the moves of a live view to a terminal.
 
-    Whatever it is given to print, and by whom, its text is made printable. `colour` None: where `file` is a
-    terminal.
+    All printed text is made printable, whatever its source. `colour` None: color if `file` is a terminal.
     """
     from rich.console import Console
 

@@ -1,6 +1,6 @@
-"""Runs that others are compared with: by a name that the user gave, or as the last good one of its kind.
+"""Runs that others are compared with: by a name that the user chose, or as the last good one of its kind.
 
-A name is a file of the store, ``baselines/NAME.json``, that says which run it is.
+A name is a file in the store, ``baselines/NAME.json``, that identifies the run.
 """
 
 import json
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 LAST_GOOD = "last-good"
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_TAKEN = frozenset({LAST_GOOD, "last"})
+_RESERVED = frozenset({LAST_GOOD, "last"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """A run with a name. `path` is its directory, from the store on."""
+    """A run with a name. `path` is its directory, relative to the store."""
 
     name: str
     path: str
@@ -52,11 +52,12 @@ class _Stored:
 
 
 def set_baseline(name: str, ref: str, store: Path) -> Baseline:
-    """Give a run a name. Raise RequestError for a name that cannot be, and for a run that is not good."""
-    if not _NAME.fullmatch(name) or name in _TAKEN:
+    """Give a run a name. Raise RequestError for an invalid name, and for a run that is not good."""
+    if not _NAME.fullmatch(name) or name in _RESERVED:
         raise RequestError(
             f"{name!r} cannot be the name of a baseline.",
-            hint=f"Use up to 64 letters, digits, '.', '_' and '-'; {' and '.join(sorted(_TAKEN))} are taken.",
+            hint="Use up to 64 letters, digits, '.', '_' and '-'; "
+            f"{' and '.join(sorted(_RESERVED))} are reserved.",
         )
     run = open_run(ref, store)
     indexed, _ = read_run(run.path.parent, run.path.name)
@@ -65,8 +66,8 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
             f"Run {run.id} is not good enough for a baseline: {_problem(indexed)}.",
             hint="Name a run whose executions are all ok and whose gates passed.",
         )
-    inside, folder = run.path.resolve(), store.resolve()
-    path = inside.relative_to(folder) if inside.is_relative_to(folder) else inside
+    resolved, folder = run.path.resolve(), store.resolve()
+    path = resolved.relative_to(folder) if resolved.is_relative_to(folder) else resolved
     file = _file(store, name)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,8 +78,8 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
 
 
 def remove_baseline(name: str, store: Path) -> None:
-    """Forget a name; the run stays. Raise RequestError where there is none such."""
-    baseline = _found(name, store)
+    """Remove a name; the run stays. Raise RequestError if the name does not exist."""
+    baseline = _read_baseline(name, store)
     if baseline is None:
         known = ", ".join(each.name for each in baselines(store)) or "none"
         raise RequestError(f"Baseline {name} not found in {store}.", hint=f"Known: {known}.")
@@ -91,32 +92,32 @@ def remove_baseline(name: str, store: Path) -> None:
 def baselines(store: Path) -> Iterator[Baseline]:
     """Yield the baselines of a store, by name. Raise MachineError for a file that is damaged."""
     for file in sorted((store / BASELINES).glob("*.json")):
-        if found := _found(file.stem, store):
-            yield found
+        if baseline := _read_baseline(file.stem, store):
+            yield baseline
 
 
 def baseline_input(ref: str, store: Path) -> str:
-    """Return what a baseline is as an input of a comparison: a name, or NAME:CONFIG, becomes its run.
+    """Convert a baseline to an input of a comparison: NAME or NAME:CONFIG becomes its run.
 
-    What is no name stays as it is. Raise RequestError where its run has been removed.
+    Anything else is returned unchanged. Raise RequestError if its run has been removed.
     """
     name, colon, configuration = ref.partition(":")
-    found = _found(name, store)
-    if found is None:
+    baseline = _read_baseline(name, store)
+    if baseline is None:
         return ref
-    if not found.is_there(store):
+    if not baseline.is_there(store):
         raise RequestError(
-            f"The run of baseline {name}, {found.path}, has been removed.",
+            f"The run of baseline {name}, {baseline.path}, has been removed.",
             hint=f"Choose another: fabbench baseline set {name} RUN.",
         )
-    return f"{found.folder(store)}{colon}{configuration}"
+    return f"{baseline.folder(store)}{colon}{configuration}"
 
 
 def _file(store: Path, name: str) -> Path:
     return store / BASELINES / f"{name}.json"
 
 
-def _found(name: str, store: Path) -> Baseline | None:
+def _read_baseline(name: str, store: Path) -> Baseline | None:
     file = _file(store, name)
     if not _NAME.fullmatch(name) or not file.is_file():
         return None
@@ -141,19 +142,19 @@ class BaselineKey(NamedTuple):
     benchmark: str
     target: str
     options: str
-    """The benchmark's own, as `IndexedRun` has them."""
+    """The benchmark's own options, in the form of `IndexedRun`."""
     nodes: int
     instance_types: Sequence[str]
     configuration: str
-    """The first one."""
+    """The first configuration."""
 
     def fits(self, run: IndexedRun) -> bool:
-        """Return whether a run measured the same, whatever other configurations it has."""
+        """Return whether a run measured the same; it may have other configurations too."""
         setup = run.setup
         labels = [each.label for each in setup.configurations]
-        own = (setup.benchmark, setup.target, setup.options, len(setup.hosts), list(setup.instance_types))
-        wanted = (self.benchmark, self.target, self.options, self.nodes, list(self.instance_types))
-        return own == wanted and self.configuration in labels
+        actual = (setup.benchmark, setup.target, setup.options, len(setup.hosts), list(setup.instance_types))
+        required = (self.benchmark, self.target, self.options, self.nodes, list(self.instance_types))
+        return actual == required and self.configuration in labels
 
 
 def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") -> BaselineKey:
@@ -169,21 +170,21 @@ def key_of_plan(request: "RunRequest", inventory: "Inventory", planned: "Plan") 
 
 
 def last_good(key: BaselineKey, store: Path) -> str:
-    """Return the newest good run of a key, as an input of a comparison. Raise RequestError: there is none."""
+    """Return the newest good run of a key, as an input of a comparison. Raise RequestError if none exists."""
     with open_index(store) as index:
         return _newest_good(key, index.runs, store)
 
 
 def last_good_before(ref: str, store: Path) -> str:
-    """Return the newest good run before a run that measured the same as it. Raise RequestError."""
-    wanted, _, configuration = ref.partition(":")
+    """Return the newest good run before a run, that measured the same. Raise RequestError."""
+    run_ref, _, configuration = ref.partition(":")
     try:
-        run = open_run(wanted, store)
+        run = open_run(run_ref, store)
     except RequestError as error:
         raise RequestError(f"{LAST_GOOD} needs a run to look back from: {error}", hint=error.hint) from error
-    own, _ = read_run(run.path.parent, run.path.name)
-    setup = own.setup
-    if own.damaged or not setup.configurations:
+    current, _ = read_run(run.path.parent, run.path.name)
+    setup = current.setup
+    if current.damaged or not setup.configurations:
         raise MachineError(
             f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read."
         )
@@ -196,18 +197,18 @@ def last_good_before(ref: str, store: Path) -> str:
         configuration=configuration or setup.configurations[0].label,
     )
     with open_index(store) as index:
-        places = [place for place, each in enumerate(index.runs) if each.id == own.id]
-        earlier = index.runs[places[0] + 1 :] if places else index.runs
-        return _newest_good(key, [each for each in earlier if each.created <= own.created], store)
+        positions = [position for position, each in enumerate(index.runs) if each.id == current.id]
+        earlier = index.runs[positions[0] + 1 :] if positions else index.runs
+        return _newest_good(key, [each for each in earlier if each.created <= current.created], store)
 
 
-def _newest_good(key: BaselineKey, known: Sequence[IndexedRun], store: Path) -> str:
-    found = next((run for run in known if run.is_ok and key.fits(run)), None)
-    if found is None:
+def _newest_good(key: BaselineKey, runs: Sequence[IndexedRun], store: Path) -> str:
+    newest = next((run for run in runs if run.is_ok and key.fits(run)), None)
+    if newest is None:
         raise RequestError(
             f"No earlier run of {key.benchmark} on {key.target} in {store} measured {key.configuration} "
             "the same way and is good.",
             hint="Run once without --baseline. A good run has the same options, nodes and configuration, "
             "all executions ok, and no failed gate.",
         )
-    return f"{store / found.path}:{key.configuration}"
+    return f"{store / newest.path}:{key.configuration}"

@@ -1,8 +1,8 @@
-"""A store in a bucket, or wherever else fsspec reaches → its copy on this machine, which all else reads.
+"""A store in a bucket, or anywhere else that fsspec reaches → its local copy, which all other code reads.
 
-Runs do not change once they have ended, so what was copied stays: a later call lists the bucket, and copies
-what is new or has another size or stamp (ETag, time of change). A file appears in the copy whole, and one
-process copies at a time. The copy may be removed at any time. Nothing is written to the bucket.
+Runs do not change once they have ended, so copied files stay: a later call lists the bucket, and copies files
+that are new or have a different size or stamp (ETag, modification time). Files appear in the copy atomically,
+and one process copies at a time. The copy may be removed at any time. Nothing is written to the bucket.
 """
 
 import fcntl
@@ -24,36 +24,36 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 Copying: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
-"""Is told how many files are copied, and gives what to call after each."""
+"""Called with the number of files to copy; yields the function to call after each."""
 _STAMPS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
 _UNKNOWN = ["None", ""]
-"""Of a file system that tells neither sizes nor times: its files are copied each time."""
+"""From a file system that reports neither sizes nor times: its files are copied each time."""
 _COPIED = ".copied.json"
 _INCOMING = ".incoming"
-_TOGETHER = 256
-"""Files that are copied at once: file systems of buckets do it side by side."""
+_BATCH = 256
+"""Files that are copied at once: file systems of buckets do it in parallel."""
 _NOT_READ = frozenset({"rendered"})
-"""Parts of a run that no list, comparison or page needs."""
+"""Parts of a run that no list, comparison or report needs."""
 
 
 def local_copy(url: str, copying: Copying) -> Path:
-    """Bring the copy of a store up to date, and return its directory.
+    """Update the copy of a store, and return its directory.
 
-    Raise RequestError where fsspec, or its part for this kind of URL, is not installed, and MachineError for
-    a store that cannot be read.
+    Raise RequestError if fsspec, or its package for this kind of URL, is not installed, and MachineError if
+    the store cannot be read.
     """
     system, root = _opened(url)
     folder = _folder(url)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
-            _bring_up_to_date(system, root, folder, copying)
+        with _locked(folder):
+            _update(system, root, folder, copying)
     except FabbenchError:
         raise
-    except Exception as error:  # of any file system's own kind
+    except Exception as error:  # file systems raise their own types
         raise MachineError(
             f"{_shown(url)} cannot be copied: {one_line(str(error)) or type(error).__name__}.",
-            hint="Check the URL and your credentials: fsspec takes them from where the provider's tools do.",
+            hint="Check the URL and your credentials: fsspec reads them where the provider's tools do.",
         ) from error
     return folder
 
@@ -82,7 +82,7 @@ def _opened(url: str) -> "tuple[AbstractFileSystem, str]":
 
 
 def _folder(url: str) -> Path:
-    """Return where the copy of a store lies: named so that people know it, and apart from all others."""
+    """Return where the copy of a store is: recognizable by name, and separate from all others."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     name = re.sub(r"[^A-Za-z0-9.]+", "-", _shown(url)).strip("-.")[:60]
     return Path(caches, "fabbench", "stores", f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:8]}")
@@ -93,53 +93,53 @@ def _shown(url: str) -> str:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _bring_up_to_date(system: "AbstractFileSystem", root: str, folder: Path, copying: Copying) -> None:
-    there = dict(_listed(system, root))
-    if not there and not system.exists(root):
+def _update(system: "AbstractFileSystem", root: str, folder: Path, copying: Copying) -> None:
+    remote = dict(_listed(system, root))
+    if not remote and not system.exists(root):
         raise MachineError(
-            f"Nothing is found at {_shown(system.unstrip_protocol(root))}.", hint="Check the URL of --store."
+            f"Nothing found at {_shown(system.unstrip_protocol(root))}.", hint="Check the URL of --store."
         )
     copied = _copied(folder)
-    for name in copied.keys() - there.keys():
+    for name in copied.keys() - remote.keys():
         _remove(folder, name)
-    kept = {name: copied[name] for name in copied.keys() & there.keys()}
-    stale = [name for name, stamp in there.items() if stamp == _UNKNOWN or kept.get(name) != stamp]
+    current = {name: copied[name] for name in copied.keys() & remote.keys()}
+    stale = [name for name, stamp in remote.items() if stamp == _UNKNOWN or current.get(name) != stamp]
     with copying(len(stale)) as done:
-        for start in range(0, len(stale), _TOGETHER):
-            names = stale[start : start + _TOGETHER]
+        for start in range(0, len(stale), _BATCH):
+            names = stale[start : start + _BATCH]
             _fetch(system, root, folder, names)
-            kept.update((name, there[name]) for name in names)
-            _note(folder, kept)
+            current.update((name, remote[name]) for name in names)
+            _record(folder, current)
             for _ in names:
                 done()
-    _note(folder, kept)
+    _record(folder, current)
 
 
 def _listed(system: "AbstractFileSystem", root: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the files of runs and the names of baselines, from the store on, with what tells a change."""
+    """Yield the files of runs and baselines, relative to the store, each with its size and stamp."""
     system.invalidate_cache()  # of an earlier list
-    found: Mapping[str, Mapping[str, Any]] = system.find(root, detail=True)
-    for path, about in found.items():
+    files: Mapping[str, Mapping[str, Any]] = system.find(root, detail=True)
+    for path, info in files.items():
         name = path.removeprefix(root).lstrip("/")
         if path.startswith(root) and _is_read(name.split("/")):
-            stamp = next((str(about[key]) for key in _STAMPS if about.get(key)), "")
-            yield name, [str(about.get("size")), stamp]
+            stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
+            yield name, [str(info.get("size")), stamp]
 
 
 def _is_read(parts: Sequence[str]) -> bool:
-    """Return whether a file is part of a run, of this store or of one in it, or names a baseline."""
+    """Return whether a file is part of a run, in this store or in a store within it, or names a baseline."""
     if any(part in {"", ".", ".."} or part.startswith(".") for part in parts):
         return False
     if parts[0] == BASELINES:
         return len(parts) == 2
-    place = next((place for place, part in enumerate(parts[:2]) if RUN_NAME.fullmatch(part)), None)
-    return place is not None and len(parts) > place + 1 and parts[place + 1] not in _NOT_READ
+    depth = next((depth for depth, part in enumerate(parts[:2]) if RUN_NAME.fullmatch(part)), None)
+    return depth is not None and len(parts) > depth + 1 and parts[depth + 1] not in _NOT_READ
 
 
 def _fetch(system: "AbstractFileSystem", root: str, folder: Path, names: Sequence[str]) -> None:
@@ -167,15 +167,15 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def _copied(folder: Path) -> dict[str, list[str]]:
-    """Return what was copied; whatever cannot be read was not."""
+    """Return the files that were copied: name → size and stamp; empty if the record cannot be read."""
     try:
-        found = json.loads((folder / _COPIED).read_text("utf-8"))
+        record = json.loads((folder / _COPIED).read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return {str(name): stamp for name, stamp in found.items()} if isinstance(found, dict) else {}
+    return {str(name): stamp for name, stamp in record.items()} if isinstance(record, dict) else {}
 
 
-def _note(folder: Path, copied: Mapping[str, Sequence[str]]) -> None:
+def _record(folder: Path, copied: Mapping[str, Sequence[str]]) -> None:
     unfinished = folder / f"{_COPIED}.unfinished"
     unfinished.write_text(json.dumps(copied), "utf-8")
     unfinished.replace(folder / _COPIED)
@@ -184,6 +184,6 @@ def _note(folder: Path, copied: Mapping[str, Sequence[str]]) -> None:
 def nothing_written(url: str) -> RequestError:
     """Return the error for a command that would write to a store in a bucket."""
     return RequestError(
-        f"The store {_shown(url)} can be read only.",
+        f"The store {_shown(url)} is read-only.",
         hint="Pass a directory with --store; copy what it holds to the bucket, such as with aws s3 sync.",
     )

@@ -1,6 +1,6 @@
-"""Pieces of work done at once, each by a thread, until all are done or somebody has had enough.
+"""Runs pieces of work concurrently in threads, until all are done or the caller stops.
 
-Ctrl-C reaches the main thread alone. What threads wait for looks at an event, which is set then: see
+Ctrl-C reaches only the main thread. It sets an event that the waits of the threads check: see
 `fabbench.launchers.DivisibleAllocation`.
 """
 
@@ -15,14 +15,14 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 WORKERS = 64
-"""How many pieces of work are done at once."""
+"""Number of pieces of work done at once."""
 _WAKE_S = 0.25
 _ENDING_S = 60.0
-"""How long threads may take to end what they do: each ends the programs that it has started."""
+"""How long threads may take to stop: each ends the programs that it has started."""
 
 
-class _Crew(Generic[T, U]):
-    """Threads that take items from a list, and say what came of each."""
+class _Pool(Generic[T, U]):
+    """Worker threads that process the items of a list, and return the result of each."""
 
     def __init__(self, items: Sequence[T], work: Callable[[T], U], ended: threading.Event) -> None:
         self._work, self._ended = work, ended
@@ -31,7 +31,7 @@ class _Crew(Generic[T, U]):
         for item in items:
             self._todo.put(item)
         self._threads = [
-            threading.Thread(target=self._take, name=f"fabbench part {number}", daemon=True)
+            threading.Thread(target=self._run, name=f"fabbench part {number}", daemon=True)
             for number in range(min(WORKERS, len(items)))
         ]
 
@@ -41,9 +41,9 @@ class _Crew(Generic[T, U]):
             thread.start()
 
     def result(self) -> tuple[T, U]:
-        """Wait for the next result. Raise what a piece of work failed with."""
+        """Wait for the next result. Raise the error of a piece of work that failed."""
         while True:
-            # Not one long wait: a Ctrl-C just before it would be seen after it.
+            # Not one long wait: a Ctrl-C just before it would be handled only after it.
             with contextlib.suppress(queue.Empty):
                 item, result = self._done.get(timeout=_WAKE_S)
                 break
@@ -52,14 +52,14 @@ class _Crew(Generic[T, U]):
         return item, result
 
     def end(self) -> None:
-        """Have the threads end what they do, and wait for that."""
+        """Make the threads stop, and wait for that."""
         self._ended.set()
         deadline = time.monotonic() + _ENDING_S
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0))
 
-    def _take(self) -> None:
+    def _run(self) -> None:
         while not self._ended.is_set():
             try:
                 item = self._todo.get_nowait()
@@ -67,29 +67,29 @@ class _Crew(Generic[T, U]):
                 return
             try:
                 self._done.put((item, self._work(item)))
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for results
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that reads results
                 self._done.put((item, error))
 
 
 def concurrently(
     items: Sequence[T], work: Callable[[T], U], ended: threading.Event
 ) -> Generator[tuple[T, U], None, None]:
-    """Do something with each item, and yield items and results as they come.
+    """Call `work` with each item, and yield items and results as they come.
 
-    Leaving it early, as Ctrl-C does, sets `ended` and waits until what is going on has ended. Raise what a
-    piece of work failed with.
+    Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
+    of a piece of work that failed.
     """
-    crew = _Crew(items, work, ended)
+    pool = _Pool(items, work, ended)
     try:
-        crew.start()
+        pool.start()
         for _ in items:
-            yield crew.result()
+            yield pool.result()
     except BaseException:
-        crew.end()
+        pool.end()
         raise
 
 
 def in_turn(items: Sequence[T], work: Callable[[T], U]) -> Generator[tuple[T, U], None, None]:
-    """Do something with one item after the other, in this thread."""
+    """Call `work` with one item after another, in this thread."""
     for item in items:
         yield item, work(item)

@@ -1,4 +1,4 @@
-"""How long a plan will take, as earlier runs of the store say."""
+"""Estimates how long a plan will take, from earlier runs in the store."""
 
 import json
 from collections import defaultdict
@@ -16,11 +16,11 @@ from fabbench.runs.document import read
 from fabbench.runs.store import StoredRun, runs
 
 _RUNS = 50
-"""Runs of the store that are looked at, the newest ones."""
+"""Number of runs in the store that are read, the newest ones."""
 
 
 def longest_s(planned: Plan) -> float:
-    """Return after how many seconds the last execution is aborted at the latest."""
+    """Return the number of seconds after which the last execution is aborted at the latest."""
     return sum(
         max(limits) if execution.together else sum(limits)
         for execution in planned.executions
@@ -29,16 +29,16 @@ def longest_s(planned: Plan) -> float:
 
 
 def estimated_s(request: RunRequest, planned: Plan) -> float | None:
-    """Return how many seconds the same executions took before on this target; None: not all are known."""
-    asked = _comparable(written(request.work))
+    """Return how many seconds the same executions took before on this target; None if not all are known."""
+    requested = _comparable(written(request.work))
     known: defaultdict[str, list[float]] = defaultdict(list)
     for run in map(StoredRun, islice(runs(request.store), _RUNS)):
         same = (run.benchmark, run.target) == (request.benchmark, request.target.name)
-        if same and _comparable(run.options) == asked:
+        if same and _comparable(run.options) == requested:
             for label, seconds in _durations(run):
                 known[label].append(seconds)
-    found = [known.get(execution.configuration.label) for execution in planned.executions]
-    return sum(median(each) for each in found if each) if all(found) else None
+    durations = [known.get(execution.configuration.label) for execution in planned.executions]
+    return sum(median(each) for each in durations if each) if all(durations) else None
 
 
 def _comparable(options: Mapping[str, Any]) -> Any:
@@ -47,13 +47,13 @@ def _comparable(options: Mapping[str, Any]) -> Any:
 
 def _durations(run: StoredRun) -> list[tuple[str, float]]:
     """Return configuration and seconds of each execution that was ok."""
-    found = []
+    durations = []
     for name, label in run.schedule():
         try:
             document = read(run.path / "exec" / name / "run.json")
             took = float(document["ended"]) - float(document["started"])
             if all(each["outcome"] == "ok" for each in document["outcomes"]):
-                found.append((label, took))
+                durations.append((label, took))
         except (MachineError, KeyError, TypeError, ValueError):
             continue
-    return found
+    return durations

@@ -1,7 +1,7 @@
-"""Carry out a plan: lines from the hosts into the store, and through the parser to the watcher.
+"""Carries out a plan: lines go from the hosts to the store, and through the parser to the watcher.
 
-A line is in the store before anybody sees what it says. However a run ends, what was measured until then is
-judged and returned.
+A line is stored before it is parsed or shown. However a run ends, what was measured until then is judged and
+returned.
 """
 
 import threading
@@ -32,16 +32,16 @@ from fabbench.model.plan import Execution, Plan
 from fabbench.runs.store import ExecutionWriter, RunWriter, nothing_read
 
 EVERY_S = 2.0
-"""How often those who watch are told; seldomer where looking takes its time."""
-_PART = 20
-"""Looking takes at most one part in so many of the time."""
+"""How often watchers are updated; less often where sampling takes long."""
+_MAX_SHARE = 20
+"""Sampling takes at most one part in this many of the time."""
 
 View = Callable[[Mapping[str, Traffic]], None]
-"""Is told what the NICs of the fabric moved since it was last told, by host. May be called in a thread."""
+"""Called with the traffic of the fabric's NICs since the last call, by host. May be called in a thread."""
 
 
 class CounterSampler:
-    """The NICs of a place during one execution."""
+    """Samples the NIC counters of an allocation during one execution."""
 
     def __init__(self, allocation: Allocation, execution: Execution, view: View | None) -> None:
         self._allocation = allocation
@@ -61,22 +61,22 @@ class CounterSampler:
         self._over = threading.Event()
 
     def begin(self) -> ExecutionCounters:
-        """Take the snapshot before the execution, and begin to look."""
-        taken = self._taken()
+        """Take the snapshot before the execution, and start sampling."""
+        taken = self._take_snapshots()
         pairs = {name: Pair(taken.get(name), None) for name in self._all(taken)}
         self.counters = replace(self.counters, hosts=pairs)
         self._last, self._next = taken, time.monotonic() + EVERY_S
         if self._view is not None and self._remote:
-            threading.Thread(target=self._look_on, name="fabbench counters", daemon=True).start()
+            threading.Thread(target=self._keep_sampling, name="fabbench counters", daemon=True).start()
         return self.counters
 
     def look(self) -> None:
-        """Tell who watches, if it is time. For between lines; where a thread looks, this does nothing."""
+        """Update the watcher if it is time. Call it between lines; it does nothing if a thread samples."""
         if self._view is not None and not self._remote and time.monotonic() >= self._next:
-            self._look(self._view)
+            self._sample(self._view)
 
     def printed(self, line: str) -> bool:
-        """Read a line of the execution; return whether it holds counters that a job's script printed."""
+        """Read a line of the execution. Return whether it holds counters that a job's script printed."""
         marker = read_marker(self._cut(line)[0]) if MARKER_SIGN in line else None
         if marker is None or marker.kind != "nics":
             return False
@@ -84,13 +84,13 @@ class CounterSampler:
         return True
 
     def end(self) -> ExecutionCounters:
-        """Take the snapshot after the execution. Nobody is told anything from now on."""
+        """Take the snapshot after the execution. The watcher gets no more updates."""
         with self._lock:
             self._over.set()
         if self._printed.counters is not None:
             self.counters = self._printed.counters
             return self.counters
-        taken = self._taken()
+        taken = self._take_snapshots()
         pairs = self.counters.hosts
         before = {name: pairs[name].before if name in pairs else None for name in self._all(taken, pairs)}
         self.counters = replace(
@@ -98,11 +98,11 @@ class CounterSampler:
         )
         return self.counters
 
-    def _all(self, *found: Mapping[str, object]) -> Sequence[str]:
-        return list(dict.fromkeys([*self._names, *(name for names in found for name in names)]))
+    def _all(self, *by_host: Mapping[str, object]) -> Sequence[str]:
+        return list(dict.fromkeys([*self._names, *(name for names in by_host for name in names)]))
 
-    def _taken(self) -> dict[str, Snapshot]:
-        """Take a snapshot of all hosts that answer; note why there is none of any."""
+    def _take_snapshots(self) -> dict[str, Snapshot]:
+        """Take snapshots of all hosts that answer; record the error if there are none."""
         try:
             return {
                 host: read_snapshot(lines) for host, lines in self._allocation.counters().items() if lines
@@ -112,14 +112,14 @@ class CounterSampler:
             self.counters = replace(self.counters, failures=tuple(failures))
             return {}
 
-    def _look_on(self) -> None:
-        """Look until the execution is over."""
+    def _keep_sampling(self) -> None:
+        """Sample until the execution is over."""
         view = self._view
         while view is not None and not self._over.wait(max(0.0, self._next - time.monotonic())):
-            self._look(view)
+            self._sample(view)
 
-    def _look(self, view: View) -> None:
-        begun = time.monotonic()
+    def _sample(self, view: View) -> None:
+        started = time.monotonic()
         try:
             lines = self._allocation.counters()
         except (FabbenchError, OSError):
@@ -129,51 +129,51 @@ class CounterSampler:
             host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last
         }
         ended = time.monotonic()
-        self._next = max(begun + EVERY_S, ended + _PART * (ended - begun))
+        self._next = max(started + EVERY_S, ended + _MAX_SHARE * (ended - started))
         self._last = now
-        own = self.counters.of_fabric(moved)
+        traffic = self.counters.of_fabric(moved)
         with self._lock:
             if not self._over.is_set():
-                view(own)
+                view(traffic)
 
 
-_SETTLING = (
+_NETWORK_LINES = (
     "Using network",
     "Selected provider",
     "Selected Provider",
     "NET/IB : Using",
     "NET/Socket : Using",
 )
-_AROUND = 1 << 16
-"""Bytes and lines that are allowed for what stands around steps."""
+_EXTRA_OUTPUT = 1 << 16
+"""Allowance in bytes and lines for output between steps."""
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
 
 
 class Watcher(Protocol):
-    """Is notified of what happens, as it happens."""
+    """Is notified of events as they happen."""
 
     def begin(self, execution: Execution, number: int) -> None:
-        """Take note that an execution begins; `number` counts from 1."""
+        """Handle the start of an execution; `number` counts from 1."""
 
     def point(self, execution: Execution, point: Point) -> None:
-        """Take note of a row."""
+        """Handle a row."""
 
     def read(self, execution: Execution, log: Log) -> None:
-        """Take note that the output of a program was read to its end; an execution may have several."""
+        """Handle the log of a program whose output has ended; an execution may have several."""
 
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
-        """Take note that an execution has ended, and of how it is judged."""
+        """Handle the end of an execution, with its judged logs."""
 
     def looked(self, sentence: str) -> None:
-        """Take note of what is undecided, where repeats go on until nothing is."""
+        """Handle a report of what is undecided, if repeats continue until everything is decided."""
 
     @property
     def nics(self) -> View | None:
-        """Who is told every few seconds what the NICs move; None: nobody."""
+        """Function to call every few seconds with the traffic of the NICs; None if there is none."""
 
 
 class NullWatcher(Watcher):
-    """A watcher that shows nothing, and passes on what NICs move to `nics`, if there is one."""
+    """A watcher that shows nothing, but passes NIC traffic to `nics` if given."""
 
     def __init__(self, nics: View | None = None) -> None:
         self._nics = nics
@@ -206,29 +206,28 @@ class NullWatcher(Watcher):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """What came of a plan."""
+    """The result of a plan."""
 
     logs: Mapping[str, tuple[Log, ...]]
     """Label of a configuration → its judged logs, in order."""
     interrupted: bool = False
     failure: FabbenchError | None = None
-    """What made it impossible to go on."""
+    """The error that ended it early."""
 
 
-def carry_out(  # noqa: PLR0913 - a run, who looks on, and how it ends early
+def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
     plan: Plan,
     allocation: Allocation,
     writer: RunWriter,
     watcher: Watcher,
     *,
     keep_going: bool = False,
-    enough: Callable[[int, Mapping[str, Sequence[Log]]], bool] | None = None,
+    should_stop: Callable[[int, Mapping[str, Sequence[Log]]], bool] | None = None,
 ) -> PlanResult:
     """Run all executions in order. Ctrl-C and errors end it early; they are part of the result.
 
-    `enough` says after each execution whether it was the last that it takes.
-
-    An execution on the wrong network is aborted at once, unless `keep_going`.
+    `should_stop` returns after each execution whether it was the last one needed. An execution on the wrong
+    network is aborted at once, unless `keep_going`.
     """
     logs: dict[str, list[Log]] = {configuration.label: [] for configuration in plan.configurations}
     interrupted, failure = False, None
@@ -245,19 +244,19 @@ def carry_out(  # noqa: PLR0913 - a run, who looks on, and how it ends early
             watcher.end(execution, done)
             if interrupted or failure is not None:
                 break
-            if enough is not None and enough(number, logs):
+            if should_stop is not None and should_stop(number, logs):
                 writer.decided(plan.executions[:number])
                 break
     except KeyboardInterrupt:
         interrupted = True
     except FabbenchError as error:
         failure = error
-    done_logs = {label: tuple(found) for label, found in logs.items()}
-    return PlanResult(logs=done_logs, interrupted=interrupted, failure=failure)
+    frozen = {label: tuple(each) for label, each in logs.items()}
+    return PlanResult(logs=frozen, interrupted=interrupted, failure=failure)
 
 
 class RunningExecution:
-    """One execution that is going on."""
+    """One execution in progress."""
 
     def __init__(
         self, execution: Execution, writer: ExecutionWriter, watcher: Watcher, *, stops_off_fabric: bool
@@ -271,7 +270,7 @@ class RunningExecution:
         self._output = writer.path / "output.log"
         self._parser = LogParser(str(self._output), proof=execution.proof)
         self._logs: list[Log] = []
-        self._begun = RestartDetector()
+        self._restarts = RestartDetector()
 
     def run(self, benchmark: str, allocation: Allocation, nics: CounterSampler) -> tuple[Log, ...]:
         """Run the execution, and judge it however it ends."""
@@ -290,7 +289,7 @@ class RunningExecution:
         """Run the execution, and return how it ended."""
         execution = self._execution
         try:
-            # It may have to make the machines ready; its lines come later.
+            # It may have to prepare the machines first; its lines come later.
             with closing(allocation.execute(execution)) as lines:
                 self._writer.counters(nics.begin())
                 return self._follow(lines, benchmark, nics)
@@ -304,7 +303,7 @@ class RunningExecution:
             )
 
     def _counted(self, nics: CounterSampler) -> None:
-        """Store what the NICs moved."""
+        """Store the traffic of the NICs."""
         try:
             self._writer.counters(nics.end())
         except KeyboardInterrupt:
@@ -313,9 +312,9 @@ class RunningExecution:
             self.failure = self.failure or error
 
     def _follow(self, lines: Generator[str, None, Ending], benchmark: str, nics: CounterSampler) -> Ending:
-        """Store each line, then read it. Closing `lines` early ends what runs."""
-        # Sessions and scripts count too, and end the step. This is for whatever else prints.
-        limit = OutputLimit(above=_AROUND)
+        """Store each line, then parse it. Closing `lines` early ends the execution."""
+        # Sessions and scripts count too, and end the step. This limits all other output.
+        limit = OutputLimit(above=_EXTRA_OUTPUT)
         while True:
             try:
                 line = next(lines)
@@ -327,8 +326,8 @@ class RunningExecution:
                 return self._flooded(flood)
             if nics.printed(line):
                 continue
-            if self._begun.restarted(line):
-                self._begin_anew()
+            if self._restarts.restarted(line):
+                self._restart()
             self._writer.write(line)
             self._take(self._parser.feed(line))
             nics.look()
@@ -336,27 +335,27 @@ class RunningExecution:
                 return Ending(refused=why, planned_sizes=self._execution.planned_sizes)
 
     def _flooded(self, flood: FloodedError) -> Ending:
-        """Say in the log why it ends."""
+        """Record in the log why the execution ends."""
         why = f"The execution was aborted: {flood}."
         self._writer.write(own_line(why))
         self._take(self._parser.feed(own_line(why)))
         return Ending(timed_out=why, planned_sizes=self._execution.planned_sizes)
 
-    def _begin_anew(self) -> None:
-        """Forget what was measured: a job that was requeued begins the execution again."""
-        self._writer.begin_anew()
+    def _restart(self) -> None:
+        """Discard what was measured: a job that was requeued starts the execution again."""
+        self._writer.restart()
         self._parser = LogParser(str(self._output), proof=self._execution.proof)
         self._logs.clear()
 
     def _off_fabric(self, line: str, benchmark: str) -> str:
-        """Return why the execution need not go on, once a line settles the network."""
-        if not any(word in line for word in _SETTLING):
+        """Return why the execution need not continue, once a line shows the network."""
+        if not any(word in line for word in _NETWORK_LINES):
             return ""
         why = refusal(self._parser.stated(), self._execution.proof, benchmark)
         return f"{why} fabbench then aborted it." if why else ""
 
-    def _take(self, read: list[Result]) -> None:
-        for result in read:
+    def _take(self, results: list[Result]) -> None:
+        for result in results:
             if isinstance(result, Log):
                 self._logs.append(result)
                 self._watcher.read(self._execution, result)

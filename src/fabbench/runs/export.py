@@ -1,4 +1,4 @@
-"""Stored runs as rows for other programs: one for each sample, with its run and configuration."""
+"""Stored runs as rows for other programs: one per sample, with its run and configuration."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ HEADER = (*_ABOUT, *(name for name in CSV_HEADER if name != "source"), *_FACTS)
 
 
 def run_records(run: StoredRun) -> Iterator[dict[str, object]]:
-    """Yield a row for each sample of a run, in base units; None: not known, or not applicable."""
+    """Yield a row for each sample of a run, in base units; None: unknown or not applicable."""
     known = {configuration.label: configuration for configuration in run.configurations}
     for execution in run.executions:
         configuration = known.get(execution.configuration)
@@ -56,7 +56,7 @@ def json_lines(runs: Iterable[StoredRun]) -> Iterator[str]:
 
 
 def write_parquet(runs: Iterable[StoredRun], path: Path) -> None:
-    """Write a Parquet file. Raise RequestError where pyarrow is not installed."""
+    """Write a Parquet file. Raise RequestError if pyarrow is not installed."""
     import pandas as pd
 
     rows: list[Mapping[str, object]] = [record for run in runs for record in run_records(run)]

@@ -1,4 +1,4 @@
-"""Where runs lie in a store: in itself, and in the stores of several machines that are folders of it."""
+"""Where the runs of a store are: in itself, and in its subfolders that are stores of other machines."""
 
 import os
 import re
@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REQUEST = "request.json"
-"""A directory without it is of no run."""
+"""A directory without it is not a run."""
 VERDICT = "verdict.json"
-"""What came of the gates; written last."""
+"""The result of the gates; written last."""
 SWEEP = "sweep.json"
-"""Is there where the run is a sweep: see `fabbench.runs.sweep_store`."""
+"""Exists if the run is a sweep: see `fabbench.runs.sweep_store`."""
 RUN_NAME = re.compile(r"(?P<when>\d{8}T\d{6}Z)-(?P<benchmark>.+)-(?P<id>[0-9a-f]{6})")
 BASELINES = "baselines"
 """The folder of a store that holds the names of baselines."""
 
 
 def run_folders(store: Path) -> list[str]:
-    """Return the paths of all runs of a store, from the store on, newest first.
+    """Return the paths of all runs of a store, relative to the store, newest first.
 
-    A folder in the store that is itself a store, such as that of another machine, counts too.
+    Runs in a folder of the store that is itself a store, such as another machine's, are included.
     """
-    own, others = _entries(os.fspath(store))
-    found = [(name, name) for name in own]
+    names, others = _entries(os.fspath(store))
+    paths = [(name, name) for name in names]
     for other in others:
-        found += [(name, f"{other}/{name}") for name in _entries(f"{store}/{other}")[0]]
-    seconds = Counter(name[:16] for name, _ in found)
-    aged = ((name[:16], _written(store, path, seconds[name[:16]] > 1), path) for name, path in found)
+        paths += [(name, f"{other}/{name}") for name in _entries(f"{store}/{other}")[0]]
+    seconds = Counter(name[:16] for name, _ in paths)
+    aged = ((name[:16], _written(store, path, seconds[name[:16]] > 1), path) for name, path in paths)
     return [path for _, _, path in sorted(aged, reverse=True)]
 
 
@@ -39,23 +39,23 @@ def runs(store: Path) -> Iterator[Path]:
 
 
 def _entries(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names in a folder that runs have, and the other folders in it."""
-    own, others = [], []
+    """Return the names of runs in a folder, and the other folders in it."""
+    runs, others = [], []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if RUN_NAME.fullmatch(entry.name):
-                    own.append(entry.name)
+                    runs.append(entry.name)
                 elif not entry.name.startswith(".") and entry.name != BASELINES and entry.is_dir():
                     others.append(entry.name)
     except OSError:
         return [], []
-    return own, others
+    return runs, others
 
 
-def _written(store: Path, path: str, ask: bool) -> int:  # noqa: FBT001 - one caller
-    """Return when a run's request was written: what tells runs of one second apart."""
-    if not ask:
+def _written(store: Path, path: str, needed: bool) -> int:  # noqa: FBT001 - one caller
+    """Return when a run's request was written, to order runs of the same second; 0 if not `needed`."""
+    if not needed:
         return 0
     try:
         return (store / path / REQUEST).stat().st_mtime_ns

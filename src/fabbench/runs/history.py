@@ -1,4 +1,4 @@
-"""A store's index → the history of a metric: one series for each key, with changes of level."""
+"""A store's index → the history of a metric: one series per key, with level changes."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def parse_metric(text: str) -> tuple[Metric, int | None]:
-    """Read METRIC or METRIC@SIZE. Raise RequestError."""
+    """Parse METRIC or METRIC@SIZE. Raise RequestError."""
     name, at, size = text.partition("@")
     if name not in METRICS:
         raise RequestError(f"Unknown metric {name}.", hint=f"One of {', '.join(METRICS)}.")
@@ -27,32 +27,32 @@ def parse_metric(text: str) -> tuple[Metric, int | None]:
 
 
 def parse_where(texts: Sequence[str]) -> dict[str, str]:
-    """Read KEY=VALUE of `--where`. Raise RequestError."""
-    found: dict[str, str] = {}
+    """Parse the KEY=VALUE conditions of `--where`. Raise RequestError."""
+    where: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise RequestError(
                 f"Invalid condition {text!r}.", hint="--where KEY=VALUE, such as case=all_reduce."
             )
-        if found.setdefault(name, value) != value:
+        if where.setdefault(name, value) != value:
             raise RequestError(f"--where {name} is given twice.", hint="A pattern fits several: case=all_*.")
-    return found
+    return where
 
 
 class _Kind:
-    """What a series and the circumstances of some of its runs are."""
+    """The key of a series, and the circumstances of some of its runs."""
 
     def __init__(self, setup: "RunSetup", figure: "IndexedFigure") -> None:
         self.key = _key(setup, figure)
         self.circumstances = _circumstances(setup, figure.configuration)
 
     def value(self, run: "IndexedRun", name: str) -> str | None:
-        """Return what chooses runs by a name; None: it has none of that name."""
+        """Return the value that `--where` matches by a name; None if there is none."""
         return self.key.get(name) or _names(run).get(name) or self.circumstances.get(name)
 
     def fits(self, run: "IndexedRun", where: Mapping[str, str]) -> bool:
-        """Return whether a run has values that fit all patterns."""
+        """Return whether the values of a run match all patterns."""
         return all(fnmatchcase(self.value(run, name) or "", pattern) for name, pattern in where.items())
 
 
@@ -62,27 +62,26 @@ def history(
     size: int | None = None,
     where: Mapping[str, str] | None = None,
 ) -> History:
-    """Return the history of a metric, from what an index has of it: newest run first.
+    """Return the history of a metric from the figures of an index, newest run first.
 
-    `where` has patterns for values of keys and of circumstances. Raise RequestError for a name that no run
-    has.
+    `where` has patterns for values of keys and circumstances. Raise RequestError for a name that no run has.
     """
     kinds: dict[tuple[RunSetup, str, object], tuple[_Kind, list[HistoryPoint]]] = {}
-    found: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
+    by_key: dict[tuple[tuple[str, str], ...], list[HistoryPoint]] = {}
     for run, each in figures:
         if each.value <= 0:
             continue
         shared = (run.setup, each.configuration, each.key)
         known = kinds.get(shared)
         if known is None:
-            made = _Kind(run.setup, each)
-            known = kinds[shared] = made, found.setdefault(tuple(made.key.items()), [])
+            new = _Kind(run.setup, each)
+            known = kinds[shared] = new, by_key.setdefault(tuple(new.key.items()), [])
         kind, points = known
         if not where or kind.fits(run, where):
             points.append(HistoryPoint(run.id, run.created, each.value, kind.circumstances))
     _require_known(where or (), [kind for kind, _ in kinds.values()])
-    chosen = {key: points for key, points in found.items() if points}
-    # How many runs a series has says nothing of their values, so that short ones take no part of the level.
+    chosen = {key: points for key, points in by_key.items() if points}
+    # The length of a series does not depend on its values, so short series take no share of the level.
     together = sum(len(points) >= LEAST_VALUES for points in chosen.values())
     series = [with_changes(dict(key), points[::-1], together) for key, points in chosen.items()]
     return History(metric=metric, size=size, series=series)
@@ -97,7 +96,7 @@ def _require_known(names: Iterable[str], kinds: Sequence[_Kind]) -> None:
 
 
 def _key(setup: "RunSetup", figure: "IndexedFigure") -> dict[str, str]:
-    """Return what the runs of one series have in common: what was measured, and on which nodes."""
+    """Return what the runs of a series have in common: what was measured, and on which nodes."""
     first = {
         "benchmark": setup.benchmark,
         "case": "",
@@ -116,11 +115,11 @@ def _options(setup: "RunSetup", taken: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
-    """Return what may differ from run to run of one series."""
-    own = next((each for each in setup.configurations if each.label == configuration), None)
+    """Return what may differ between runs of a series."""
+    measured = next((each for each in setup.configurations if each.label == configuration), None)
     return {
-        **(own.versions if own else {}),
-        **({"variant": own.variant} if own else {}),
+        **(measured.versions if measured else {}),
+        **({"variant": measured.variant} if measured else {}),
         "image": setup.image,
         "node names": ", ".join(setup.hosts),
         **{f"env {name}": value for name, value in setup.env.items()},
@@ -129,5 +128,5 @@ def _circumstances(setup: "RunSetup", configuration: str) -> dict[str, str]:
 
 
 def _names(run: "IndexedRun") -> dict[str, str]:
-    """Return what else chooses runs."""
+    """Return further values that `--where` matches."""
     return {"name": run.name, "store": run.folder}

@@ -1,11 +1,11 @@
-"""The index of a store: what its runs are and measured, so that lists of thousands need not read their logs.
+"""The index of a store: its runs and what they measured, so that lists of thousands need not read logs.
 
-It is never trusted over the directories: a run is read again when any of its files has another time of
-change, size or inode than when it was read, and forgotten when it is gone. So the index may be removed at
-any time, and is made anew. It is one SQLite database, with a rollback journal rather than a write-ahead log:
-stores lie on network file systems too, where a log that processes share as memory cannot be. Transactions
-are short, so two processes at once wait for each other; one that is killed leaves what it committed. Where
-the index cannot be written, such as in a store of somebody else, everything works from what was read.
+The directories take precedence: a run is read again when the modification time, size or inode of any of its
+files differs from when it was read, and dropped when it was removed. So the index may be removed at any
+time, and is rebuilt. It is one SQLite database, with a rollback journal rather than a write-ahead log:
+stores may be on network file systems, where processes cannot share the log's memory. Transactions are short,
+so concurrent processes wait for each other; one that is killed leaves what it committed. If the index cannot
+be written, such as in another user's store, everything works from what was read.
 """
 
 import json
@@ -29,12 +29,12 @@ from fabbench.runs.indexed_run import IndexedFigure, IndexedRun, Measured, RunSe
 FILE = ".index.sqlite3"
 _FORMAT = 2
 _SETTLED_NS = 2_000_000_000
-"""A file that changed less than this before it was read may change again in the same tick of its clock."""
+"""A file changed less than this before it was read may change again within the same clock tick."""
 _BATCH_S = 1.0
-"""After how long what was read is committed."""
+"""Interval at which what was read is committed."""
 _WAIT_S = 60.0
-"""For another process that writes."""
-_POSITIVE = (1 << 63) - 1
+"""How long to wait for another process that writes."""
+_INODE_MASK = (1 << 63) - 1
 """The bits of an inode that a column holds."""
 
 _TABLES = """
@@ -53,11 +53,11 @@ CREATE TABLE IF NOT EXISTS measured (
 CREATE INDEX IF NOT EXISTS by_metric ON measured (metric);
 CREATE INDEX IF NOT EXISTS by_run ON measured (run);
 """
-"""What many rows have in common is a text of its own: it is stored once, and read once."""
+"""Values that many rows share are in the table of texts: stored once, and read once."""
 
 Answer = TypeVar("Answer")
 Reading: TypeAlias = Callable[[int], AbstractContextManager[Callable[[], None]]]
-"""Is told how many runs are read, and gives what to call after each."""
+"""Called with the number of runs to read; yields the function to call after each."""
 
 
 class _Entry(NamedTuple):
@@ -69,21 +69,21 @@ class _Entry(NamedTuple):
     measured: Sequence[Measured]
 
 
-def _unseen(count: int) -> AbstractContextManager[Callable[[], None]]:
+def _no_progress(count: int) -> AbstractContextManager[Callable[[], None]]:
     del count
     return nullcontext(lambda: None)
 
 
 class StoreIndex:
-    """The runs of a store, as their directories are now. A context manager, which closes the database."""
+    """The runs of a store, as their directories are now. A context manager that closes the database."""
 
     def __init__(self, store: Path, reading: Reading) -> None:
         self._folders, self._reading = _Folders(store), reading
-        ways = [_connect, _connect_anew, _connect_in_memory]
-        self._ways = ways if self._folders.paths else ways[-1:]
+        connectors = [_connect, _connect_to_new, _connect_in_memory]
+        self._connectors = connectors if self._folders.paths else connectors[-1:]
         self._database: sqlite3.Connection | None = None
-        self.runs = self._ask(self._runs)
-        """Newest first, damaged ones too."""
+        self.runs = self._query(self._runs)
+        """Newest first, including damaged ones."""
 
     def __enter__(self) -> Self:
         return self
@@ -94,22 +94,22 @@ class StoreIndex:
         self._close()
 
     def figures(self, metric: Metric, size: int | None = None) -> Sequence[tuple[IndexedRun, IndexedFigure]]:
-        """Return what each run measured of a metric: at a size, or the best of all; newest run first."""
-        found = self._ask(lambda database: _figures(database, metric, size))
-        return [(run, each) for run in self.runs for each in found.get(run.path, ())]
+        """Return each run's figures of a metric: at a size, or the best of all sizes; newest run first."""
+        by_path = self._query(lambda database: _figures(database, metric, size))
+        return [(run, each) for run in self.runs for each in by_path.get(run.path, ())]
 
-    def _ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the database; where it cannot be used, ask a new one, and then one in memory."""
+    def _query(self, query: Callable[[sqlite3.Connection], Answer]) -> Answer:
+        """Query the database; if it is unusable, query a new one, and then one in memory."""
         while True:
             try:
                 if self._database is None:
-                    self._database = self._ways.pop(0)(self._folders.store)
-                    self._folders.bring_up_to_date(self._database, self._reading)
-                return question(self._database)
+                    self._database = self._connectors.pop(0)(self._folders.store)
+                    self._folders.update(self._database, self._reading)
+                return query(self._database)
             except (sqlite3.Error, ValueError, TypeError, KeyError):
-                # Damaged, of another release, locked for long, or where nothing more can be written.
+                # Damaged, from another release, locked for long, or not writable any more.
                 self._close()
-                if not self._ways:
+                if not self._connectors:
                     raise
 
     def _close(self) -> None:
@@ -134,18 +134,18 @@ _SETUPS = "SELECT number, text FROM texts WHERE number IN (SELECT setup FROM run
 _RUNS = "SELECT path, id, name, created, setup, sizes, peak, gate, outcomes, damaged FROM runs"
 
 
-def open_index(store: Path, reading: Reading = _unseen) -> StoreIndex:
-    """Bring the index of a store up to date, and open it. What is wrong with the index itself is mended."""
+def open_index(store: Path, reading: Reading = _no_progress) -> StoreIndex:
+    """Update the index of a store, and open it. An unusable index is repaired."""
     return StoreIndex(store, reading)
 
 
 def _figures(
     database: sqlite3.Connection, metric: Metric, size: int | None
 ) -> dict[str, list[IndexedFigure]]:
-    """Return figures by the path of their run. Of each row no more is unpacked than is asked for."""
+    """Return figures by the path of their run. Only the requested values of each row are unpacked."""
     best = min if metric.lower_is_better else max
-    places, keys = cache(lambda sizes: _place(sizes, size)), _keys(database)
-    found: dict[str, list[IndexedFigure]] = {}
+    offsets, keys = cache(lambda sizes: _offset(sizes, size)), _keys(database)
+    by_path: dict[str, list[IndexedFigure]] = {}
     for path, configuration, key, sizes, figures in database.execute(
         "SELECT path, configuration, key, measured.sizes, figures "
         "FROM measured JOIN runs ON run = number WHERE metric = ? ORDER BY measured.rowid",
@@ -154,18 +154,18 @@ def _figures(
         if size is None:
             value = best(array("d", figures), default=None)
         else:
-            place = places(sizes)
-            value = None if place is None else _DOUBLE.unpack_from(figures, place)[0]
+            offset = offsets(sizes)
+            value = None if offset is None else _DOUBLE.unpack_from(figures, offset)[0]
         if value is not None:
-            found.setdefault(path, []).append(IndexedFigure(configuration, keys[key], value))
-    return found
+            by_path.setdefault(path, []).append(IndexedFigure(configuration, keys[key], value))
+    return by_path
 
 
 _DOUBLE = struct.Struct("d")
 
 
-def _place(sizes: bytes, size: int | None) -> int | None:
-    """Return where the figure of a size begins."""
+def _offset(sizes: bytes, size: int | None) -> int | None:
+    """Return the offset in bytes of the figure of a size; None if there is none."""
     known = list(array("q", sizes))
     return known.index(size) * _DOUBLE.size if size in known else None
 
@@ -181,7 +181,7 @@ def _keys(database: sqlite3.Connection) -> dict[int, tuple[tuple[str, str], ...]
 
 
 def _connect(store: Path) -> sqlite3.Connection:
-    """Open the index of a store; one that only others may write is copied into memory."""
+    """Open the index of a store. One that this user may not write is copied into memory."""
     path = store / FILE
     if os.access(store, os.W_OK) and (not path.exists() or os.access(path, os.W_OK)):
         return _prepared(sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None))
@@ -193,8 +193,8 @@ def _connect(store: Path) -> sqlite3.Connection:
     return _prepared(memory)
 
 
-def _connect_anew(store: Path) -> sqlite3.Connection:
-    """Begin a new index in place of one that cannot be used."""
+def _connect_to_new(store: Path) -> sqlite3.Connection:
+    """Replace an unusable index with a new one."""
     for name in (FILE, f"{FILE}-journal"):
         with suppress(OSError):
             (store / name).unlink()
@@ -207,13 +207,13 @@ def _connect_in_memory(store: Path) -> sqlite3.Connection:
 
 
 def _prepared(database: sqlite3.Connection) -> sqlite3.Connection:
-    """Return a database with the tables; one that cannot be used is closed."""
+    """Create the tables of a database if necessary; close it if it is unusable."""
     with _closed_if_unusable(database):
         database.execute("PRAGMA foreign_keys = ON")
-        (found,) = database.execute("PRAGMA user_version").fetchone()
-        if found not in {0, _FORMAT}:
-            raise ValueError(f"the index has format {found}")
-        if not found:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version not in {0, _FORMAT}:
+            raise ValueError(f"the index has format {version}")
+        if not version:
             with _transaction(database):
                 for statement in filter(str.strip, _TABLES.split(";")):
                     database.execute(statement)
@@ -267,7 +267,7 @@ def _store(database: sqlite3.Connection, entries: Iterable[_Entry]) -> None:
 
 
 def _text(database: sqlite3.Connection, text: str) -> int:
-    """Return the number of a text, which is there from now on."""
+    """Return the number of a text, which is added if necessary."""
     database.execute("INSERT OR IGNORE INTO texts (text) VALUES (?)", (text,))
     (number,) = database.execute("SELECT number FROM texts WHERE text = ?", (text,)).fetchone()
     return int(number)
@@ -277,15 +277,15 @@ def _text(database: sqlite3.Connection, text: str) -> int:
 
 
 class _Folders:
-    """The run directories of a store. What was read of them is kept, should the index turn out unusable."""
+    """The run directories of a store. What was read is kept, in case the index turns out to be unusable."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
         self.paths = run_folders(store)
         self._entries: dict[str, _Entry] = {}
 
-    def bring_up_to_date(self, database: sqlite3.Connection, reading: Reading) -> None:
-        """Read what is not in the index as it is on disk, and forget what is gone."""
+    def update(self, database: sqlite3.Connection, reading: Reading) -> None:
+        """Read runs that differ from the index, and drop runs that were removed."""
         rows = database.execute("SELECT path, files, stamps FROM runs WHERE reader = ?", (__version__,))
         known = {path: (files, stamps) for path, files, stamps in rows.fetchall()}
         folder = os.fspath(self.store)
@@ -295,25 +295,25 @@ class _Folders:
             if path not in known
             or stamps_of(f"{folder}/{path}/", known[path][0].split("\n")).tobytes() != known[path][1]
         ]
-        there = set(self.paths)
-        self._forget(database, [path for (path,) in _paths(database) if path not in there])
+        existing = set(self.paths)
+        self._forget(database, [path for (path,) in _paths(database) if path not in existing])
         if stale:
             with reading(len(stale)) as read:
                 self._read(database, stale, read)
 
-    def _forget(self, database: sqlite3.Connection, gone: Sequence[str]) -> None:
-        if gone:
+    def _forget(self, database: sqlite3.Connection, removed: Sequence[str]) -> None:
+        if removed:
             with _transaction(database):
-                database.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in gone))
+                database.executemany("DELETE FROM runs WHERE path = ?", ((path,) for path in removed))
                 database.execute(_UNUSED)
 
     def _read(self, database: sqlite3.Connection, stale: Sequence[str], read: Callable[[], None]) -> None:
-        """Read runs; what was read is committed about every second, so that little is lost at any moment."""
-        waiting, last, gone = [], time.monotonic(), []
+        """Read runs. They are committed about every second, so that little is lost at any time."""
+        waiting, last, removed = [], time.monotonic(), []
         for path in stale:
             entry = self._entries.get(path) or self._entry(path)
             if entry is None:
-                gone.append(path)
+                removed.append(path)
             else:
                 self._entries[path] = entry
                 waiting.append(entry)
@@ -324,15 +324,15 @@ class _Folders:
                 waiting, last = [], time.monotonic()
         with _transaction(database):
             _store(database, waiting)
-        self._forget(database, gone)
+        self._forget(database, removed)
 
     def _entry(self, path: str) -> _Entry | None:
-        """Read one run; None: it is gone, or has no request yet."""
+        """Read one run; None if it was removed, or has no request yet."""
         folder = f"{os.fspath(self.store)}/{path}/"
         files = watched_files(folder)
         if REQUEST not in files:
             return None
-        # The times before the content: a change in between is seen the next time.
+        # The stamps are read before the content, so a change in between is detected next time.
         stamps, now = stamps_of(folder, files), time.time_ns()
         run, measured = read_run(self.store, path)
         settled = max(stamps[::3]) < now - _SETTLED_NS
@@ -344,36 +344,36 @@ def _paths(database: sqlite3.Connection) -> list[tuple[str]]:
 
 
 def watched_files(folder: str) -> list[str]:
-    """Return the files of a run that its index row depends on, and the folders in which more may appear.
+    """Return the files of a run that its index row depends on, and the folders where more may appear.
 
-    Names of a run with a line feed are of nobody's: they are left to the folder's own time.
+    Names with a line feed are not fabbench's: the folder's own modification time covers them.
     """
-    found = ["", *(name for name in _names(folder) if name in {REQUEST, VERDICT, "exec", "counters"})]
+    paths = ["", *(name for name in _names(folder) if name in {REQUEST, VERDICT, "exec", "counters"})]
     for execution in _names(f"{folder}exec"):
         inside = _names(f"{folder}exec/{execution}")
-        # A folder may grow until its run.json, the last of its files, is there.
-        found += [f"exec/{execution}"] * ("run.json" not in inside)
-        found += (f"exec/{execution}/{name}" for name in inside)
-    found += (f"counters/{name}" for name in _names(f"{folder}counters"))
-    return [name for name in found if "\n" not in name]
+        # A folder may grow until its last file, run.json, exists.
+        paths += [f"exec/{execution}"] * ("run.json" not in inside)
+        paths += (f"exec/{execution}/{name}" for name in inside)
+    paths += (f"counters/{name}" for name in _names(f"{folder}counters"))
+    return [name for name in paths if "\n" not in name]
 
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - of thousands
+        return sorted(os.listdir(folder))  # noqa: PTH208 - faster for thousands
     except OSError:
         return []
 
 
 def stamps_of(folder: str, files: Iterable[str]) -> "array[int]":
-    """Return time of change, size and inode of files, three numbers each; of what is not there -1."""
-    found = array("q")
-    add, status_of = found.extend, os.stat  # of tens of thousands
+    """Return the modification time (ns), size and inode of each file; -1 each if it is missing."""
+    stamps = array("q")
+    add, status_of = stamps.extend, os.stat  # looked up once: there may be tens of thousands
     for name in files:
         try:
             status = status_of(folder + name)
         except OSError:
             add((-1, -1, -1))
         else:
-            add((status.st_mtime_ns, status.st_size, status.st_ino & _POSITIVE))
-    return found
+            add((status.st_mtime_ns, status.st_size, status.st_ino & _INODE_MASK))
+    return stamps

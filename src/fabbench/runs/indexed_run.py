@@ -1,4 +1,4 @@
-"""What the index of a store keeps of a run: what lists, histories and baselines need, and no samples."""
+"""What the index of a store keeps of a run: the data for lists, histories and baselines, without samples."""
 
 import json
 from collections import Counter
@@ -27,46 +27,46 @@ class IndexedConfiguration(NamedTuple):
     label: str
     fabric: str
     variant: str = ""
-    """What its variant is, in words; empty: it has none."""
+    """Its variant as text; empty if it has none."""
     versions: Mapping[str, str] = _NOTHING
     """Library → version, as the logs state it."""
 
 
 class RunSetup(NamedTuple):
-    """What was measured, where, and with what: most runs of a store have it in common with others."""
+    """What was measured, where, and with what. Most runs of a store share it with others."""
 
     benchmark: str
     target: str = ""
     fabbench: str = ""
-    """The version that measured."""
+    """The version of fabbench that measured."""
     image: str = ""
     hosts: Sequence[str] = ()
     instance_types: Sequence[str] = ()
     configurations: Sequence[IndexedConfiguration] = ()
     options: str = "{}"
-    """What was measured: the benchmark's own options, as JSON with sorted keys."""
+    """The benchmark's own options, as JSON with sorted keys."""
     env: Mapping[str, str] = _NOTHING
 
     def __hash__(self) -> int:
-        """Return a number by which a cache finds it, and does not read all of it."""
+        """Return a hash for caches, from a few fields only."""
         return hash((self.benchmark, self.target, self.image, self.options))
 
     def to_json(self) -> str:
-        """Write it as the index keeps it."""
+        """Serialize it for the index."""
         return json.dumps(self, ensure_ascii=False, default=dict)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote."""
+        """Parse the output of `to_json`."""
         setup = cls(*json.loads(text))
         return setup._replace(configurations=[IndexedConfiguration(*each) for each in setup.configurations])
 
 
 class IndexedRun(NamedTuple):
-    """One run, as it was when its directory was last read. No dataclass: there may be tens of thousands."""
+    """One run, as of the last read of its directory. Not a dataclass: there may be tens of thousands."""
 
     path: str
-    """Its directory, from the store on."""
+    """Its directory, relative to the store."""
     id: str
     name: str
     created: str
@@ -74,7 +74,7 @@ class IndexedRun(NamedTuple):
     sizes: str = ""
     peak: str = ""
     gate: str = ""
-    """`passed` or `failed`; empty: there were none, or it did not end."""
+    """`passed` or `failed`; empty if there were none, or the run did not end."""
     outcomes: Mapping[str, int] = _NOTHING
     """Outcome → number of executions."""
     damaged: Sequence[str] = ()
@@ -82,7 +82,7 @@ class IndexedRun(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder of the store that the run is in, such as a machine's; empty: the store itself."""
+        """The folder of the store that contains the run, such as a machine's; empty for the store itself."""
         return self.path.rpartition("/")[0]
 
     @property
@@ -92,7 +92,7 @@ class IndexedRun(NamedTuple):
 
 
 class IndexedFigure(NamedTuple):
-    """The value of one metric that a configuration of a run has, at one size or the best of all."""
+    """The value of one metric of a configuration of a run, at one size or the best of all sizes."""
 
     configuration: str
     key: tuple[tuple[str, str], ...]
@@ -101,20 +101,20 @@ class IndexedFigure(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The values of one metric that a configuration of a run has: of each size the median of its repeats."""
+    """The values of one metric of a configuration of a run: for each size the median of its repeats."""
 
     configuration: str
     metric: str
     key: tuple[tuple[str, str], ...]
-    """What tells it from others of the configuration: case, ranks, dtype, … and their values."""
+    """What distinguishes it within the configuration: case, ranks, dtype, … and their values."""
     sizes: tuple[int, ...]
     values: tuple[float, ...]
     executions: int
-    """How many there are of."""
+    """Number of executions."""
 
 
 def unreadable(path: str, reason: str) -> IndexedRun:
-    """Return what is known of a run whose directory cannot be read at all."""
+    """Return what is known about a run whose directory cannot be read at all."""
     match = RUN_NAME.fullmatch(path.rpartition("/")[2])
     known = match.groupdict() if match else {"id": path, "when": "", "benchmark": ""}
     return IndexedRun(
@@ -128,7 +128,7 @@ def unreadable(path: str, reason: str) -> IndexedRun:
 
 
 def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[Measured]]:
-    """Read the directory of a run; whatever is wrong with it is its damage."""
+    """Read the directory of a run. Any problem with it becomes its damage."""
     from fabbench.runs.store import StoredRun
 
     try:
@@ -141,16 +141,16 @@ def read_run(store: "Path", path: str) -> tuple[IndexedRun, Sequence[Measured]]:
 def _indexed(path: str, run: "StoredRun") -> IndexedRun:
     from fabbench.runs.indexed_run import outcomes, summary
 
-    told = summary(run)
+    shown = summary(run)
     return IndexedRun(
         path=path,
         id=run.id,
         name=run.name,
         created=run.created,
         setup=_setup(run),
-        sizes=told.sizes,
-        peak=told.peak,
-        gate=told.gate,
+        sizes=shown.sizes,
+        peak=shown.peak,
+        gate=shown.gate,
         outcomes=outcomes(run),
         damaged=list(run.damage),
     )
@@ -158,7 +158,7 @@ def _indexed(path: str, run: "StoredRun") -> IndexedRun:
 
 def _setup(run: "StoredRun") -> RunSetup:
     hosts = run.document.get("hosts")
-    found = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
+    known = [host for host in hosts if isinstance(host, dict)] if isinstance(hosts, list) else []
     env = run.request.get("env")
     return RunSetup(
         benchmark=run.benchmark,
@@ -166,7 +166,7 @@ def _setup(run: "StoredRun") -> RunSetup:
         fabbench=str(run.document.get("fabbench") or ""),
         image=run.image,
         hosts=list(run.hosts),
-        instance_types=sorted({str(host.get("instance_type") or "") for host in found} - {""}),
+        instance_types=sorted({str(host.get("instance_type") or "") for host in known} - {""}),
         configurations=[
             IndexedConfiguration(
                 label=each.label,
@@ -182,19 +182,19 @@ def _setup(run: "StoredRun") -> RunSetup:
 
 
 def _versions(run: "StoredRun", label: str) -> dict[str, str]:
-    """Return the versions that a configuration's logs state; several of one library with a slash."""
+    """Return the versions that a configuration's logs state; several of one library separated by a slash."""
     from fabbench.benchmarks import benchmark_named
 
-    found: dict[str, dict[str, None]] = {}
+    versions: dict[str, dict[str, None]] = {}
     for log in run.logs(label):
         for name in benchmark_named(log.benchmark).versions:
             if name in log.facts:
-                found.setdefault(name, {})[str(log.facts[name])] = None
-    return {name: "/".join(values) for name, values in found.items()}
+                versions.setdefault(name, {})[str(log.facts[name])] = None
+    return {name: "/".join(values) for name, values in versions.items()}
 
 
 def _measured(run: "StoredRun") -> Iterator[Measured]:
-    """Yield what the executions that are ok measured, of the benchmark's main figure of each size."""
+    """Yield the benchmark's main figure of each size, from executions that are ok."""
     from fabbench.analysis.aggregate import FIELDS, Column, column_rows, pooled_figures
     from fabbench.model.log import METRICS, Outcome
 
@@ -221,30 +221,30 @@ NOT_BEGUN = "not begun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Figures of a run's first configuration; empty: not known."""
+    """Figures of a run's first configuration; empty if unknown."""
 
     sizes: str = ""
     """Smallest and largest: ``8 B - 2 GB``."""
     peak: str = ""
-    """The best value of the metric that is compared: ``77.35 GB/s``."""
+    """The best value of the compared metric: ``77.35 GB/s``."""
     gate: str = ""
     """`passed` or `failed`."""
 
 
 def outcomes(run: StoredRun) -> dict[str, int]:
-    """Count the outcomes of a run's executions; what was scheduled and never began is `not begun`."""
+    """Count the outcomes of a run's executions. Scheduled ones that never started are `not begun`."""
     counts = Counter(str(log.outcome) for execution in run.executions for log in execution.logs)
     counts.update(NOT_BEGUN for execution in run.executions if not execution.begun)
     return dict(counts)
 
 
 def gate_of(run: StoredRun) -> str:
-    """Return whether a run's gates `passed` or `failed`; empty: there were none, or it did not end."""
+    """Return whether a run's gates `passed` or `failed`; empty if there were none, or it did not end."""
     return "" if run.verdict is None else "passed" if run.verdict == Exit.FINE else "failed"
 
 
 def summary(run: StoredRun) -> RunSummary:
-    """Read a run for a list of runs."""
+    """Summarize a run for a list of runs."""
     gate = gate_of(run)
     first = next((each.label for each in run.configurations), "")
     logs = run.logs(first)
@@ -258,10 +258,11 @@ def summary(run: StoredRun) -> RunSummary:
 
 
 def _peak(comparison: Comparison) -> str:
-    """Write the best value of the first metric that is compared."""
+    """Format the best value of the first compared metric."""
     metric, *_ = comparison.metrics or (None,)
-    own = [section for section in comparison.sections if section.metric == metric and section.shown[0]]
-    values = [row.figures[0].value for section in own for row in section.rows if row.figures[0] is not None]
+    sections = [section for section in comparison.sections if section.metric == metric and section.shown[0]]
+    figures = [row.figures[0] for section in sections for row in section.rows]
+    values = [figure.value for figure in figures if figure is not None]
     if metric is None or not values:
         return ""
-    return own[0].scale.quantity((min if metric.lower_is_better else max)(values))
+    return sections[0].scale.quantity((min if metric.lower_is_better else max)(values))

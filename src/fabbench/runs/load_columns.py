@@ -1,8 +1,7 @@
-"""Inputs of a command → columns: runs, their configurations, log files, nccl-tests JSON, in any mix.
+"""Inputs of a command → columns: runs, their configurations, log files, nccl-tests JSON, in any combination.
 
-One file is one column: the executions in it are repeats where they agree in what matters, and become tables
-of their own where they do not (several cases, dtypes, numbers of ranks). What a script of fabbench's printed
-is a column for each configuration.
+One file is one column: its executions are repeats if they agree in what matters, and separate tables if not
+(several cases, dtypes, numbers of ranks). The output of a fabbench script has a column per configuration.
 """
 
 from collections import Counter
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 NOTHING_KNOWN = Proof()
 NO_FABRIC = frozenset({"any", "-"})
-"""What `--fabric` is given for an input that is not to be judged."""
+"""Values of `--fabric` for an input that is not judged."""
 
 
 def load(
@@ -36,11 +35,11 @@ def load(
 ) -> list[Column]:
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
-    A run (a directory, an id in the store, or ``last``) gives a column per configuration, ``RUN:CONFIG`` that
-    one, a log file one column or one per configuration of a script. `fabrics` judges log files as measured on
-    these, one for each input (``any``: not judged); `labels` names the columns; `known` is what is known of
-    the nodes of log files. Raise MachineError for what cannot be read, RequestError for a wrong number of
-    fabrics or labels.
+    A run (a directory, an id in the store, or ``last``) has a column per configuration, ``RUN:CONFIG`` only
+    that one, a log file one column or one per configuration of a script. `fabrics` judges log files as
+    measured on these, one per input (``any``: not judged); `labels` names the columns; `known` is what is
+    known about the nodes of log files. Raise MachineError for an input that cannot be read, RequestError for
+    a wrong number of fabrics or labels.
     """
     if known != NOTHING_KNOWN and not any(each == "-" or is_log_file(str(each)) for each in inputs):
         raise RequestError(
@@ -52,12 +51,12 @@ def load(
             f"Got {len(fabrics)} --fabric for {counted(len(inputs), 'input')}.",
             hint="Pass --fabric once per input, in order (`any`: not judged), or not at all.",
         )
-    found = [
+    loaded = [
         column
         for argument, fabric in zip(inputs, fabrics or (None,) * len(inputs), strict=True)
         for column in columns(str(argument), store=store, fabric=fabric, known=known)
     ]
-    return labelled(found, labels)
+    return labelled(loaded, labels)
 
 
 def columns(
@@ -65,9 +64,9 @@ def columns(
 ) -> list[Column]:
     """Read one argument: a log file, a run (directory, id, `last`), or `RUN:CONFIG`.
 
-    A file is one column, named by its stem and judged against `fabric` if that is given; a run has one for
-    each configuration, judged when it was measured, and so has a file with several configurations of one
-    script. Raise MachineError for what cannot be read or is not recognised.
+    A file is one column, named by its stem and judged against `fabric` if given; a run has one per
+    configuration, judged when it was measured, and so does a file with several configurations of a script.
+    Raise MachineError for an argument that cannot be read or is not recognized.
     """
     proof = None if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
     path = Path(argument)
@@ -87,14 +86,14 @@ def columns(
 
 
 def _file(name: str, proof: Proof | None) -> list[Column]:
-    found = parse_configurations(name, proof=proof)
-    if len(found) > 1:
+    parsed = parse_configurations(name, proof=proof)
+    if len(parsed) > 1:
         return [
             Column(label=configuration, logs=logs, source=name)
-            for configuration, logs in found.items()
+            for configuration, logs in parsed.items()
             if logs
         ]
-    (logs,) = found.values()
+    (logs,) = parsed.values()
     if not logs:
         raise MachineError(
             f"Nothing in {name} is recognized as a benchmark's output.",
@@ -103,9 +102,9 @@ def _file(name: str, proof: Proof | None) -> list[Column]:
     return [Column(label=stem(name), logs=logs, source=name)]
 
 
-def _run(ref: str, wanted: str, store: Path) -> list[Column]:
-    """Make a column of each configuration, or of the one wanted; one that never began is `skipped`."""
-    # which comparing files needs none of
+def _run(ref: str, chosen: str, store: Path) -> list[Column]:
+    """Make a column of each configuration, or only of `chosen`. One that never started is `skipped`."""
+    # Imported here: comparing files needs none of these.
     from fabbench.runs.open_run import open_run
     from fabbench.runs.stored_results import stored_column
     from fabbench.runs.sweep_store import require_executions
@@ -117,12 +116,12 @@ def _run(ref: str, wanted: str, store: Path) -> list[Column]:
             hint=f"fabbench show {run.id} prints what can be read.",
         )
     named = {configuration.label: configuration for configuration in run.configurations}
-    if wanted and wanted not in named:
-        raise RequestError(f"Run {run.id} has no configuration {wanted}.", hint=f"It has {', '.join(named)}.")
+    if chosen and chosen not in named:
+        raise RequestError(f"Run {run.id} has no configuration {chosen}.", hint=f"It has {', '.join(named)}.")
     return [
         stored_column(run, configuration, run.logs(label) or (_skipped(run),))
         for label, configuration in named.items()
-        if wanted in {"", label}
+        if chosen in {"", label}
     ]
 
 
@@ -138,10 +137,10 @@ def _skipped(run: "StoredRun") -> Log:
 
 
 def fitting_column(baseline: Sequence[Column], label: str) -> Column:
-    """Return the only column of a baseline, or the one with a label. Raise RequestError: there is none."""
-    found = [column for column in baseline if len(baseline) == 1 or column.label == label]
-    if found:
-        return found[0]
+    """Return the only column of a baseline, or the one with a label. Raise RequestError if there is none."""
+    fitting = [column for column in baseline if len(baseline) == 1 or column.label == label]
+    if fitting:
+        return fitting[0]
     labels = ", ".join(column.label for column in baseline)
     raise RequestError(
         f"The baseline has {len(baseline)} configurations ({labels}), and none of them is {label}.",
@@ -149,31 +148,31 @@ def fitting_column(baseline: Sequence[Column], label: str) -> Column:
     )
 
 
-def labelled(found: Sequence[Column], labels: Sequence[str]) -> list[Column]:
-    """Name columns by the user's own words, if there are any, and make equal names distinct.
+def labelled(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
+    """Apply the user's labels to columns, if there are any, and make equal labels distinct.
 
-    Raise RequestError where there are words for another number of columns.
+    Raise RequestError if the numbers of labels and columns differ.
     """
-    if labels and len(labels) != len(found):
-        names = ", ".join(column.label for column in found)
+    if labels and len(labels) != len(columns):
+        names = ", ".join(column.label for column in columns)
         raise RequestError(
-            f"Got {len(labels)} labels for {len(found)} columns ({names}).",
+            f"Got {len(labels)} labels for {len(columns)} columns ({names}).",
             hint="Pass --label once per column, in order, or not at all.",
         )
     if labels:
-        found = [
+        columns = [
             replace(column, label=label, label_given=True)
-            for column, label in zip(found, labels, strict=True)
+            for column, label in zip(columns, labels, strict=True)
         ]
-    return _distinct(found)
+    return _distinct(columns)
 
 
-def _distinct(found: Sequence[Column]) -> list[Column]:
-    """Add where a column comes from, and then a number, to labels that several columns have."""
-    counts = Counter(column.label for column in found)
+def _distinct(columns: Sequence[Column]) -> list[Column]:
+    """Add the source of a column, and then a number, to labels that several columns have."""
+    counts = Counter(column.label for column in columns)
     named = [
         replace(column, label=f"{column.label} ({column.source})") if counts[column.label] > 1 else column
-        for column in found
+        for column in columns
     ]
     taken: set[str] = set()
     result = []

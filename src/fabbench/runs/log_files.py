@@ -1,7 +1,7 @@
-"""Files that hold logs: plain, compressed, and in archives. Nothing is unpacked to a disk.
+"""Files that hold logs: plain, compressed, and in archives. Nothing is unpacked to disk.
 
-What a file is, its first bytes say: gzip, bzip2, xz, zstd, tar, zip, one inside the other. Memory stays flat,
-and a file that swells beyond what logs do is refused.
+The first bytes of a file show its type: gzip, bzip2, xz, zstd, tar, zip, possibly nested. Memory use stays
+constant, and a file that expands more than logs do is refused.
 """
 
 import io
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     from tarfile import TarInfo
 
 MEMBER_SIGN = "!"
-"""Stands between the name of an archive and that of a file in it."""
-MOST_BYTES = 16 << 30
-"""Bytes that may come out of one file."""
-MOST_RATIO = 500
-"""Bytes that may come out for one that went in, from `_SMALL` bytes on."""
+"""Separates the name of an archive from that of a file in it."""
+MAX_BYTES = 16 << 30
+"""Limit of the decompressed bytes of one file."""
+MAX_RATIO = 500
+"""Limit of the decompressed bytes per compressed byte, from `_SMALL` decompressed bytes on."""
 _SMALL = 64 << 20
-_MOST_LAYERS = 4
-_LARGEST_DOCUMENT = 1 << 30
-_LARGEST_HEADER = 1 << 20
+_MAX_LAYERS = 4
+_MAX_DOCUMENT = 1 << 30
+_MAX_HEADER = 1 << 20
 _BLOCK = 1 << 18
 _MEMORY = 256 << 20
-"""Bytes that a decompressor may take."""
+"""Bytes of memory that a decompressor may use."""
 _WINDOW = 128 << 20
 _TAR_SIGN = slice(257, 262)
 COMPRESSED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".tar", ".zip")
-"""How names of such files end, as far as that is worth knowing before they are opened."""
+"""Endings of the names of such files that are useful to know before they are opened."""
 
 
 class Bytes(Protocol):
-    """What can be read in pieces."""
+    """A stream that can be read in pieces."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return so many bytes, or fewer at the end; all that are left without a size."""
+        """Return `size` bytes, or fewer at the end; without a size, all that are left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file to read. `named`: the user named it, so there must be a log in it."""
+    """A file to read. `named`: the user named it, so it must contain a log."""
 
     name: str
     named: bool = True
@@ -60,64 +60,64 @@ _ERRORS = {"zlib": "error", "lzma": "LZMAError", "tarfile": "TarError", "zipfile
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """Return what reading a file raises that is damaged: of modules in use, as a plain file needs none."""
+    """Return the exceptions that reading a damaged file raises, of modules that are loaded."""
     used = ((sys.modules.get(module), error) for module, error in _ERRORS.items())
     return OSError, EOFError, *(getattr(module, error) for module, error in used if module)
 
 
 class LogStream:
-    """One log, decompressed. Reading raises MachineError where the file is damaged, or too large."""
+    """One log, decompressed. Reading raises MachineError if the file is damaged or too large."""
 
     def __init__(self, name: str, file: Bytes) -> None:
         self.name = name
-        """The file's; `ARCHIVE!MEMBER` in an archive."""
+        """Name of the file; `ARCHIVE!MEMBER` in an archive."""
         self.head = b""
-        """What the first reading returned."""
+        """The bytes that the first read returned."""
         self._file = file
         self._damage: Exception | None = None
-        """What the next reading raises."""
+        """The error that the next read raises."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return so many bytes; see `Bytes`.
+        """Return `size` bytes; see `Bytes`.
 
-        The first time it returns fewer only where the file has no more: prefixes are learned from these.
+        The first read returns fewer only if the file has no more: prefixes are learned from these bytes.
         """
         if self._damage is not None:
             raise self._damage
         try:
-            found = self._rest() if size < 0 else self._file.read(size) if self.head else self._first(size)
+            data = self._rest() if size < 0 else self._file.read(size) if self.head else self._first(size)
         except _damage() as error:
             raise _unreadable(self.name, error) from error
-        self.head = self.head or found
-        return found
+        self.head = self.head or data
+        return data
 
     def _first(self, size: int) -> bytes:
-        found = bytearray()
+        data = bytearray()
         try:
-            while len(found) < size and (piece := self._file.read(size - len(found))):
-                found += piece
+            while len(data) < size and (piece := self._file.read(size - len(data))):
+                data += piece
         except Exception as error:
-            if not found or not isinstance(error, (MachineError, *_damage())):
+            if not data or not isinstance(error, (MachineError, *_damage())):
                 raise
-            # What stands before the damage counts.
+            # The data before the damage counts.
             self._damage = error if isinstance(error, MachineError) else _unreadable(self.name, error)
-        return bytes(found)
+        return bytes(data)
 
     def _rest(self) -> bytes:
         pieces, length = [], 0
         while piece := self._file.read(_BLOCK):
             pieces.append(piece)
             length += len(piece)
-            if length > _LARGEST_DOCUMENT:
-                raise MachineError(f"{self.name} is a document of more than {_LARGEST_DOCUMENT >> 30} GB.")
+            if length > _MAX_DOCUMENT:
+                raise MachineError(f"{self.name} is a document of more than {_MAX_DOCUMENT >> 30} GB.")
         return b"".join(pieces)
 
 
 def expand(names: Iterable[str]) -> list[Source]:
-    """List the files: a directory stands for every file in it and below, but for hidden ones.
+    """List the files: a directory stands for all files in and below it, except hidden ones.
 
-    Of pipes, sockets and devices in it the logger `fabbench` says that they are skipped.
-    Raise MachineError where a directory cannot be listed.
+    For skipped pipes, sockets and devices in it, UnreadWarning is issued.
+    Raise MachineError if a directory cannot be listed.
     """
     return [source for name in names for source in _expanded(name)]
 
@@ -134,11 +134,11 @@ def _expanded(name: str) -> Iterator[Source]:
     for folder, folders, files in os.walk(path, onerror=refuse):
         folders[:] = sorted(entry for entry in folders if not entry.startswith("."))
         for file in sorted(entry for entry in files if not entry.startswith(".")):
-            found = Path(folder, file)
-            if kind := _special(found):
-                warnings.warn(f"{found} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
+            full = Path(folder, file)
+            if kind := _special(full):
+                warnings.warn(f"{full} is {kind}: it was skipped.", UnreadWarning, stacklevel=2)
             else:
-                yield Source(name=str(found), named=False)
+                yield Source(name=str(full), named=False)
 
 
 _SPECIAL = {
@@ -151,7 +151,7 @@ _NULL = os.makedev(1, 3)
 
 
 def _special(path: Path) -> str:
-    """Return what a path is that is neither a file nor broken; empty for any other."""
+    """Return what a special file is, such as a socket; empty for any other path."""
     try:
         return _SPECIAL.get(stat.S_IFMT(path.stat().st_mode), "")
     except OSError:
@@ -159,7 +159,7 @@ def _special(path: Path) -> str:
 
 
 def _refuse_device(path: Path, descriptor: int) -> None:
-    """Raise MachineError for an open file that is a device such as /dev/zero, and no terminal."""
+    """Raise MachineError for an open file that is a device such as /dev/zero, but not a terminal."""
     status = os.fstat(descriptor)
     device = stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)
     if device and status.st_rdev != _NULL and not os.isatty(descriptor):
@@ -167,10 +167,10 @@ def _refuse_device(path: Path, descriptor: int) -> None:
 
 
 def open_logs(name: str) -> Iterator[LogStream]:
-    """Yield the logs of a file: itself, or what is in an archive; ``-`` is standard input.
+    """Yield the logs of a file: the file itself, or the members of an archive; ``-`` is standard input.
 
-    Each is to be read before the next one is asked for. `ARCHIVE!MEMBER` is that member. Raise MachineError
-    where the file, or that member, cannot be read.
+    Read each one before requesting the next. `ARCHIVE!MEMBER` is that member. Raise MachineError if the file
+    or that member cannot be read.
     """
     if name == "-":
         if sys.stdin is None:
@@ -193,30 +193,30 @@ def open_logs(name: str) -> Iterator[LogStream]:
 
 
 def open_all(names: Sequence[str]) -> Iterator[LogStream]:
-    """Yield the logs of files and members, in order; an archive is read once for members of it in a row."""
+    """Yield the logs of files and members, in order; an archive is read once for consecutive members."""
     for path, group in groupby(names, key=lambda name: _split(name)[0]):
-        wanted = set(group)
-        if str(path) in wanted:
+        requested = set(group)
+        if str(path) in requested:
             yield from open_logs(str(path))
         else:
-            yield from (log for log in open_logs(str(path)) if log.name in wanted)
+            yield from (log for log in open_logs(str(path)) if log.name in requested)
 
 
 def is_plain(name: str) -> bool:
-    """Return whether a file is neither compressed nor an archive. Raise OSError where it cannot be read."""
+    """Return whether a file is neither compressed nor an archive. Raise OSError if it cannot be read."""
     with Path(name).open("rb") as file:
         head = file.read(512)
     return not (head.startswith(_SIGNS) or head[_TAR_SIGN] == b"ustar")
 
 
 def is_log_file(name: str) -> bool:
-    """Return whether a name is that of a file or a pipe, or of a member of an archive that is a file."""
+    """Return whether a name is that of a file or a pipe, or of a member of an archive."""
     path, _ = _split(name)
     return path.is_file() or path.is_fifo() or path.is_char_device()
 
 
 def stem(name: str) -> str:
-    """Return a file's name without its directory, its archive, and the endings of logs and compression."""
+    """Return a file's name without directory, archive, and the suffixes of logs and compression."""
     if name == "-":
         return "stdin"
     path = PurePosixPath(name.rpartition(MEMBER_SIGN)[2] or name)
@@ -226,7 +226,7 @@ def stem(name: str) -> str:
 
 
 def _split(name: str) -> tuple[Path, str]:
-    """Return the file, and the member that is meant of it, if it is an archive."""
+    """Return the file, and the requested member if it is an archive."""
     path, sign, member = name.partition(MEMBER_SIGN)
     while sign and not Path(path).is_file():
         more, sign, member = member.partition(MEMBER_SIGN)
@@ -236,61 +236,61 @@ def _split(name: str) -> tuple[Path, str]:
 
 
 def _unreadable(name: str, error: Exception) -> MachineError:
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return MachineError(f"{name} cannot be read: {told or type(error).__name__}")
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return MachineError(f"{name} cannot be read: {reason or type(error).__name__}")
 
 
-# ---------------------------------------------------------------- what is in what
+# ---------------------------------------------------------------- layers
 
 
 class _CountedFile:
-    """The file as it lies on the disk, with a count of what was read of it and of what came out."""
+    """The file on disk, with counts of the bytes read from it and of the bytes decompressed."""
 
     def __init__(self, name: str, file: Any) -> None:
         self.name = name
         self.file = file
         self.size = 0
-        """Bytes that were read."""
+        """Bytes read."""
         self._out = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        found: bytes = self.file.read(size)
-        self.size += len(found)
-        return found
+        data: bytes = self.file.read(size)
+        self.size += len(data)
+        return data
 
     def count(self, length: int) -> None:
-        """Count bytes that came out of a layer. Raise MachineError where they are too many."""
+        """Count bytes that a layer produced. Raise MachineError if there are too many."""
         self._out += length
-        if self._out > _SMALL and self._out > MOST_RATIO * self.size:
+        if self._out > _SMALL and self._out > MAX_RATIO * self.size:
             raise MachineError(
-                f"{self.name} decompresses to more than {MOST_RATIO} times its size. "
+                f"{self.name} decompresses to more than {MAX_RATIO} times its size. "
                 "If you trust it, unpack it and read its files."
             )
-        if self._out > MOST_BYTES:
+        if self._out > MAX_BYTES:
             raise MachineError(
-                f"More than {MOST_BYTES >> 30} GB come out of {self.name}. "
+                f"{self.name} decompresses to more than {MAX_BYTES >> 30} GB. "
                 "If you trust it, unpack it and read its files."
             )
 
 
 class _Layer:
-    """What comes out of one decompressor, or stands behind the first bytes that were looked at."""
+    """The output of one decompressor, or a stream after its first bytes were examined."""
 
     def __init__(self, file: Bytes, source: _CountedFile | None = None, head: bytes = b"") -> None:
         self._file, self._source, self._head = file, source, head
 
     def read(self, size: int = -1, /) -> bytes:
         if self._head:
-            found, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
-            return found
-        found = self._file.read(size)
+            data, self._head = (self._head[:size], self._head[size:]) if size >= 0 else (self._head, b"")
+            return data
+        data = self._file.read(size)
         if self._source is not None:
-            self._source.count(len(found))
-        return found
+            self._source.count(len(data))
+        return data
 
 
 class _Refusal:
-    """Stands for a file that is not read: reading says why."""
+    """Replaces a file that is not read: reading raises an error with the reason."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -316,7 +316,7 @@ def _opened(
     whole = _Layer(file, head=head)
     decompressor = next((each for sign, each in _DECOMPRESSORS if head.startswith(sign)), None)
     archive = head.startswith(b"PK\x03\x04") or head[_TAR_SIGN] == b"ustar"
-    if (decompressor is not None or archive) and depth == _MOST_LAYERS:
+    if (decompressor is not None or archive) and depth == _MAX_LAYERS:
         yield LogStream(name, _Refusal("it is compressed too many times"))
     elif decompressor is not None:
         try:
@@ -339,13 +339,13 @@ def _tar_member() -> type["TarInfo"]:
     import tarfile
 
     class Member(tarfile.TarInfo):
-        """A member whose names are not endless, as they are read at once."""
+        """A member that limits the size of headers with names, which are read at once."""
 
         def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-            if not self.isreg() and self.size > _LARGEST_HEADER and self.type not in tarfile.REGULAR_TYPES:
+            if not self.isreg() and self.size > _MAX_HEADER and self.type not in tarfile.REGULAR_TYPES:
                 raise tarfile.ReadError(f"a header of {self.size} bytes")
-            found: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
-            return found
+            member: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc] # made to be overridden
+            return member
 
     return Member
 
@@ -364,7 +364,7 @@ def _tar(file: Bytes, name: str, source: _CountedFile, depth: int) -> Iterator[L
                 yield from _opened(inner, shown, source, depth + 1, inside=True)
             elif member.issparse():
                 yield LogStream(shown, _Refusal("it is a sparse file"))
-            archive.members.clear()  # type: ignore[attr-defined] # else it remembers each
+            archive.members.clear()  # type: ignore[attr-defined] # it would keep them all
     while file.read(_BLOCK):
         pass  # damage shows at the end
 
@@ -401,7 +401,7 @@ def _is_hidden(name: str) -> bool:
 
 
 class _Frames:
-    """Compressed frames, one behind the other, with limits on memory; a last one that is cut is an error."""
+    """Consecutive compressed frames, with limits on memory. A truncated last frame is an error."""
 
     def __init__(
         self, file: Bytes, new: Callable[[], Any], error: type[Exception], step: int = _BLOCK
@@ -411,7 +411,7 @@ class _Frames:
         self._ready = io.BytesIO()
 
     def read(self, size: int = -1, /) -> bytes:
-        while not (found := self._ready.read(size)):
+        while not (chunk := self._ready.read(size)):
             data = b""
             if self._decoder.eof:
                 data = self._decoder.unused_data.lstrip(b"\0") or self._file.read(self._step).lstrip(b"\0")
@@ -421,15 +421,15 @@ class _Frames:
             elif getattr(self._decoder, "needs_input", True) and not (data := self._file.read(self._step)):
                 raise EOFError("it ends before its end marker")
             self._ready = io.BytesIO(self._decode(data))
-        return found
+        return chunk
 
     def _decode(self, data: bytes) -> bytes:
         bounded = (_BLOCK,) if hasattr(self._decoder, "needs_input") else ()
         try:
-            found: bytes = self._decoder.decompress(data, *bounded)
+            decoded: bytes = self._decoder.decompress(data, *bounded)
         except self._error as error:
             raise OSError(0, str(error)) from error
-        return found
+        return decoded
 
 
 def _xz(file: Bytes) -> Bytes:
@@ -440,7 +440,7 @@ def _xz(file: Bytes) -> Bytes:
 
 
 def _zstd(file: Bytes) -> Bytes:
-    """By Python's own module (3.14), or by the package zstandard."""
+    """Decompress with Python's own module (3.14), or with the package zstandard."""
     if sys.version_info >= (3, 14):
         from compression import zstd
 
@@ -453,7 +453,7 @@ def _zstd(file: Bytes) -> Bytes:
             "zstd needs the package zstandard before Python 3.14: pip install 'fabbench[zstd]'"
         ) from error
     decompressor = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
-    # Of what this one returns at once there is no limit but what so few bytes can hold.
+    # Its output per call is unbounded, so limit it with few input bytes.
     return _Frames(file, decompressor.decompressobj, zstandard.ZstdError, step=1024)
 
 

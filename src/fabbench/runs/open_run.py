@@ -1,4 +1,4 @@
-"""What users call a run → the run."""
+"""A user's reference to a run → the run."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,45 +10,47 @@ from fabbench.runs.store import StoredRun
 
 
 def open_run(ref: str, store: Path = STORE) -> StoredRun:
-    """Find a run by its directory, by its id or name or the beginning or end of one, or as ``last``.
+    """Find a run by its directory, by its id or folder name or the beginning or end of one, or as ``last``.
 
     The user's own name (`RunRequest.name`) finds it too.
 
-    Raise RequestError where there is none such, or more than one.
+    Raise RequestError if there is no match, or more than one.
     """
     return open_runs((ref,), store)[0]
 
 
 def open_runs(refs: Iterable[str], store: Path = STORE) -> list[StoredRun]:
-    """Find runs as `open_run` does, and list the store once for all of them."""
+    """Find runs as `open_run` does, listing the store only once."""
     known: list[str] | None = None
-    found = []
+    opened = []
     for ref in refs:
         if (Path(ref) / REQUEST).is_file():
-            found.append(StoredRun(Path(ref)))
+            opened.append(StoredRun(Path(ref)))
         else:
             known = run_folders(store) if known is None else known
-            found.append(_found(ref, store, known))
-    return found
+            opened.append(_find(ref, store, known))
+    return opened
 
 
-def _found(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
-    if ref == "last" and (newest := next(_begun(store, known), None)):
+def _find(ref: str, store: Path, known: Sequence[str]) -> StoredRun:
+    if ref == "last" and (newest := next(_existing(store, known), None)):
         return StoredRun(newest)
-    found = list(_begun(store, (path for path in known if ref in path and _matches(ref, Path(path).name))))
-    exact = [path for path in found if path.name.endswith(f"-{ref}") or path.name == ref]
-    if not found:
-        found = [path for path in _begun(store, known) if ref and StoredRun(path).name == ref]
-    if len(exact or found) == 1:
-        return StoredRun((exact or found)[0])
-    if found:
-        names = ", ".join(path.name for path in found[:5])
-        raise RequestError(f"{ref} matches {len(found)} runs: {names}.", hint="Type more characters of it.")
-    hint = "fabbench runs lists them." if any(_begun(store, known)) else f"No runs in {store}; see --store."
+    candidates = (path for path in known if ref in path and _matches(ref, Path(path).name))
+    matches = list(_existing(store, candidates))
+    exact = [path for path in matches if path.name.endswith(f"-{ref}") or path.name == ref]
+    if not matches:
+        matches = [path for path in _existing(store, known) if ref and StoredRun(path).name == ref]
+    if len(exact or matches) == 1:
+        return StoredRun((exact or matches)[0])
+    if matches:
+        names = ", ".join(path.name for path in matches[:5])
+        raise RequestError(f"{ref} matches {len(matches)} runs: {names}.", hint="Use more characters of it.")
+    has_runs = any(_existing(store, known))
+    hint = "fabbench runs lists them." if has_runs else f"No runs in {store}; see --store."
     raise RequestError(f"Run {ref} not found in {store}.", hint=hint)
 
 
-def _begun(store: Path, known: Iterable[str]) -> Iterator[Path]:
+def _existing(store: Path, known: Iterable[str]) -> Iterator[Path]:
     """Yield the directories that have a request."""
     return (store / path for path in known if (store / path / REQUEST).is_file())
 

@@ -1,4 +1,4 @@
-"""Files of logs → judged logs. Memory is bound by one execution, not by the file."""
+"""Log files → judged logs. Memory is bounded by one execution, not by the file."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from fabbench.benchmarks import benchmarks
 from fabbench.evidence.judge import judge
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import NOTHING, Unread, UnreadWarning, why
+from fabbench.logs.learned_prefixes import NO_KNOWN_OUTPUT, Unread, UnreadWarning, unread_reason
 from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
@@ -23,41 +23,41 @@ from fabbench.runs.log_files import (
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
-_LARGEST_DOCUMENT = 1 << 27
-"""Bytes of a document that is read whole; a file that is larger is none."""
-_LONGEST_PREAMBLE = 100_000
-"""Lines before the first marker that are kept for configurations which begin later."""
-_ARM = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
+_MAX_DOCUMENT = 1 << 27
+"""Limit in bytes of a document, which is read whole; a larger file is not a document."""
+_MAX_PREAMBLE = 100_000
+"""Limit of the lines before the first marker that are kept for configurations that begin later."""
+_CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
 def parse_file(
     path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None
 ) -> Iterator[Log]:
-    """Read a log file, a document such as nccl-tests' JSON, or an `output.log` of fabbench's own.
+    """Read a log file, a document such as nccl-tests' JSON, or fabbench's own `output.log`.
 
-    It may be compressed, or an archive of such files. Raise MachineError where the file cannot be read; a
-    file with nothing in it that is known gives no log.
+    It may be compressed, or an archive of such files. Raise MachineError if the file cannot be read; a file
+    without any known output yields no log.
     """
     for log in open_logs(str(path)):
         yield from parse_stream(log, log.name, proof=proof, ending=ending)
 
 
 def parse_source(source: Source, *, proof: Proof | None = None) -> Iterator[Log | Unread]:
-    """Read a file as a user named it: its logs, and for each log file without a result why it has none.
+    """Read a file as named by the user: yield its logs, and for each log file without a result the reason.
 
-    A file in a directory or an archive that has nothing to do with a benchmark is left out.
+    A file in a directory or an archive that is unrelated to any benchmark is left out.
     """
-    found = False
+    empty = True
     try:
         for file in open_logs(source.name):
             for entry in _read_whole(file, proof, named=source.named and file.name == source.name):
-                found = True
+                empty = False
                 yield entry
     except FabbenchError as error:
-        found = True
+        empty = False
         yield Unread(source.name, str(error), damaged=True)
-    if not found and source.named:
-        yield Unread(source.name, NOTHING)
+    if empty and source.named:
+        yield Unread(source.name, NO_KNOWN_OUTPUT)
 
 
 def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterator[Log | Unread]:
@@ -71,66 +71,67 @@ def _read_whole(file: LogStream, proof: Proof | None, *, named: bool) -> Iterato
         return
     if not empty:
         return
-    reason, remark = why(file.head.decode("utf-8", "replace"))
+    reason, remark = unread_reason(file.head.decode("utf-8", "replace"))
     if named and (remark or not reason):
-        yield Unread(file.name, NOTHING)
+        yield Unread(file.name, NO_KNOWN_OUTPUT)
     elif reason and (not remark or _MAY_BE_LOG.search(file.name)):
         yield Unread(file.name, reason, remark=remark)
 
 
 def parse_configurations(path: str | Path, *, proof: Proof | None = None) -> dict[str, tuple[Log, ...]]:
-    """Read a log file once: configuration → its logs, in the order in which configurations begin.
+    """Read a log file once: configuration → its logs, in the order that the configurations begin.
 
-    The output of a script of fabbench's names them; all of another file is of configuration ``""``. What
-    stands before the first marker belongs to each. Raise MachineError where the file cannot be read.
+    The output of a fabbench script names them; any other file is entirely of configuration ``""``. Text
+    before the first marker belongs to each. Raise MachineError if the file cannot be read.
     """
-    found: dict[str, tuple[Log, ...]] = {}
+    by_configuration: dict[str, tuple[Log, ...]] = {}
     for file in open_logs(str(path)):
         for configuration, read in _configurations(file, proof).items():
-            found[configuration] = (*found.get(configuration, ()), *read)
-    if len(found) > 1 and not found.get("", ("",)):
-        del found[""]
-    return found
+            by_configuration[configuration] = (*by_configuration.get(configuration, ()), *read)
+    if len(by_configuration) > 1 and not by_configuration.get("", ("",)):
+        del by_configuration[""]
+    return by_configuration
 
 
 def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log, ...]]:
-    source, before, kept = file.name, list[str](), 0
+    source, preamble, kept_lines = file.name, list[str](), 0
     block = file.read(BLOCK)
     record, block = _document(block, file)
     if record is not None:
         return {"": (judge(record, source=source, proof=proof),)}
     sample = lines_to_learn_from(block)
-    found: dict[str, tuple[LogParser, list[Log]]] = {
+    parsers: dict[str, tuple[LogParser, list[Log]]] = {
         "": (LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False), [])
     }
     for configuration, text in _by_configuration(blocks(block, file)):
-        if configuration and "" in found:
-            found = {configuration: found[""]}
-        elif configuration not in found:
+        if configuration and "" in parsers:
+            parsers = {configuration: parsers[""]}
+        elif configuration not in parsers:
             parser = LogParser(source, proof=proof, prefixes=Prefixes(sample), live=False)
-            found[configuration] = parser, [log for each in before for log in logs(parser.feed_text(each))]
-        if not configuration and kept < _LONGEST_PREAMBLE:
-            before.append(text)
-            kept += text.count("\n") + 1
-        parser, read = found[configuration]
+            earlier = [log for each in preamble for log in logs(parser.feed_text(each))]
+            parsers[configuration] = parser, earlier
+        if not configuration and kept_lines < _MAX_PREAMBLE:
+            preamble.append(text)
+            kept_lines += text.count("\n") + 1
+        parser, read = parsers[configuration]
         read += logs(parser.feed_text(text))
     return {
-        configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in found.items()
+        configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()
     }
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:
-    """Read files as one text: those that the processes of a job wrote (NCCL_DEBUG_FILE).
+    """Read the files that the processes of a job wrote (NCCL_DEBUG_FILE) as one text.
 
-    Raise MachineError where a file cannot be read.
+    Raise MachineError if a file cannot be read.
     """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     parser = LogParser(f"{names[0]}{more}", proof=proof, live=False)
-    found: list[Log] = []
+    read: list[Log] = []
     for file in open_all(names):
         for text in blocks(file.read(BLOCK), file):
-            found += logs(parser.feed_text(text))
-    return [*found, *logs(parser.close(None))]
+            read += logs(parser.feed_text(text))
+    return [*read, *logs(parser.close(None))]
 
 
 def parse_stream(
@@ -152,36 +153,36 @@ def parse_stream(
 
 
 def _document(block: bytes, file: Bytes) -> tuple[Record | None, bytes]:
-    """Read a document such as JSON; else return None, and what was read of the file until now."""
-    writers = [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]
-    if not writers:
+    """Read a document such as JSON. Return its record, or None, and the bytes read from the file so far."""
+    candidates = [benchmark for benchmark in benchmarks().values() if benchmark.is_document(block)]
+    if not candidates:
         return None, block
     whole = bytearray(block)
     while more := file.read(BLOCK):
         whole += more
-        if len(whole) > _LARGEST_DOCUMENT:
+        if len(whole) > _MAX_DOCUMENT:
             raise MachineError(
-                f"It begins as a benchmark's JSON does, but is larger than {_LARGEST_DOCUMENT >> 20} MiB.",
-                hint="Give the text that the program printed instead.",
+                f"It starts like a benchmark's JSON, but is larger than {_MAX_DOCUMENT >> 20} MiB.",
+                hint="Pass the text output of the program instead.",
             )
     text = whole.decode("utf-8", "replace")
-    record = next(filter(None, (benchmark.document(text) for benchmark in writers)), None)
+    record = next(filter(None, (benchmark.document(text) for benchmark in candidates)), None)
     return record, text.encode()
 
 
 def lines_to_learn_from(block: bytes) -> list[str]:
-    """Return the lines that prefixes are learned from; none where fabbench itself wrote the first one."""
+    """Return the lines that prefixes are learned from; none if fabbench itself wrote the first one."""
     text = block.decode("utf-8", "replace")
     return [] if text.startswith(MARKER_SIGN) else text.replace("\r\n", "\n").split("\n")
 
 
 def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield text with its configuration: that of the last marker; empty before the first one."""
+    """Yield text with its configuration: that of the last marker; empty before the first marker."""
     configuration = ""
     for text in blocks:
         begin, lines = 0, text.split("\n") if MARKER_SIGN in text else [text]
         for number, line in enumerate(lines):
-            match = _ARM.search(line) if MARKER_SIGN in line else None
+            match = _CONFIGURATION.search(line) if MARKER_SIGN in line else None
             if match and match[1] != configuration:
                 if number > begin:
                     yield configuration, "\n".join(lines[begin:number])
@@ -190,7 +191,7 @@ def _by_configuration(blocks: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def blocks(block: bytes, file: Bytes) -> Iterator[str]:
-    """Yield the text in blocks of whole lines; a carriage return before a newline belongs to it."""
+    """Yield the text in blocks of whole lines; a carriage return before a newline is part of the newline."""
     rest = b""
     while block:
         whole, newline, tail = block.rpartition(b"\n")
@@ -206,10 +207,10 @@ def blocks(block: bytes, file: Bytes) -> Iterator[str]:
 
 
 def parse(*sources: str | Path, fabric: str | None = None) -> list[Log]:
-    """Read and judge logs, as `fabbench parse` does: of files, archives, and all files in directories.
+    """Read and judge the logs of files, archives, and all files in directories, as `fabbench parse` does.
 
-    `fabric` judges them as measured on it. Raise MachineError where a file cannot be read. A file with
-    nothing in it that is known gives no log, and UnreadWarning where it is still a benchmark's output.
+    `fabric` judges them as measured on it. Raise MachineError if a file cannot be read. A file without any
+    known output yields no log, and UnreadWarning if it is nevertheless a benchmark's output.
     """
     return list(parse_all(sources, fabric=fabric))
 
@@ -223,5 +224,5 @@ def parse_all(sources: Iterable[str | Path], *, fabric: str | None = None) -> It
                 yield entry
             elif entry.damaged:
                 raise MachineError(entry.reason)
-            elif not entry.remark and entry.reason != NOTHING:
+            elif not entry.remark and entry.reason != NO_KNOWN_OUTPUT:
                 warnings.warn(f"{entry.source}: {entry.reason}", UnreadWarning, stacklevel=3)

@@ -1,8 +1,9 @@
-"""Files of logs → text of judged logs, on all cores.
+"""Log files → text of judged logs, on all cores.
 
-A large log is split into ranges that can be read apart: each begins where one nccl-tests program follows
-another. Between the closing line of a table and the next banner nothing belongs to either, so what
-is read of the ranges is what is read of the whole. A log without such places, or with prefixes, is one range.
+A large log is split into ranges that can be read independently: each begins where one nccl-tests program
+follows another. Text between the closing line of a table and the next banner belongs to neither, so reading
+the ranges gives the same result as reading the whole. A log without such boundaries, or with prefixes, is one
+range.
 """
 
 import os
@@ -33,14 +34,13 @@ if TYPE_CHECKING:
     from mmap import mmap
 
 RANGE = 2 << 20
-"""Bytes of a range, at least: enough to make its own cost not count;
-and few, so that all cores end together."""
+"""Minimum bytes of a range: enough to make its overhead negligible; few, so that all cores end together."""
 _BOUNDARY = (
     rb"\n# (?:Collective test concluded: \w+|Avg bus bandwidth    : \S+) *\r?\n(?:#? *\r?\n)*"
     rb"(?=# nccl-tests version \d|# Collective test starting: |# nThread \d)"
 )
-_LONGEST_SEARCH = 16 << 20
-"""Bytes that are searched for the next boundary: a log without any is not read twice."""
+_MAX_SEARCH = 16 << 20
+"""Bytes searched for the next boundary, so that a log without any is not read twice."""
 
 
 class ByteRange(NamedTuple):
@@ -51,59 +51,59 @@ class ByteRange(NamedTuple):
     line: int
 
 
-def byte_ranges(path: Path, *, least: int = RANGE) -> Iterator[ByteRange]:
-    """Yield the ranges of a file, in order; a single one where it cannot be split. Raise OSError."""
+def byte_ranges(path: Path, *, min_size: int = RANGE) -> Iterator[ByteRange]:
+    """Yield the ranges of a file, in order; a single one if it cannot be split. Raise OSError."""
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start, line, size, boundary = 0, 0, len(text), re.compile(_BOUNDARY)
         if _has_marker(text):
-            # How a step ended counts for all that was printed in it.
-            least = size
+            # The end of a step applies to all of its output, so do not split.
+            min_size = size
         while start < size:
-            found = boundary.search(text, start + least, min(start + least + _LONGEST_SEARCH, size))
-            end = found.end() if found is not None else size
+            match = boundary.search(text, start + min_size, min(start + min_size + _MAX_SEARCH, size))
+            end = match.end() if match is not None else size
             yield ByteRange(start, end, line)
             line += _newlines(text, start, end)
             start = end
 
 
 def _has_marker(text: "mmap") -> bool:
-    """Return whether fabbench itself wrote a file; a piece at a time, as what was read counts as memory."""
+    """Return whether fabbench itself wrote a file. Reads piece by piece, as mapped pages count as memory."""
     sign = MARKER_SIGN.encode()
     return any(_read_piece(text, at, len(sign)).find(sign) >= 0 for at in range(0, len(text), RANGE))
 
 
 class Window:
-    """The next bytes of an open file, and no more."""
+    """A limited number of bytes of an open file."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
         self._left = size
 
     def read(self, size: int = -1, /) -> bytes:
-        """Return up to `size` bytes; none at the end."""
-        found = self._file.read(min(size, self._left) if size >= 0 else self._left)
-        self._left -= len(found)
-        return found
+        """Return up to `size` bytes; empty at the end."""
+        data = self._file.read(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(data)
+        return data
 
 
 def _newlines(text: "mmap", start: int, end: int) -> int:
-    """Count the newlines of a part, a piece at a time."""
+    """Count the newlines of a range, piece by piece."""
     return sum(_read_piece(text, at, 0, end).count(b"\n") for at in range(start, end, RANGE))
 
 
 def _read_piece(text: "mmap", start: int, more: int, end: int | None = None) -> bytes:
-    """Read a piece of a file, and a few bytes more; its pages are given back."""
+    """Read a piece of a file, and `more` bytes; its pages are released."""
     from mmap import MADV_DONTNEED
 
-    found = text[start : min(start + RANGE + more, len(text) if end is None else end)]
+    piece = text[start : min(start + RANGE + more, len(text) if end is None else end)]
     text.madvise(MADV_DONTNEED)
-    return found
+    return piece
 
 
 def parse_range(path: Path, part: ByteRange, *, proof: Proof | None = None) -> Iterator[Log]:
-    """Read a part of a log file that `byte_ranges` gave. Raise OSError where it cannot be read."""
+    """Read a range of a log file, from `byte_ranges`. Raise OSError if it cannot be read."""
     with path.open("rb") as file:
         prefixes = deepcopy(_learned(file.read(BLOCK)))
         file.seek(part.start)
@@ -116,19 +116,19 @@ def parse_range(path: Path, part: ByteRange, *, proof: Proof | None = None) -> I
 
 @lru_cache(maxsize=1)
 def _learned(block: bytes) -> Prefixes:
-    """Return the prefixes of a file that begins so: each of its ranges needs them. Copy them, they change."""
+    """Return the prefixes of a file by its first block, for all of its ranges. Copy them: they change."""
     return Prefixes(lines_to_learn_from(block))
 
 
 LARGE = 4 << 20
-"""Bytes from which on a file is not given to another process."""
+"""Size in bytes from which a file is split, or read in this process."""
 _FEW = 8
-"""Files up to which other processes are not worth their start (some 30 ms each)."""
+"""Number of files up to which processes are not worth their start (about 30 ms each)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParseJob:
-    """How to read and write each file."""
+    """How to parse each file, and format its logs."""
 
     form: str
     proof: Proof | None = None
@@ -138,21 +138,21 @@ class ParseJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Text to print, a file that could not be read, or what came of a source: `done` ends it."""
+    """Text to print, a file that could not be read, or the end of a source (`done`) with its totals."""
 
     text: str = ""
     begins: bool = False
-    """Whether a log begins with it."""
+    """Whether a log begins with this text."""
     done: Source | None = None
     logs: int = 0
     untrusted: bool = False
     unread: Unread | None = None
     more: bool = False
-    """Whether it ends a range of the source, and others follow."""
+    """Whether it ends a range of the source that is followed by others."""
 
 
 def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) -> Iterator[Piece]:
-    """Read sources in order. Leaving it early ends the processes."""
+    """Read sources in order. Closing the iterator early ends the processes."""
     count = cores or os.cpu_count() or 1
     if count < 2 or (len(sources) <= _FEW and not any(map(_is_large, sources))):
         for source in sources:
@@ -171,7 +171,7 @@ def _in_order(
     logs, untrusted = 0, False
     while True:
         while len(waiting) < ahead and (part := next(rest, None)) is not None:
-            future = pool.submit(_all_pieces, *part, job) if part.apart else None
+            future = pool.submit(_all_pieces, *part, job) if part.in_pool else None
             waiting.append((part.source, future))
         if not waiting:
             return
@@ -187,51 +187,51 @@ def _in_order(
 
 
 class _Part(NamedTuple):
-    """A source, or a range of its bytes. `more`: there are others behind it."""
+    """A source, or a range of its bytes. `more`: other ranges follow."""
 
     source: Source
     range: ByteRange | None = None
     more: bool = False
 
     @property
-    def apart(self) -> bool:
-        """Return whether another process reads it: what is printed of it is not too much to keep."""
+    def in_pool(self) -> bool:
+        """Return whether another process reads it: its output is small enough to keep in memory."""
         return self.range is not None or not (self.source.name == "-" or _is_large(self.source))
 
 
 def _parts(source: Source) -> Iterator[_Part]:
-    """Yield the ranges of a large file that can be split, and else the whole of it."""
-    before: ByteRange | None = None
-    for found in byte_ranges(Path(source.name)) if _is_large(source) and is_plain(source.name) else ():
-        if before is not None:
-            yield _Part(source, before, more=True)
-        before = found
-    yield _Part(source, before if before is not None and before.start else None)
+    """Yield the ranges of a large file that can be split, or else the whole file."""
+    previous: ByteRange | None = None
+    for current in byte_ranges(Path(source.name)) if _is_large(source) and is_plain(source.name) else ():
+        if previous is not None:
+            yield _Part(source, previous, more=True)
+        previous = current
+    yield _Part(source, previous if previous is not None and previous.start else None)
 
 
 def _is_large(source: Source) -> bool:
-    """Return whether a source is a file of more bytes than are worth another process."""
+    """Return whether a source is a file of at least `LARGE` bytes; compressed, of fewer."""
     try:
-        found = Path(source.name).stat()
+        status = Path(source.name).stat()
     except OSError:
         return False
-    least = LARGE // 32 if source.name.endswith(COMPRESSED) else LARGE
-    return source.name != "-" and stat.S_ISREG(found.st_mode) and found.st_size >= least
+    min_size = LARGE // 32 if source.name.endswith(COMPRESSED) else LARGE
+    return source.name != "-" and stat.S_ISREG(status.st_mode) and status.st_size >= min_size
 
 
 def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJob) -> list[Piece]:  # noqa: FBT001
-    """Read a small file, or a range of a large one, in another process: one piece for each log."""
-    found: list[Piece] = []
+    """Read a small file, or a range of a large one, in another process: one piece per log."""
+    pieces: list[Piece] = []
     texts: list[str] = []
     for piece in _pieces(source, job, part):
         if texts and (piece.begins or not piece.text):
-            found.append(Piece(text="".join(texts), begins=True))
+            pieces.append(Piece(text="".join(texts), begins=True))
             texts.clear()
         if piece.text:
             texts.append(piece.text)
         else:
-            found.append(replace(piece, more=more))
-    return found
+            pieces.append(replace(piece, more=more))
+    return pieces
 
 
 def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
@@ -259,24 +259,24 @@ def _range(source: Source, part: ByteRange, job: ParseJob) -> Iterator[Log | Unr
 
 @contextmanager
 def processes(count: int) -> Iterator["ProcessPoolExecutor"]:
-    """Start processes, and end them, also where the block is left early."""
+    """Start processes, and end them even if the block is left early."""
     from concurrent.futures import ProcessPoolExecutor
 
     with ProcessPoolExecutor(count, initializer=_begin_process, initargs=(os.getpid(),)) as pool:
         try:
             yield pool
         finally:
-            pool.shutdown(cancel_futures=True)  # and wait: the interpreter would meet its thread half gone
+            pool.shutdown(cancel_futures=True)  # waits: else the interpreter exits while its thread is ending
 
 
 def _begin_process(main: int) -> None:
-    """End with the main process, and leave Ctrl-C to it, and what it has warned of already."""
+    """End with the main process, leave Ctrl-C to it, and do not repeat its warnings."""
     import multiprocessing
     import signal
 
     from fabbench.execution.process import end_with_parent
 
-    # Else its parent is a server of processes, which ends with the main one.
+    # Without fork, the parent may be a fork server, which ends with the main process.
     end_with_parent(main if multiprocessing.get_start_method() == "fork" else os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", PluginWarning)

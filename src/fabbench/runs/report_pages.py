@@ -1,4 +1,4 @@
-"""Stored runs and sweeps → what is said of them, and their pages in a report: many, on all cores."""
+"""Stored runs and sweeps → their pages and sections in a report; many are made on all cores."""
 
 import os
 from collections import Counter
@@ -26,7 +26,7 @@ from fabbench.sweep.values import SweepResult
 
 
 def sweep_page(run: StoredRun) -> RunPage:
-    """Return what a report says of a sweep. Raise MachineError where it cannot be read."""
+    """Return the page of a sweep in a report. Raise MachineError if the sweep cannot be read."""
     sweep = stored_sweep(run.path)
     document = sweep.document
     outcomes = Counter(each.outcome for each in sweep.tests)
@@ -45,7 +45,7 @@ def sweep_page(run: StoredRun) -> RunPage:
 
 
 def _report(sweep: StoredSweep) -> SweepReport | None:
-    """Return the answer; None: no test has a figure."""
+    """Return the result of a sweep; None if no test has a figure."""
     document, results = sweep.document, [each.result for each in sweep.tests]
     if not any(each.figure for each in results):
         return None
@@ -62,31 +62,31 @@ def _report(sweep: StoredSweep) -> SweepReport | None:
 def sweep_report(
     readings: Readings, results: Iterable[SweepResult], *, tolerance: float, confidence: float, rows: int
 ) -> SweepReport:
-    """Return what results say, with a matrix of about so many rows. `readings` take the results."""
+    """Diagnose results, with a matrix of about `rows` rows. The results are added to `readings`."""
     for result in results:
         readings.add(result)
-    found = fit(readings, tolerance=tolerance)
-    said = diagnosis(readings, found, confidence=confidence)
-    matrix = matrix_of(readings, found, said, most=rows)
-    return SweepReport(diagnosis=said, metric=readings.metric, matrix=matrix)
+    fitted = fit(readings, tolerance=tolerance)
+    diagnosed = diagnosis(readings, fitted, confidence=confidence)
+    matrix = matrix_of(readings, fitted, diagnosed, most=rows)
+    return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
 
 
 _FEW = 16
-"""So many runs are written in less time than processes take to start."""
-_TOGETHER = 8
+"""Up to this many runs are rendered in less time than processes take to start."""
+_CHUNK = 8
 MANY = 100
-"""Of more runs a page has one metric each: browsers would take long to open it."""
+"""With more runs, a page has one metric each, as browsers would take long to open it."""
 BRIEF = f"Of more than {MANY} runs one metric each is shown, the usual one or that of --metric."
 
 
 class StoredSection(NamedTuple):
-    """A run as a section, and what is to be said of it besides."""
+    """A run as a section of a report, and its problems."""
 
     section: RunSection
     path: Path
     damage: Sequence[str]
     measured: bool
-    """Whether any of it has a log."""
+    """Whether the run has any log."""
 
 
 def stored_sections(
@@ -94,14 +94,14 @@ def stored_sections(
 ) -> Iterator[StoredSection]:
     """Yield the sections of runs in order."""
     count = cores or os.cpu_count() or 1
-    written = partial(_section, metric, len(runs) > MANY)
+    render = partial(_section, metric, len(runs) > MANY)
     numbers = range(1, len(runs) + 1)
     if count < 2 or len(runs) <= _FEW:
-        yield from map(written, runs, numbers)
+        yield from map(render, runs, numbers)
         return
-    benchmarks()  # before there are copies of this process
+    benchmarks()  # loaded before this process is forked
     with processes(count) as pool:
-        yield from pool.map(written, runs, numbers, chunksize=_TOGETHER)
+        yield from pool.map(render, runs, numbers, chunksize=_CHUNK)
 
 
 def _section(metric: str | None, brief: bool, path: Path, number: int) -> StoredSection:  # noqa: FBT001 - partial

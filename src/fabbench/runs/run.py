@@ -1,6 +1,6 @@
-"""The use case of ``fabbench run``: hold hosts, carry out a plan on them, compare what was measured.
+"""The use case of ``fabbench run``: allocate hosts, carry out a plan on them, compare the results.
 
-Nothing is printed here: what happens is passed to callables, and what went wrong is part of the result.
+Nothing is printed here: events are passed to callables, and errors are part of the result.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,40 +24,40 @@ from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.adaptive import Enough, undecided
+from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
 from fabbench.runs.execute import NullWatcher, PlanResult, Watcher, carry_out
 from fabbench.runs.load_columns import columns, fitting_column, labelled
 from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]
-"""Is passed sentences about what happens, in order."""
+"""Called with sentences about events, in order."""
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
-"""Makes the watcher of a plan; it is left when the plan has been carried out."""
+"""Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What came of a run."""
+    """The result of a run."""
 
     id: str
     path: Path
     """The run's directory."""
     columns: tuple[Column, ...] = ()
-    """The configurations of which something was measured, in order."""
+    """The configurations with results, in order."""
     comparison: Comparison | None = None
-    """None: nothing was measured, or it cannot be compared (see `failure`)."""
+    """None if nothing was measured, or it cannot be compared (see `failure`)."""
     verdict: Verdict | None = None
-    """Of the gates; None: there are none, or the run was interrupted."""
+    """The gates' verdict; None if there are no gates, or the run was interrupted."""
     interrupted: bool = False
     failure: FabbenchError | None = None
-    """What ended the run early, or kept its results from being compared."""
+    """The error that ended the run early, or prevented the comparison of its results."""
     release_failure: FabbenchError | KeyboardInterrupt | None = None
-    """What went wrong when the hosts were let go."""
+    """The error while the hosts were released."""
 
     @property
     def status(self) -> Exit:
-        """Return the exit status that the run deserves."""
+        """Return the exit status for the run."""
         if self.interrupted:
             return Exit.INTERRUPTED
         errors = (self.failure, self.release_failure)
@@ -69,15 +69,15 @@ class RunResult:
 
 
 class _Checks(NamedTuple):
-    """What must be right before anything starts."""
+    """What is validated before anything starts."""
 
     gates: Sequence[Gate]
     baseline: Sequence[Column]
     adaptive: bool
 
 
-class _Held(NamedTuple):
-    """What was measured while the hosts were held."""
+class _Measured(NamedTuple):
+    """What was measured while the hosts were allocated."""
 
     writer: RunWriter
     result: PlanResult
@@ -88,24 +88,24 @@ class _Held(NamedTuple):
 def run(
     request: RunRequest,
     *,
-    notify: Notify = lambda sentence: None,  # noqa: ARG005 - nobody listens
-    watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - nobody looks
+    notify: Notify = lambda sentence: None,  # noqa: ARG005 - ignored by default
+    watching: Watching = lambda planned: nullcontext(NullWatcher()),  # noqa: ARG005 - ignored by default
 ) -> RunResult:
-    """Carry out a request, keep it in its store, and compare what was measured.
+    """Carry out a request, store it, and compare the results.
 
-    Raise FabbenchError for what keeps it from beginning: a request that cannot be carried out, or hosts that
-    cannot be had. Whatever happens later is part of the result.
+    Raise FabbenchError if it cannot start: for an invalid request, or hosts that cannot be allocated. Any
+    later error is part of the result.
     """
     remove_abandoned_folders()
     checks = _checks(request)
-    held = _held(request, checks, notify, watching)
-    return _compared(request, held)
+    measured = _allocate_and_measure(request, checks, notify, watching)
+    return _compared(request, measured)
 
 
 def preview(request: RunRequest) -> tuple[Inventory, Plan]:
-    """Return the machines and the plan of a request, checked as `run` does it. Nothing is started.
+    """Return the machines and the plan of a request, checked as by `run`. Nothing is started.
 
-    Raise FabbenchError for what keeps it from beginning.
+    Raise FabbenchError if it could not start.
     """
     checks, target = _checks(request), request.target
     launcher = launcher_named(target.launcher)
@@ -118,7 +118,7 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
 
 
 def _checks(request: RunRequest) -> _Checks:
-    """Return what must be right before anything starts. Raise FabbenchError for what is not."""
+    """Validate what can be checked before anything starts. Raise FabbenchError."""
     if request.metric is not None and request.metric not in METRICS:
         raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
     gates = parse_gates(request.gates, strict=request.strict)
@@ -128,22 +128,24 @@ def _checks(request: RunRequest) -> _Checks:
 
 
 def _with_last_good(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
-    """Add the last good run, where it is the baseline: what it must have measured is known by now."""
+    """Add the last good run if it is the baseline: what it must have measured is known by now."""
     if request.baseline != LAST_GOOD:
         return checks
-    found = last_good(key_of_plan(request, inventory, planned), request.store)
-    return checks._replace(baseline=columns(found, store=request.store))
+    ref = last_good(key_of_plan(request, inventory, planned), request.store)
+    return checks._replace(baseline=columns(ref, store=request.store))
 
 
-def _held(request: RunRequest, checks: _Checks, notify: Notify, watching: Watching) -> _Held:
-    """Hold the hosts while they are measured. What fails when they are let go is part of what is returned."""
+def _allocate_and_measure(
+    request: RunRequest, checks: _Checks, notify: Notify, watching: Watching
+) -> _Measured:
+    """Allocate the hosts and measure. An error while they are released is part of the result."""
     measured = None
     needs = replace(request.work.needs, fabrics=request.fabrics)
     launcher = launcher_named(request.target.launcher)
     require_support(launcher, request.target)
     try:
         with launcher.open(request.target, needs) as allocation:
-            measured = _measured(request, checks, allocation, notify, watching)
+            measured = _measure(request, checks, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:
             raise
@@ -151,9 +153,9 @@ def _held(request: RunRequest, checks: _Checks, notify: Notify, watching: Watchi
     return measured
 
 
-def _measured(
+def _measure(
     request: RunRequest, checks: _Checks, allocation: Allocation, notify: Notify, watching: Watching
-) -> _Held:
+) -> _Measured:
     inventory = allocation.inventory
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
@@ -164,16 +166,24 @@ def _measured(
     writer = RunWriter(request, inventory, planned)
     for sentence in loaded(inventory, request.variants):
         notify(sentence)
-    most = "at most " if request.adaptive else ""
+    limit = "at most " if request.adaptive else ""
     configurations = " and ".join(map(str, planned.configurations))
-    notify(f"{planned.benchmark} on {configurations}: {most}{counted(len(planned.executions), 'execution')}.")
+    notify(
+        f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}."
+    )
     if isinstance(allocation, BatchAllocation):
         allocation.submit(RenderInput(plan=planned, request=request, inventory=inventory))
     writer.rendered(allocation.documents)
     with watching(planned) as watcher:
-        enough = _enough(request, checks, writer, planned, watcher)
-        result = carry_out(planned, allocation, writer, watcher, keep_going=request.keep_going, enough=enough)
-    return _Held(writer, result, checks)
+        result = carry_out(
+            planned,
+            allocation,
+            writer,
+            watcher,
+            keep_going=request.keep_going,
+            should_stop=_stop_condition(request, checks, writer, planned, watcher),
+        )
+    return _Measured(writer, result, checks)
 
 
 def _not_adaptive(request: RunRequest) -> RequestError:
@@ -183,21 +193,21 @@ def _not_adaptive(request: RunRequest) -> RequestError:
     )
 
 
-def _enough(
+def _stop_condition(
     request: RunRequest, checks: _Checks, writer: RunWriter, planned: Plan, watcher: Watcher
-) -> Enough | None:
-    """Return what says whether a run has measured enough; None: as much as was planned."""
+) -> StopCondition | None:
+    """Return what decides whether a run has measured enough; None if it measures all that was planned."""
     if request.adaptive is None:
         return None
 
-    def left(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
+    def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
         comparison, verdict = _judged(request, checks, _configurations(request, writer, logs), gates=True)
         return undecided(comparison, checks.gates, verdict)
 
-    return Enough(
+    return StopCondition(
         adaptive=request.adaptive,
         configurations=len(planned.configurations),
-        undecided=left,
+        undecided=still_undecided,
         notify=watcher.looked,
     )
 
@@ -205,25 +215,25 @@ def _enough(
 def _configurations(
     request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]
 ) -> list[Column]:
-    """Return the configurations of which something was measured."""
+    """Return the configurations with results."""
     return [
         Column(
             label=label,
-            logs=tuple(found),
+            logs=tuple(each),
             source=f"run {writer.id}",
             variant=writer.variants[label],
             most_repeats=request.adaptive.most if request.adaptive else None,
         )
-        for label, found in logs.items()
-        if found
+        for label, each in logs.items()
+        if each
     ]
 
 
 def _machines(request: RunRequest, inventory: Inventory) -> str:
-    """Return the name of the hosts, and the images of what runs there."""
+    """Return the names of the hosts, and the images that run there."""
     hosts = ", ".join(host.name for host in inventory.hosts)
-    own = (variant.image or inventory.image for variant in request.variants)
-    images = ", ".join(filter(None, dict.fromkeys(own if request.variants else (inventory.image,))))
+    variants = (variant.image or inventory.image for variant in request.variants)
+    images = ", ".join(filter(None, dict.fromkeys(variants if request.variants else (inventory.image,))))
     return f"{hosts}; image {images}" if images else hosts
 
 
@@ -232,7 +242,7 @@ def _reason(request: RunRequest) -> str:
 
 
 def _check_gates(checks: _Checks, planned: Plan) -> None:
-    """Raise RequestError for what would only fail after the measurement."""
+    """Raise RequestError for gates that would only fail after the measurement."""
     gates, baseline, adaptive = checks
     if baseline:
         fitting_column(baseline, planned.configurations[0].label)
@@ -256,12 +266,12 @@ def _check_gates(checks: _Checks, planned: Plan) -> None:
         )
 
 
-def _compared(request: RunRequest, held: _Held) -> RunResult:
-    """Compare what was measured, and check the gates."""
-    writer, measured, checks, release_failure = held
-    interrupted = measured.interrupted or isinstance(release_failure, KeyboardInterrupt)
-    configurations = _configurations(request, writer, measured.logs)
-    comparison, verdict, failure = None, None, measured.failure
+def _compared(request: RunRequest, measured: _Measured) -> RunResult:
+    """Compare the results, and check the gates."""
+    writer, result, checks, release_failure = measured
+    interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
+    configurations = _configurations(request, writer, result.logs)
+    comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:
             comparison, verdict = _judged(request, checks, configurations, gates=not interrupted)
@@ -284,13 +294,13 @@ def _compared(request: RunRequest, held: _Held) -> RunResult:
 def _judged(
     request: RunRequest, checks: _Checks, configurations: Sequence[Column], *, gates: bool
 ) -> tuple[Comparison, Verdict | None]:
-    """Return the comparison, and what the gates say of it; without `gates` None."""
+    """Return the comparison, and the verdict of the gates on it; None without `gates`."""
     first, *others = configurations
     baseline = checks.baseline
     fitting = [fitting_column(baseline, first.label)] if baseline else []
     fitting = labelled([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
-    # With several configurations the baseline is no column of the table.
+    # With several configurations, the baseline is not a column of the table.
     gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
     return comparison, check(checks.gates, gated, strict=request.strict) if checks.gates and gates else None

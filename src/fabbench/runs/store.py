@@ -1,11 +1,11 @@
-"""Runs on disk. What a run measured survives its end at any moment, however it comes.
+"""Runs on disk. What a run measured survives whenever and however the run ends.
 
 ``STORE/<utc>-<benchmark>-<id>/`` holds ``request.json`` (written first: request, configurations in order,
-schedule), ``rendered/`` (what was submitted, where a run is one job), ``exec/NNN-ARM-rR/`` with
-``plan.json``, ``output.log`` (grows line by line; ``interrupted-N.log`` beside it where a job was begun anew)
-and ``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs: written when the execution
-begins, and again at its end). An execution without ``run.json`` was stopped; its ``output.log`` is read again
-anyway, by the code that read it live. Only environment that a plan declares is stored, and no secret.
+schedule), ``rendered/`` (what was submitted, if a run is one job), ``exec/NNN-ARM-rR/`` with
+``plan.json``, ``output.log`` (grows line by line; ``interrupted-N.log`` beside it if a job was restarted) and
+``run.json`` (written last, by rename), ``counters/NNN-ARM-rR.json`` (NICs: written when the execution begins,
+and again at its end). An execution without ``run.json`` was stopped; its ``output.log`` is read nevertheless,
+by the code that reads it live. Only environment that a plan declares is stored, and no secrets.
 """
 
 import os
@@ -42,7 +42,7 @@ FORMAT = 1
 
 
 class ExecutionWriter:
-    """One execution that is going on. A context manager, which closes its log."""
+    """One execution in progress. A context manager that closes its log."""
 
     def __init__(self, path: Path, counters: Path, execution: Execution) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class ExecutionWriter:
         try:
             path.mkdir()
             write(path / "plan.json", redacted(asdict(execution)))
-            self._log = self._opened()
+            self._log = self._open_log()
         except OSError as error:
             raise unwritable(path, error) from error
 
@@ -63,21 +63,21 @@ class ExecutionWriter:
     ) -> None:
         os.close(self._log)
 
-    def _opened(self) -> int:
+    def _open_log(self) -> int:
         return os.open(self.path / "output.log", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
-    def begin_anew(self) -> None:
-        """Begin a new log: what the old one holds was interrupted, and is kept beside it."""
+    def restart(self) -> None:
+        """Start a new log. The old one, of the interrupted execution, is kept beside it."""
         earlier = len(list(self.path.glob("interrupted-*.log")))
         try:
             (self.path / "output.log").rename(self.path / f"interrupted-{earlier + 1}.log")
             os.close(self._log)
-            self._log = self._opened()
+            self._log = self._open_log()
         except OSError as error:
             raise unwritable(self.path / "output.log", error) from error
 
     def write(self, line: str) -> None:
-        """Add a line to the log; when this returns, the line survives fabbench."""
+        """Append a line to the log. Once this returns, the line survives the end of fabbench."""
         rest = line.encode("utf-8", "replace") + b"\n"
         try:
             while rest:
@@ -86,15 +86,15 @@ class ExecutionWriter:
             raise unwritable(self.path / "output.log", error) from error
 
     def counters(self, counted: execution_counters.ExecutionCounters) -> None:
-        """Write the NIC counters, in place of those written before."""
+        """Write the NIC counters, replacing those written before."""
         try:
-            # Without indentation: what 64 hosts count is long, and json is then ten times as fast.
+            # Without indentation: the counters of 64 hosts are long, and json is ten times as fast.
             write(self._counters, execution_counters.document(counted), indent=None)
         except OSError as error:
             raise unwritable(self._counters, error) from error
 
     def finish(self, ending: Ending, logs: Sequence[Log]) -> None:
-        """Write how the execution ended: from now on it counts as finished."""
+        """Write how the execution ended. It counts as finished from now on."""
         document = {
             "format": FORMAT,
             "started": self._started,
@@ -110,7 +110,7 @@ class ExecutionWriter:
 
 
 _QUIET_S = 600
-"""A run that was not written to for so long has stopped."""
+"""A run that was not written to for this long has stopped."""
 STOPPED = "fabbench was stopped before this execution ended."
 
 _EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
@@ -120,14 +120,14 @@ _EXECUTION = re.compile(r"\d+-[^/\0]+-r\d+")
 
 
 class RunWriter:
-    """A run that is going on."""
+    """A run in progress."""
 
     def __init__(self, request: RunRequest, inventory: Inventory, plan: Plan) -> None:
-        """Make the run's directory and write its request. Raise MachineError where that is impossible."""
+        """Create the run's directory and write its request. Raise MachineError if that is impossible."""
         self.id = secrets.token_hex(3)
         known = {variant.name: variant for variant in request.variants}
         self.variants = {each.label: known.get(each.variant) for each in plan.configurations}
-        """Label of a configuration → its variant; None: it has none."""
+        """Label of a configuration → its variant; None if it has none."""
         created = time.gmtime()
         name = f"{time.strftime('%Y%m%dT%H%M%SZ', created)}-{plan.benchmark}-{self.id}"
         self.path = (request.store / name).absolute()
@@ -154,7 +154,7 @@ class RunWriter:
             raise unwritable(self.path, error) from error
 
     def rendered(self, documents: Mapping[str, str]) -> None:
-        """Write what was rendered for this run: name → text. No directory for nothing."""
+        """Write the documents rendered for this run: name → text. Without any, no directory is created."""
         folder = self.path / "rendered"
         try:
             for name, text in documents.items():
@@ -164,7 +164,7 @@ class RunWriter:
             raise unwritable(folder, error) from error
 
     def decided(self, executions: Sequence[Execution]) -> None:
-        """Write that these executions decided, and that no more are to come."""
+        """Write that these executions were decisive, and that no more will follow."""
         document = {**self._document, "schedule": [execution.id for execution in executions]}
         try:
             write(self.path / REQUEST, document)
@@ -176,12 +176,12 @@ class RunWriter:
         write_verdict(self.path, status, breaches)
 
     def execution(self, execution: Execution) -> ExecutionWriter:
-        """Begin the directory of one execution."""
+        """Create the directory of one execution."""
         return execution_writer(self.path, execution)
 
 
 def write_verdict(run: Path, status: Exit, breaches: Sequence[str]) -> None:
-    """Write what came of a run's gates, or of a sweep."""
+    """Write the result of a run's gates, or of a sweep."""
     document = {"format": FORMAT, "status": int(status), "breaches": list(breaches)}
     try:
         write(run / VERDICT, document)
@@ -190,12 +190,12 @@ def write_verdict(run: Path, status: Exit, breaches: Sequence[str]) -> None:
 
 
 def execution_writer(run: Path, execution: Execution) -> ExecutionWriter:
-    """Begin the directory of one execution of a run."""
+    """Create the directory of one execution of a run."""
     return ExecutionWriter(run / "exec" / execution.id, _counters(run, execution.id), execution)
 
 
 def _document(request: RunRequest) -> dict[str, Any]:
-    """Return what a run keeps of its request: what was measured, where, and how."""
+    """Return the parts of a request that its run stores: what was measured, where, and how."""
     where = asdict(request.target)
     del where["typed"]
     return {
@@ -228,12 +228,12 @@ class StoredExecution:
     finished: bool
     logs: tuple[Log, ...]
     damage: str = ""
-    """A sentence, where its documents cannot be read: its logs are truncated then."""
+    """A sentence if its documents cannot be read: its logs are then truncated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredPlan:
-    """What is read of an execution's plan.json."""
+    """The fields that are read from an execution's plan.json."""
 
     proof: Proof | None = None
     planned_sizes: tuple[int, ...] = ()
@@ -241,16 +241,16 @@ class _StoredPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredEnding:
-    """What is read of an execution's run.json."""
+    """The fields that are read from an execution's run.json."""
 
     ending: Ending
 
 
 class StoredRun:
-    """A run on disk. What was measured is read when it is asked for.
+    """A run on disk. Results are read on demand.
 
-    What cannot be read is left out, and `damage` says so: a run that is damaged, or of a newer fabbench, can
-    be listed and shown as far as it goes.
+    What cannot be read is left out and reported in `damage`, so that a run that is damaged, or from a newer
+    fabbench, can be listed and shown as far as possible.
     """
 
     def __init__(self, path: Path) -> None:
@@ -260,17 +260,17 @@ class StoredRun:
         self.document = self._request_document()
         self.request = self._value(Mapping[str, Any], self.document, "request", {})
         name = RUN_NAME.fullmatch(path.name)
-        usual = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
-        self.id = self._value(str, self.document, "id", usual["id"])
-        self.created = self._value(str, self.document, "created", usual["when"])
+        defaults = name.groupdict() if name else {"id": path.name, "when": "", "benchmark": ""}
+        self.id = self._value(str, self.document, "id", defaults["id"])
+        self.created = self._value(str, self.document, "created", defaults["when"])
         self.image = self._value(str, self.document, "image", "")
         self.name: str = self._value(str, self.document, "name", "")
-        """As `fabbench run --name` has it."""
+        """The name from `fabbench run --name`."""
         self.command: tuple[str, ...] = self._value(tuple[str, ...], self.document, "command", ())
-        """The command line; what is secret in it is not there."""
+        """The command line, without secrets."""
         self.hosts = tuple(self._hosts())
         """Names of the hosts."""
-        self.benchmark = self._value(str, self.request, "benchmark", usual["benchmark"])
+        self.benchmark = self._value(str, self.request, "benchmark", defaults["benchmark"])
         self.target = self._value(str, self.request, "target", "")
         self.options = self._value(Mapping[str, Any], self.request, "options", {})
         arms = self._value(tuple[Configuration, ...], self.document, "arms", ())
@@ -279,22 +279,22 @@ class StoredRun:
         where = self._value(Mapping[str, Any], self.request, "where", {})
         variants: tuple[Variant, ...] = self._value(tuple[Variant, ...], where, "variants", ())
         self.variants = {variant.name: variant for variant in variants}
-        """What the configurations' variants are, by name."""
+        """The configurations' variants, by name."""
 
     @property
     def damage(self) -> tuple[str, ...]:
         """Sentences: what cannot be read, and why. Reads all executions."""
-        own = (each.damage for each in self.executions if each.damage)
-        return tuple(dict.fromkeys((*self._damage, *own)))
+        of_executions = (each.damage for each in self.executions if each.damage)
+        return tuple(dict.fromkeys((*self._damage, *of_executions)))
 
     @property
     def command_line(self) -> str:
-        """The command line, to copy into a shell; empty: not known."""
+        """The command line, to copy into a shell; empty if unknown."""
         return shlex.join(self.command)
 
     @cached_property
     def verdict(self) -> Exit | None:
-        """What came of the run's gates; None: there are none, or it has not ended."""
+        """The result of the run's gates; None if there are none, or it has not ended."""
         path = self.path / VERDICT
         try:
             return Exit(read(path)["status"]) if path.is_file() else None
@@ -303,13 +303,13 @@ class StoredRun:
 
     @property
     def most_repeats(self) -> int | None:
-        """The most repeats of a run that looked at its verdicts after each; None: it did not."""
+        """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
         request = self.document.get("request")
-        most = request.get("most_repeats") if isinstance(request, Mapping) else None
-        return most if isinstance(most, int) and most >= FIRST_LOOK else None
+        limit = request.get("most_repeats") if isinstance(request, Mapping) else None
+        return limit if isinstance(limit, int) and limit >= FIRST_LOOK else None
 
     def variant(self, configuration: Configuration) -> Variant | None:
-        """Return the variant of a configuration; None: it has none."""
+        """Return the variant of a configuration; None if it has none."""
         return self.variants.get(configuration.variant)
 
     @cached_property
@@ -323,7 +323,7 @@ class StoredRun:
         yield from ((name, _label(name, labels)) for name in self._schedule)
 
     def logs(self, configuration: str) -> tuple[Log, ...]:
-        """Return the judged logs of one configuration, in order; executions that never began have none."""
+        """Return the judged logs of one configuration, in order; executions that never started have none."""
         return tuple(
             log
             for execution in self.executions
@@ -332,14 +332,14 @@ class StoredRun:
         )
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:
-        """Read the NIC counters of one execution; None: there are none. Raise MachineError if damaged."""
+        """Read the NIC counters of one execution; None if there are none. Raise MachineError if damaged."""
         path = _counters(self.path, name)
         return execution_counters.from_document(read(path)) if path.is_file() else None
 
     # -- inside
 
     def _request_document(self) -> Mapping[str, Any]:
-        """Read the request; an empty one where it cannot be understood."""
+        """Read the request; empty if it is unreadable."""
         try:
             document = read(self.path / REQUEST)
         except MachineError as error:
@@ -354,22 +354,22 @@ class StoredRun:
         )
         return {}
 
-    def _value(self, kind: Any, document: Mapping[str, Any], key: str, usual: Any) -> Any:
-        """Return a value of the request; `usual` where it is not there, or damaged."""
+    def _value(self, kind: Any, document: Mapping[str, Any], key: str, default: Any) -> Any:
+        """Return a value of the request; `default` if it is missing or damaged."""
         if document.get(key) is None:
-            return usual
+            return default
         try:
             return decode(kind, document[key], f"{REQUEST}: {key}")
         except MachineError as error:
             self._damage.append(str(error))
-            return usual
+            return default
 
     def _hosts(self) -> Iterator[str]:
         for host in self._value(tuple[Mapping[str, Any], ...], self.document, "hosts", ()):
             yield self._value(str, host, "name", "unknown")
 
     def _names(self) -> Iterator[str]:
-        """Yield the executions that were scheduled. A name that leads elsewhere is none of an execution."""
+        """Yield the scheduled executions. A name that leads to another path is not an execution's."""
         for name in self._value(tuple[str, ...], self.document, "schedule", ()):
             if _EXECUTION.fullmatch(name):
                 yield name
@@ -378,18 +378,18 @@ class StoredRun:
                 self._damage.append(f"{REQUEST}: schedule has {wrong}, which is not an execution.")
 
     def _labels(self) -> Sequence[str]:
-        """Return the labels of the configurations, the longest first."""
+        """Return the labels of the configurations, longest first."""
         return sorted((configuration.label for configuration in self.configurations), key=len, reverse=True)
 
     def _execution(self, name: str, configuration: str) -> StoredExecution:
         path = self.path / "exec" / name
-        begun, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
-        logs, damage = self._read_logs(path, finished=finished) if begun else ((), "")
+        started, finished = (path / "plan.json").is_file(), (path / "run.json").is_file()
+        logs, damage = self._read_logs(path, finished=finished) if started else ((), "")
         return StoredExecution(
             id=name,
             path=path,
             configuration=configuration,
-            begun=begun,
+            begun=started,
             finished=finished,
             logs=self._counted(name, logs),
             damage=damage,
@@ -402,7 +402,7 @@ class StoredRun:
             return execution_counters.unreadable(logs, error)
 
     def _read_logs(self, path: Path, *, finished: bool) -> tuple[tuple[Log, ...], str]:
-        """Read the log of an execution, and say what is damaged of the rest: then it is truncated."""
+        """Read the log of an execution, and return the damage of its documents: then the log is truncated."""
         proof: Proof | None = None
         planned: tuple[int, ...] = ()
         damage = ""
@@ -411,41 +411,41 @@ class StoredRun:
             proof, planned = plan.proof, plan.planned_sizes
             ending = Ending(stopped=STOPPED, planned_sizes=planned)
             if finished:
-                place = f"exec/{path.name}/run.json"
-                ending = decode(_StoredEnding, read(path / "run.json"), place).ending
+                where = f"exec/{path.name}/run.json"
+                ending = decode(_StoredEnding, read(path / "run.json"), where).ending
         except MachineError as error:
             damage = str(error)
             ending = Ending(stopped=f"Its record in the run is damaged: {damage}", planned_sizes=planned)
         output = path / "output.log"
         try:
-            found = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
+            logs = tuple(parse_file(output, proof=proof, ending=ending)) if output.is_file() else ()
         except MachineError as error:
-            found, damage = (), str(error)
-        return found or (nothing_read(self.benchmark, output, proof, ending),), damage
+            logs, damage = (), str(error)
+        return logs or (nothing_read(self.benchmark, output, proof, ending),), damage
 
 
 def _label(name: str, labels: Sequence[str]) -> str:
-    """Return the label of the configuration that an execution is of."""
+    """Return the label of the configuration of an execution."""
     return next((label for label in labels if re.fullmatch(rf"\d+-{re.escape(label)}-r\d+", name)), "")
 
 
 def nothing_read(benchmark: str, output: Path, proof: Proof | None, ending: Ending) -> Log:
-    """Judge an execution of which the log says nothing at all."""
+    """Judge an execution whose log has nothing that is known."""
     record = Record(benchmark=benchmark, finished=None)
     return judge(record, source=str(output), proof=proof, ending=ending)
 
 
 def in_progress(path: Path) -> bool:
-    """Return whether a run may be going on: it has executions left, and was written to a short while ago."""
+    """Return whether a run may be in progress: it has executions left, and was written to recently."""
     stored = StoredRun(path)
-    left = any(not (path / "exec" / name / "run.json").is_file() for name, _ in stored.schedule())
-    left = left or ((path / SWEEP).is_file() and stored.verdict is None)
-    touched = max((each.stat().st_mtime for each in (path, *path.glob("exec/*/*"))), default=0.0)
-    return left and time.time() - touched < _QUIET_S
+    unfinished = any(not (path / "exec" / name / "run.json").is_file() for name, _ in stored.schedule())
+    unfinished = unfinished or ((path / SWEEP).is_file() and stored.verdict is None)
+    last_write = max((each.stat().st_mtime for each in (path, *path.glob("exec/*/*"))), default=0.0)
+    return unfinished and time.time() - last_write < _QUIET_S
 
 
 def remove_run(path: Path) -> None:
-    """Remove the directory of a run. Raise MachineError where that is impossible, or it is none."""
+    """Remove the directory of a run. Raise MachineError if that is impossible, or it is not a run."""
     if path.is_symlink() or not (path / REQUEST).is_file():
         raise MachineError(f"{path} is not a run directory and was not removed.")
     try:

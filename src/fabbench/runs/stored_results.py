@@ -1,4 +1,4 @@
-"""A stored run → what is shown of it: its comparison, what its NICs moved, and its page in a report."""
+"""A stored run → what is shown of it: its comparison, NIC traffic, and page in a report."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from fabbench.report.page import ProofLines, RunPage
 
 _OTHER_METRICS = ("busbw", "bandwidth", "latency", "time")
-"""What a report plots besides the usual metric: the first of each kind, a rate or a time."""
-_MOST_PROGRAMS = 12
+"""Metrics that a report plots besides the usual one: the first of each kind, a rate or a time."""
+_MAX_PROGRAMS = 12
 
 
 def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[Log]) -> Column:
-    """Return a configuration of a run as a column. Its verdicts keep the level at which the run decided."""
+    """Return a configuration of a run as a column. Its verdicts keep the significance level of the run."""
     return Column(
         label=configuration.label,
         logs=tuple(logs),
@@ -41,7 +41,7 @@ def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[L
 
 
 def stored_columns(run: StoredRun) -> list[Column]:
-    """Return the configurations of a run of which something was measured."""
+    """Return the configurations of a run with results."""
     return [
         stored_column(run, configuration, logs)
         for configuration in run.configurations
@@ -55,7 +55,7 @@ def stored_comparison(columns: Sequence[Column], metric: str | None = None) -> C
 
 
 def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
-    """Read the counters of an execution. Damaged ones are a finding of its logs, and none here."""
+    """Read the counters of an execution. Damaged ones are a finding of its logs, and ignored here."""
     try:
         return run.counters(execution)
     except MachineError:
@@ -63,18 +63,18 @@ def counters_of(run: StoredRun, execution: str) -> ExecutionCounters | None:
 
 
 def nic_tables(run: StoredRun) -> Iterator[Table]:
-    """Yield one table per configuration of what the NICs moved; none without counters."""
+    """Yield a table of NIC traffic per configuration; none without counters."""
     for configuration in run.configurations:
-        found = [
+        counters = [
             counters_of(run, execution.id)
             for execution in run.executions
             if execution.configuration == configuration.label
         ]
-        known = [one for one in found if one]
+        known = [each for each in counters if each]
         moved, notes = total(known)
         if moved:
-            many = f", {len(known)} executions" if len(known) > 1 else ""
-            table = nics_table.table(moved, title=f"NICs: {configuration.label}{many}")
+            several = f", {len(known)} executions" if len(known) > 1 else ""
+            table = nics_table.table(moved, title=f"NICs: {configuration.label}{several}")
             yield replace(table, notes=[*table.notes, *notes])
 
 
@@ -82,7 +82,7 @@ def nic_tables(run: StoredRun) -> Iterator[Table]:
 
 
 def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) -> "RunPage":
-    """Return what a report says of a run, as far as it can be read; `brief`: by one metric alone."""
+    """Return the page of a run in a report, as far as it can be read; `brief`: with one metric only."""
     from fabbench.report.page import RunPage
 
     columns, damage = stored_columns(run), list(run.damage)
@@ -108,20 +108,20 @@ def run_page(run: StoredRun, metric: str | None = None, *, brief: bool = False) 
         nodes=list(_nodes(run, summaries)),
         command=run.command_line,
         programs=_programs(run),
-        findings=[(column.label, found) for column in summaries for found in column.findings],
+        findings=[(column.label, finding) for column in summaries for finding in column.findings],
     )
 
 
 def _breaches(run: StoredRun) -> tuple[str, ...]:
-    """Return what the run's gates found, as sentences."""
+    """Return the breaches of the run's gates, as sentences."""
     if run.verdict is None:
         return ()
-    found = read(run.path / VERDICT).get("breaches")
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+    breaches = read(run.path / VERDICT).get("breaches")
+    return tuple(map(str, breaches)) if isinstance(breaches, list) else ()
 
 
 def _comparisons(columns: Sequence[Column], metric: str | None) -> list[Comparison]:
-    """Compare by the usual metric, then by one of the other kind: rates beside times."""
+    """Compare by the usual metric, then by one of the other kind: a rate besides a time, or vice versa."""
     usual = stored_comparison(columns, metric)
     known = {name for _, rows in usual.inputs for name in rows.metrics()}
     kinds = {each.unit for each in usual.metrics}
@@ -150,8 +150,9 @@ def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
 
 
 def _nodes(run: StoredRun, columns: Sequence[ColumnSummary]) -> Iterator[Table]:
-    found = run.document.get("hosts")
-    hosts = [_node(host) for host in found if isinstance(host, dict)] if isinstance(found, list) else []
+    listed_hosts = run.document.get("hosts")
+    known = listed_hosts if isinstance(listed_hosts, list) else []
+    hosts = [_node(host) for host in known if isinstance(host, dict)]
     if hosts:
         image = [f"Image: {run.image}."] if run.image else []
         header = ("Node", "Type", "GPUs", "RDMA devices", "Versions")
@@ -201,14 +202,14 @@ def _programs(run: StoredRun) -> dict[str, Sequence[str]]:
     for execution in run.executions:
         if execution.begun:
             first.setdefault(execution.configuration, execution)
-    return {label: found for label, execution in first.items() if (found := _started(execution))}
+    return {label: lines for label, execution in first.items() if (lines := _command_lines(execution))}
 
 
-def _started(execution: StoredExecution) -> list[str]:
+def _command_lines(execution: StoredExecution) -> list[str]:
     try:
         plan = decode(_StoredSteps, read(execution.path / "plan.json"), f"exec/{execution.id}/plan.json")
     except MachineError:
-        return []  # the run's damage says so
+        return []  # reported in the run's damage
     lines = [
         " ".join(
             (*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv))
@@ -217,5 +218,5 @@ def _started(execution: StoredExecution) -> list[str]:
         for each in step.commands
     ]
     lines = list(dict.fromkeys(lines))
-    more = len(lines) - _MOST_PROGRAMS
-    return [*lines[:_MOST_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]
+    more = len(lines) - _MAX_PROGRAMS
+    return [*lines[:_MAX_PROGRAMS], *([f"# and {counted(more, 'more command')}"] if more > 0 else [])]

@@ -1,7 +1,7 @@
-"""The use case of ``fabbench sweep``: hold machines once, and measure tests on parts of them, round by round.
+"""The use case of ``fabbench sweep``: allocate machines once, and run tests on parts of them, round by round.
 
-A round's tests share no node, and run at once where machines are remote. What fails, hangs or is on another
-network is a result like any other. Nothing is printed here.
+A round's tests share no node, and run concurrently if machines are remote. A test that fails, hangs or uses
+another network is a result like any other. Nothing is printed here.
 """
 
 import time
@@ -29,27 +29,27 @@ from fabbench.sweep.values import Round
 
 Watching: TypeAlias = "Callable[[SweepDocument], AbstractContextManager[SweepWatcher]]"
 """Makes the watcher of a sweep."""
-_FEWEST = 2
-"""Nodes of a sweep."""
+_MIN_NODES = 2
+"""Minimum number of nodes of a sweep."""
 Notify: TypeAlias = Callable[[str], None]
 
 
 class SweepWatcher(Protocol):
-    """Is notified of what happens, as it happens; always in the main thread."""
+    """Is notified of events as they happen, always in the main thread."""
 
     def begin(self, planned: Round, most_rounds: int | None) -> None:
-        """Take note that a round begins, and of how many rounds there are at most."""
+        """Handle the start of a round; `most_rounds` is the maximum number of rounds."""
 
     def measured(self, result: MeasuredTest) -> None:
-        """Take note of a test that has ended."""
+        """Handle the end of a test."""
 
     def end(self, planned: Round, results: Sequence[MeasuredTest]) -> None:
-        """Take note that a round has ended, and of all results so far."""
+        """Handle the end of a round, with all results so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """One sweep, as it was asked for."""
+    """One sweep, as requested."""
 
     run: RunRequest
     """What a test measures, and where."""
@@ -59,20 +59,20 @@ class SweepRequest:
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group; of all nodes or of none."""
     groups_by: str = ""
-    """What the launcher tells groups by (`Launcher.node_groups`); empty: it is not asked."""
+    """What the launcher groups nodes by (`Launcher.node_groups`); empty if it is not queried."""
     seed: int = 0
     partners: int | None = None
-    """Random partners of each node; None: as many as the mode has."""
+    """Random partners of each node; None: the mode's default."""
     nodes_per_test: int | None = None
     """Nodes of a test of `diagnose`; None: two."""
     max_time: float | None = None
-    """Seconds after which the best answer so far is given; None: there is no limit."""
+    """Seconds after which the best result so far is returned; None: no limit."""
     resume: StoredRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRun:
-    """A sweep that has ended, however it did."""
+    """A sweep that has ended in any way."""
 
     path: Path
     """The run's directory."""
@@ -82,21 +82,21 @@ class SweepRun:
     out_of_time: bool = False
     failure: FabbenchError | None = None
     release_failure: FabbenchError | KeyboardInterrupt | None = None
-    """What went wrong when the machines were let go."""
+    """The error while the machines were released."""
 
     @property
     def whole(self) -> bool:
-        """Return whether every test that was planned has ended."""
+        """Return whether every planned test has ended."""
         return not (self.interrupted or self.out_of_time or self.failure)
 
 
 def keep_answer(result: SweepRun, status: Exit) -> None:
-    """Keep the exit status that a sweep which is whole deserves."""
+    """Store the exit status of a complete sweep."""
     SweepWriter(result.path).judged(status, [])
 
 
-class _Begun(NamedTuple):
-    """A sweep whose directory is there."""
+class _OpenSweep(NamedTuple):
+    """A sweep whose directory exists."""
 
     writer: SweepWriter
     document: SweepDocument
@@ -104,7 +104,7 @@ class _Begun(NamedTuple):
 
 
 def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
-    """Carry out a sweep. Raise FabbenchError for what keeps it from beginning."""
+    """Carry out a sweep. Raise FabbenchError if it cannot start."""
     remove_abandoned_folders()
     stored = _resumed(request)
     if stored is not None:
@@ -117,9 +117,9 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     require_support(launcher, run.target)
     try:
         with launcher.open(run.target, _needs(request)) as allocation:
-            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - its options say so
+            assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
             request = _grouped(request, stored, launcher, allocation.inventory)
-            result = _swept(request, stored, allocation, notify, watching)
+            result = _measure(request, stored, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if result is None:
             raise
@@ -129,7 +129,7 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
 
 
 def require_divisible(request: SweepRequest) -> None:
-    """Raise RequestError where a launcher's machines cannot be measured in parts."""
+    """Raise RequestError if a launcher's machines cannot be measured in parts."""
     target = request.run.target
     if not target.options.divides:
         raise RequestError(
@@ -140,8 +140,8 @@ def require_divisible(request: SweepRequest) -> None:
 
 
 def _require_ranks(request: SweepRequest) -> None:
-    """Raise RequestError for large tests of a benchmark between two nodes."""
-    if request.nodes_per_test not in {None, _FEWEST} and not request.run.work.needs.mpi:
+    """Raise RequestError for tests of more nodes with a benchmark that measures between two."""
+    if request.nodes_per_test not in {None, _MIN_NODES} and not request.run.work.needs.mpi:
         raise RequestError(
             f"--nodes-per-test has no effect with {request.run.benchmark}, which measures between two nodes.",
             hint="Leave it out, or sweep nccl.",
@@ -149,7 +149,7 @@ def _require_ranks(request: SweepRequest) -> None:
 
 
 def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
-    """Raise RequestError where a launcher is asked for groups that it knows nothing of."""
+    """Raise RequestError if groups are requested that the launcher does not know."""
     by, known = request.groups_by, launcher.groups_by
     if by and not by.startswith(known):
         others = "".join(f"--groups {each.replace(LABEL, f'{LABEL}KEY')}, or " for each in known)
@@ -160,12 +160,12 @@ def _require_groups(request: SweepRequest, launcher: Launcher) -> None:
 
 
 def _resumed(request: SweepRequest) -> StoredSweep | None:
-    """Return the sweep that is to go on. Raise RequestError where it asked for something else."""
+    """Return the sweep to resume. Raise RequestError if its options were different."""
     if request.resume is None:
         return None
     stored = stored_sweep(request.resume.path)
     document = stored.document
-    asked = {
+    options = {
         "mode": request.mode,
         "benchmark": request.run.benchmark,
         "metric": metric_of(request.run),
@@ -175,22 +175,22 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
         "partners": request.partners,
         "nodes_per_test": request.nodes_per_test,
     }
-    for name, value in asked.items():
+    for name, value in options.items():
         if value != getattr(document, name):
             raise RequestError(
                 f"The sweep {request.resume.id} has the {name} {getattr(document, name)}, not {value}.",
-                hint=f"fabbench sweep --resume {request.resume.id} goes on with what it asked for.",
+                hint=f"fabbench sweep --resume {request.resume.id} continues with the original options.",
             )
     groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
     if not request.groups_by and groups != document.group_of:
         raise RequestError(
-            f"The sweep {request.resume.id} has other groups.", hint="Restore the file of --groups."
+            f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups."
         )
     return stored
 
 
 def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
-    """Return the request for the nodes that a sweep has, where it only says how many: others may be free."""
+    """Return the request with a sweep's nodes, if it gives only their number: others may be free now."""
     target = run.target
     if "hosts" in target.options.without or (target.hosts and target.nodes is None):
         return run
@@ -199,25 +199,25 @@ def same_nodes(run: RunRequest, nodes: Sequence[str]) -> RunRequest:
     return replace(run, target=replace(target, hosts=tuple(nodes), nodes=None))
 
 
-def _swept(
+def _measure(
     request: SweepRequest,
     stored: StoredSweep | None,
     allocation: DivisibleAllocation,
     notify: Notify,
     watching: Watching,
 ) -> SweepRun:
-    """Measure until the planner knows all, the time is up, or something ends it."""
+    """Measure until the planner is done, the time is up, or an error or interrupt ends it."""
     inventory, run = allocation.inventory, request.run
     reason = f": {run.target_reason}" if run.target_reason else ""
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     run, document, whole = _planned(request, stored, inventory)
     nodes = tuple(host.name for host in inventory.hosts)
-    begun = _begun(stored, document, run, allocation, whole)
+    opened = _open_sweep(stored, document, run, allocation, whole)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
-    metric = begun.document.metric
-    tests = SweepTests(run, allocation, begun.writer, metric=metric, deadline=deadline)
-    rounds = _Rounds(planner_of(document), begun.stored, nodes)
-    kept = f", {counted(len(begun.stored), 'test')} kept" if stored else ""
+    metric = opened.document.metric
+    tests = SweepTests(run, allocation, opened.writer, metric=metric, deadline=deadline)
+    rounds = _Rounds(planner_of(document), opened.stored, nodes)
+    kept = f", {counted(len(opened.stored), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
     interrupted, failure = False, None
     try:
@@ -228,9 +228,9 @@ def _swept(
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        path=begun.writer.path,
-        document=begun.document,
-        tests=stored_sweep(begun.writer.path).tests,
+        path=opened.writer.path,
+        document=opened.document,
+        tests=stored_sweep(opened.writer.path).tests,
         interrupted=interrupted,
         out_of_time=rounds.out_of_time,
         failure=failure,
@@ -240,7 +240,7 @@ def _swept(
 def _grouped(
     request: SweepRequest, stored: StoredSweep | None, launcher: Launcher, inventory: Inventory
 ) -> SweepRequest:
-    """Return the request with the groups that a launcher tells; those of a sweep that goes on are known."""
+    """Add the launcher's groups to the request; those of a resumed sweep are known."""
     if not request.groups_by or stored is not None:
         return request
     nodes = [host.name for host in inventory.hosts]
@@ -253,16 +253,16 @@ class SweepPreview(NamedTuple):
     inventory: Inventory
     document: SweepDocument
     first: Round | None
-    """Its first round; None: nothing is left to test."""
+    """Its first round; None if nothing is left to test."""
     most_rounds: int | None
     execution: Execution | None
-    """The first test of that."""
+    """The first test of that round."""
     request: RunRequest
-    """Of a test."""
+    """The request of a test."""
 
 
 def preview_sweep(request: SweepRequest) -> SweepPreview:
-    """Return what `sweep` would do, checked as it does that. Nothing is started."""
+    """Return what `sweep` would do, with the same checks. Nothing is started."""
     stored = _resumed(request)
     if stored is not None:
         request = replace(request, run=same_nodes(request.run, stored.document.nodes))
@@ -276,18 +276,18 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     run, document, whole = _planned(request, stored, inventory)
     require_names(whole)
     rounds = _Rounds(planner_of(document), stored.tests if stored else (), [h.name for h in inventory.hosts])
-    first, most, many = rounds.first()
+    first, max_rounds, tests = rounds.first()
     execution = None
-    if many:
-        run = on_nic(run, many[0].test.rail)
-        (execution,) = planned(run, inventory.part(many[0].hosts), many[0]).executions
-    return SweepPreview(inventory, document, first, most, execution, run)
+    if tests:
+        run = on_nic(run, tests[0].test.rail)
+        (execution,) = planned(run, inventory.part(tests[0].hosts), tests[0]).executions
+    return SweepPreview(inventory, document, first, max_rounds, execution, run)
 
 
 def _needs(request: SweepRequest) -> Needs:
-    def check(found: Inventory) -> None:
-        """Raise RequestError for devices that nobody names before the hosts are asked."""
-        require_names(whole_plan(request.mode, work_of(request.mode, run), found))
+    def check(inventory: Inventory) -> None:
+        """Raise RequestError for devices whose names are unknown until the hosts are probed."""
+        require_names(whole_plan(request.mode, work_of(request.mode, run), inventory))
 
     run = request.run
     return replace(run.work.needs, fabrics=run.fabrics, divided=True, held_s=request.max_time, check=check)
@@ -296,7 +296,7 @@ def _needs(request: SweepRequest) -> Needs:
 def _planned(
     request: SweepRequest, stored: StoredSweep | None, inventory: Inventory
 ) -> tuple[RunRequest, SweepDocument, Plan]:
-    """Return the request of a test, how the sweep is asked for, and its plan. Raise FabbenchError."""
+    """Return the request of a test, the sweep's document, and its plan. Raise FabbenchError."""
     _require_nodes(inventory)
     run = work_of(request.mode, request.run)
     whole = whole_plan(request.mode, run, inventory)
@@ -309,10 +309,10 @@ def _planned(
 
 
 def _require_nodes(inventory: Inventory) -> None:
-    found = len(inventory.hosts)
-    if found < _FEWEST:
+    count = len(inventory.hosts)
+    if count < _MIN_NODES:
         raise RequestError(
-            f"A sweep needs {_FEWEST} nodes or more, not {found}.",
+            f"A sweep needs {_MIN_NODES} nodes or more, not {count}.",
             hint="Name more with --host or --nodes. On local, --virtual-nodes 4 --gpus 4 makes four.",
         )
 
@@ -329,7 +329,7 @@ def _fabric(whole: Plan) -> str:
 def _document(
     request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]
 ) -> SweepDocument:
-    """Return how a new sweep was asked for. Raise RequestError for a node without a group."""
+    """Return the document of a new sweep. Raise RequestError for a node without a group."""
     missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
     if missing:
         raise RequestError(f"The groups lack {listed(missing)}.", hint="Add them to the file of --groups.")
@@ -349,21 +349,21 @@ def _document(
     )
 
 
-def _begun(
+def _open_sweep(
     stored: StoredSweep | None,
     document: SweepDocument,
     run: RunRequest,
     allocation: DivisibleAllocation,
     whole: Plan,
-) -> _Begun:
-    """Make the directory of a sweep, or go on in one."""
+) -> _OpenSweep:
+    """Create the directory of a sweep, or continue in an existing one."""
     if stored is not None:
         writer = SweepWriter(stored.path)
         writer.forget_interrupted()
-        return _Begun(writer, document, stored.tests)
-    begun = RunWriter(run, allocation.inventory, replace(whole, executions=()))
-    begun.rendered(allocation.documents)
-    return _Begun(SweepWriter.begin(begun, document), document)
+        return _OpenSweep(writer, document, stored.tests)
+    run_writer = RunWriter(run, allocation.inventory, replace(whole, executions=()))
+    run_writer.rendered(allocation.documents)
+    return _OpenSweep(SweepWriter.begin(run_writer, document), document)
 
 
 def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) -> None:
@@ -374,8 +374,8 @@ def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) ->
     if set(document.nodes) != set(nodes):
         missing = sorted(set(document.nodes) - set(nodes)) or sorted(set(nodes) - set(document.nodes))
         raise RequestError(
-            f"The sweep has other nodes: {', '.join(missing[:5])} is in one of the two only.",
-            hint="Name the same nodes with --host, or begin a new sweep.",
+            f"The sweep has different nodes: {', '.join(missing[:5])} is in only one of the two.",
+            hint="Name the same nodes with --host, or start a new sweep.",
         )
 
 
@@ -383,7 +383,7 @@ class _Rounds:
     """Rounds of tests, one after another."""
 
     def __init__(self, planner: Planner, stored: Sequence[MeasuredTest], nodes: Sequence[str]) -> None:
-        """Begin after the tests that were `stored` by an earlier part of the sweep."""
+        """Continue after the tests that an earlier part of the sweep `stored`."""
         self.out_of_time = False
         self._planner = planner
         self._results = list(stored)
@@ -393,17 +393,19 @@ class _Rounds:
             planner.add(each.result)
 
     def first(self) -> tuple[Round | None, int | None, Sequence[PlannedTest]]:
-        """Return the first round, how many there are at most, and its tests."""
+        """Return the first round, the maximum number of rounds, and the tests of the first."""
         planned = self._planner.next_round()
-        return planned, self._planner.most_rounds, self._many(planned) if planned else ()
+        return planned, self._planner.most_rounds, self._tests(planned) if planned else ()
 
     def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
-        """Measure until the planner knows all, or the time is up."""
+        """Measure until the planner is done, or the time is up."""
         while (planned := self._planner.next_round()) is not None:
             watcher.begin(planned, self._planner.most_rounds)
-            many = self._many(planned)
+            batch = self._tests(planned)
             with closing(
-                concurrently(many, tests.measure, tests.ended) if concurrent else in_turn(many, tests.measure)
+                concurrently(batch, tests.measure, tests.ended)
+                if concurrent
+                else in_turn(batch, tests.measure)
             ) as measured:
                 for _, result in measured:
                     self._take(result, watcher)
@@ -411,8 +413,8 @@ class _Rounds:
             if self.out_of_time:
                 return
 
-    def _many(self, planned: Round) -> list[PlannedTest]:
-        """Return the tests of a round with numbers and hosts."""
+    def _tests(self, planned: Round) -> list[PlannedTest]:
+        """Return the tests of a round, with numbers and hosts."""
         first, self._number = self._number, self._number + len(planned.tests)
         return [
             PlannedTest(

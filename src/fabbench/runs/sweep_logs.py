@@ -1,7 +1,7 @@
-"""Logs of pairs that exist already → the results of a sweep.
+"""Existing logs of pairs → the results of a sweep.
 
-Which nodes a log is of, it says itself (NCCL, MPI), or the name of its file does. A file that names two nodes
-and holds no result is a failed test of theirs.
+The nodes of a log are named in the log itself (NCCL, MPI), or in its file name. A file that names two nodes
+and has no result is a failed test of that pair.
 """
 
 from collections import Counter
@@ -22,22 +22,22 @@ from fabbench.sweep.node_names import known_in, pair_in
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 _SERIES = ("ranks", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
-"""What figures of one size may differ in, so that they cannot be compared."""
+"""Properties in which figures of one size may differ, so that they cannot be compared."""
 _TRUSTED = frozenset({Outcome.OK, Outcome.UNPROVEN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepLogs:
-    """What logs came to."""
+    """The results of logs."""
 
     results: Sequence[SweepResult]
     metric: Metric
     left_out: Sequence[tuple[str, str]]
-    """Files that gave nothing, and why."""
+    """Files without a result, and the reasons."""
 
 
 def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLogs:
-    """Read logs in directories, files and archives. Raise FabbenchError where there is nothing to compare."""
+    """Read logs in directories, files and archives. Raise FabbenchError if there is nothing to compare."""
     for name in names:
         if name != "-" and not Path(name).exists():
             raise MachineError(f"File not found: {name}.", hint="Pass a directory, an archive or a log file.")
@@ -47,11 +47,11 @@ def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLog
     hosts = {host for log in logs for host in log.hosts}
     hosts |= {name for log in logs for name in _named(log.source, log.hosts, hosts)}
     left_out: list[tuple[str, str]] = []
-    results = [found for entry in entries for found in _result(entry, chosen, hosts, left_out)]
+    results = [result for entry in entries for result in _result(entry, chosen, hosts, left_out)]
     if not any(result.figure for result in results):
         raise MachineError(
-            f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be told.",
-            hint="The log has to name its nodes, as NCCL's do, or its file: nccl_node-01_node-02.log.",
+            f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be identified.",
+            hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
         )
     return SweepLogs(results=results, metric=chosen, left_out=left_out)
 
@@ -61,19 +61,19 @@ def nodes_of(results: Iterable[SweepResult]) -> list[str]:
     return sorted({node for result in results for node in result.test.nodes}, key=natural_order)
 
 
-def _metric(logs: Sequence[Log], wanted: str | None) -> Metric:
-    if wanted is not None:
-        if wanted not in METRICS:
-            raise RequestError(f"Unknown metric {wanted}.", hint=f"One of {', '.join(METRICS)}.")
-        return METRICS[wanted]
-    found = Counter(name for log in logs if log.points and (name := _usual_metric(log)))
-    return METRICS[found.most_common(1)[0][0] if found else "busbw"]
+def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
+    if requested is not None:
+        if requested not in METRICS:
+            raise RequestError(f"Unknown metric {requested}.", hint=f"One of {', '.join(METRICS)}.")
+        return METRICS[requested]
+    counts = Counter(name for log in logs if log.points and (name := _usual_metric(log)))
+    return METRICS[counts.most_common(1)[0][0] if counts else "busbw"]
 
 
 def _usual_metric(log: Log) -> str | None:
     measured = {name for point in log.points for name in point.metrics}
-    wanted = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
-    return next((name for name in wanted if name in measured), None)
+    preferred = benchmark_named(log.benchmark or "").metrics_of(log.case or "")
+    return next((name for name in preferred if name in measured), None)
 
 
 def _result(
@@ -81,7 +81,7 @@ def _result(
 ) -> Iterator[SweepResult]:
     if isinstance(entry, Unread):
         named = _named(entry.source, frozenset(), hosts)
-        # Of the pair that a name tells both are called alike: where one is a node, so is the other.
+        # Both names of a pair have the same form: if one is a node, so is the other.
         if len(named) > 1 and not hosts.isdisjoint(named):
             yield SweepResult(SweepTest(named), SweepOutcome.FAILED, reason=entry.reason)
         else:
@@ -89,10 +89,10 @@ def _result(
         return
     nodes = _named(entry.source, entry.hosts, hosts)
     if not nodes:
-        left_out.append((entry.source, "Neither the log nor its name says which nodes it is of."))
+        left_out.append((entry.source, "Neither the log nor its file name names its nodes."))
         return
-    altered = [found.meaning for found in entry.findings if found.code == MISMATCH]
-    if altered:  # which says something of the file, and nothing of the nodes
+    altered = [finding.meaning for finding in entry.findings if finding.code == MISMATCH]
+    if altered:  # a problem of the file, not of the nodes
         left_out.append((entry.source, altered[0]))
         return
     if entry.outcome not in _TRUSTED:
@@ -108,18 +108,18 @@ def _result(
     yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
 
 
-def _named(source: str, own: frozenset[str], known: set[str]) -> tuple[str, ...]:
-    """Return the nodes of a log: its own words first, then names that other logs know, then its file's."""
-    if len(own) > 1:
-        return tuple(sorted(own, key=natural_order))
-    found = known_in(source, known)
-    if len(found) > 1:
-        return found
-    return pair_in(source) or tuple(own)
+def _named(source: str, hosts: frozenset[str], known: set[str]) -> tuple[str, ...]:
+    """Return the nodes of a log: from the log, else known from other logs, else from its file name."""
+    if len(hosts) > 1:
+        return tuple(sorted(hosts, key=natural_order))
+    names = known_in(source, known)
+    if len(names) > 1:
+        return names
+    return pair_in(source) or tuple(hosts)
 
 
 def _largest(log: Log, metric: Metric) -> Point | None:
-    """Return the row that counts: the largest size, out of place; of a pair the client's; the worst NIC's."""
+    """Return the row that counts: largest size, out-of-place, client side of a pair, worst NIC."""
     rows = [
         point
         for point in log.points

@@ -1,4 +1,4 @@
-"""The modes of ``fabbench sweep``: each has a planner, and says what a test is."""
+"""The modes of ``fabbench sweep``: each has a planner, and defines what a test is."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -23,8 +23,8 @@ PARTNERS = {"diagnose": SCREENING, "quick": 3, "rails": 3}
 def planner_of(sweep: SweepDocument) -> Planner:
     """Return the planner of a sweep."""
     nodes = sweep.nodes
-    wanted = sweep.partners or PARTNERS.get(sweep.mode, 0)
-    partners = min(wanted, len(nodes) - 1 + len(nodes) % 2)
+    requested = sweep.partners or PARTNERS.get(sweep.mode, 0)
+    partners = min(requested, len(nodes) - 1 + len(nodes) % 2)
     if sweep.mode == "rails":
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
         return FixedPlanner(rounds, most_rounds=partners * len(sweep.nics))
@@ -44,7 +44,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
 
 
 def _screening(sweep: SweepDocument) -> Iterable[Round] | None:
-    """Return what is tested first. What stands out then is tested again: one slow test may be chance."""
+    """Return what is tested first. Outliers are then tested again: one slow test may be chance."""
     if sweep.mode == "pairs":
         return all_pairs(sweep.nodes)
     if sweep.mode == "groups":
@@ -61,21 +61,21 @@ def work_of(mode: str, request: RunRequest) -> RunRequest:
 
 
 def nics_of(mode: str, request: RunRequest, inventory: Inventory) -> tuple[str, ...]:
-    """Return the NICs to test one by one. Raise RequestError where nodes have none, or not the same."""
+    """Return the NICs to test one by one. Raise RequestError if nodes have none, or different ones."""
     if mode != "rails":
         return ()
     first, *others = inventory.hosts
     names = nics_of_host(request, first)
     if not names:
         raise RequestError(
-            f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails does.",
+            f"{request.benchmark} on {request.fabrics[0]} cannot choose a NIC, as --mode rails requires.",
             hint="NICs of efa, ib and roce can be chosen, by nccl, perftest and pingpong.",
         )
     for host in others:
-        if set(found := nics_of_host(request, host)) != set(names):
+        if set(other := nics_of_host(request, host)) != set(names):
             raise RequestError(
-                f"{first.name} has the NICs {listed(names)}; {host.name} has {listed(found) or 'none'}.",
-                hint="--mode rails takes NICs of one name on all nodes. --mode pairs pairs them in order.",
+                f"{first.name} has the NICs {listed(names)}; {host.name} has {listed(other) or 'none'}.",
+                hint="--mode rails needs the same NIC names on all nodes. --mode pairs pairs them in order.",
             )
     return tuple(names)
 
@@ -86,20 +86,20 @@ def nics_of_host(request: RunRequest, host: Host) -> Sequence[str]:
 
 
 def on_nic(request: RunRequest, nic: str) -> RunRequest:
-    """Return the request of a test over one NIC of each node; empty: over all that there are."""
+    """Return the request of a test over one NIC of each node; empty: over all NICs."""
     work = benchmark_named(request.benchmark).on_nic(request.work, nic) if nic else request.work
     return replace(request, work=work)
 
 
 def whole_plan(mode: str, request: RunRequest, inventory: Inventory) -> Plan:
-    """Return the plan of a test of all nodes, or of one where nodes are tested alone.
+    """Return the plan of a test of all nodes, or of one node if nodes are tested alone.
 
-    Raise FabbenchError for what some node cannot measure.
+    Raise FabbenchError if a node cannot measure it.
     """
     if mode != "single":
         return plan(request, inventory)
     plans = [plan(request, inventory.part((index,))) for index in range(len(inventory.hosts))]
-    fabrics = {each.fabric: None for found in plans for each in found.configurations}
+    fabrics = {each.fabric: None for one in plans for each in one.configurations}
     if len(fabrics) > 1 and not request.fabrics:
         raise RequestError(
             f"The best fabric of one node alone is not the same on all nodes: {', '.join(fabrics)}.",

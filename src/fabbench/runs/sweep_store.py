@@ -1,10 +1,9 @@
 """Sweeps on disk: a run directory with ``sweep.json`` and ``tests.jsonl``.
 
-``sweep.json`` says how the sweep was asked for; it is written first. ``tests.jsonl`` grows by a line per
-test that has ended; a line is on disk when the test counts. ``logs/NNNNNN.log.gz`` is what the programs of a
-test printed. ``exec/`` and ``counters/`` hold only tests that are going on, as those of any run: what is
-found there later was interrupted, and is measured again. ``request.json`` and ``verdict.json`` are those of
-any run.
+``sweep.json`` has the options of the sweep; it is written first. ``tests.jsonl`` grows by one line per ended
+test; a test counts once its line is on disk. ``logs/NNNNNN.log.gz`` is the output of the programs of a test.
+``exec/`` and ``counters/`` hold only tests in progress, in the format of any run: tests found there later
+were interrupted, and are measured again. ``request.json`` and ``verdict.json`` are as in any run.
 """
 
 import contextlib
@@ -40,32 +39,32 @@ _SWEEP_OUTCOMES: Mapping[str, SweepOutcome] = {
     Outcome.TIMEOUT: SweepOutcome.HUNG,
 }
 MEASURED = frozenset({Outcome.OK, Outcome.UNPROVEN})
-"""Outcomes with a figure: nodes are compared also where it is not proven which network carried the data."""
+"""Outcomes with a figure: nodes are compared even if it is unproven which network carried the data."""
 _TESTS = "tests.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepDocument:
-    """How a sweep was asked for: it is resumed with the same."""
+    """The options of a sweep, which is resumed with the same."""
 
     format: int = FORMAT
     mode: str
     benchmark: str
     fabric: str
     nodes: tuple[str, ...]
-    """All nodes, in the order of the launcher's."""
+    """All nodes, in the launcher's order."""
     metric: str
     seed: int
     confidence: float
     tolerance: float
     partners: int | None = None
-    """Random partners of each node, where their number was asked for."""
+    """Random partners of each node, if requested."""
     nodes_per_test: int | None = None
-    """Nodes of a test, where that was asked for."""
+    """Nodes of a test, if requested."""
     group_of: Mapping[str, str] = field(default_factory=dict)
-    """Node → its rack or other group, where that was said."""
+    """Node → its rack or other group, if known."""
     nics: tuple[str, ...] = ()
-    """NICs that every node has, where they are tested one by one."""
+    """NICs that every node has, if they are tested one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +75,23 @@ class MeasuredTest:
     """Counts from 0."""
     round: int
     nodes: tuple[str, ...]
-    """Those that took part, in their order."""
+    """The nodes that took part, in order."""
     rail: str = ""
-    """The NIC that each of them used, where one was chosen."""
+    """The NIC that each node used, if one was chosen."""
     outcome: str
     reason: str = ""
-    """Why it is not ok."""
+    """Why the outcome is not ok."""
     value: float | None = None
-    """The metric in base units; None: there is none that counts."""
+    """The metric in base units; None if no value counts."""
     nics: Mapping[str, float] = field(default_factory=dict)
-    """The same of each NIC, where they were measured one by one."""
+    """The same for each NIC, if they were measured one by one."""
     notes: tuple[str, ...] = ()
-    """Warnings, such as what counters of NICs show."""
+    """Warnings, such as those from NIC counters."""
     seconds: float = 0.0
 
     @property
     def result(self) -> SweepResult:
-        """Return what planners and the analysis need of it."""
+        """Return the test as planners and the analysis need it."""
         outcome = _SWEEP_OUTCOMES.get(self.outcome, SweepOutcome.FAILED)
         reason = self.reason if self.outcome == Outcome.FAILED else f"{self.outcome}: {self.reason}"
         return SweepResult(
@@ -106,16 +105,16 @@ class MeasuredTest:
 
 
 class SweepWriter:
-    """A sweep that is going on. Its methods may be called in any thread."""
+    """A sweep in progress. Its methods may be called from any thread."""
 
     def __init__(self, path: Path) -> None:
-        """Go on with a sweep whose documents are there."""
+        """Continue a sweep whose documents exist."""
         self.path = path
         self._lock = threading.Lock()
 
     @classmethod
     def begin(cls, run: RunWriter, document: SweepDocument) -> Self:
-        """Make a sweep of a run that was just begun. Raise MachineError where that is impossible."""
+        """Create a sweep from a new run. Raise MachineError if that is impossible."""
         try:
             (run.path / "logs").mkdir()
             write(run.path / SWEEP, asdict(document))
@@ -124,7 +123,7 @@ class SweepWriter:
         return cls(run.path)
 
     def forget_interrupted(self) -> None:
-        """Remove what was interrupted, and a line that is not whole."""
+        """Remove interrupted tests, and an incomplete line."""
         tests = self.path / _TESTS
         for folder in ("exec", "counters"):
             for path in (self.path / folder).glob("*"):
@@ -137,15 +136,15 @@ class SweepWriter:
             os.truncate(tests, len(whole[0]) + len(whole[1]))
 
     def execution(self, execution: Execution) -> ExecutionWriter:
-        """Begin the directory of one test."""
+        """Create the directory of one test."""
         return execution_writer(self.path, execution)
 
     def judged(self, status: Exit, findings: Sequence[str]) -> None:
-        """Write that the sweep is over, and what came of it."""
+        """Write the result of the sweep, which marks its end."""
         write_verdict(self.path, status, findings)
 
     def add(self, measured: MeasuredTest) -> None:
-        """Keep what came of a test: when this returns, it survives fabbench."""
+        """Store the result of a test. Once this returns, it survives the end of fabbench."""
         line = json.dumps(asdict(measured), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
         path = self.path / _TESTS
         try:
@@ -157,7 +156,7 @@ class SweepWriter:
             raise unwritable(path, error) from error
 
     def pack(self, execution: Execution, number: int) -> None:
-        """Keep the log of a test small, and remove its directory."""
+        """Compress the log of a test, and remove its directory."""
         folder = self.path / "exec" / execution.id
         packed = log_path(self.path, number)
         try:
@@ -168,13 +167,13 @@ class SweepWriter:
             raise unwritable(packed, error) from error
 
     def drop(self, execution: Execution) -> None:
-        """Remove the directory of a test: it was packed, or does not count."""
+        """Remove the directory of a test that was packed, or does not count."""
         shutil.rmtree(self.path / "exec" / execution.id, ignore_errors=True)
         (self.path / "counters" / f"{execution.id}.json").unlink(missing_ok=True)
 
 
 def log_path(path: Path, number: int) -> Path:
-    """Return where a sweep keeps what the programs of a test printed."""
+    """Return where a sweep stores the output of the programs of a test."""
     return path / "logs" / f"{number:06}.log.gz"
 
 
@@ -185,9 +184,9 @@ class StoredSweep:
     path: Path
     document: SweepDocument
     tests: Sequence[MeasuredTest]
-    """What has ended, in order."""
+    """The tests that have ended, in order."""
     damage: Sequence[str] = ()
-    """Sentences."""
+    """What cannot be read, as sentences."""
 
 
 def is_sweep(path: Path) -> bool:
@@ -196,7 +195,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def stored_sweep(path: Path) -> StoredSweep:
-    """Read a sweep. Raise MachineError where it cannot be read at all."""
+    """Read a sweep. Raise MachineError if it cannot be read at all."""
     document = decode(SweepDocument, read(path / SWEEP), SWEEP)
     if document.format != FORMAT:
         raise MachineError(
@@ -210,17 +209,17 @@ def stored_sweep(path: Path) -> StoredSweep:
 
 
 def require_executions(run: StoredRun) -> StoredRun:
-    """Return a run that is no sweep. Raise RequestError for one that is."""
+    """Return the run. Raise RequestError if it is a sweep."""
     if is_sweep(run.path):
         raise RequestError(
-            f"{run.id} is a sweep: it compares nodes, and no configurations.",
+            f"{run.id} is a sweep: it compares nodes, not configurations.",
             hint=f"fabbench show {run.id} prints what it found.",
         )
     return run
 
 
 def open_sweep(ref: str, store: Path) -> StoredRun:
-    """Find the run directory of a sweep. Raise RequestError where there is none such."""
+    """Find the run directory of a sweep. Raise RequestError if there is none."""
     run = open_run(ref, store)
     if not is_sweep(run.path):
         raise RequestError(f"Run {run.id} is not a sweep.", hint="fabbench runs lists the runs of the store.")
@@ -228,7 +227,7 @@ def open_sweep(ref: str, store: Path) -> StoredRun:
 
 
 def _tests(path: Path, damage: list[str]) -> Iterator[MeasuredTest]:
-    """Yield the tests that have ended. A last line without an end was being written."""
+    """Yield the tests that have ended. A last line without a newline was still being written."""
     if not path.is_file():
         return
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The tests of a sweep: each an execution on some of the nodes, measured and judged as those of a run are."""
+"""The tests of a sweep: each is an execution on some of the nodes, measured and judged as in a run."""
 
 import threading
 import time
@@ -19,24 +19,24 @@ from fabbench.runs.sweep_modes import nics_of_host, on_nic
 from fabbench.runs.sweep_store import MEASURED, MeasuredTest, SweepWriter
 from fabbench.sweep.values import SweepTest
 
-_SHORTEST_S = 1.0
-"""With less time than this left no test begins."""
+_MIN_TIME_S = 1.0
+"""No test starts with less time than this left."""
 _OUTCOMES = tuple(Outcome)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTest:
-    """One test that is to be measured."""
+    """One test to measure."""
 
     number: int
     round: int
     test: SweepTest
     hosts: tuple[int, ...]
-    """Indices of the launcher's hosts: the first one is the server, or runs mpirun."""
+    """Indices of the launcher's hosts: the first is the server, or runs mpirun."""
 
 
 class Figures(NamedTuple):
-    """What the logs of a test show."""
+    """The results in the logs of a test."""
 
     outcome: Outcome
     reason: str
@@ -45,7 +45,7 @@ class Figures(NamedTuple):
 
 
 class SweepTests:
-    """Measures tests. `measure` may be called in any thread where the machines are remote."""
+    """Measures tests. `measure` may be called from any thread if the machines are remote."""
 
     def __init__(
         self,
@@ -56,38 +56,38 @@ class SweepTests:
         metric: str,
         deadline: float | None,
     ) -> None:
-        """`request` has the fabric of all tests; `deadline` is of time.monotonic()."""
+        """`request` has the fabric of all tests; `deadline` is in time.monotonic() seconds."""
         self.ended = threading.Event()
-        """Set once what is going on is to end."""
+        """Set when tests in progress must end."""
         self._request, self._allocation, self._writer = request, allocation, writer
         self._metric, self._deadline = metric, deadline
 
     def measure(self, test: PlannedTest) -> MeasuredTest | None:
-        """Measure a test, and keep what came of it. None: the time is up.
+        """Measure a test, and store its result. None if the time is up.
 
-        Raise KeyboardInterrupt where it was interrupted, and then nothing of it is kept.
+        Raise KeyboardInterrupt if it was interrupted; nothing of it is stored then.
         """
         inventory = self._allocation.inventory.part(test.hosts)
         request = on_nic(self._request, test.test.rail)
-        one = planned(request, inventory, test)
-        execution, cut = self._within_time(one.executions[0])
-        if self.ended.is_set() or self._left() < _SHORTEST_S:
+        test_plan = planned(request, inventory, test)
+        execution, shortened = self._within_time(test_plan.executions[0])
+        if self.ended.is_set() or self._left() < _MIN_TIME_S:
             return None
-        part, begun = self._allocation.part(test.hosts, self.ended), time.monotonic()
+        part, started = self._allocation.part(test.hosts, self.ended), time.monotonic()
         if isinstance(part, BatchAllocation):
-            one = replace(one, executions=(execution,))
-            part.submit(RenderInput(plan=one, request=request, inventory=inventory))
+            test_plan = replace(test_plan, executions=(execution,))
+            part.submit(RenderInput(plan=test_plan, request=request, inventory=inventory))
         with self._writer.execution(execution) as stored:
             running = RunningExecution(execution, stored, NullWatcher(), stops_off_fabric=True)
             logs = running.run(self._request.benchmark, part, CounterSampler(part, execution, None))
-        found = figures(logs, self._metric)
+        result = figures(logs, self._metric)
         if running.interrupted:
             self._writer.drop(execution)
             raise KeyboardInterrupt
         if isinstance(running.failure, AllocationLostError):
             self._writer.drop(execution)
             raise running.failure
-        if cut and found.outcome not in MEASURED and self._left() < _SHORTEST_S:
+        if shortened and result.outcome not in MEASURED and self._left() < _MIN_TIME_S:
             self._writer.drop(execution)
             return None
         measured = MeasuredTest(
@@ -95,41 +95,41 @@ class SweepTests:
             round=test.round,
             nodes=test.test.nodes,
             rail=test.test.rail,
-            outcome=found.outcome,
-            reason=found.reason,
-            value=found.value,
-            nics=found.nics if self._named_alike(inventory) else {},
+            outcome=result.outcome,
+            reason=result.reason,
+            value=result.value,
+            nics=result.nics if self._named_alike(inventory) else {},
             notes=tuple(dict.fromkeys(_warnings(logs))),
-            seconds=round(time.monotonic() - begun, 3),
+            seconds=round(time.monotonic() - started, 3),
         )
         self._writer.pack(execution, test.number)
         self._writer.add(measured)
         return measured
 
     def _named_alike(self, inventory: Inventory) -> bool:
-        """Return whether the nodes call their NICs alike: a figure of one name is then of one NIC each."""
+        """Return whether the nodes' NICs have the same names, so that a name is one NIC of each node."""
         return len({frozenset(nics_of_host(self._request, host)) for host in inventory.hosts}) == 1
 
     def _left(self) -> float:
         return float("inf") if self._deadline is None else self._deadline - time.monotonic()
 
     def _within_time(self, execution: Execution) -> tuple[Execution, bool]:
-        """Return the execution as it may take until the sweep's time is up, and whether that is less."""
-        left = max(self._left(), _SHORTEST_S)
+        """Limit the execution to the sweep's remaining time; also return whether that shortens it."""
+        left = max(self._left(), _MIN_TIME_S)
         steps = tuple(replace(step, timeout_s=min(step.timeout_s, left)) for step in execution.steps)
         return replace(execution, steps=steps), steps != execution.steps
 
 
 def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Plan:
-    """Return the plan of a test: one execution. Raise FabbenchError for what its nodes cannot measure."""
-    found = plan(request, inventory)
-    (execution,) = found.executions
+    """Return the plan of a test: one execution. Raise FabbenchError if its nodes cannot measure it."""
+    single = plan(request, inventory)
+    (execution,) = single.executions
     name = f"{test.number:06}-{execution.configuration.label}-r1"
-    return replace(found, executions=(replace(execution, id=name),))
+    return replace(single, executions=(replace(execution, id=name),))
 
 
 def metric_of(request: RunRequest) -> str:
-    """Return what a sweep compares. Raise RequestError for a metric that is none."""
+    """Return the metric that a sweep compares. Raise RequestError if it is unknown."""
     if request.metric is not None:
         if request.metric not in METRICS:
             raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
@@ -138,33 +138,33 @@ def metric_of(request: RunRequest) -> str:
 
 
 def figures(logs: Sequence[Log], metric: str) -> Figures:
-    """Return what the logs of a test show: the worst outcome, and the figure of the largest size.
+    """Return the worst outcome in the logs of a test, and the figure of the largest size.
 
-    Where NICs were measured one by one, the slowest decides: a pair is as good as that.
+    If NICs were measured one by one, the slowest decides: a pair is only as good as that.
     """
     worst = min(logs, key=lambda log: _OUTCOMES.index(log.outcome))
     if worst.outcome not in MEASURED:
         return Figures(worst.outcome, worst.reason or "", None, {})
-    found = dict(value for log in logs for value in _values(log, metric))
-    if not found:
+    values = dict(value for log in logs for value in _values(log, metric))
+    if not values:
         return Figures(Outcome.FAILED, f"No {metric} was measured.", None, {})
     chosen = max if METRICS[metric].lower_is_better else min
-    nics = {name: value for name, value in found.items() if name}
-    return Figures(worst.outcome, worst.reason or "", chosen(found.values()), nics)
+    nics = {name: value for name, value in values.items() if name}
+    return Figures(worst.outcome, worst.reason or "", chosen(values.values()), nics)
 
 
 def _values(log: Log, metric: str) -> Iterator[tuple[str, float]]:
-    """Yield the figure of the largest size, and of which NIC it is where the log says so."""
-    found: dict[str, tuple[int, float]] = {}
+    """Yield the figure of the largest size for each NIC; an empty name if the log does not name one."""
+    largest: dict[str, tuple[int, float]] = {}
     for point in log.points:
         if metric not in point.metrics or "stat" in point.labels:
             continue
         if point.labels.get("placement", "out-of-place") != "out-of-place":
             continue
         device = point.labels.get("device", str(log.facts.get("device", "")))
-        if device not in found or point.size >= found[device][0]:
-            found[device] = point.size, point.values[point.metrics.index(metric)]
-    yield from ((device, value) for device, (_, value) in found.items())
+        if device not in largest or point.size >= largest[device][0]:
+            largest[device] = point.size, point.values[point.metrics.index(metric)]
+    yield from ((device, value) for device, (_, value) in largest.items())
 
 
 def _warnings(logs: Sequence[Log]) -> Iterator[str]:

@@ -10,21 +10,21 @@ from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Readings
 
 _ENOUGH = 20
-"""Of more figures than these the range is that of 90 % of them."""
+"""With more figures than this, the range covers 90 % of them."""
 
 
 _LONGEST = 90
-"""Characters of why a test failed."""
+"""Maximum length of the reason why a test failed."""
 
 
-class Witness:
-    """Says what results show of a node, a NIC or a link."""
+class EvidenceWriter:
+    """Describes the evidence against a node, a NIC or a link."""
 
-    def __init__(self, readings: Readings, found: Fit, confidence: float) -> None:
+    def __init__(self, readings: Readings, fitted: Fit, confidence: float) -> None:
         self._readings = readings
-        self._fit = found
-        self._bad = found.bad >= confidence
-        self._scale = figures_scale(readings, found)
+        self._fit = fitted
+        self._bad = fitted.bad >= confidence
+        self._scale = figures_scale(readings, fitted)
 
     def of_node(self, node: int) -> str:
         """Return the evidence against a node."""
@@ -34,12 +34,12 @@ class Witness:
         if not pairs:
             alone = any(each.tests.size == 1 and mask.any() for each, mask in masks)
             return f"{name} {self._how(masks)} {'alone' if alone else 'in groups'}{self._figures(masks)}."
-        own, total = self._count(pairs), sum(int(self._slow(each).sum()) for each, _ in pairs)
-        if own == total and not self._bad[np.arange(len(self._bad)) != node].any():
-            fine = sum(int(mask.sum()) for _, mask in pairs) - own
+        count, total = self._count(pairs), sum(int(self._slow(each).sum()) for each, _ in pairs)
+        if count == total and not self._bad[np.arange(len(self._bad)) != node].any():
+            fine = sum(int(mask.sum()) for _, mask in pairs) - count
             rest = f", and in {counted(fine, 'other')}" if fine else ""
             what = "failed" if self._how(pairs) == "fails" else "slow"
-            return f"{name} is in {own} of {total} {what} pairs{rest}{self._figures(pairs)}."
+            return f"{name} is in {count} of {total} {what} pairs{rest}{self._figures(pairs)}."
         healthy = [(each, mask & self._healthy_partner(each, node)) for each, mask in pairs]
         tested = sum(int(mask.sum()) for _, mask in healthy)
         how = f"{self._how(healthy)} in {self._count(healthy)} of {tested} pairs with healthy nodes"
@@ -49,19 +49,19 @@ class Witness:
         """Return the evidence against one NIC of a node."""
         name = self._fit.nodes[node]
         masks = [(each, (each.tests.members == node).any(axis=1)) for each in self._fit.classes]
-        own = [(each, mask) for each, mask in masks if each.tests.rail == rail and mask.any()]
-        tested = sum(int(mask.sum()) for _, mask in own)
+        pairs = [(each, mask) for each, mask in masks if each.tests.rail == rail and mask.any()]
+        tested = sum(int(mask.sum()) for _, mask in pairs)
         others = [
             each
             for each, mask in masks
             if each.tests.rail != rail and mask.any() and not self._count([(each, mask)])
         ]
         rest = f"; its other {counted(len(others), 'NIC')} are fine" if len(others) > 1 else ""
-        how = f"{self._how(own)} in {self._count(own)} of {tested} pairs"
-        return f"{rail} of {name} {how}{rest}{self._figures(own)}."
+        how = f"{self._how(pairs)} in {self._count(pairs)} of {tested} pairs"
+        return f"{rail} of {name} {how}{rest}{self._figures(pairs)}."
 
     def of_uplink(self, group: str) -> str:
-        """Return the evidence against what connects a group to others."""
+        """Return the evidence against the uplink of a group."""
         inside = [self._readings.group_of.get(node, "") == group for node in self._fit.nodes]
         flags = np.array(inside, dtype=bool)
         masks = [
@@ -74,15 +74,15 @@ class Witness:
         return f"{group} {how}{self._figures(masks)}."
 
     def of_link(self, each: FittedClass, row: int) -> str:
-        """Return the evidence against what lies between the nodes of a pair."""
+        """Return the evidence against the link between the nodes of a pair."""
         masks = [(each, each.factor_of == row)]
         a, *rest = (self._fit.nodes[node] for node in each.pairs[row].tolist())
-        who = f"{a} and {rest[0]}" if len(rest) == 1 else f"{a} and {len(rest)} others"
+        nodes = f"{a} and {rest[0]}" if len(rest) == 1 else f"{a} and {len(rest)} others"
         elsewhere = [self._fine_elsewhere(each, node) for node in each.pairs[row].tolist()]
         fine = "; each is fine with others" if all(elsewhere) else ""
         how = {"is slow": "are slow", "fails": "fail"}.get(self._how(masks), "are slow or fail")
         count = f"{self._count(masks)} of {counted(int(masks[0][1].sum()), 'test')}"
-        return f"{who} {how} together in {count}{fine}{self._figures(masks)}."
+        return f"{nodes} {how} together in {count}{fine}{self._figures(masks)}."
 
     def _count(self, masks: Sequence[tuple[FittedClass, Flags]]) -> int:
         """Return how many tests are slow or failed."""
@@ -106,14 +106,14 @@ class Witness:
         return np.asarray(~self._bad[others])
 
     def _figures(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        """Return, in brackets, what was measured there, and what elsewhere."""
+        """Return, in parentheses, the figures of these tests, and those of others."""
         words = []
         failed = sum(int((np.isnan(each.slower) & mask).sum()) for each, mask in masks)
-        own = [each.tests.values[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
-        known = np.concatenate(own) if own else np.zeros(0)
+        values = [each.tests.values[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
+        known = np.concatenate(values) if values else np.zeros(0)
         several = self._kinds(masks) > 1
         if len(known):
-            words.append(self._times(masks) if several else f"{self._range(known)} {self._scale.unit}")
+            words.append(self._slowdown(masks) if several else f"{self._range(known)} {self._scale.unit}")
         if failed:
             words.append(f"{failed} failed{self._reason(masks)}")
         if words and not several:
@@ -121,26 +121,26 @@ class Witness:
         return f" ({'; '.join(words)})" if words else ""
 
     def _kinds(self, masks: Sequence[tuple[FittedClass, Flags]]) -> int:
-        """Return how many things were measured, whose figures cannot be compared."""
-        found = [
+        """Return how many different things were measured, whose figures cannot be compared."""
+        kinds = [
             (index, series)
             for index, (each, mask) in enumerate(masks)
             for series in np.unique(each.tests.series[mask & ~np.isnan(each.slower)]).tolist()
         ]
-        return len(set(found))
+        return len(set(kinds))
 
     def _others(self, masks: Sequence[tuple[FittedClass, Flags]], *, unit: bool) -> list[str]:
-        """Return what was measured of others."""
-        found = [each.tests.values[~mask & ~self._slow(each)] for each, mask in masks]
-        rest = np.concatenate(found) if found else np.zeros(0)
+        """Return the figures of other tests."""
+        values = [each.tests.values[~mask & ~self._slow(each)] for each, mask in masks]
+        rest = np.concatenate(values) if values else np.zeros(0)
         return [f"others {self._range(rest)}{f' {self._scale.unit}' if unit else ''}"] if len(rest) else []
 
-    def _times(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        """Return by how much slower tests of several kinds are."""
-        found = [each.slower[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
-        parts = np.exp(np.quantile(np.concatenate(found), (0.0, 1.0)))
+    def _slowdown(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
+        """Return the slowdown of tests of several kinds."""
+        values = [each.slower[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
+        parts = np.exp(np.quantile(np.concatenate(values), (0.0, 1.0)))
         low, high = (f"{part:.0%}".rstrip("%") for part in parts)
-        return f"{low if low == high else f'{low}–{high}'}% of what is typical"
+        return f"{low if low == high else f'{low}–{high}'}% of the typical figure"
 
     def _reason(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
         for each, mask in masks:
@@ -150,7 +150,7 @@ class Witness:
         return ""
 
     def _range(self, values: Floats) -> str:
-        """Return the range of figures, or one where they read alike."""
+        """Return the range of figures, or one figure if both ends look the same."""
         ends = np.quantile(values, (0.05, 0.95)) if len(values) > _ENOUGH else (values.min(), values.max())
         low, high = sorted(self._readings.figure(float(end)) for end in ends)
         texts = [rounded(self._scale, figure) for figure in (low, high)]
@@ -158,19 +158,19 @@ class Witness:
 
 
 def _cut(reason: str) -> str:
-    """Return a reason without its full stop, and not too much of it."""
+    """Return a reason without its period, truncated if it is long."""
     text = quoted(reason).rstrip(".")
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
 
 
 def rounded(scale: Scale, figure: float) -> str:
-    """Write a figure with no more digits than noise leaves: whole numbers from 10 on."""
+    """Format a figure with no more digits than noise allows: whole numbers from 10 on."""
     number = figure / scale.factor
     return f"{number:.0f}" if number >= 10 else scale.text(float(f"{figure:.2g}"))
 
 
-def figures_scale(readings: Readings, found: Fit) -> Scale:
-    """Return how figures of a sweep are written."""
-    tops = [np.nanmax(each.tests.values) for each in found.classes if not np.isnan(each.tests.values).all()]
+def figures_scale(readings: Readings, fitted: Fit) -> Scale:
+    """Return the scale for the figures of a sweep."""
+    tops = [np.nanmax(each.tests.values) for each in fitted.classes if not np.isnan(each.tests.values).all()]
     largest = max((readings.figure(float(top)) for top in tops), default=1.0)
     return scale(readings.metric.unit, largest)

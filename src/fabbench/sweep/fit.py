@@ -1,4 +1,4 @@
-"""Results → what is typical, how much it varies, and how likely each node, NIC and link is bad."""
+"""Results → the typical figures, their noise, and how likely each node, NIC and link is bad."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,36 +18,36 @@ from fabbench.sweep.beliefs import (
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
-"""The part by which a healthy node may be slower than others."""
+"""The fraction by which a healthy node may be slower than others."""
 _LEAST_NOISE = 0.01
 _USUAL_NOISE = 0.05
 _USUAL_WEIGHT = 4
-"""The noise between executions that is assumed before there are results, and as how many it counts."""
+"""The noise between executions that is assumed before any results, and how many results it counts as."""
 _MOST_FACTORS = 80_000
-"""Beliefs in nodes are found from a sample of so many pairs: of 4,096 nodes each has forty."""
+"""Beliefs about nodes come from a sample of at most so many pairs: with 4,096 nodes, each has forty."""
 _PASSES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedClass:
-    """Tests of one class, against what is typical of them."""
+    """Tests of one class, compared with their typical figures."""
 
     tests: TestClass
     typical: Floats
     """Series → the value of healthy tests."""
     slower: Floats
-    """Test → the logarithm of its figure against the typical one; NaN: it failed."""
+    """Test → the logarithm of its figure relative to the typical one; NaN: it failed."""
     factor_of: Ints
     """Test → row of `pairs`."""
     pairs: Ints
     """Distinct sets of nodes that were tested, ascending."""
     link: Floats
-    """Row of `pairs` → the chance that what is between its nodes is bad."""
+    """Row of `pairs` → the chance that the link between its nodes is bad."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What is believed after all results."""
+    """The beliefs after all results."""
 
     nodes: Sequence[str]
     bad: Floats
@@ -57,11 +57,11 @@ class Fit:
     nics: Mapping[tuple[int, str], float]
     """Node and rail → the chance that this NIC is bad."""
     uplinks: Mapping[str, float]
-    """Group → the chance that what connects it to others is bad."""
+    """Group → the chance that its uplink to others is bad."""
     classes: Sequence[FittedClass]
     noise: float
     slow: float
-    """The logarithm from which on a test counts as slow; negative."""
+    """Tests with a logarithm below this count as slow; negative."""
 
 
 @dataclass(slots=True)
@@ -75,31 +75,31 @@ class _Class:
     order: Ints
     """Tests by factor."""
     first: Ints
-    """Factor → its first test in `order`; one more, for where the last one ends."""
+    """Factor → its first test in `order`; plus one element for the end of the last one."""
     typical: Floats = field(default_factory=lambda: np.zeros(0))
     slower: Floats = field(default_factory=lambda: np.zeros(0))
 
     def measure(self) -> None:
-        """Set what each test has against what is typical."""
+        """Compare each test with the typical figure."""
         self.slower = self.tests.values - self.typical[self.tests.series]
 
 
 def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
-    """Return what the results say."""
+    """Return the beliefs from all results."""
     states, count = States.of(tolerance), len(readings.nodes)
     parts = _Parts(readings)
-    found = [_class(tests, parts) for tests in readings.classes()]
-    for each in found:
+    classes = [_class(tests, parts) for tests in readings.classes()]
+    for each in classes:
         each.typical = _first_typical(each.tests)
         each.measure()
     total = parts.count
-    noise, rails = _noise(found, None), len({each.tests.rail for each in found})
+    noise, rails = _noise(classes, None), len({each.tests.rail for each in classes})
     for _ in range(_PASSES):
-        beliefs = propagate([_factors(each, states, noise, rails) for each in found], total, states)
+        beliefs = propagate([_factors(each, states, noise, rails) for each in classes], total, states)
         chances = beliefs.chances()
         bad = chances[:, states.healthy :].sum(axis=1)
-        shift = max((_center(each, bad) for each in found), default=0.0)
-        noise, before = _noise(found, bad), noise
+        shift = max((_center(each, bad) for each in classes), default=0.0)
+        noise, before = _noise(classes, bad), noise
         if shift < 0.1 * noise and abs(noise - before) < 0.1 * before:
             break
     return Fit(
@@ -109,7 +109,8 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
         nics={key: float(bad[index]) for key, index in parts.nics.items()},
         uplinks={key: float(bad[index]) for key, index in parts.uplinks.items()},
         classes=[
-            _fitted(each, beliefs, beliefs.messages[index], states, noise) for index, each in enumerate(found)
+            _fitted(each, beliefs, beliefs.messages[index], states, noise)
+            for index, each in enumerate(classes)
         ],
         noise=noise,
         slow=min(1.5 * float(np.log1p(-tolerance)), -2.5 * noise),
@@ -117,7 +118,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
 
 
 class _Parts:
-    """Numbers of what can be bad besides nodes and links: NICs, and what connects groups."""
+    """Numbers the parts that can be bad besides nodes and links: NICs, and uplinks of groups."""
 
     def __init__(self, readings: Readings) -> None:
         self.count = self._nodes = len(readings.nodes)
@@ -126,15 +127,15 @@ class _Parts:
         self._groups = [readings.group_of.get(node, "") for node in readings.nodes]
 
     def of(self, pairs: Ints, tests: TestClass) -> Ints:
-        """Return set of nodes × place → number of a node, of its NIC, of its group's uplink."""
-        found = [pairs]
-        apart = tests.between and tests.size == 2
-        nodes = np.unique(pairs).tolist() if tests.rail or apart else []
+        """Return set of nodes × slot → number of a node, of its NIC, of its group's uplink."""
+        members = [pairs]
+        across = tests.between and tests.size == 2
+        nodes = np.unique(pairs).tolist() if tests.rail or across else []
         if tests.rail:
-            found.append(self._numbered(nodes, [self._nic(node, tests.rail) for node in nodes])[pairs])
-        if apart:
-            found.append(self._numbered(nodes, [self._uplink(self._groups[node]) for node in nodes])[pairs])
-        return np.concatenate(found, axis=1)
+            members.append(self._numbered(nodes, [self._nic(node, tests.rail) for node in nodes])[pairs])
+        if across:
+            members.append(self._numbered(nodes, [self._uplink(self._groups[node]) for node in nodes])[pairs])
+        return np.concatenate(members, axis=1)
 
     def _numbered(self, nodes: list[int], numbers: list[int]) -> Ints:
         table = np.zeros(self._nodes, dtype=np.int64)
@@ -154,12 +155,12 @@ class _Parts:
 
 def _class(tests: TestClass, parts: _Parts) -> _Class:
     """Return a class with its sets of nodes numbered."""
-    # Most compact where it matters: there are millions of pairs.
+    # Compact types matter here: there may be millions of pairs.
     if tests.size <= 2:
         kind = np.int32 if parts.count**2 <= np.iinfo(np.int32).max else np.int64
-        place: Ints = np.array([parts.count, 1][-tests.size :], dtype=kind)
+        radix: Ints = np.array([parts.count, 1][-tests.size :], dtype=kind)
         members: Ints = tests.members.astype(kind, copy=False)
-        key = members @ place
+        key = members @ radix
         order = np.argsort(key).astype(np.int32)
         begins = np.diff(key[order], prepend=-1) != 0
         del key
@@ -175,17 +176,17 @@ def _class(tests: TestClass, parts: _Parts) -> _Class:
 
 
 def _first_typical(tests: TestClass) -> Floats:
-    """Return series → the value of healthy tests, before it is known which these are.
+    """Return series → the value of healthy tests, before it is known which tests those are.
 
-    It is that of the median node, and a node's is its upper quartile, or its best test of few: what is bad
-    makes tests slower, and never faster, and a healthy node has had some healthy partner.
+    It is that of the median node. A node's value is its upper quartile, or its best test if it has few:
+    faults make tests slower, never faster, and a healthy node has had some healthy partner.
     """
-    found = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
+    typical = np.zeros(int(tests.series.max(initial=-1)) + 1, dtype=np.float32)
     for series in tests.known_series():
         chosen = (tests.series == series) & ~np.isnan(tests.values)
         if chosen.any():
-            found[series] = _typical_of(tests.members[chosen], tests.values[chosen])
-    return found
+            typical[series] = _typical_of(tests.members[chosen], tests.values[chosen])
+    return typical
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
@@ -204,7 +205,7 @@ def _typical_of(members: Ints, measured: Floats) -> float:
 
 
 def _center(each: _Class, bad: Floats) -> float:
-    """Measure a class against its healthy tests; return by how much that moved."""
+    """Update the typical figures of a class from its healthy tests; return how far they moved."""
     fine, moved = _healthy(each, bad), 0.0
     for series in each.tests.known_series():
         chosen = fine & (each.tests.series == series)
@@ -217,25 +218,25 @@ def _center(each: _Class, bad: Floats) -> float:
 
 
 def _healthy(each: _Class, bad: Floats | None) -> Flags:
-    """Return which tests are of members that are likely healthy, and are not far off."""
+    """Return which tests have only members that are likely healthy, and are not far from typical."""
     near = np.abs(np.nan_to_num(each.slower, nan=9.0)) < 0.5
     if bad is None:
         return np.asarray(near)
-    whole = np.asarray((bad[each.members] < 0.5).all(axis=1))
-    return np.asarray(near & whole[each.factor_of])
+    healthy = np.asarray((bad[each.members] < 0.5).all(axis=1))
+    return np.asarray(near & healthy[each.factor_of])
 
 
 def _noise(classes: Sequence[_Class], bad: Floats | None) -> float:
-    """Return the spread of healthy tests: from the faster half alone, as no fault reaches it."""
-    away = [np.abs(each.slower[(each.slower >= 0) & _healthy(each, bad)]) for each in classes]
-    found = np.concatenate(away) if away else np.zeros(0)
-    spread = float(np.median(found)) * 1.4826 if len(found) else _USUAL_NOISE
-    known = (len(found) * spread**2 + _USUAL_WEIGHT * _USUAL_NOISE**2) / (len(found) + _USUAL_WEIGHT)
+    """Return the spread of healthy tests, from the faster half only, which faults do not affect."""
+    deviations = [np.abs(each.slower[(each.slower >= 0) & _healthy(each, bad)]) for each in classes]
+    values = np.concatenate(deviations) if deviations else np.zeros(0)
+    spread = float(np.median(values)) * 1.4826 if len(values) else _USUAL_NOISE
+    known = (len(values) * spread**2 + _USUAL_WEIGHT * _USUAL_NOISE**2) / (len(values) + _USUAL_WEIGHT)
     return max(float(np.sqrt(known)), _LEAST_NOISE)
 
 
 def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
-    """Return the factors of a class, or a sample. What NICs of one test show of its nodes is one test's."""
+    """Return the factors of a class, or a sample. For nodes, all NICs of one test count as one test."""
     chosen = np.arange(len(each.pairs))
     if len(chosen) > _MOST_FACTORS:
         chosen = np.sort(np.random.default_rng(0).choice(chosen, _MOST_FACTORS, replace=False))
@@ -248,12 +249,12 @@ def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
 
 
 def _weights(each: _Class, rails: int) -> Floats:
-    """Return for nodes, their NICs and uplinks how much a figure counts: NICs share the test's noise."""
-    places, size = each.members.shape[1], each.tests.size
-    found: Floats = np.full(places, 1 / rails)
+    """Return how much a figure counts for nodes, their NICs and uplinks: NICs share the test's noise."""
+    slots, size = each.members.shape[1], each.tests.size
+    weights: Floats = np.full(slots, 1 / rails)
     if each.tests.rail:
-        found[size : 2 * size] = 1.0
-    return found
+        weights[size : 2 * size] = 1.0
+    return weights
 
 
 def _link_prior(size: int) -> float:
@@ -269,19 +270,19 @@ def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Float
     tests = each.order[np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
     flaky = FLAKY if each.tests.size <= 2 else FLAKY_IN_GROUPS
     logs = np.log(states.likelihood(each.slower[tests], noise, flaky))
-    found = np.zeros((len(chosen), states.count))
-    np.add.at(found, rows, logs)
-    return found
+    evidence = np.zeros((len(chosen), states.count))
+    np.add.at(evidence, rows, logs)
+    return evidence
 
 
 def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, noise: float) -> FittedClass:
-    """Judge links. Where a sample of pairs judged nodes, what one pair contributed is next to nothing."""
+    """Judge links. If only a sample of pairs judged the nodes, the contribution of one pair is negligible."""
     chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
     likely = _maybe_slow(each, states, noise) if each.tests.size > 1 else np.zeros(0, dtype=np.int64)
     for start in range(0, len(likely), step):
         chosen = likely[start : start + step]
-        own = messages[chosen] if len(messages) == len(each.pairs) else None
-        others = beliefs.without(each.members[chosen], own)
+        contributed = messages[chosen] if len(messages) == len(each.pairs) else None
+        others = beliefs.without(each.members[chosen], contributed)
         chances[chosen] = links(_evidence(each, states, noise, chosen), others, states)
     return FittedClass(
         tests=each.tests,
@@ -294,7 +295,7 @@ def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, no
 
 
 def _maybe_slow(each: _Class, states: States, noise: float) -> Ints:
-    """Return the factors with a test that is slow or failed, or nearly so: other links are fine."""
+    """Return the factors with a test that is slow or failed, or nearly so: all other links are fine."""
     least = max(-states.levels[states.healthy] / 2, noise)
     slow = np.isnan(each.slower) | (each.slower < -least)
     return np.unique(each.factor_of[slow])

@@ -1,6 +1,6 @@
-"""Results as a matrix of nodes against nodes, readable with thousands of them: who stands out comes first.
+"""Results as a matrix of nodes by nodes, readable with thousands of them: nodes that stand out come first.
 
-Suspects and the ends of bad links have a row each. Others share rows, in their order, where they are many.
+Suspects and the ends of bad links have a row each. If there are many others, they share rows, in order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from fabbench.sweep.readings import Floats, Ints, Readings
 from fabbench.sweep.values import Diagnosis
 
 FAILED = 0.0
-"""Stands in a cell of tests that failed, a quarter of them or more."""
+"""The value of a cell in which a quarter of the tests or more failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +26,17 @@ class Matrix:
     sizes: Sequence[int]
     """How many nodes a row has."""
     cells: Floats
-    """Which part of what is typical was reached, the lower quartile; `FAILED`; NaN: not tested."""
+    """The fraction of the typical figure (lower quartile of the tests); `FAILED`; NaN: not tested."""
     suspects: int
-    """How many of the rows, from the first on, are suspects."""
+    """How many of the first rows are suspects."""
 
 
-def matrix_of(readings: Readings, found: Fit, said: Diagnosis, *, most: int) -> Matrix:
+def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, most: int) -> Matrix:
     """Return the matrix with about `most` rows, or fewer."""
     named = {
-        node: None for each in (*said.suspects, *said.unconfirmed, *said.undecided) for node in each.nodes
+        node: None
+        for each in (*diagnosis.suspects, *diagnosis.unconfirmed, *diagnosis.undecided)
+        for node in each.nodes
     }
     worst = [readings.index(node) for node in named][: max(most // 2, 1)]
     groups, names = readings.group_of, readings.nodes
@@ -43,19 +45,19 @@ def matrix_of(readings: Readings, found: Fit, said: Diagnosis, *, most: int) -> 
         key=lambda node: (natural_order(groups.get(names[node], "")), natural_order(names[node])),
     )
     rows = [[node] for node in worst] + list(_shared(rest, max(most - len(worst), 1)))
-    row_of = np.zeros(len(found.nodes), dtype=np.int64)
+    row_of = np.zeros(len(fitted.nodes), dtype=np.int64)
     for row, nodes in enumerate(rows):
         row_of[nodes] = row
     return Matrix(
-        names=[_name([found.nodes[node] for node in nodes]) for nodes in rows],
+        names=[_name([fitted.nodes[node] for node in nodes]) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
-        cells=_cells(found, row_of, len(rows)),
+        cells=_cells(fitted, row_of, len(rows)),
         suspects=len(worst),
     )
 
 
 def _shared(nodes: Sequence[int], rows: int) -> Iterator[list[int]]:
-    """Yield as many nodes to each row, where there are more than rows."""
+    """Split nodes evenly over rows, if there are more nodes than rows."""
     each = -(-len(nodes) // rows)
     for start in range(0, len(nodes), max(each, 1)):
         yield list(nodes[start : start + each])
@@ -65,13 +67,13 @@ def _name(nodes: Sequence[str]) -> str:
     return nodes[0] if len(nodes) == 1 else f"{nodes[0]} … {nodes[-1]}"
 
 
-def _cells(found: Fit, row_of: Ints, count: int) -> Floats:
-    """Return the lower quartile of each cell's tests: what fails at times shows.
+def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:
+    """Return the lower quartile of each cell's tests, so that intermittent faults show.
 
-    A failed test is the slowest of all.
+    A failed test counts as the slowest of all.
     """
     keys, values = [], []
-    for each in found.classes:
+    for each in fitted.classes:
         if each.tests.size <= 2:
             ends = np.sort(row_of[each.tests.members[:, [0, -1]]], axis=1)
             keys.append(ends[:, 0] * count + ends[:, 1])

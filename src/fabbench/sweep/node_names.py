@@ -16,7 +16,7 @@ _ENDING = lazy(r"(?:\.(?:txt|log|out|err|json|gz|bz2|xz|zst))+$")
 
 
 def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
-    """Return the names of `known` that a path has as whole words in its last two parts; long ones first."""
+    """Return the names in `known` that are whole words in the last two parts of a path; long names win."""
     text, found = _stem(path), []
     for name in sorted(known, key=len, reverse=True):
         match = re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text)
@@ -27,7 +27,7 @@ def known_in(path: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def pair_in(path: str) -> tuple[str, str] | None:
-    """Return two names behind each other that differ in numbers alone, the longest; None: there are none.
+    """Return the longest two adjacent names that differ only in numbers; None if there are none.
 
     Names have a letter and a number (``gpu-a-01-gpu-a-02`` is gpu-a-01 and gpu-a-02), or are IPv4 addresses.
     """
@@ -69,11 +69,11 @@ def _stem(path: str) -> str:
 
 
 def read_groups(text: str) -> Mapping[str, str]:
-    """Return node → group from lines such as ``node[01-08] rack-1`` or ``node01,rack-1``.
+    """Parse node → group from lines such as ``node[01-08] rack-1`` or ``node01,rack-1``.
 
-    Blank lines, and what follows ``#``, are left out. Raise ValueError that names the line that is wrong.
+    Blank lines, and text after ``#``, are ignored. Raise ValueError that names the invalid line.
     """
-    found: dict[str, str] = {}
+    group_of: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = " ".join(line.partition("#")[0].split())
         if not words:
@@ -88,8 +88,8 @@ def read_groups(text: str) -> Mapping[str, str]:
         except ValueError as error:
             raise ValueError(f"line {number}: {error}") from None
         for name in names:
-            if found.setdefault(name, group) != group:
-                raise ValueError(f"line {number}: {name} is in {found[name]} and in {group}")
-    if not found:
+            if group_of.setdefault(name, group) != group:
+                raise ValueError(f"line {number}: {name} is in {group_of[name]} and in {group}")
+    if not group_of:
         raise ValueError("it names no node")
-    return found
+    return group_of

@@ -1,7 +1,7 @@
-"""What a running sweep asks: which tests are next? And rounds of tests for which results do not matter.
+"""The interface that tells a running sweep which tests are next, and plans that do not depend on results.
 
-A planner is a pure function of the results that it was given: one that is given the stored results of a sweep
-that was cut off goes on where that one ended.
+A planner is a pure function of the results added to it: with the stored results of an interrupted sweep, it
+continues where that one ended.
 """
 
 import random
@@ -13,20 +13,20 @@ from fabbench.sweep.values import Round, SweepResult, SweepTest
 
 
 class Planner(Protocol):
-    """Says which tests are next."""
+    """Chooses which tests are next."""
 
     def add(self, result: SweepResult) -> None:
-        """Take what came of a test."""
+        """Add the result of a test."""
 
     def next_round(self) -> Round | None:
         """Return the tests of the current round that have no result yet; None: the sweep is done.
 
-        A round whose tests all have results is over, and the next one begins.
+        When all tests of a round have results, the next round begins.
         """
 
     @property
     def most_rounds(self) -> int | None:
-        """Return the number of rounds, at most; None: not known."""
+        """The maximum number of rounds; None: unknown."""
 
 
 class FixedPlanner:
@@ -36,38 +36,38 @@ class FixedPlanner:
         self._rounds: Iterator[Round] = iter(rounds)
         self._most_rounds = most_rounds
         self._current: Round | None = None
-        self._left: dict[SweepTest, None] = {}
+        self._pending: dict[SweepTest, None] = {}
         self._early: dict[int, set[SweepTest]] = {}
-        """Results of rounds that have not begun here: those of the sweep that is resumed."""
+        """Results of rounds that have not started here: those of the resumed sweep."""
 
     def add(self, result: SweepResult) -> None:
-        """Take what came of a test."""
+        """Add the result of a test."""
         if self._current is not None and result.round == self._current.number:
-            self._left.pop(result.test, None)
+            self._pending.pop(result.test, None)
         else:
             self._early.setdefault(result.round, set()).add(result.test)
 
     def next_round(self) -> Round | None:
         """Return the tests of the current round that have no result yet; None: the sweep is done."""
-        while not self._left:
+        while not self._pending:
             self._current = next(self._rounds, None)
             if self._current is None:
                 return None
             done = self._early.pop(self._current.number, set())
-            self._left = dict.fromkeys(test for test in self._current.tests if test not in done)
-        assert self._current is not None  # noqa: S101 - something is left of it
-        return Round(number=self._current.number, tests=tuple(self._left), purpose=self._current.purpose)
+            self._pending = dict.fromkeys(test for test in self._current.tests if test not in done)
+        assert self._current is not None  # noqa: S101 - it has pending tests
+        return Round(number=self._current.number, tests=tuple(self._pending), purpose=self._current.purpose)
 
     @property
     def most_rounds(self) -> int | None:
-        """Return the number of rounds, where it is known."""
+        """The number of rounds, if known."""
         return self._most_rounds
 
 
 def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
-    """Yield every pair once, in as few rounds as there can be: N−1 of N/2 pairs; N where N is odd.
+    """Yield every pair once, in as few rounds as possible: N−1 rounds of N/2 pairs; N rounds if N is odd.
 
-    The circle method: one node stays, the others move on by one place after each round.
+    The circle method: one node stays, the others move by one position after each round.
     """
     circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     half, rounds = len(circle) // 2, len(circle) - 1
@@ -83,13 +83,13 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
 def matchings(nodes: Sequence[str], rounds: int, seed: int, *, again: bool = False) -> Iterator[Round]:
     """Yield random rounds in which every node has a new partner: some rounds of all pairs, shuffled.
 
-    Of an odd number of nodes one rests in each round. There are no more rounds than all pairs have, unless
-    partners may meet `again`.
+    With an odd number of nodes, one is idle in each round. There are no more rounds than all pairs take,
+    unless partners may meet `again`.
     """
     shuffled = list(nodes)
     random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
-    most = len(nodes) - 1 + len(nodes) % 2
-    rounds = 0 if len(nodes) < 2 else rounds if again else min(rounds, most)
+    maximum = len(nodes) - 1 + len(nodes) % 2
+    rounds = 0 if len(nodes) < 2 else rounds if again else min(rounds, maximum)
     pairs = cycle(all_pairs(shuffled))
     for number, each in zip(range(1, rounds + 1), pairs, strict=False):
         yield Round(number=number, tests=each.tests, purpose=f"random pairs, round {number} of {rounds}")
@@ -114,7 +114,7 @@ def rails(nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: i
 
 
 def groups(group_of: Mapping[str, str], *, rounds: int = 2, seed: int = 0) -> Iterator[Round]:
-    """Yield random pairs within each group (node → group), and then as many rounds between groups."""
+    """Yield random pairs within each group (node → group), then the same number of rounds between groups."""
     numbers = count(1)
     members: dict[str, list[str]] = {}
     for node, group in group_of.items():
@@ -131,16 +131,16 @@ def groups(group_of: Mapping[str, str], *, rounds: int = 2, seed: int = 0) -> It
         )
 
 
-def _between(members: Sequence[Sequence[str]], chance: random.Random) -> tuple[SweepTest, ...]:
-    """Pair nodes of different groups: each of the largest group left with one of another."""
-    left = [chance.sample(list(nodes), len(nodes)) for nodes in members]
-    chance.shuffle(left)
+def _between(members: Sequence[Sequence[str]], generator: random.Random) -> tuple[SweepTest, ...]:
+    """Pair nodes of different groups: repeatedly one of the largest remaining group with one of another."""
+    left = [generator.sample(list(nodes), len(nodes)) for nodes in members]
+    generator.shuffle(left)
     tests = []
     while len(left := sorted(filter(None, left), key=len, reverse=True)) > 1:
-        other = chance.randrange(1, len(left)) if len(left[0]) > len(left[1]) else 1
+        other = generator.randrange(1, len(left)) if len(left[0]) > len(left[1]) else 1
         tests.append(SweepTest((left[0].pop(), left[other].pop())))
     return tuple(tests)
 
 
-def _pairs(found: "Iterator[tuple[str | None, str | None]]") -> tuple[SweepTest, ...]:
-    return tuple(SweepTest((a, b)) for a, b in found if a is not None and b is not None)
+def _pairs(pairs: "Iterator[tuple[str | None, str | None]]") -> tuple[SweepTest, ...]:
+    return tuple(SweepTest((a, b)) for a, b in pairs if a is not None and b is not None)

@@ -1,4 +1,4 @@
-"""Results of a sweep as arrays: who took part in each test, and how good it was. Small, also for millions."""
+"""Results of a sweep as arrays: the nodes of each test, and its figure. Compact, for millions of results."""
 
 import math
 from array import array
@@ -20,7 +20,7 @@ Flags: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestClass:
-    """Tests of as many nodes, by the same rail, within a group or not.
+    """Tests with the same number of nodes, on the same rail, within a group or not.
 
     One row of `members`, `series` and `values` for each test.
     """
@@ -32,16 +32,16 @@ class TestClass:
     members: Ints
     """Test × role → index of the node, ascending in a row."""
     series: Ints
-    """Test → what was measured, a number: figures of one series can be compared."""
+    """Test → the number of what was measured: figures of one series can be compared."""
     values: Floats
     """The logarithm of the figure, negative for times: larger is better. NaN: it failed or hung."""
 
     def known_series(self) -> list[int]:
-        """Return the series that there are, ascending. `np.unique` would take seconds for millions."""
+        """Return the series in use, ascending. `np.unique` would take seconds for millions of tests."""
         return np.flatnonzero(np.bincount(self.series)).tolist()
 
     __test__ = False
-    """It is no test of pytest's."""
+    """Not a test for pytest."""
 
 
 @dataclass(slots=True)
@@ -52,21 +52,21 @@ class _Rows:
 
 
 class Readings:
-    """Results as they come."""
+    """Results, collected as they arrive."""
 
     def __init__(
         self, metric: "Metric", nodes: Iterable[str] = (), *, group_of: Mapping[str, str] | None = None
     ) -> None:
-        """`nodes` are those of the sweep; others are added as results name them.
+        """`nodes` are those of the sweep; others are added when results name them.
 
-        `group_of` says which rack or spine a node is in, as far as that is known.
+        `group_of` has the rack or spine of each node, as far as known.
         """
         self.metric = metric
         self.group_of = group_of or {}
         self.nodes: list[str] = []
         self.count = 0
         self.reasons: dict[tuple[int, ...], str] = {}
-        """Nodes → why a test of theirs failed, the last one's."""
+        """Nodes → why their last failed test failed."""
         self._index: dict[str, int] = {}
         self._rows: dict[tuple[int, str, bool], _Rows] = {}
         self._series: dict[str, int] = {}
@@ -83,7 +83,7 @@ class Readings:
         return found
 
     def add(self, result: SweepResult) -> None:
-        """Take a result."""
+        """Add a result."""
         members = sorted(map(self.index, result.test.nodes))
         groups = {self.group_of.get(node) for node in result.test.nodes} if self.group_of else ()
         series = self._series.setdefault(result.series, len(self._series))

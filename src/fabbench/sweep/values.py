@@ -1,4 +1,4 @@
-"""What a sweep runs, what came of it, and whom it suspects. Frozen values."""
+"""The tests of a sweep, their results, and its suspects. Frozen values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ class SweepTest:
     """One test: of one node alone, of a pair (most), or of a larger group."""
 
     nodes: tuple[str, ...]
-    """In order of their roles: of a pair, server and client."""
+    """In order of their roles: for a pair, server and client."""
     rail: str = ""
-    """The NIC that each of the nodes uses; empty: whatever the benchmark uses by itself."""
+    """The NIC that each of the nodes uses; empty: the benchmark's own choice."""
 
     def __str__(self) -> str:
         """Return its nodes, and its rail."""
@@ -21,7 +21,7 @@ class SweepTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """Tests that run at once: no node is in two of them."""
+    """Tests that run concurrently: no node is in two of them."""
 
     number: int
     """Counts from 1."""
@@ -31,18 +31,18 @@ class Round:
 
 
 class SweepOutcome(StrEnum):
-    """What came of one test."""
+    """The outcome of one test."""
 
     OK = "ok"
     FAILED = "failed"
     """It ended with an error, or its result does not count (corrupt, off-fabric)."""
     HUNG = "hung"
-    """It did not end within its time."""
+    """It did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """What came of one test. Small: a sweep of thousands of nodes has millions."""
+    """The result of one test. Compact: a sweep of thousands of nodes has millions."""
 
     test: SweepTest
     outcome: SweepOutcome
@@ -52,24 +52,24 @@ class SweepResult:
     reason: str = ""
     """A sentence, where it failed or hung."""
     nics: Mapping[str, float] | None = None
-    """NIC → its figure, where the test measured them one by one: in place of `figure`."""
+    """NIC → its figure, if the test measured them one by one; used instead of `figure`."""
     series: str = ""
-    """What was measured, where that is not the same in all tests: figures of one series can be compared."""
+    """What was measured, if tests differ in that: figures of one series can be compared."""
 
 
 class SuspectKind(StrEnum):
-    """What is suspected."""
+    """The kind of a suspect."""
 
     NODE = "node"
     NIC = "nic"
     LINK = "link"
     GROUP = "group"
-    """All nodes of a rack, a spine, or whatever label groups nodes."""
+    """All nodes of a rack, a spine, or any other group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """What seems bad, how sure that is, and why."""
+    """What seems bad, with what confidence, and why."""
 
     kind: SuspectKind
     name: str
@@ -84,7 +84,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typical:
-    """What healthy tests of one kind have."""
+    """The typical figure of healthy tests of one kind."""
 
     of: str
     """`within groups`, `between groups`, or a NIC."""
@@ -95,22 +95,22 @@ class Typical:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the results of a sweep say."""
+    """The conclusions from the results of a sweep."""
 
     suspects: Sequence[Suspect]
-    """Bad with at least `required` confidence; the surest first."""
+    """Bad with at least `required` confidence; the most certain first."""
     unconfirmed: Sequence[Suspect]
-    """Bad, or slow by chance: links that were tested too seldom, whose nodes are fine with others."""
+    """Bad, or slow by chance: links with too few tests, whose nodes are fine with others."""
     undecided: Sequence[Suspect]
     """What may be bad; the likeliest first."""
     bad: bool
-    """Whether something is bad with at least `required` confidence, be it known what or not."""
+    """Whether something is bad with at least `required` confidence, even if it is unknown what."""
     required: float
     typical: float | None
     """The median figure of healthy tests, in the metric's base unit; None: several things were measured."""
     typicals: Sequence[Typical] = ()
-    """The same of each of several things."""
+    """The typical figure of each kind, if several were measured."""
     spread: float
-    """The standard deviation of healthy figures between tests, as a part of the figure."""
+    """The standard deviation of healthy figures between tests, as a fraction of the figure."""
     tests: int
     nodes: Sequence[str]

@@ -23,8 +23,8 @@ KINDS = ("python", "perl")
 
 def quick(kind: str) -> list[str]:
     """The program with short times: it lives 6 s, and waits 1 s (Perl counts whole seconds: 1 to 2)."""
-    python = PYTHON.replace("_LIVES_S, _WAITS_S = 30.0, 3.0", "_LIVES_S, _WAITS_S = 6.0, 1.0")
-    perl = PERL.replace("my ($lives, $waits) = (30, 3);", "my ($lives, $waits) = (6, 1);")
+    python = PYTHON.replace("_LIFETIME_S, _TIMEOUT_S = 30.0, 3.0", "_LIFETIME_S, _TIMEOUT_S = 6.0, 1.0")
+    perl = PERL.replace("my ($lifetime, $timeout) = (30, 3);", "my ($lifetime, $timeout) = (6, 1);")
     assert python != PYTHON
     assert perl != PERL
     return [sys.executable, "-I", "-S", "-c", python] if kind == "python" else ["perl", "-e", perl]

@@ -89,6 +89,8 @@ class Host:
         self.lab.touched = True
         listening = self.path("/run/sshd.pid").read_text().strip()
         self.sh(["kill", "-9", listening])
+        # It holds its port until then.
+        assert processes.eventually(lambda: not processes.alive(int(listening), self.path("/proc")))
         for pid in self._pids() if sessions else ():
             if any(word.startswith("sshd:") for word in processes.command(pid)[:1]):
                 processes.send(signal.SIGKILL, pid)

@@ -50,10 +50,10 @@ def inside(kind: str, name: str) -> Iterator[int]:
             yield int(entry.name)
 
 
-def alive(pid: int) -> bool:
+def alive(pid: int, proc: Path = Path("/proc")) -> bool:
     """Whether a process runs; one that has ended and was not waited for does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+        return (proc / f"{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except (OSError, IndexError):
         return False
 

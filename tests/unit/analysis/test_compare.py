@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fabbench.analysis.aggregate import REFUSED
+from fabbench.analysis.aggregate import MUST_MATCH
 from fabbench.analysis.compare import Column, Comparison, compare
 from fabbench.analysis.footnotes import footnotes
 from fabbench.analysis.highlights import highlights
@@ -273,10 +273,10 @@ DIFFERENT = {
 
 
 def test_every_field_is_tried() -> None:
-    assert set(DIFFERENT) == set(REFUSED)
+    assert set(DIFFERENT) == set(MUST_MATCH)
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", MUST_MATCH)
 def test_columns_that_differ_are_refused_unless_allowed(name: str) -> None:
     one, other = DIFFERENT[name]
     columns = [column("new", one), column("old", other)]

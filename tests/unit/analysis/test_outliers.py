@@ -8,7 +8,7 @@ import pytest
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
-from fabbench.analysis.outliers import irregular
+from fabbench.analysis.outliers import irregularities
 from fabbench.model.log import Finding, Log, Severity
 from tests.support.logs_by_hand import FACTS, GB, MB, column, log
 
@@ -23,7 +23,7 @@ def executions(figures: Sequence[float]) -> list[Log]:
 
 
 def said(made: Column) -> tuple[str, ...]:
-    return irregular(compare([made]))
+    return irregularities(compare([made]))
 
 
 def test_steady_executions_are_not_spoken_of() -> None:

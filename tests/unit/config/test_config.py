@@ -16,11 +16,11 @@ from fabbench.benchmarks import benchmark_named, runnable_names
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.config_file import command_options, default_map
-from fabbench.cli.run_command import RunCommand, usual_work
+from fabbench.cli.run_command import RunCommand, default_work
 from fabbench.config import find_config, load, read
 from fabbench.config.choose_target import Resolved, resolve
 from fabbench.config.sections import Config, schema
-from fabbench.config.yaml_tree import MOST_MISTAKES
+from fabbench.config.yaml_tree import MAX_MISTAKES
 from fabbench.launchers import options_of_launchers
 from fabbench.launchers.local import LocalOptions
 from fabbench.launchers.ssh import SshLauncherOptions
@@ -260,8 +260,8 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             target("ssh_config: x"),
             "5:5: targets.prod: unknown key 'ssh_config'; did you mean ssh-config?",
         ),
-        (target("user: a\n    user: b"), "6:5: The key user is a duplicate of that in line 5."),
-        ("store: a\nstore: b", "2:1: The key store is a duplicate of that in line 1."),
+        (target("user: a\n    user: b"), "6:5: The key user is a duplicate of the one on line 5."),
+        ("store: a\nstore: b", "2:1: The key store is a duplicate of the one on line 1."),
         (
             "- a",
             "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, ",
@@ -420,7 +420,7 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
         ("defaults: !!set {}", "1:11: The tag !!set cannot be used here."),
         ("store: {{ folder }}", "1:9: A key is a mapping; expected a word. Quote what begins with {."),
         ("targets: &a {x: *a}", "1:10: An alias refers to a value that contains it."),
-        ("targets: {x: {<<: 1}}", "1:19: << merges mappings, and this is the number 1."),
+        ("targets: {x: {<<: 1}}", "1:19: << merges mappings, but this is the number 1."),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_way_out(text: str, wanted: str) -> None:
@@ -449,8 +449,8 @@ def test_what_is_not_yaml_is_named_with_its_place(text: str, wanted: str, hint: 
 def test_all_mistakes_are_said_at_once_in_the_order_of_the_file() -> None:
     text = target("prot: 1\n    port: x") + "stroe: x\n"
     assert [each.partition(": ")[0] for each in mistakes(text)] == ["5:5", "6:11", "7:1"]
-    many = mistakes("".join(f"x{number}: 1\n" for number in range(MOST_MISTAKES + 5)))
-    assert len(many) == MOST_MISTAKES + 1
+    many = mistakes("".join(f"x{number}: 1\n" for number in range(MAX_MISTAKES + 5)))
+    assert len(many) == MAX_MISTAKES + 1
     assert many[-1] == f"5 more mistakes in {PATH}."
 
 
@@ -662,7 +662,7 @@ def test_defaults_of_the_file_become_defaults_of_options() -> None:
     defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), work))
     wanted = {"sizes": ("8",), "check": True, "factor": "4", "repeats": 5, "fabrics": ("tcp",)}
     assert defaults == {**wanted, "store": Path("/etc/cluster/runs")}
-    assert usual_work("pingpong", read) == PingpongWork(sizes=(8,), check=True, factor=4)
+    assert default_work("pingpong", read) == PingpongWork(sizes=(8,), check=True, factor=4)
 
 
 # ---------------------------------------------------------------- where a run goes
@@ -733,7 +733,7 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
         str(raised.value) == f"Unknown target prdo (set with --on): it is neither in {PATH} nor a launcher."
     )
     assert raised.value.hint == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
-    with pytest.raises(RequestError, match=r"neither in a fabbench\.yaml \(there is none\) nor a launcher"):
+    with pytest.raises(RequestError, match=r"neither in a fabbench\.yaml \(none was found\) nor a launcher"):
         where(environment={"FABBENCH_TARGET": "prod"})
 
 

@@ -539,7 +539,7 @@ def test_what_is_not_known_is_a_dash_and_a_note() -> None:
     unknown = replace(nic("x", 0, 0), moved={}, unreadable="The host was restarted.", link_rate=None)
     table = nics_table.table({"a": Traffic(seconds=None, nics=(unknown,))})
     assert table.rows == [["a", "x", "-", "-", "-", "-", "-"]]
-    assert table.notes == ["a: x cannot be told: The host was restarted."]
+    assert table.notes == ["a: the traffic of x is unknown: The host was restarted."]
 
 
 def test_live_shows_each_nic_where_there_is_room() -> None:

@@ -258,7 +258,7 @@ def test_a_broken_host_is_read_as_it_is() -> None:
     found = probe("broken")
     assert (found.memlock, found.verbs, found.verbs_there) == (64 * 1024, None, 0)
     assert found.fi_info.status == 61
-    assert found.fi_info.said == ("fi_getinfo: -61 (No data available)",)
+    assert found.fi_info.lines == ("fi_getinfo: -61 (No data available)",)
     assert (found.domains, found.efa_domains) == ((), ())
     assert found.missing == ("all_reduce_perf", "mpirun")
     assert (found.gpu_processes, found.gpus[0].fabric) == (2, "In Progress")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import why
+from fabbench.logs.learned_prefixes import unread_reason
 from fabbench.model.log import Log, Outcome
 from fabbench.runs.parse_file import parse_file, parse_stream
 from fabbench.testing import read
@@ -266,7 +266,7 @@ def test_a_row_behind_a_debug_line_without_its_newline_is_a_row() -> None:
 def test_no_line_takes_long_because_it_is_long(line: str) -> None:
     """What takes the square of a line's length would not end here."""
     assert [log.points for log in parse(f"{line}\n{line} |\n{line}") for _ in log.points] == []
-    assert why(line)[1] in {False, True}
+    assert unread_reason(line)[1] in {False, True}
 
 
 def test_a_tag_of_mpirun_behind_a_shell_s_unfinished_line_begins_a_line() -> None:

@@ -55,7 +55,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cleaned(connection: Breaking) -> tuple[RemoteHost, Sequence[str]]:
     remote = RemoteHost("a", connection, token="t", lost_after_s=60)
-    remote._begun = True
+    remote._started = True
     remote._up.set()
     return remote, remote.clean()
 

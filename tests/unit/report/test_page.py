@@ -130,7 +130,7 @@ def test_values_stand_beside_the_ceiling_and_published_figures() -> None:
         ("EFA: published, 77.35 to 77.9 GB/s at 2 GB", 2 * GB, 77.35, 77.9, 0),
         ("TCP: published, 4.13 to 8.2 GB/s at 2 GB", 2 * GB, 4.13, 8.2, 1),
     ]
-    assert "EFA: normal: 77 GB/s at 2 GB, 82 % of the ceiling" in plot.about
+    assert "EFA: normal: 77 GB/s at 2 GB, 82 % of the ceiling" in plot.description
     drawn = ET.fromstring(to_svg(plot))
     kinds = [each.attrib["class"] for each in drawn.iter() if each.tag == "path"]
     assert [kind for kind in kinds if kind not in {"grid", "even"}] == [

@@ -15,12 +15,12 @@ from fabbench.analysis.compare import compare
 from fabbench.model.errors import RequestError
 from fabbench.report.plot import Ceiling, Plot, PlotLine, PublishedRange
 from fabbench.report.plots import plots
-from fabbench.report.png import MOST, to_png
+from fabbench.report.png import MAX_PLOTS, to_png
 from tests.support.logs_by_hand import GB, KB, MB
 from tests.support.pages import EFA, HOSTILE, TCP
 
 LINE = PlotLine(label="EFA", points=[(KB, 1), (GB, 80)])
-PLOT = Plot(title="busbw by message size", axis="GB/s", lines=[LINE], about="EFA is normal.")
+PLOT = Plot(title="busbw by message size", axis="GB/s", lines=[LINE], description="EFA is normal.")
 ORANGE, BLUE, BLACK = (0xC2, 0x41, 0x0C), (0x1D, 0x4E, 0xD8), (0x1F, 0x23, 0x28)
 
 
@@ -70,7 +70,7 @@ def test_no_values_make_a_sentence() -> None:
 
 def test_more_plots_than_programs_open_are_refused() -> None:
     with pytest.raises(RequestError, match="61 plots are too many"):
-        to_png([PLOT] * (MOST + 1))
+        to_png([PLOT] * (MAX_PLOTS + 1))
 
 
 def test_without_the_library_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

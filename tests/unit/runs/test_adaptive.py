@@ -10,7 +10,7 @@ from fabbench.analysis.compare import compare
 from fabbench.analysis.gate import check, parse_gate
 from fabbench.analysis.sequential import level_at
 from fabbench.plan.request import Adaptive
-from fabbench.runs.adaptive import Enough, undecided
+from fabbench.runs.adaptive import StopCondition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log
 
 
@@ -47,7 +47,7 @@ def ended(
     adaptive: Adaptive, answers: Iterator[Sequence[str]], times: Iterator[float]
 ) -> tuple[int, list[str]]:
     told: list[str] = []
-    enough = Enough(
+    enough = StopCondition(
         adaptive=adaptive,
         configurations=2,
         undecided=lambda logs: next(answers),

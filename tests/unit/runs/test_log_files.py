@@ -172,9 +172,9 @@ def test_an_archive_that_swells_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_more_than_a_log_ever_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "MOST_BYTES", 1 << 12)
+    monkeypatch.setattr(log_files, "MAX_BYTES", 1 << 12)
     name = write(tmp_path, "x.gz", gzip.compress(TEXT * 4))
-    assert "come out of" in reasons(name)[0][1]
+    assert "decompresses to more than" in reasons(name)[0][1]
     plain = write(tmp_path, "plain.log", TEXT * 4)
     assert reasons(plain) == []
 

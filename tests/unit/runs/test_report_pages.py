@@ -29,7 +29,7 @@ def test_several_processes_write_what_one_writes(tmp_path: Path, monkeypatch: py
     (known[1] / "request.json").write_text("{")
     alone = list(stored_sections(known, cores=1))
     monkeypatch.setattr(report_pages, "_FEW", 2)
-    monkeypatch.setattr(report_pages, "_TOGETHER", 2)
+    monkeypatch.setattr(report_pages, "_CHUNK", 2)
     assert list(stored_sections(known, cores=2)) == alone
     assert [each.path for each in alone] == known
     assert [bool(each.damage) for each in alone] == [False, True, False, False, False]

@@ -33,7 +33,7 @@ def table(number: int, *, damaged: bool = False, concluded: str = CONCLUDED) -> 
 
 
 def in_parts(path: Path) -> Sequence[Log]:
-    return [log for part in byte_ranges(path, least=1) for log in parse_range(path, part)]
+    return [log for part in byte_ranges(path, min_size=1) for log in parse_range(path, part)]
 
 
 @pytest.mark.parametrize(("newline", "concluded"), [("\n", CONCLUDED), ("\r\n", CONCLUDED), ("\n", "")])
@@ -43,7 +43,7 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
     text = "".join(table(number, damaged=number == 3, concluded=concluded) for number in range(5))
     path.write_bytes(text.replace("\n", newline).encode())
 
-    assert len(list(byte_ranges(path, least=1))) == 5
+    assert len(list(byte_ranges(path, min_size=1))) == 5
     whole = list(parse_file.parse_file(path))
     assert in_parts(path) == whole
     assert [len(log.damaged) for log in whole] == [0, 0, 0, 1, 0]
@@ -58,7 +58,7 @@ def test_what_may_belong_to_either_table_is_no_place_to_split(tmp_path: Path, co
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, concluded=concluded) for number in range(3)))
 
-    assert len(list(byte_ranges(path, least=1))) == 1
+    assert len(list(byte_ranges(path, min_size=1))) == 1
 
 
 def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
@@ -66,14 +66,14 @@ def test_prefixes_keep_a_log_whole(tmp_path: Path) -> None:
     lines = "".join(map(table, range(3))).splitlines(keepends=True)
     path.write_text("".join(f"[1,0]<stdout>:{line}" for line in lines))
 
-    assert len(list(byte_ranges(path, least=1))) == 1
+    assert len(list(byte_ranges(path, min_size=1))) == 1
 
 
 def test_several_processes_print_what_one_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.txt"
     path.write_text("".join(table(number, damaged=number == 30) for number in range(40)))
     monkeypatch.setattr(parse_on_cores, "LARGE", 1000)
-    monkeypatch.setattr(parse_on_cores, "byte_ranges", partial(byte_ranges, least=2000))
+    monkeypatch.setattr(parse_on_cores, "byte_ranges", partial(byte_ranges, min_size=2000))
     source, job = Source(name=str(path)), ParseJob(form="csv")
     one, two = (list(read([source], job, cores=cores)) for cores in (1, 2))
 

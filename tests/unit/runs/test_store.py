@@ -142,7 +142,7 @@ def test_an_execution_that_is_begun_anew_keeps_the_earlier_attempt(tmp_path: Pat
     with begun(tmp_path, plan).execution(plan.executions[0]) as stored:
         for line in ("one", "two", "three"):
             stored.write(line)
-            stored.begin_anew()
+            stored.restart()
         stored.write("four")
         told = {path.name: path.read_text() for path in stored.path.glob("*.log")}
     earlier = {
@@ -183,7 +183,7 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("{", "damaged"),
-        ("[]", "holds no object"),
+        ("[]", "not a JSON object"),
         ('{"format": 99}', "has format 99"),
         ("{}", "has format None"),
         ("[" * 100_000, "damaged"),

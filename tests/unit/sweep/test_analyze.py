@@ -141,7 +141,7 @@ def test_series_are_not_compared_with_each_other() -> None:
     said = analyze(readings)
     assert names(said) == {("node", "node-6")}
     assert said.typical is None
-    assert "50% of what is typical" in said.suspects[0].evidence
+    assert "50% of the typical figure" in said.suspects[0].evidence
 
 
 def test_a_failed_pair_is_evidence_and_a_hung_one_too() -> None:

@@ -1,7 +1,7 @@
 """The fabtests: libfabric's own latency and bandwidth tests (`fi_rdm_pingpong`, `fi_rma_bw`, …).
 
-One printer serves them all (fabtests/common/shared.c). It says nothing of the network that was used, and has
-no closing line.
+They share one output routine (fabtests/common/shared.c). It does not report the network that was used, and
+prints no closing line.
 """
 
 from collections.abc import Sequence
@@ -33,15 +33,15 @@ class Fabtests(LibfabricBenchmark):
     )
     """A row without a header has a time, such as ``0.01s``."""
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
-    """`%.2f` of usec and MB/sec, of Gb/sec until 2016."""
+    """`%.2f` of usec and MB/sec; of Gb/sec until 2016."""
 
     in_built_image = True
     summary = "libfabric's fi_rma_bw and similar over all NICs, with GPU memory."
     help = """\
     Run a program of libfabric's fabtests: a server and a client process per NIC, all at once.
 
-    NIC by NIC of the first host with that of the last one. Below the comparison are the mean and the sum of
-    all NICs. The GPUs' memory is shared out evenly between NICs.
+    Each NIC of the first host is paired with that of the last host. The mean and the sum of all NICs are
+    below the comparison. The GPUs are distributed evenly between NICs.
 
     Options of the program itself go after --, for both sides.
 

@@ -1,4 +1,4 @@
-"""How the fabtests are started: a pair of processes for each domain, of all domains concurrently."""
+"""How the fabtests are started: a pair of processes per domain, all domains concurrently."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,26 +23,25 @@ PROGRAMS: Mapping[str, str] = {
     "fi_msg_bw": "msg",
     "fi_msg_pingpong": "msg",
 }
-"""Program → its type of endpoint; the default first."""
+"""Program → its endpoint type; the default first."""
 INSTALL = (
     "on AWS they come with the EFA installer (/opt/amazon/efa/bin); elsewhere build fabtests of "
     "https://github.com/ofiwg/libfabric and pass its directory with --bin-dir"
 )
 
-# How long one domain is measured: beside others, they must overlap although each needs a second
-# to set itself up.
+# Measured time per domain: concurrent programs must overlap although each needs a second for set-up.
 _ALONE_S, _TOGETHER_S = 1.0, 10.0
-# Guesses (one way seconds, bytes per second), for the number of iterations alone.
+# Guesses (one-way seconds, bytes per second), only for the number of iterations.
 _SPEED: Mapping[str, tuple[float, float]] = {"efa": (12e-6, 10e9), "verbs": (3e-6, 10e9), "shm": (1e-6, 8e9)}
-_USUAL_SPEED = (15e-6, 1e9)
-_FEWEST, _MOST = 100, 10_000_000
-# Only these listen for a connection as TCP does, which is what fabbench waits for.
+_DEFAULT_SPEED = (15e-6, 1e9)
+_MIN_ITERATIONS, _MAX_ITERATIONS = 100, 10_000_000
+# Only these listen on a TCP port, which is what fabbench waits for.
 _LISTENING = frozenset({"tcp", "sockets", "net"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabtestsWork:
-    """One program over the domains of a fabric. See `fabbench.plan.build.Work`."""
+    """One program over the domains of a fabric. See `fabbench.plan.request.Work`."""
 
     program: str = option(Choice(tuple(PROGRAMS)), "The program to run.", default="fi_rma_bw")
     operation: str = option(
@@ -66,7 +65,7 @@ class FabtestsWork:
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for names that the fabtests do not know, and for sizes that do not keep step."""
+        """Raise RequestError for unknown programs, and for sizes that cannot be measured concurrently."""
         if self.program not in PROGRAMS:
             raise RequestError(f"Unknown program {self.program}.", hint=f"One of {', '.join(PROGRAMS)}.")
         if not self.one_by_one and (self.all_sizes or len(self.sizes) > 1):
@@ -86,7 +85,7 @@ class FabtestsWork:
         return not self.one_by_one
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, which are the same on any hosts; not those of ``-S all``: releases differ."""
+        """Return the sizes, which are the same on any hosts; none for ``-S all``: releases differ."""
         del hosts
         return () if self.all_sizes else self.sizes
 
@@ -105,7 +104,7 @@ class FabtestsWork:
         return ""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step for each domain and size: the server on the first host, the client on the last."""
+        """Return one step per domain and size: the server on the first host, the client on the last."""
         sizes: tuple[int | None, ...] = (None,) if self.all_sizes else self.sizes
         return tuple(
             self._step(execution, fabric, hosts, rail, size)
@@ -114,17 +113,17 @@ class FabtestsWork:
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider. Its markers say which domain each step is to use."""
+        """Return what the log must show: the provider. Its markers name the domain of each step."""
         del hosts
         return Proof(fabric=fabric)
 
     def _domains(self, fabric: str, host: Host) -> tuple[str, ...]:
         known = libfabric.domains(fabric, PROGRAMS[self.program], host)
-        wanted = set(self.devices)
-        if not wanted:
+        requested = set(self.devices)
+        if not requested:
             return known
-        found = tuple(name for name in known if {name, libfabric.device(name)} & wanted)
-        return found if len(found) == len(wanted) else ()
+        matching = tuple(name for name in known if {name, libfabric.device(name)} & requested)
+        return matching if len(matching) == len(requested) else ()
 
     def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
         first, last = hosts[0], hosts[-1]
@@ -183,14 +182,14 @@ class FabtestsWork:
         )
 
     def _memory(self, hosts: Sequence[Host], index: int, rail: Rail) -> tuple[str, ...]:
-        """Return whose memory is used: GPUs are shared out evenly, as their affinity is not known."""
+        """Return the options for the memory: GPUs are distributed evenly, as their affinity is unknown."""
         memory = self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")
         if memory == "host":
             return ()
         return ("-D", "cuda", "-i", str(rail.nearest_gpu(hosts[index].gpus)))
 
     def _port(self, role: str) -> tuple[str, ...]:
-        """Return the port on which both sides meet.
+        """Return the options for the port on which both sides meet.
 
         Unconnected endpoints exchange their addresses over TCP (``-E=PORT``: EFA has no other way), connected
         ones over the provider itself.
@@ -200,10 +199,10 @@ class FabtestsWork:
         return (f"-E={PORT}",)
 
     def _iterations(self, fabric: str, size: int | None) -> int | None:
-        """Return the iterations asked for, or else so many that they take long enough."""
+        """Return the requested iterations, or else enough to take long enough."""
         if self.iterations or size is None:
             return self.iterations
-        start_s, rate = _SPEED.get(provider(fabric), _USUAL_SPEED)
+        start_s, rate = _SPEED.get(provider(fabric), _DEFAULT_SPEED)
         once_s = size / rate + (2 * start_s if "pingpong" in self.program else start_s / 10)
         needed_s = _TOGETHER_S if self.together else _ALONE_S
-        return libfabric.rounded_iterations(needed_s / once_s, _FEWEST, _MOST)
+        return libfabric.rounded_iterations(needed_s / once_s, _MIN_ITERATIONS, _MAX_ITERATIONS)

@@ -1,4 +1,4 @@
-"""Reads the fabtests' output: tables, machine readable rows and errors, of both sides of a pair."""
+"""Reads the output of the fabtests: tables, machine-readable rows and errors, of both sides of a pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PROGRAMS = (
     r"fi_(?:(?:rdm|msg|dgram|rma|rc|ud|efa)_\w*?(?:pingpong|bw|rma|lat|atomic|tx_completion)\w*"
     r"|rdm_atomic|rma_\w+|multi_recv|unmap_mem|ubertest)"
 )
-"""A pattern of the programs' names, since 2014. Other fabtests check functions and measure nothing."""
+"""A pattern for the programs' names, since 2014. Other fabtests are functional tests and measure nothing."""
 
 _SYNTAX = Syntax(
     names=_PROGRAMS,
@@ -30,7 +30,7 @@ _SYNTAX = Syntax(
 )
 _ARGUMENTS = lazy(rf"(?:--- # )?\s*(?:\S*/)?(?:lt-)?(?P<program>{_PROGRAMS})(?P<rest> .*)")
 _ENDPOINT = lazy(r"fi_(msg|rdm|dgram)_")
-# FT_ERR and FT_PRINTERR, by the directories of the sources; the program's own words where it cannot start.
+# FT_ERR and FT_PRINTERR, by the directories of the sources; and messages of programs that cannot start.
 _ERROR = lazy(
     r"\[error\] (?:\d+:)?fabtests:\S+:\d+: .*"
     r"|(?:fi|ft|eq|cq)_\w+(?:\([^()]*\))?\(\): (?:\S*/)?"
@@ -39,7 +39,7 @@ _ERROR = lazy(
     r"|option requires|unrecognized option|No such file).*"
     rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{_PROGRAMS}: (?:command not found|not found|No such file).*"
 )
-# These are too common to begin an execution, and say something inside one.
+# Too common to begin an execution, but meaningful inside one.
 _ERROR_INSIDE = lazy(
     r"Event queue read -?\d+.*|(?:fi|ft)_\w+(?:\(.*\))?:? (?:\S+\.c:\d+ ?, ret=)?-\d+(?: \(.*)?"
     r"|(?:eq|cq|\w+ fi_cq)_readerr.*|\w+(?:\([^()]*\))?\(\): \S+\.c:\d+ ?, ret=-?\d+.*|Usage:\s*"
@@ -52,13 +52,13 @@ _MAY_BEGIN = lazy(r"bytes |xfer_size|fi_|fabtests:|rovider:|\.\d\ds *\d")
 
 
 _ONE_WAY = lazy(r"pingpong|_lat")
-"""In names of programs that send to and fro, one message at a time."""
-# The names of 2014 and 2015 say the size again, and nothing else.
+"""In names of programs that send one message at a time back and forth."""
+# The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 
 
 def _read_arguments(text: str) -> CommandLine | None:
-    """Read the argument vector that stands above machine readable rows: ``fi_rdm_bw -m -S 64 :``.
+    """Read the argument vector above machine-readable rows: ``fi_rdm_bw -m -S 64 :``.
 
     Until 2014-11 it was ``--- # fi_rdm_bw -m``.
     """
@@ -69,13 +69,13 @@ def _read_arguments(text: str) -> CommandLine | None:
 
 
 def _endpoint_of(command: CommandLine) -> str:
-    """Return the endpoint type that a command uses: most programs have just one, and are named after it."""
+    """Return the endpoint type that a command uses: most programs have only one, and are named after it."""
     named = _ENDPOINT.match(command.program)
     return command.endpoint or (named[1] if named else "")
 
 
 def _transfers(program: str) -> Range:
-    """Return how many transfers of each size one iteration has, at least and at most."""
+    """Return the minimum and maximum number of transfers per iteration."""
     if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program:
         return Range(1, 1 << 20)
     return Range(2, 2) if "pingpong" in program else Range(1, 1)
@@ -83,16 +83,16 @@ def _transfers(program: str) -> Range:
 
 @dataclass(slots=True, kw_only=True)
 class FabtestProcess(PairProcess):
-    """A process of a fabtest, and how its table is laid out."""
+    """A process of a fabtest, and the layout of its table."""
 
     layout: FabtestLayout | None = None
-    """None: there is no table, or its rows are machine readable."""
+    """None: there is no table, or its rows are machine-readable."""
     exact: bool = False
-    """Whether its table's first row was laid out exactly, so that the others must be."""
+    """Whether the first row of its table had the exact layout, so that the others must have it too."""
 
 
 class FabtestExecution(PairExecution[FabtestProcess]):
-    """One execution of a fabtest while it is being read."""
+    """One execution of a fabtest, read line by line."""
 
     mirrored = ("Connection reset by peer", "Connection refused", "Broken pipe")
 
@@ -146,7 +146,7 @@ class FabtestExecution(PairExecution[FabtestProcess]):
             iterations=requested,
             times=times,
         )
-        # Options of newer programs send both ways: of all but ping-pongs the number is not sure.
+        # Newer programs have options to send both ways: only for ping-pongs is the number certain.
         either = times if times.low == 2 else Range(1, max(times.high, 2))
         if not rows.fits(row, size, iterations=requested, times=either):
             return Damaged(line.number, line.text)
@@ -164,7 +164,7 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         return Point(size.value, labels, tuple(values), tuple(values.values()))
 
     def _whole_row(self, line: Line, process: FabtestProcess) -> FabtestRow | None:
-        """Read a row of what is open. The rest of a torn row may look like one with a shorter name."""
+        """Read a row of the open table. The rest of a torn row may look like a row with a shorter name."""
         layout = process.layout
         row = rows.read_row(line.text, layout) if layout else rows.read_machine_row(line.text)
         if layout and not layout.name:
@@ -190,13 +190,13 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         """Read a line of libfabric's own log; return whether it was one."""
         if not text.startswith("libfabric:"):
             return False
-        wanted = self.step.facts.get("provider", "") if self.step is not None else ""
-        for fact, value in logged_facts(text, wanted):
+        requested = self.step.facts.get("provider", "") if self.step is not None else ""
+        for fact, value in logged_facts(text, requested):
             self.report(fact, value, stream)
         return True
 
     def time_out(self, text: str, stream: Stream) -> None:
-        """Note that the program waited for as long as it was told to."""
+        """Record that the program's own time limit expired."""
         self.record.timed_out = self.record.timed_out or self.sentence(text, stream)
 
 
@@ -208,7 +208,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
     def __init__(self) -> None:
         super().__init__()
         self._provider = ""
-        """What a banner above a table that has not come says."""
+        """The provider that a banner names, until its table begins."""
 
     @override
     def new_execution(self, name: str) -> FabtestExecution:
@@ -232,7 +232,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line; return whether it is ours."""
+        """Read one line; return whether it comes from a fabtest."""
         text, stream = line.text, line.stream
         execution = self.current
         if execution is not None and (execution.info(text, stream) or execution.library(text, stream)):
@@ -254,17 +254,17 @@ class FabtestsReader(PairReader[FabtestExecution]):
         return True
 
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
-        """Return whether figures begin here: machine-readable ones, or a table without its header."""
+        """Return whether figures begin here: machine-readable rows, or a table without its header."""
         if self.current is not None and self.current.in_table(stream):
             return False
         if rows.may_be_cut(text, None):
             return True
-        # Without a header the newest layout alone can be told: its unit is known by its last column.
+        # Without a header, only the newest layout can be recognized: its last column implies its unit.
         row = rows.read_row(text, FabtestLayout())
         return row is not None and row.text() == text.strip()
 
     def _inside(self, line: Line) -> bool:
-        """Read what counts only while an execution is open; return whether it is ours."""
+        """Read a line that counts only while an execution is open; return whether it did."""
         execution = self.current
         if execution is None:
             return False
@@ -281,7 +281,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
         return True
 
     def _table(self, stream: Stream, layout: FabtestLayout | None) -> None:
-        """Begin figures, and with them a process unless one was waiting for its own."""
+        """Begin figures, and a new process with them, unless one was waiting for its figures."""
         if self.current is None or not self.current.has_waiting(stream):
             self.add(FabtestProcess(stream=stream, side=stream.side))
         execution = self.open_execution()
@@ -291,7 +291,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
             self._provider = ""
 
     def _arguments(self, stream: Stream, command: CommandLine) -> None:
-        """Read the argument vector above machine readable rows: the process may be known already."""
+        """Read the argument vector above machine-readable rows: the process may already be known."""
         process = self.current.process(stream) if self.current is not None else None
         if process is None or process.table or (process.command and process.command != command):
             self.add(FabtestProcess(stream=stream, side=command.side, command=command))
@@ -299,7 +299,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
             self.current.set_command(process, command)
 
     def _note_banner(self, text: str) -> None:
-        """Keep the provider that a banner names, until something else than a banner comes."""
+        """Keep the provider that a banner names, until a line is not a banner."""
         provider = _PROVIDER.fullmatch(text)
         if provider is not None:
             self._provider = provider[1]

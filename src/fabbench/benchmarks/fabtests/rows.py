@@ -1,9 +1,9 @@
 """Headers and rows of the fabtests' tables, since 2014. Pure.
 
 ``[name] bytes [xfers] iters total time RATE usec/xfer [Mxfers/sec]``. RATE is Gb/sec (1e9 bits per second)
-until 2016-02 and MB/sec (1e6 bytes per second) since; Mxfers/sec came after MB/sec, and `xfers` went in
-2014-10. Machine readable rows (``-m``) have every digit: ``- { xfer_size: 64, iterations: 10000, … }``. From
-`show_perf` and `show_perf_mr` in fabtests/common/shared.c.
+until 2016-02 and MB/sec (1e6 bytes per second) since; Mxfers/sec was added after MB/sec, and `xfers` removed
+in 2014-10. Machine-readable rows (``-m``) have all digits: ``- { xfer_size: 64, iterations: 10000, … }``.
+From `show_perf` and `show_perf_mr` in fabtests/common/shared.c.
 """
 
 import re
@@ -48,7 +48,7 @@ _MACHINE_START = lazy(r"\s*(?:- )?\{ xfer_size:.*")
 
 
 class FabtestLayout(NamedTuple):
-    """Which columns a table has."""
+    """The columns of a table."""
 
     name: bool = False
     xfers: bool = False
@@ -70,7 +70,7 @@ class FabtestRow(NamedTuple):
     xfers: str = ""
     unit: str = "MB/sec"
     machine: bool = False
-    """Whether it is machine readable: nothing is cut away."""
+    """Whether it is machine-readable: nothing is truncated."""
 
     def text(self, name_width: int = 50) -> str:
         """Return the row of a table exactly as the program prints it."""
@@ -84,7 +84,7 @@ class FabtestRow(NamedTuple):
 
 
 def read_header(text: str) -> FabtestLayout | None:
-    """Read a table's header; one that is cut must have three columns, and only the newest can be meant."""
+    """Read the header of a table; a truncated one needs three columns, and counts as the newest layout."""
     match = _HEADER.fullmatch(text)
     if match is not None:
         return FabtestLayout(bool(match["name"]), bool(match["xfers"]), match["unit"], bool(match["rate"]))
@@ -96,43 +96,43 @@ def read_header(text: str) -> FabtestLayout | None:
 
 
 def read_row(text: str, layout: FabtestLayout) -> FabtestRow | None:
-    """Read a whole row of a table; None for anything else."""
+    """Read a complete row of a table; None for any other text."""
     match = _pattern(layout).whole.fullmatch(text)
     return _row(match, layout.unit) if match else None
 
 
 def read_machine_row(text: str) -> FabtestRow | None:
-    """Read a whole machine readable row; None for anything else."""
+    """Read a complete machine-readable row; None for any other text."""
     match = _MACHINE.fullmatch(text)
     return _row(match, f"{match['unit']}/sec", machine=True) if match else None
 
 
 def _row(match: re.Match[str], unit: str, *, machine: bool = False) -> FabtestRow:
-    found = match.groupdict(default="")
-    return FabtestRow._make([*(found.get(name, "") for name in FabtestRow._fields[:-2]), unit, machine])
+    cells = match.groupdict(default="")
+    return FabtestRow._make([*(cells.get(name, "") for name in FabtestRow._fields[:-2]), unit, machine])
 
 
 def is_exact(row: FabtestRow, text: str) -> bool:
-    """Return whether a row of a table is laid out exactly as the program does it."""
+    """Return whether a row of a table has exactly the program's layout."""
     return text.strip() in {row.text(), row.text(10)}
 
 
 def is_rest(text: str) -> bool:
-    """Return whether this ends as a row does: what is left of one that lost its beginning."""
+    """Return whether this ends like a row: the remains of one without its beginning."""
     return _REST.fullmatch(text) is not None
 
 
 def may_be_cut(text: str, layout: FabtestLayout | None) -> bool:
-    """Return whether this could be a row with its end missing."""
+    """Return whether this could be a row without its end."""
     if _MACHINE_START.fullmatch(text):
         return True
     return layout is not None and _pattern(layout).may_be_cut(text)
 
 
 def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
-    """Return the row whose two pieces these are; None unless they are plainly of one row.
+    """Return the row whose two pieces these are; None unless they clearly belong to one row.
 
-    That is the program's exact layout, and figures that fit each other.
+    It must have exactly the program's layout, and consistent figures.
     """
     whole = (first + second).strip()
     row = read_machine_row(whole)
@@ -147,7 +147,7 @@ def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
 
 
 def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, times: Range) -> Size:
-    """Return which size a row measured: see `known_size`."""
+    """Return the size that a row measured: see `known_size`."""
     if row.machine:
         return Size(int(row.size), exact=True)
     others = (by_total(row.total, row.iters, requested=iterations, times=times), _product(row))
@@ -155,7 +155,7 @@ def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, 
 
 
 def fits(row: FabtestRow, size: Size, *, iterations: int | None, times: Range) -> bool:
-    """Return whether the figures of a row fit each other, as far as their print tells: see `row_size`."""
+    """Return whether the figures of a row are consistent, within their printed precision: see `row_size`."""
     figures = PrintedRow(row.iters, row.total, row.time, row.bandwidth, row.latency, row.rate)
     return figures.fits(
         sizes_of(row.size, size), requested=iterations, times=times, megabytes=_megabytes(row)
@@ -163,9 +163,9 @@ def fits(row: FabtestRow, size: Size, *, iterations: int | None, times: Range) -
 
 
 def measured(row: FabtestRow, *, one_way: bool) -> dict[str, float]:
-    """Return the row's metrics in base units, less those that the print left nothing of.
+    """Return the row's metrics in base units, without those that are rounded to zero or not numbers.
 
-    `one_way`: usec/xfer is half a round trip. Else it is the time of a transfer among many at once.
+    `one_way`: usec/xfer is half a round trip. Otherwise it is the time per transfer, with many in flight.
     """
     megabytes = row.unit == "MB/sec"
     rate = number(row.bandwidth, "e6" if megabytes else "e9")
@@ -186,21 +186,21 @@ def _megabytes(row: FabtestRow) -> float:
 
 
 def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
-    """Return whether this is what is left of a row of a table."""
+    """Return whether this is the remains of a row of a table."""
     return layout is not None and is_damaged_row(text.split(), _cells(layout))
 
 
 @cache
 def _cells(layout: FabtestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a row's cells, in their order."""
-    found = [SIZE, COUNT, SIZE, f"{REAL}s", REAL, REAL]
+    """Return the patterns of a row's cells, in order."""
+    cells = [SIZE, COUNT, SIZE, f"{REAL}s", REAL, REAL]
     if layout.rate:
-        found.append(REAL)
+        cells.append(REAL)
     if layout.xfers:
-        found.insert(1, COUNT)
+        cells.insert(1, COUNT)
     if layout.name:
-        found.insert(0, r"\S+")
-    return tuple(map(re.compile, found))
+        cells.insert(0, r"\S+")
+    return tuple(map(re.compile, cells))
 
 
 @cache
@@ -211,7 +211,7 @@ def _pattern(layout: FabtestLayout) -> RowPattern:
         (rf"\s+(?P<total>{SIZE})", rf"\s+(?:{SIZE_CUT})?"),
         (rf"\s+(?P<time>{REAL})", rf"\s+{REAL_CUT}"),
         (rf"s\s*(?P<bandwidth>{REAL})", rf"s\s*{REAL_CUT}"),
-        # Two decimals tell where a number ends: one that fills its column touches the one before.
+        # Two decimals show where a number ends: one that fills its column touches the one before.
         (rf"\s*(?P<latency>{REAL})", rf"\s*{REAL_CUT}"),
     ]
     if layout.rate:
@@ -220,6 +220,6 @@ def _pattern(layout: FabtestLayout) -> RowPattern:
         columns.insert(1, (rf"\s+(?P<xfers>{COUNT})", rf"\s+(?:{COUNT})?"))
     if not layout.name:
         return row_pattern(columns)
-    # A name alone could be any word: a row is known by its size.
+    # A name alone could be any word: the size identifies a row.
     columns[0] = (rf"\s+(?P<size>{SIZE})", rf"\s+{SIZE_CUT}")
     return row_pattern(columns, before=r"\s*(?P<name>\S+)")

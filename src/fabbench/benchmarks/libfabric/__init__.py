@@ -1,4 +1,4 @@
-"""What fi_pingpong and the fabtests share: how they print numbers, and what they say of themselves."""
+"""What fi_pingpong and the fabtests share: how they print numbers, and what they report about themselves."""
 
 from fabbench.benchmarks import Benchmark
 from fabbench.model.compat import override
@@ -7,7 +7,7 @@ from fabbench.model.fabrics import providers
 
 
 class LibfabricBenchmark(Benchmark):
-    """One of libfabric's own tools: a process at each end, which shows the provider that it uses."""
+    """One of libfabric's own tools: a process at each end, which reports the provider it uses."""
 
     joins_groups = True
     joins_steps = True

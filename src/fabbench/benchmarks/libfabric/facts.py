@@ -1,8 +1,8 @@
-"""What processes report of themselves: in sentences, ``fi_info`` blocks, libfabric's own log, and numbers.
+"""What processes report about themselves: messages, ``fi_info`` blocks, libfabric's own log, and numbers.
 
-Sizes and totals are 1024-based and cut down to one decimal digit, or none from 10 on: 1500 bytes are ``1.4k``
-(`size_str`). Counts are 1000-based and cut down (`cnt_str`). Times and rates have two decimals. The code is
-the same in util/pingpong.c and fabtests/common/shared.c.
+Sizes and totals are 1024-based and truncated to one decimal digit, or none from 10 up: 1500 bytes are
+``1.4k`` (`size_str`). Counts are 1000-based and truncated (`cnt_str`). Times and rates have two decimals. The
+code is the same in util/pingpong.c and fabtests/common/shared.c.
 """
 
 import math
@@ -19,21 +19,21 @@ from fabbench.model.patterns import lazy
 
 @dataclass(slots=True)
 class ReportedFacts:
-    """Collects facts; both sides, and every step, report them again."""
+    """Collects facts, which both sides report in every step."""
 
     _values: dict[str, dict[str, str]] = field(default_factory=dict)
-    """fact → value → the side that reported it first."""
+    """Fact → value → the side that first reported it."""
 
     def add(self, fact: str, value: str, side: str) -> None:
-        """Note a fact."""
+        """Add a fact."""
         self._values.setdefault(fact, {}).setdefault(value, side)
 
     def first(self, fact: str) -> str:
-        """Return the first value of a fact; empty: it was not reported."""
+        """Return the first value of a fact; empty: not reported."""
         return next(iter(self._values.get(fact, {})), "")
 
     def facts(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, value) per fact: addresses as the client sees them, the provider as transport."""
+        """Yield (name, value) for each fact: addresses as the client sees them, the provider as transport."""
         for name, values in self._values.items():
             if name in {"source_address", "dest_address"}:
                 yield (
@@ -47,30 +47,30 @@ class ReportedFacts:
             yield "transport", "mixed" if len(providers) > 1 else self.first("provider")
 
     def findings(self, facts: Iterable[str] = ("provider", "domain")) -> Iterator[Finding]:
-        """Yield a finding per fact in which the processes differ: then more than one fabric was measured."""
+        """Yield a finding for each fact in which the processes differ: more than one fabric was measured."""
         for fact in facts:
             values = self._values.get(fact, {})
             if len(values) > 1:
-                who = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())
+                used = ", ".join(f"{value} ({side})" if side else value for value, side in values.items())
                 yield Finding(
                     code=f"mixed-{fact}",
                     severity=Severity.ERROR if fact == "provider" else Severity.WARNING,
-                    meaning=f"The processes did not use one {fact}: {who}.",
+                    meaning=f"The processes did not use one {fact}: {used}.",
                     advice="Measure again with one provider and one domain on both sides.",
                 )
 
 
 def error_sentence(side: str, program: str, text: str) -> str:
-    """Return a sentence that quotes an error text of a process."""
-    return f"{f'The {side}' if side else program} said: {quoted(text)}"
+    """Return a sentence that quotes an error message of a process."""
+    return f"{f'The {side}' if side else program} reported: {quoted(text)}"
 
 
 def truncated_size(printed: str, size: int) -> Finding:
-    """Return a finding that a size is not known exactly; `size`: the assumed one, in bytes."""
+    """Return the finding that the exact size is unknown; `size`: the assumed one in bytes."""
     return Finding(
         code="size-truncated",
         severity=Severity.WARNING,
-        meaning=f"The program cut the size down to {printed}; {size} bytes are assumed.",
+        meaning=f"The program truncated the size to {printed}; {size} bytes are assumed.",
         advice="Keep the command line, with -S, in the log.",
     )
 
@@ -93,18 +93,18 @@ _VERSION = lazy(r"(\d+)(\d\d)\.\d+")
 
 
 class InfoLine(NamedTuple):
-    """What one line of an ``fi_info`` block says."""
+    """The result of one line of an ``fi_info`` block."""
 
     fact: tuple[str, str] | None
-    """Name and value of the fact that is certain now."""
+    """Name and value of the fact that is now certain."""
     inside: bool
-    """Whether the line was of the block."""
+    """Whether the line was part of the block."""
 
 
 class InfoBlock:
-    """Reads an ``fi_info`` block, the endpoint really used (``fi_pingpong -v``), line by line.
+    """Reads an ``fi_info`` block, the endpoint actually used (``fi_pingpong -v``), line by line.
 
-    A fact counts once the next line shows that its own was whole.
+    A fact counts once the next line shows that its own line was complete.
     """
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class InfoBlock:
 
 
 def _value(name: str, text: str) -> str:
-    """Return a fact's value as a log's facts have it; empty: it says nothing."""
+    """Normalize the value of a fact; empty: no information."""
     if name == "endpoint":
         return text.removeprefix("FI_EP_").lower()
     if name in {"source_address", "dest_address"}:
@@ -148,25 +148,25 @@ LOG_SETTINGS: Mapping[str, str] = {
     "FI_LOG_PROV": "core,efa",
     "FI_LOG_SUBSYS": "core,ep_ctrl",
 }
-"""Environment that makes libfabric write these lines, and few others: at set-up, which is not timed."""
+"""Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
 
 _LOG_LINE = lazy(
     r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)"
 )
 _OPENED = lazy(r"Opened fabric: (\S+)")
 _QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
-_NAMED = {"efa": "efa", "efa-direct": "efa", "shm": "shm"}
+_FABRIC_PROVIDERS = {"efa": "efa", "efa-direct": "efa", "shm": "shm"}
 
 
-def logged_facts(text: str, wanted: str) -> Iterator[tuple[str, str]]:
-    """Yield (name, value) of the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
+def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, value) for the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
 
-    `wanted` is the provider that the program was started with (``-p``): it leaves libfabric no other, and
-    counts once a fabric was opened that is not named after another. EFA must name itself; it opens `shm` too.
+    `requested` is the provider that the program was started with (``-p``): libfabric can use no other, and it
+    counts once a fabric is opened that is not named after another. EFA must name itself; it also opens `shm`.
 
-    ``Opened fabric: NAME`` is `fi_fabric` of src/fabric.c, called with the one fi_info that the program
+    ``Opened fabric: NAME`` is from `fi_fabric` of src/fabric.c, called with the fi_info that the program
     chose; `efa`, `efa-direct` and `shm` are names of their providers' fabrics. ``QP enabled! … domain_name:
-    NAME`` is the provider efa (efa_base_ep.c): a queue pair on that device.
+    NAME`` is from the provider efa (efa_base_ep.c): a queue pair on that device.
     """
     line = _LOG_LINE.fullmatch(text)
     if line is None:
@@ -174,12 +174,12 @@ def logged_facts(text: str, wanted: str) -> Iterator[tuple[str, str]]:
     opened = _OPENED.fullmatch(line["message"])
     if opened is not None and line["provider"] == "core":
         name = opened[1]
-        if (name, wanted) == ("shm", "efa"):
+        if (name, requested) == ("shm", "efa"):
             return
         yield "fabric", name
-        provider = _NAMED.get(name) or ("efa" if name.startswith("EFA-") else "")
-        if provider or (wanted and wanted != "efa"):
-            yield "provider", provider or wanted
+        provider = _FABRIC_PROVIDERS.get(name) or ("efa" if name.startswith("EFA-") else "")
+        if provider or (requested and requested != "efa"):
+            yield "provider", provider or requested
     elif line["provider"] == "efa" and (enabled := _QUEUE_PAIR.fullmatch(line["message"])):
         yield "provider", "efa"
         yield "domain", enabled[1]
@@ -196,19 +196,19 @@ _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 
 
 class RowPattern(NamedTuple):
-    """How a table's rows are written."""
+    """Patterns for the rows of a table."""
 
     whole: re.Pattern[str]
     cuts: Sequence[re.Pattern[str]]
-    """Of a row that ends inside each of its columns."""
+    """For rows that end inside each of the columns."""
 
     def may_be_cut(self, text: str) -> bool:
-        """Return whether this could be a row with its end missing."""
+        """Return whether this could be a row without its end."""
         return bool(text.strip()) and any(cut.fullmatch(text) for cut in self.cuts)
 
 
 def row_pattern(columns: Sequence[tuple[str, str]], *, before: str = "") -> RowPattern:
-    """Return the pattern of rows with these columns, each (a whole cell, one that is cut)."""
+    """Return the pattern of rows with these columns, each (complete cell, truncated cell)."""
     wholes = [before, *(whole for whole, _ in columns)]
     unnamed = [re.sub(r"\?P<\w+>", "?:", whole) for whole in wholes]
     cuts = ["".join(unnamed[: index + 1]) + cut for index, (_, cut) in enumerate(columns)]
@@ -216,7 +216,7 @@ def row_pattern(columns: Sequence[tuple[str, str]], *, before: str = "") -> RowP
 
 
 class Range(NamedTuple):
-    """The smallest and the largest number that a printed one may be."""
+    """The smallest and the largest number that a printed one may stand for."""
 
     low: int
     high: int
@@ -226,14 +226,14 @@ ANY_SIZE = Range(0, 1 << 62)
 
 
 def number(token: str, exponent: str) -> float | None:
-    """Read ``6.5`` with exponent ``e-6`` as exactly 6.5e-6; None where the print left nothing of it."""
+    """Read ``6.5`` with exponent ``e-6`` as exactly 6.5e-6; None if it is rounded to zero or not a number."""
     if not token[0].isdigit() or not token.strip("0."):
         return None
     return float(token + exponent)
 
 
 def printed_size(size: int) -> str:
-    """Return a size as the programs print it, with everything cut away that they cut away."""
+    """Return a size as the programs print it, truncated in the same way."""
     for suffix in ("g", "m", "k"):
         base = _BINARY[suffix]
         if size >= base:
@@ -251,21 +251,21 @@ def printed_count(count: int) -> str:
 
 
 def exact_count(printed: str, requested: int | None) -> int | None:
-    """Return a number of messages: the `requested` one if it is printed so; None: digits were cut away."""
+    """Return a number of messages: `requested` if it prints like this; None: digits were truncated."""
     if requested is not None and printed_count(requested) == printed:
         return requested
     return int(printed) if printed.isdigit() else None
 
 
 def count_range(printed: str) -> Range:
-    """Return the numbers of messages that are printed so."""
+    """Return the range of message counts that print like this."""
     step = _DECIMAL[printed[-1] if printed[-1] in _DECIMAL else ""]
-    fewest = int(printed.rstrip("kmb")) * step
-    return Range(fewest, fewest + step - 1)
+    low = int(printed.rstrip("kmb")) * step
+    return Range(low, low + step - 1)
 
 
 def size_range(printed: str) -> Range:
-    """Return the sizes in bytes that are printed so."""
+    """Return the range of sizes in bytes that print like this."""
     base = _BINARY[printed[-1] if printed[-1] in _BINARY else ""]
     whole, _, digit = printed.rstrip("kmg").partition(".")
     start = int(whole) * base
@@ -276,17 +276,17 @@ def size_range(printed: str) -> Range:
 
 
 class Size(NamedTuple):
-    """A size in bytes; `exact` is False where the print does not tell which of several it was."""
+    """A size in bytes; `exact` is False if several sizes print like this."""
 
     value: int
     exact: bool
 
 
 def known_size(printed: str, *, requested: int | None = None, others: Iterable[Range] = ()) -> Size:
-    """Return which size a row measured.
+    """Return the size that a row measured.
 
-    `requested` is the size on the command line: it counts if the row prints it so. `others` are the sizes
-    that the row's other columns allow: they narrow down a size that was cut to its first digits.
+    `requested` is the size on the command line: it counts if it prints like the row. `others` are the sizes
+    that the row's other columns allow: they narrow down a truncated size.
     """
     if requested is not None and printed_size(requested) == printed:
         return Size(requested, exact=True)
@@ -304,29 +304,29 @@ def known_size(printed: str, *, requested: int | None = None, others: Iterable[R
 
 
 def _plain(printed: str) -> int | None:
-    """Read ``64k``, or a half such as ``1.5m`` as ``-S all`` has it: meant so, unless shown otherwise."""
+    """Read ``64k``, or a half such as ``1.5m`` as in ``-S all``, literally: exact unless shown otherwise."""
     low, _ = size_range(printed)
     _, _, digit = printed.rstrip("kmg").partition(".")
     return low if digit in {"", "5"} else None
 
 
 def by_total(total: str, sent: str, *, requested: int | None, times: Range) -> Range:
-    """Return the sizes that the columns `total` and `sent` allow: the total is sent x size x times.
+    """Return the sizes that the columns `total` and `sent` allow: total = sent x size x times.
 
-    `requested` is the number of messages on the command line: it counts if the row prints it so.
+    `requested` is the number of messages on the command line: it counts if it prints like the row.
     """
     exact = exact_count(sent, requested)
-    fewest, most = (exact, exact) if exact is not None else count_range(sent)
+    minimum, maximum = (exact, exact) if exact is not None else count_range(sent)
     low, high = size_range(total)
-    if not fewest:
+    if not minimum:
         return ANY_SIZE
-    return Range(-(-low // (times.high * most)), high // (times.low * fewest))
+    return Range(-(-low // (times.high * maximum)), high // (times.low * minimum))
 
 
 def by_product(bandwidth: str, latency: str, *, megabytes: float = 1.0) -> Range:
-    """Return the sizes that bandwidth times usec/xfer allows, as far as their digits tell.
+    """Return the sizes that bandwidth times usec/xfer allows, within their printed precision.
 
-    `megabytes`: 1e6 bytes per second in one unit of `bandwidth`.
+    `megabytes`: the unit of `bandwidth` in 1e6 bytes per second.
     """
     rate, us = printed(bandwidth), printed(latency)
     if ANYTHING in {rate, us} or not math.isfinite(rate.value) or not math.isfinite(us.value):
@@ -336,7 +336,7 @@ def by_product(bandwidth: str, latency: str, *, megabytes: float = 1.0) -> Range
 
 
 class PrintedRow(NamedTuple):
-    """The figures of one row, as printed. All but the size follow from one measured time."""
+    """The figures of one row, as printed. All except the size are derived from one measured time."""
 
     sent: str
     total: str
@@ -347,10 +347,10 @@ class PrintedRow(NamedTuple):
     """Empty: the table has no such column."""
 
     def fits(self, sizes: Range, *, requested: int | None, times: Range, megabytes: float = 1.0) -> bool:
-        """Return whether the figures fit each other and a size, as far as their print tells.
+        """Return whether the figures and the size are consistent, within their printed precision.
 
-        `requested`: the number of messages on the command line. `times`: transfers of each, at least and at
-        most. `megabytes`: 1e6 bytes per second in one unit of `bandwidth`.
+        `requested`: the number of messages on the command line. `times`: minimum and maximum number of
+        transfers per message. `megabytes`: the unit of `bandwidth` in 1e6 bytes per second.
         """
         by_bytes = by_total(self.total, self.sent, requested=requested, times=times)
         by_rate = by_product(self.bandwidth, self.latency, megabytes=megabytes)
@@ -369,5 +369,5 @@ class PrintedRow(NamedTuple):
 
 
 def sizes_of(text: str, size: Size) -> Range:
-    """Return the sizes that a row may be of: the one that is known, or all that are printed so."""
+    """Return the sizes that a row may have measured: the known one, or all that print like this."""
     return Range(size.value, size.value) if size.exact else size_range(text)

@@ -1,6 +1,6 @@
-"""Reads a server and a client of libfabric's: their processes, tables, torn rows, facts and ends.
+"""Reads a server and a client of libfabric's tools: their processes, tables, torn rows, facts and ends.
 
-fi_pingpong and the fabtests print alike. What differs, the rows and the texts around them, is in subclasses.
+fi_pingpong and the fabtests print similar output. Subclasses handle the rows and the text around them.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from fabbench.model.log import UNTOLD, Damaged, Labels, Line, Marker, Point, Rec
 
 @dataclass(slots=True, kw_only=True)
 class PairProcess:
-    """One process, as far as the log tells."""
+    """One process, as far as the log shows."""
 
     stream: Stream
     side: str = ""
-    """`server` or `client`; empty: not known."""
+    """`server` or `client`; empty: unknown."""
     command: CommandLine | None = None
     table: bool = False
-    """Whether it has begun to print figures."""
+    """Whether it has started to print figures."""
     rows: int = 0
 
 
@@ -34,32 +34,32 @@ P = TypeVar("P", bound=PairProcess)
 
 @dataclass(slots=True)
 class _Position(Generic[P]):
-    """Where the reading of one stream stands."""
+    """The state of reading one stream."""
 
     process: P | None = None
     torn: Line | None = None
-    """The first part of a row that stopped short."""
+    """The first part of a torn row."""
     info: InfoBlock | None = None
 
 
 class PairExecution(Generic[P]):
-    """One execution while it is being read: grows line by line; `finish` returns its record."""
+    """One execution, read line by line; `finish` returns its record."""
 
     mirrored: Sequence[str] = ()
-    """Parts of error texts of which the other side is the cause."""
-    usual_program = ""
-    """What is started where a step's marker does not say it; empty: not known then."""
+    """Parts of error messages that the other side causes."""
+    default_program = ""
+    """The program of steps whose marker does not name it; empty: unknown."""
 
     def __init__(self, execution: str, record: Record) -> None:
         self.execution = execution
-        """Its name in fabbench's markers; empty outside of them."""
+        """Its name in fabbench's markers; empty without markers."""
         self.record = record
         self.step: Marker | None = None
-        """The step that is open."""
+        """The open step."""
         self.reported = ReportedFacts()
         self.processes: list[P] = []
         self.iterations: set[int | None] = set()
-        """Of each row; None: the print does not tell."""
+        """Iterations of each row; None: the printed count does not determine them."""
         self._in_steps = False
         self._positions: dict[Stream, _Position[P]] = {}
         self._consequences: list[str] = []
@@ -69,23 +69,23 @@ class PairExecution(Generic[P]):
 
     @property
     def program(self) -> str:
-        """The program's name; empty: not known."""
+        """The program's name; empty: unknown."""
         raise NotImplementedError
 
     def row_point(self, line: Line, process: P) -> Point | Damaged | None:
-        """Read a line as a whole row of the open table; None: it is none."""
+        """Read a line as a complete row of the open table; None: it is not a row."""
         raise NotImplementedError
 
     def is_damaged(self, text: str, process: P) -> bool:
-        """Return whether a line of a table that is no whole row is what is left of one."""
+        """Return whether a line in a table that is not a complete row is the remains of one."""
         raise NotImplementedError
 
     def joined(self, first: str, second: str, process: P) -> str | None:
-        """Return the row whose two pieces these plainly are; None: they are not."""
+        """Return the row whose two pieces these clearly are; None: they are not."""
         raise NotImplementedError
 
     def may_be_cut(self, text: str, process: P) -> bool:
-        """Return whether a line could be a row with its end missing."""
+        """Return whether a line could be a row without its end."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ steps and processes
@@ -104,8 +104,8 @@ class PairExecution(Generic[P]):
         self.processes.clear()
         self._positions.clear()
 
-    def takes(self, process: P) -> bool:
-        """Return whether a process that begins now belongs to this execution."""
+    def accepts(self, process: P) -> bool:
+        """Return whether a new process belongs to this execution."""
         if self._in_steps:
             return self.step is not None
         program = process.command.program if process.command else ""
@@ -125,24 +125,24 @@ class PairExecution(Generic[P]):
             self.set_command(process, command)
 
     def _command_of_step(self, side: str) -> CommandLine | None:
-        """Return what fabbench started on one side of the open step; None: the marker names no program."""
+        """Return what fabbench started on one side of the open step; None: the program is unknown."""
         if self.step is None:
             return None
-        program = self.step.facts.get("program") or self.usual_program
+        program = self.step.facts.get("program") or self.default_program
         return CommandLine.of_facts(program, side, self.step.facts) if program else None
 
     def set_command(self, process: P, command: CommandLine) -> None:
-        """Set what a process was started with."""
+        """Set the command line of a process."""
         process.command, process.side = command, process.side or command.side
         if endpoint := self.endpoint(command):
             self.report("endpoint", endpoint, process.stream)
 
     def endpoint(self, command: CommandLine) -> str:
-        """Return the endpoint type that a command uses; empty: it does not say."""
+        """Return the endpoint type that a command uses; empty: not stated."""
         return command.endpoint
 
     def process(self, stream: Stream) -> P | None:
-        """Return the process whose output this stream has now."""
+        """Return the process whose output this stream currently carries."""
         position = self._positions.get(stream)
         return position.process if position else None
 
@@ -156,18 +156,18 @@ class PairExecution(Generic[P]):
         return any(process.table for process in self.processes)
 
     def has_waiting(self, stream: Stream) -> bool:
-        """Return whether a process of this stream has not begun its table."""
+        """Return whether a process of this stream has not started its table."""
         return any(process.stream == stream and not process.table for process in self.processes)
 
     def expects_more(self, stream: Stream) -> bool:
-        """Return whether any next line of this stream counts: a torn row or an fi_info block is open."""
+        """Return whether the next line of this stream counts, because a torn row or fi_info block is open."""
         position = self._positions.get(stream)
         return position is not None and (position.torn is not None or position.info is not None)
 
     def open_table(self, stream: Stream, side: str = "") -> P:
-        """Begin the table of the process that waits for it, and return that process.
+        """Begin the table of the process that is waiting for one, and return that process.
 
-        Of several that wait it is the one of `side`; where there is none, it is not known which.
+        Of several, it is the one of `side`; if there is none of that side, which one it is remains unknown.
         """
         waiting = [process for process in self.processes if process.stream == stream and not process.table]
         process = next((each for each in waiting if each.side == side), waiting[0])
@@ -182,7 +182,7 @@ class PairExecution(Generic[P]):
     # ------------------------------------------------------------ rows
 
     def row(self, line: Line) -> Point | Damaged | None:
-        """Read a line as a row of the open table, or as the rest of a torn one; None: it is neither."""
+        """Read a line as a row of the open table, or as the rest of a torn row; None: it is neither."""
         position = self._position(line.stream)
         process = position.process
         if process is None or not process.table:
@@ -202,20 +202,20 @@ class PairExecution(Generic[P]):
         return point
 
     def keep_torn(self, line: Line) -> bool:
-        """Keep a row that stops short for its rest, report what is left of one; False: it is neither."""
+        """Hold a torn row for its rest, or report the remains of one; False: it is neither."""
         position = self._position(line.stream)
         process = position.process
         if process is not None and process.table and self.may_be_cut(line.text, process):
             position.torn = line
             return True
-        # A tag that was damaged tells no stream: any table's row may stand behind it.
+        # A damaged tag does not identify the stream: the row may belong to any table.
         if any(self.is_damaged(line.text, each) for each in self.processes if each.table):
             self.record.damaged.append(Damaged(line.number, line.text))
             return True
         return False
 
     def labels(self, process: P, **more: str) -> Labels:
-        """Return the labels of a row of `process`: one mapping for all rows that share them."""
+        """Return the labels of a row of `process`: one mapping for all rows with the same labels."""
         return _labels(
             (
                 ("side", process.stream.side or process.side),
@@ -233,7 +233,7 @@ class PairExecution(Generic[P]):
         self._position(stream).info = InfoBlock()
 
     def info(self, text: str, stream: Stream) -> bool:
-        """Read a line of the fi_info block; return whether one is open and it was of it."""
+        """Read a line of an open fi_info block; return whether it was part of one."""
         position = self._position(stream)
         if position.info is None:
             return False
@@ -247,7 +247,7 @@ class PairExecution(Generic[P]):
         return inside
 
     def report(self, fact: str, value: str, stream: Stream) -> None:
-        """Note what a process says of itself."""
+        """Record a fact that a process reports about itself."""
         side = self.side(stream)
         self.reported.add(fact, value, side)
         if fact == "domain" and self.step is not None:
@@ -255,23 +255,23 @@ class PairExecution(Generic[P]):
             self._domains_by_step = self._domains_by_step or "domain" in self.step.facts
 
     def fail(self, text: str, stream: Stream) -> None:
-        """Note an error text as a sentence. What only mirrors the other side's error goes last."""
+        """Record an error message as a sentence. One that only mirrors the other side's error goes last."""
         mirrored = any(part in text for part in self.mirrored)
         (self._consequences if mirrored else self.record.failures).append(self.sentence(text, stream))
 
     def sentence(self, text: str, stream: Stream) -> str:
-        """Return what a process said as a sentence."""
+        """Return a sentence that quotes a message of a process."""
         return error_sentence(self.side(stream), self.program or "The program", text)
 
     def finish(self) -> Record:
-        """End the execution: facts and findings that need all of it."""
+        """End the execution: add the facts and findings that need all of it."""
         self._drop_torn_rows()
         self.record.failures += self._consequences
         self.record.facts.update(self.reported.facts())
         iterations = next(iter(self.iterations)) if len(self.iterations) == 1 else None
         if iterations is not None:
             self.record.facts["iterations"] = iterations
-        # Where each step has a domain of its own, several are no surprise.
+        # If each step has a domain of its own, several are expected.
         facts = ("provider",) if self._domains_by_step else ("provider", "domain")
         self.record.findings += self.reported.findings(facts)
         empty = (point.size for point in self.record.points if not point.metrics)
@@ -281,7 +281,7 @@ class PairExecution(Generic[P]):
     # ------------------------------------------------------------ streams
 
     def side(self, stream: Stream) -> str:
-        """Return which side prints to a stream; empty: not known."""
+        """Return the side that prints to a stream; empty: unknown."""
         process = self.process(stream)
         return stream.side or (process.side if process else "")
 
@@ -313,16 +313,16 @@ class PairReader(Reader, Generic[E]):
 
     def __init__(self) -> None:
         self.current: E | None = None
-        """The execution that is open."""
+        """The open execution."""
         self._readings: list[Reading] = []
 
     def new_execution(self, name: str) -> E:
-        """Return a new execution; `name` as in fabbench's markers, empty outside of them."""
+        """Return a new execution; `name` as in fabbench's markers, empty without markers."""
         raise NotImplementedError
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        # Steps of one execution are one execution.
+        # All steps of an execution form one record.
         current = self.current
         if marker.kind == "begin":
             ours = marker.facts.get("benchmark") == self.benchmark
@@ -341,12 +341,12 @@ class PairReader(Reader, Generic[E]):
 
     def add(self, process: PairProcess) -> None:
         """Add a process to the execution, or begin the next execution with it."""
-        if self.current is not None and not self.current.takes(process):
+        if self.current is not None and not self.current.accepts(process):
             self.finish()
         self.open_execution().add(process)
 
     def open_execution(self, name: str = "") -> E:
-        """Return the execution that is open; begin one if there is none."""
+        """Return the open execution; begin one if there is none."""
         self.current = self.current or self.new_execution(name)
         return self.current
 
@@ -358,7 +358,7 @@ class PairReader(Reader, Generic[E]):
         return row is not None
 
     def finish(self) -> None:
-        """End the execution that is open."""
+        """End the open execution."""
         if self.current is not None:
             self._readings.append(self.current.finish())
             self.current = None

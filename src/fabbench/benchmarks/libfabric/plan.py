@@ -1,4 +1,4 @@
-"""What starting libfabric's programs takes: the provider's domains, and the command line of each side."""
+"""How libfabric's programs are started: the domains of a provider, and the command line of each side."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from fabbench.model.plan import Command, Shape, Step
 from fabbench.model.units import format_size
 
 PORT, SERVER = "{port}", "{server}"
-"""Words of a command that are known only when it runs: a free port, and the server's address."""
+"""Words of a command that are filled in when it runs: a free port, and the server's address."""
 
 INTERFACE: Mapping[str, str] = {
     "tcp": "FI_TCP_IFACE",
@@ -18,19 +18,19 @@ INTERFACE: Mapping[str, str] = {
     "sockets": "FI_SOCKETS_IFACE",
     "net": "FI_NET_IFACE",
 }
-"""Provider → the variable that names its interface: libfabric 1.17 ignores ``-d`` for these."""
+"""Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
 LAYERS = ("", ";ofi_rxm", ";ofi_rxd")
-"""What a provider's name may be followed by: layers that add types of endpoint."""
+"""Possible suffixes of a provider's name: layers that add endpoint types."""
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
-"""Without this, libfabric's EFA uses shared memory between two programs of one host, and still says efa."""
+"""Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
 
 _SUFFIXES: Mapping[str, Mapping[str, str]] = {"efa": {"rdm": "-rdm", "dgram": "-dgrm"}}
 _OTHERS = ("-xrc", "-dgram")
-"""Ends of names of the provider verbs that are another endpoint's."""
+"""Suffixes of verbs domains that belong to other endpoint types."""
 
 
 def needs(program: str, install: str, devices: tuple[str, ...] = ()) -> Needs:
-    """Return what hosts must have for one of libfabric's programs: the EFA installer has all of them."""
+    """Return what hosts need for one of libfabric's programs: the EFA installer has all of them."""
     return Needs(
         programs=(program,),
         install=install,
@@ -41,7 +41,7 @@ def needs(program: str, install: str, devices: tuple[str, ...] = ()) -> Needs:
 
 
 def why_unsupported(fabric: str, endpoint: str, host: Host) -> str:
-    """Return in a sentence why a fabric cannot be measured with an endpoint on a host; empty if it can."""
+    """Explain in a sentence why a fabric cannot be measured with an endpoint on a host; empty if it can."""
     name = provider(fabric)
     types = {kind for layer in LAYERS for kind in host.providers.get(f"{name}{layer}", ())}
     if not types:
@@ -52,39 +52,41 @@ def why_unsupported(fabric: str, endpoint: str, host: Host) -> str:
 
 
 class Side(NamedTuple):
-    """One side of a pair: the provider, and the domain that it is to use."""
+    """One side of a pair: the provider, and the domain to use."""
 
     provider: str
     domain: str
     """Empty: libfabric chooses."""
 
     def command(self, words: tuple[str, ...], *, role: str, host: int) -> Command:
-        """Return the command: the domain by option or variable, and for the client the server's address."""
+        """Return the command: the domain as option or variable, and for the client the server's address."""
         by_variable = self.provider in INTERFACE
         env = dict(EFA_ENV) if self.provider == "efa" else {}
-        named: tuple[str, ...] = ()
+        domain: tuple[str, ...] = ()
         if self.domain and by_variable:
             env[INTERFACE[self.provider]] = self.domain
         elif self.domain:
-            named = ("-d", self.domain)
+            domain = ("-d", self.domain)
         address = (SERVER,) if role == "client" else ()
-        # FI_PROVIDER would hide providers from the program, and images for clusters set it.
-        return Command(argv=(*words, *named, *address), role=role, host=host, env=env, unset=("FI_PROVIDER",))
+        # FI_PROVIDER would hide providers from the program, and cluster images set it.
+        return Command(
+            argv=(*words, *domain, *address), role=role, host=host, env=env, unset=("FI_PROVIDER",)
+        )
 
 
 def names_domains(fabric: str) -> bool:
-    """Return whether each device of a fabric is a domain of its own, to be named with ``-d``."""
+    """Return whether each device of a fabric is a domain of its own, selected with ``-d``."""
     return provider(fabric) in {"efa", "verbs"}
 
 
 def domain_facts(rail: Rail) -> Mapping[str, str]:
-    """Return the facts of a begin marker that name the device and the domains of a step."""
+    """Return the facts for a begin marker that name the device and the domains of a step."""
     facts = {"device": device(rail.client), "domain": rail.client}
     return facts if rail.server == rail.client else {**facts, "server_domain": rail.server}
 
 
 def domains(fabric: str, endpoint: str, host: Host) -> tuple[str, ...]:
-    """Return the domains of a host's RDMA devices for an endpoint; none for other providers."""
+    """Return the domains of a host's RDMA devices for an endpoint; empty for other providers."""
     if not names_domains(fabric):
         return ()
     name = provider(fabric)
@@ -100,9 +102,9 @@ def device(domain: str) -> str:
 
 
 def interface_rail(fabric: str, hosts: Sequence[Host]) -> Rail:
-    """Return the rail of a fabric without devices: between hosts, the interfaces that lead there.
+    """Return the rail of a fabric without devices: between hosts, the interfaces that connect them.
 
-    libfabric would take whichever it lists first, and not the one that has the server's address.
+    libfabric would use the one that it lists first, not the one with the server's address.
     """
     if len(hosts) == 1 or provider(fabric) not in INTERFACE:
         return Rail("", "")
@@ -129,8 +131,8 @@ def pair_step(
     )
 
 
-def rounded_iterations(enough: float, fewest: int, most: int) -> int:
-    """Return a number of iterations rounded up to two digits, since the programs print no more of it."""
-    exact = min(max(enough, fewest), most)
+def rounded_iterations(required: float, minimum: int, maximum: int) -> int:
+    """Return a number of iterations rounded up to two digits, because the programs print no more."""
+    exact = min(max(required, minimum), maximum)
     digits = 10 ** (math.floor(math.log10(exact)) - 1)
     return int(math.ceil(exact / digits) * digits)

@@ -46,7 +46,7 @@ class Nccl(Benchmark):
         *("requires", "not supported", "in-place", "_perf"),
         *("int", "char", "half", "float", "double", "fp8_", "f8e"),
     )
-    """What `table.read_statement` looks for, names of programs, and the types of rows."""
+    """The words that `table.read_statement` looks for, names of programs, and the data types of rows."""
     one_scale = True
     versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
     resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})

@@ -1,6 +1,6 @@
-"""Whether rows of nccl-tests fit each other: size, count and type, time, algbw and busbw. Pure.
+"""Whether rows of nccl-tests are consistent: size, count and type, time, algbw and busbw. Pure.
 
-The formulas, by program, with the source lines they were read in: docs/formats.md.
+The formulas by program, with the source lines that define them: docs/formats.md.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ _SHAPES: Mapping[str, tuple[Shape, ...]] = {
     "reduce": (SAME,),
     "sendrecv": (SAME,),
     "hypercube": (_OLD,),
-    # The bytes are those of the rank that has the most: the size does not tell.
+    # The bytes are those of the rank with the most data: the size does not determine them.
     "alltoallv": (_UNSIZED,),
 }
 _ALL = (ALL_REDUCE, GATHERING, SAME, _OLD)
@@ -32,14 +32,14 @@ R = TypeVar("R")
 
 
 class TableArithmetic(Generic[R]):
-    """Holds the rows of one table against the formula of their collective. A row is whatever R is."""
+    """Checks the rows of one table against the formula of their collective. R is the type of a row."""
 
     def __init__(self) -> None:
         self.multiple = 0
-        """The size in counts; 0: not known."""
+        """The size as a multiple of the count's bytes; 0: unknown."""
         self._rates: RateCheck[int] = RateCheck()
         self._rows: list[tuple[R, int]] = []
-        """Rows until the formula is settled, and their sizes in counts."""
+        """Rows until the formula is settled, with their multiples."""
         self._uneven = False
         self._unexplained = False
 
@@ -50,28 +50,28 @@ class TableArithmetic(Generic[R]):
 
     @property
     def is_settled(self) -> bool:
-        """Return whether the formula is decided on, or that there is none."""
+        """Return whether the formula is settled, possibly as unknown."""
         return self._rates.is_settled()
 
     @property
     def is_due(self) -> bool:
-        """Return whether enough rows are there for `settle`."""
+        """Return whether there are enough rows for `settle`."""
         return self._rates.is_due
 
     def is_unexplained(self) -> bool:
-        """Return whether there were rows, and they fit no formula that is known."""
+        """Return whether there were rows that fit no known formula."""
         return self._unexplained
 
-    def fits(self, row: R, size: int, unit: int, found: Sequence[Ratios]) -> bool:
-        """Return whether a row fits, as far as that is known by now. `unit`: bytes of its count."""
+    def fits(self, row: R, size: int, unit: int, ratios: Sequence[Ratios]) -> bool:
+        """Return whether a row fits, as far as that is known yet. `unit`: the bytes of its count."""
         multiple = _multiple(size, unit)
         if self._rates.is_settled():
-            return self._is_usual(multiple) and self._rates.fits(0, found)
+            return self._is_usual(multiple) and self._rates.fits(0, ratios)
         self._rows.append((row, multiple))
-        return self._rates.fits(len(self._rows) - 1, found)
+        return self._rates.fits(len(self._rows) - 1, ratios)
 
     def settle(self, case: str | None, ranks: int | None, *, end: bool) -> list[R]:
-        """Decide on the formula as soon as the rows do, or at their `end`; return those that do not fit."""
+        """Settle the formula once the rows determine it, or at their `end`; return rows that do not fit."""
         if self._rates.is_settled():
             return []
         shapes = _SHAPES.get(case or "", _ALL)
@@ -80,8 +80,8 @@ class TableArithmetic(Generic[R]):
             return []
         rows, self._rows, self._uneven = self._rows, [], case in _UNEVEN
         self._unexplained = bool(rows) and self._rates.formula is None
-        usual = Counter([multiple for _, multiple in rows if multiple > 0])
-        self.multiple = max(usual, key=lambda multiple: usual[multiple]) if usual and not self._uneven else 0
+        counts = Counter([multiple for _, multiple in rows if multiple > 0])
+        self.multiple = max(counts, key=lambda each: counts[each]) if counts and not self._uneven else 0
         return [row for at, (row, multiple) in enumerate(rows) if at in bad or not self._is_usual(multiple)]
 
     def _is_usual(self, multiple: int) -> bool:
@@ -89,7 +89,7 @@ class TableArithmetic(Generic[R]):
 
 
 def _multiple(size: int, unit: int) -> int:
-    """Return the size in counts; 0: there is nothing of either; -1: it is no multiple."""
+    """Return the size as a multiple of `unit`; 0: both are zero; -1: it is not a multiple."""
     if not size and not unit:
         return 0
     return size // unit if unit and size and size % unit == 0 else -1

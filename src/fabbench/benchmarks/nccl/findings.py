@@ -1,4 +1,4 @@
-"""What a reader of nccl-tests' figures should know, and whether the sweep and its average are whole. Pure."""
+"""Findings about nccl-tests' figures, and whether the sweep and its average are complete. Pure."""
 
 import math
 from collections.abc import Iterator
@@ -9,23 +9,23 @@ from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.units import format_size
 
 MISSING, MISMATCH = "sizes-missing", "average-mismatch"
-"""Findings that prove that the log is not whole."""
+"""Findings that prove that the log is incomplete."""
 UNEXPLAINED = Finding(
     code="row-arithmetic",
     severity=Severity.WARNING,
-    meaning="The log does not name the collective, and the figures of its rows fit none that is known.",
+    meaning="The log does not name the collective, and the figures of its rows fit no known one.",
     advice="Keep the command line, or the line `Collective test starting`, in the log.",
 )
 
 
 @dataclass(slots=True)
 class PrintedSweep:
-    """What the banner asked for, and what the text says of it later."""
+    """The sweep that the banner announces, and later statements about it."""
 
-    asked: tuple[int, int, int, str] | None = None
+    requested: tuple[int, int, int, str] | None = None
     """minBytes, maxBytes, step, `factor` or `bytes`."""
     reduced: int = 0
-    """maxBytes after nccl-tests reduced it; 0: it did not."""
+    """maxBytes after nccl-tests reduced it; 0: not reduced."""
     reduced_line: str = ""
     average: str = ""
     average_line: str = ""
@@ -34,7 +34,7 @@ class PrintedSweep:
 
 
 def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
-    """Yield what a reader of these numbers should know."""
+    """Yield what users should know about these numbers."""
     if sweep.reduced:
         yield Finding(
             code="range-reduced",
@@ -55,7 +55,7 @@ def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         yield Finding(
             code="not-checked",
             severity=Severity.NOTE,
-            meaning="The data were not checked (-c 0): `0 OK` in the footer says nothing.",
+            meaning="The data were not checked (-c 0): `0 OK` in the footer means nothing.",
             advice="Run with -c 1 once.",
         )
     yield from _missing(record, sweep)
@@ -63,12 +63,12 @@ def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
 
 
 def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
-    if sweep.asked is None or not record.finished or not record.points:
+    if sweep.requested is None or not record.finished or not record.points:
         return
-    low, high, step, kind = sweep.asked
+    low, high, step, kind = sweep.requested
     sizes = set(map(itemgetter(0), record.points))
     last = min(high, sweep.reduced or high)
-    # Sizes of gather-like collectives are cut to a multiple of the ranks: only the number is sure.
+    # Sizes of gather-like collectives are rounded to a multiple of the ranks: only their number is certain.
     expected = 0
     size = low
     while size <= last and expected <= 100_000:
@@ -76,14 +76,14 @@ def _missing(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         size = size * step if kind == "factor" and step > 1 else size + max(step, 1)
         if kind == "factor" and (step <= 1 or not size):
             return
-    found = len(sizes - {0})
+    nonzero = len(sizes - {0})
     zero = sum(1 for point in record.points if not point.size) if 0 in sizes else 0
-    # Steps of bytes may be cut to the same size twice.
-    if found + zero < expected and (kind == "factor" or len(record.points) < expected):
+    # Two byte steps may be rounded to the same size.
+    if nonzero + zero < expected and (kind == "factor" or len(record.points) < expected):
         yield Finding(
             code=MISSING,
             severity=Severity.WARNING,
-            meaning=f"The sweep should have {expected} sizes, but the log has rows of {found}.",
+            meaning=f"The sweep should have {expected} sizes, but the log has rows of {nonzero}.",
             advice="Check whether a pipe, a terminal or an editor dropped lines.",
         )
 
@@ -100,7 +100,7 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         return
     mean = math.fsum(known) / len(known)
     slack = 0.5e-6 if sweep.exact else math.fsum(map(_half, known)) / len(known)
-    # The average has six digits (%g), of which zeros at the end are left out.
+    # The average has six digits (%g), without trailing zeros.
     digits = 0.5e-6 if sweep.exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
     if abs(mean - stated) > (slack + digits) * 1.0001:
         yield Finding(
@@ -113,7 +113,7 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
 
 
 def _half(gigabytes: float) -> float:
-    """Return half of the last printed digit of a rate, in GB/s: two decimals until they no longer fit."""
+    """Return half of the last printed digit of a rate, in GB/s: two decimals as long as they fit."""
     if gigabytes < 999.995:
         return 0.005
     if gigabytes < 9999.95:
@@ -122,6 +122,6 @@ def _half(gigabytes: float) -> float:
 
 
 def incompleteness(record: Record) -> str:
-    """Return in a sentence what the findings prove to be missing; empty: nothing."""
-    lost = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
-    return next(lost, "")
+    """Describe in a sentence what the findings prove to be missing; empty: nothing."""
+    missing = (finding.meaning for finding in record.findings if finding.code in {MISSING, MISMATCH})
+    return next(missing, "")

@@ -1,7 +1,7 @@
-"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later): figures that no print has rounded.
+"""The JSON that nccl-tests writes with ``-J`` (2.17.3 and later): figures not rounded by a table.
 
-The file holds the whole process environment of rank 0: none of it is kept. A file of an aborted run ends
-anywhere (before 2.18.4): rows are read until it does.
+The file contains the whole process environment of rank 0: none of it is kept. The file of an aborted run can
+end anywhere (before 2.18.4): rows are read up to that point.
 """
 
 import json
@@ -18,7 +18,7 @@ from fabbench.model.log import Damaged, Labels, Point, Record
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
-_LONGEST = 2000
+_MAX_DAMAGED = 2000
 """Characters of a damaged row that are kept."""
 _DECIMALS = 6
 _NO = ("false", False)
@@ -29,26 +29,26 @@ _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
 
 def read_json(text: str) -> Record | None:
-    """Read the file's text; None if it is not nccl-tests' JSON."""
-    sign = _RESULTS.search(text)
-    if sign is None:
+    """Read the text of a file; None if it is not nccl-tests' JSON."""
+    results = _RESULTS.search(text)
+    if results is None:
         return None
     decoder = json.JSONDecoder(parse_float=str, parse_int=str)
     try:
-        head = decoder.decode(text[: sign.end()] + "]}")
+        head = decoder.decode(text[: results.end()] + "]}")
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
         return None
     record = Record(benchmark="nccl", case=_case(head), facts=_facts(head), hosts=_hosts(head))
     rows = _Results(record)
-    at, finished = rows.read(text, sign.end(), decoder)
+    at, finished = rows.read(text, results.end(), decoder)
     footer = _footer(text[at:], decoder) if finished else None
     record.finished = footer is not None
     checks = [point.values[-1] for point in record.points if point.metrics[-1:] == ("wrong",)]
     record.facts["checked"] = "yes" if checks else "no"
     record.wrong = sum(1 for wrong in checks if wrong)
-    sweep = PrintedSweep(asked=_sweep(head["config"]), exact=True)
+    sweep = PrintedSweep(requested=_sweep(head["config"]), exact=True)
     if footer is not None:
         _judge(footer, record, sweep)
     empty = (point.size for point in record.points if not point.metrics)
@@ -58,7 +58,7 @@ def read_json(text: str) -> Record | None:
 
 
 def _footer(text: str, decoder: json.JSONDecoder) -> dict[str, Any] | None:
-    """Read what stands behind the rows; None if the file ends before its last brace, or says no average."""
+    """Read what follows the rows; None if the file ends before its last brace, or has no average."""
     try:
         footer = decoder.decode("{" + text.strip().removeprefix(","))
     except (ValueError, RecursionError):
@@ -68,13 +68,13 @@ def _footer(text: str, decoder: json.JSONDecoder) -> dict[str, Any] | None:
 
 
 def _average(footer: dict[str, Any]) -> dict[str, Any]:
-    """Return the average; its key had a typing error before 2.17.9."""
-    found = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
-    return found if isinstance(found, dict) else {}
+    """Return the average; its key had a typo before 2.17.9."""
+    average = footer.get("average_bus_bandwidth", footer.get("average_bus_bandwidith"))
+    return average if isinstance(average, dict) else {}
 
 
 def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
-    """Take in what nccl-tests itself says of the run."""
+    """Add nccl-tests' own verdict on the run to the record."""
     bounds, average = footer["out_of_bounds"], _average(footer)
     count = int(bounds["count"]) if _is_whole(bounds.get("count")) else 0
     record.wrong = count or record.wrong or int(bounds.get("okay") in _NO)
@@ -89,17 +89,17 @@ def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
 
 
 def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
-    """Return the sizes that were asked for; None: they are not stated."""
+    """Return the requested sizes; None: not stated."""
     kind = "factor" if "step_factor" in config else "bytes"
-    found = [config.get(key) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}")]
-    if not all(map(_is_whole, found)):
+    limits = [config.get(key) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}")]
+    if not all(map(_is_whole, limits)):
         return None
-    low, high, step = (int(str(number)) for number in found)
+    low, high, step = (int(str(number)) for number in limits)
     return low, high, step, kind
 
 
 class _Results:
-    """Reads the rows. What cannot be read, or contradicts itself, is damaged."""
+    """Reads the rows. A row that cannot be read, or contradicts itself, is damaged."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -119,7 +119,7 @@ class _Results:
                 row, end = decoder.raw_decode(text, at)
             except (ValueError, RecursionError):
                 break
-            self._take(row, Damaged(line, text[at:end][:_LONGEST]), given)
+            self._take(row, Damaged(line, text[at:end][:_MAX_DAMAGED]), given)
             at = end
         case, ranks = self._record.case, self._record.facts.get("ranks")
         bad = self._arithmetic.settle(case, ranks if isinstance(ranks, int) else None, end=True)
@@ -130,11 +130,11 @@ class _Results:
         return at, closed
 
     def _take(self, row: Any, text: Damaged, given: list[list[Point]]) -> None:
-        found = _row(row)
-        if found is None:
+        parsed = _row(row)
+        if parsed is None:
             self._record.damaged.append(text)
             return
-        size, unit, points, ratios = found
+        size, unit, points, ratios = parsed
         if self._arithmetic.fits((text, points), size, unit, ratios):
             given.append(points)
         else:
@@ -148,7 +148,7 @@ def _skip(text: str, at: int) -> int:
 
 
 class _Row(NamedTuple):
-    """One row: its size and the bytes of its count, its points, and what its figures allow."""
+    """One row: its size and the bytes of its count, its points, and the ratios of its figures."""
 
     size: int
     unit: int
@@ -157,7 +157,7 @@ class _Row(NamedTuple):
 
 
 def _row(row: Any) -> _Row | None:
-    """Read a row; None for one that is not whole."""
+    """Read a row; None if it is incomplete."""
     if not isinstance(row, dict) or not _is_whole(row.get("size")) or not _is_whole(row.get("count")):
         return None
     dtype, size = row.get("type"), int(row["size"])
@@ -167,7 +167,7 @@ def _row(row: Any) -> _Row | None:
     if not _REDOP.fullmatch(names["redop"]) or not _ROOT.fullmatch(names["root"]):
         return None
     points: list[Point] = []
-    found: list[Ratios] = []
+    ratios_: list[Ratios] = []
     for side, placement in (("out_of_place", "out-of-place"), ("in_place", "in-place")):
         values = row.get(side, "")
         if values is None:
@@ -180,12 +180,12 @@ def _row(row: Any) -> _Row | None:
         if figures is None:
             return None
         points.append(_point(size, labels, figures))
-        found.append(_ratios(size, figures))
+        ratios_.append(_ratios(size, figures))
         statistics = _statistics(points[-1], row.get(f"{side}_per_iter"))
         if statistics is None:
             return None
         points += statistics
-    return _Row(size, int(row["count"]) * DTYPE_BYTES[dtype], points, found) if points else None
+    return _Row(size, int(row["count"]) * DTYPE_BYTES[dtype], points, ratios_) if points else None
 
 
 _METRICS = (
@@ -198,19 +198,19 @@ _METRICS = (
 
 
 def _figures(values: Any) -> dict[str, Printed | None] | None:
-    """Read the figures of one side; None for what is no number. None at all if one is missing or damaged."""
+    """Read the figures of one side, None for nan and inf. Return None if one is missing or damaged."""
     if not isinstance(values, dict) or not {"alg_bw", "bus_bw", "nwrong"} <= values.keys():
         return None
     if "time" not in values and "cpu_time" not in values:
         return None
-    found: dict[str, Printed | None] = {}
+    figures: dict[str, Printed | None] = {}
     for key, metric, exponent in _METRICS:
         if key in values:
             text = values[key]
-            found[metric] = _scaled(text, exponent)
-            if found[metric] is None and text is not None and str(text).strip("-").lower() not in _NO_NUMBER:
+            figure = figures[metric] = _scaled(text, exponent)
+            if figure is None and text is not None and str(text).strip("-").lower() not in _NO_NUMBER:
                 return None
-    return found
+    return figures
 
 
 def _point(size: int, labels: Labels, figures: dict[str, Printed | None]) -> Point:
@@ -225,7 +225,7 @@ def _ratios(size: int, figures: dict[str, Printed | None]) -> Ratios:
 
 
 def _statistics(point: Point, values: Any) -> list[Point] | None:
-    """Read the per-iteration report (-I); None where it contradicts itself."""
+    """Read the per-iteration report (-I); None if it contradicts itself."""
     if not isinstance(values, dict):
         return []
     keys = (
@@ -247,11 +247,11 @@ def _statistics(point: Point, values: Any) -> list[Point] | None:
 
 
 def _scaled(text: Any, exponent: int) -> Printed | None:
-    """Read a number exactly, its exponent moved; NaN and null are None. All have six decimals."""
+    """Read a number exactly, shifting its exponent; NaN and null are None. All have six decimals."""
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         return None
-    found = printed(text, exponent, decimals=_DECIMALS)
-    return found if math.isfinite(found.high) else None
+    number = printed(text, exponent, decimals=_DECIMALS)
+    return number if math.isfinite(number.high) else None
 
 
 def _is_whole(text: Any) -> bool:
@@ -265,8 +265,8 @@ def _case(head: dict[str, Any]) -> str | None:
 
 def _hosts(head: dict[str, Any]) -> frozenset[str]:
     devices = head["config"].get("devices")
-    found = devices if isinstance(devices, list) else ()
-    return frozenset(str(device.get("hostname")) for device in found if isinstance(device, dict))
+    known = devices if isinstance(devices, list) else ()
+    return frozenset(str(device.get("hostname")) for device in known if isinstance(device, dict))
 
 
 def _facts(head: dict[str, Any]) -> dict[str, str | int]:

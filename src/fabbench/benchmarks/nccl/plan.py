@@ -27,9 +27,9 @@ COLLECTIVES = (
     *("all_reduce", "all_gather", "reduce_scatter", "alltoall", "alltoallv", "broadcast", "reduce"),
     *("gather", "scatter", "sendrecv", "hypercube"),
 )
-"""The programs of nccl-tests, less their `_perf`."""
+"""The programs of nccl-tests, without their `_perf`."""
 FOLDER = "/opt/nccl-tests/build"
-"""The programs' in AWS's images."""
+"""The folder of the programs in AWS's images."""
 INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
@@ -40,18 +40,18 @@ WIDTHS: Mapping[str, int] = {
     **dict.fromkeys(("int32", "uint32", "float"), 4),
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
-"""Bytes of one element of each type, as nccl-tests call them."""
+"""Type, as nccl-tests names it → bytes of one element."""
 ALL = "all"
 """Stands for every type."""
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
-# Each rank has a part of the size; since nccl-tests 2.13.12 it is a multiple of as many bytes.
-_PARTED = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
+# Each rank has a part of the size; since nccl-tests 2.13.12 the part is a multiple of _ALIGNMENT bytes.
+_SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
 _ALIGNMENT = 16
-# What is printed depends on a pattern of its own.
+# The printed sizes depend on a pattern of its own.
 _UNKNOWN = frozenset({"alltoallv"})
-# What fabbench says itself: given twice, it would not know what is measured.
-_OWN = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
+# Options that fabbench passes itself: given again, they would change what is measured without its knowledge.
+_OWN_SHORT = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
 _OWN_LONG = (
     *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
     *("--iters", "--warmup_iters", "--check", "--op", "--root"),
@@ -70,7 +70,7 @@ def _collective(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclWork:
-    """Some collectives over some sizes. See `fabbench.plan.build.Work`."""
+    """Collectives over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     collectives: tuple[str, ...] = option(
         Parsed("a collective", "NAME", _collective),
@@ -112,21 +112,21 @@ class NcclWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for names that nccl-tests do not know, and for options given twice."""
+        """Raise RequestError for names that nccl-tests does not know, and for options given twice."""
         _one_of("collective", self.collectives, COLLECTIVES)
         _one_of("type", (self.dtype,), (*WIDTHS, ALL))
         _one_of("operation", (self.op,), OPS)
-        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
             raise RequestError(
-                "--nics has no effect with --device, which says how many NICs there are.",
+                "--nics has no effect with --device, which determines the number of NICs.",
                 hint="Leave it out.",
             )
         _ = self.sweep
 
     @property
     def sweep(self) -> Sweep:
-        """The sizes; raises RequestError for what is no sweep."""
+        """The sizes. Raise RequestError if they are not a valid sweep."""
         return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes)
 
     @property
@@ -143,9 +143,9 @@ class NcclWork:
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes that every collective prints, whichever its release.
+        """Return the sizes that every collective prints, in any release.
 
-        Where a size is shared out between ranks, older releases round it otherwise than newer ones.
+        Where a size is split between ranks, older releases round it differently from newer ones.
         """
         ranks = nccl_env.gpus_per_host(hosts) * len(hosts)
         widths = tuple(WIDTHS.values()) if self.dtype == ALL else (WIDTHS[self.dtype],)
@@ -164,7 +164,7 @@ class NcclWork:
         return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.collectives)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the network, and the NICs where their number is known."""
+        """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
 
     def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
@@ -196,20 +196,20 @@ class NcclWork:
 
 
 def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise RequestError for a name that is not known."""
+    """Raise RequestError for an unknown name."""
     for name in names:
         if name not in known:
             raise RequestError(f"nccl-tests has no {what} {name}.", hint=f"One of {', '.join(known)}.")
 
 
 def _printed(sweep: Sweep, name: str, width: int, ranks: int) -> set[int]:
-    """Return the sizes that a program prints for those asked for.
+    """Return the sizes that a program prints for the requested ones.
 
-    It makes whole elements of a size, and of each rank's part a multiple of 16 bytes: such as 0, for all
-    sizes that are too small. A size of which releases before 2.13.12, without that multiple, make something
-    else is left out. Sources: `setupArgs` in common.cu, `GetCollByteCount` of each program.
+    It rounds a size down to whole elements, and each rank's part to a multiple of 16 bytes, which is 0 for
+    all sizes that are too small. Sizes that releases before 2.13.12, without that multiple, round differently
+    are left out. Sources: `setupArgs` in common.cu, `GetCollByteCount` of each program.
     """
-    if name not in _PARTED:
+    if name not in _SPLIT:
         return {size // width * width for size in sweep.sizes()}
     plain = ((size, size // (width * ranks) * width * ranks) for size in sweep.sizes())
     aligned = _ALIGNMENT * ranks

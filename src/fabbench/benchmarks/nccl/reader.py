@@ -1,6 +1,6 @@
-"""nccl-tests (`all_reduce_perf` and its siblings): reads their text, v1.0 to 2.19.
+"""Reads the text output of nccl-tests (`all_reduce_perf` and its siblings), v1.0 to 2.19.
 
-Formats, by version, with the source lines they were read in: docs/formats.md.
+The formats by version, with the source lines that print them: docs/formats.md.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from fabbench.model.log import Line, Point, Record
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
-_MOST_TEXTS = 50
+_MAX_FAILURES = 50
 _MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
 NO_MPI = (
     "The program was built without MPI: independent copies ran side by side, each with a table of its own."
@@ -34,11 +34,11 @@ NO_MPI = (
 
 
 class NcclExecution:
-    """Takes what belongs to one execution. Several streams (ranks) may print into it."""
+    """Reads the lines of one execution. Several streams (ranks) may print them."""
 
     def __init__(self, case: str | None) -> None:
         self.copies = False
-        """Whether several programs print a table each, where one should."""
+        """Whether several programs print a table each, although one should."""
         self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, TableReader] = {}
@@ -50,7 +50,7 @@ class NcclExecution:
         self._chain = ""
         self._usage = ""
         self._in_place = False
-        """Whether the line above the header names one side alone."""
+        """Whether the line above the header names only one side."""
         self._checked: bool | None = None
         self._wrong_sides = 0
         self._wrong_checks = 0
@@ -58,9 +58,9 @@ class NcclExecution:
     # -- rows
 
     def row(self, line: Line) -> tuple[list[Point], bool]:
-        """Read a line as a row: the points that are whole now, and whether it was a part of a table.
+        """Read a line as a row: return the points it completes, and whether it was part of a table.
 
-        Where no header was seen, because a filter took it, only a whole row counts.
+        If no header was seen, because a filter removed it, only a complete row counts.
         """
         rank = line.stream.rank
         table = self._tables.get(rank)
@@ -79,7 +79,7 @@ class NcclExecution:
         return self._take(rank, rows), mine
 
     def shortcut(self, rank: str) -> Shortcut | None:
-        """Return a quick way to read more plain rows of one table; None if the next row may be special."""
+        """Return a fast path for more plain rows of one table; None if the next row may be special."""
         table, points = self._tables.get(rank), self._points.get(rank)
         if table is None or not points or not self._checked or "bounds" in self._seen.get(rank, ()):
             return None
@@ -89,7 +89,7 @@ class NcclExecution:
         if not rows:
             return []
         if "bounds" in self._seen.get(rank, ()):
-            self.copies = True  # a row behind the footer is another copy's
+            self.copies = True  # a row after the footer is another copy's
         new = [point for row in rows for point in row.points]
         self._points.setdefault(rank, []).extend(new)
         for row in rows:
@@ -98,11 +98,11 @@ class NcclExecution:
         return new
 
     def flush(self) -> list[Point]:
-        """End the tables: give the points of a row that was held back."""
+        """End the tables: return the points of rows that were held back."""
         return [point for rank, table in self._tables.items() for point in self._take(rank, table.end())]
 
     def _context(self) -> Context:
-        """Return what is known of the tables. With groups, the ranks of one of them count."""
+        """Return what is known about the tables. With groups, the ranks of a single group count."""
         alone = bool(self._devices) and len(self._groups) < 2 and not self.copies
         return Context(self._record.case, max(self._devices) + 1 if alone else None)
 
@@ -110,27 +110,27 @@ class NcclExecution:
 
     @property
     def only_banners(self) -> bool:
-        """Return whether it has come to no table yet, and to no error either."""
+        """Return whether there has been neither a table nor an error yet."""
         return not self._tables and not self._record.failures
 
     def ended_by(self, line: Line, statement: Statement) -> bool:
-        """Return whether a line can only belong to another execution, after this one."""
+        """Return whether a line can only belong to a later execution."""
         rank = line.stream.rank
         seen = self._seen.get(rank, set())
         if not seen and self.footers and statement.stage <= HEADER and bool(rank) == ("" in self._seen):
-            return True  # of copies, a launcher labels all or none
+            return True  # a launcher labels either all copies or none
         if statement.stage == BANNER:
             beyond = seen & {"device", "using", "header", "bounds", "average", "concluded"}
             return bool(beyond or statement.kind in seen or (self._record.failures and not seen))
         if statement.stage == DEVICES:
-            begun = "bounds" in seen or bool(self._points.get(rank))
-            return statement.kind != "reducing" and begun and not self.copies
+            started = "bounds" in seen or bool(self._points.get(rank))
+            return statement.kind != "reducing" and started and not self.copies
         if statement.stage == HEADER and not self.copies:
             return "bounds" in seen or bool(self._points.get(rank))
         return False
 
     def state(self, line: Line, statement: Statement) -> None:
-        """Take in one statement."""
+        """Record one statement."""
         rank = line.stream.rank
         if statement.stage <= HEADER and rank not in self._seen and self._banners():
             self.copies = True  # with mpirun's tags, only one rank prints
@@ -175,7 +175,7 @@ class NcclExecution:
     def _config(self, text: str, words: tuple[str | None, ...]) -> None:
         del text
         low, high, step, kind, warmup, iterations = (word or "" for word in words)
-        self._sweep.asked = (int(low), int(high), int(step), kind)
+        self._sweep.requested = (int(low), int(high), int(step), kind)
         self._record.facts |= {"iterations": int(iterations), "warmup": int(warmup)}
 
     def _device(self, text: str, words: tuple[str | None, ...]) -> None:
@@ -212,11 +212,11 @@ class NcclExecution:
             f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}"
         )
 
-    def _unwinding(self, text: str, words: tuple[str | None, ...]) -> None:
+    def _error_chain(self, text: str, words: tuple[str | None, ...]) -> None:
         del words
         self._chain = self._chain or text
 
-    def _used(self, text: str, words: tuple[str | None, ...]) -> None:
+    def _usage_text(self, text: str, words: tuple[str | None, ...]) -> None:
         self._usage = text
         self._record.case = self._record.case or case_of(words[0] or "") or None
 
@@ -225,11 +225,11 @@ class NcclExecution:
         self._in_place = True
 
     def _ignore(self, text: str, words: tuple[str | None, ...]) -> None:
-        """Nothing to note but that it was seen."""
+        """Ignore a statement: only that it was seen matters."""
 
     def _fail(self, sentence: str) -> None:
         failures = self._record.failures
-        if len(failures) < _MOST_TEXTS and sentence not in failures:
+        if len(failures) < _MAX_FAILURES and sentence not in failures:
             failures.append(sentence)
 
     # -- the record
@@ -242,7 +242,7 @@ class NcclExecution:
             points = [point for point in given if id(point) not in retracted] if retracted else given
             record.points += [_of_rank(point, rank) for point in points] if several else points
         record.damaged = sorted(row for table in self._tables.values() for row in table.damaged)
-        # FAILED counts checks (row × side × rank); without a footer only the rows tell.
+        # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
         record.wrong = self._wrong_checks or self._wrong_sides
         if self._usage and not record.points:
             self._fail("The program printed its usage text instead of running.")
@@ -258,7 +258,8 @@ class NcclExecution:
         if any(table.arithmetic.is_unexplained() for table in self._tables.values()):
             record.findings.append(UNEXPLAINED)
         record.incomplete = incompleteness(record)
-        # Each refers to this execution: without that cycle its rows need not wait for a garbage collection.
+        # Each table refers to this execution: break that cycle, so that rows are freed without a garbage
+        # collection.
         self._tables.clear()
         return record
 
@@ -284,7 +285,7 @@ def _of_rank(point: Point, rank: str) -> Point:
 
 
 def _case_by_arithmetic(points: list[Point]) -> str | None:
-    """Return the collective where the figures leave no other: only all_reduce has busbw above algbw."""
+    """Return the collective if the figures leave no other: only all_reduce has busbw above algbw."""
     for _, _, metrics, values in points:
         if "algbw" not in metrics or "busbw" not in metrics:
             continue
@@ -309,13 +310,13 @@ _HANDLERS: Mapping[str, Callable[[NcclExecution, str, tuple[str | None, ...]], N
     "concluded": NcclExecution._program,  # noqa: SLF001
     "failure": NcclExecution._failure,  # noqa: SLF001
     "timeout": NcclExecution._timeout,  # noqa: SLF001
-    "chain": NcclExecution._unwinding,  # noqa: SLF001
-    "usage": NcclExecution._used,  # noqa: SLF001
+    "chain": NcclExecution._error_chain,  # noqa: SLF001
+    "usage": NcclExecution._usage_text,  # noqa: SLF001
 }
 
 
 class NcclReader(Reader):
-    """Splits a stream group's lines into executions, and reads each."""
+    """Splits the lines of a stream group into executions, and reads each."""
 
     def __init__(self) -> None:
         self._current: NcclExecution | None = None
@@ -335,7 +336,7 @@ class NcclReader(Reader):
         return [*points, *(readings or ())] if points else readings
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
-        """Take in what a line states besides rows; it may begin another execution."""
+        """Read what a line other than a row states; it may begin another execution."""
         statement = read_statement(line.text)
         if statement is None:
             self._hint = case_in_command(line.text) or self._hint
@@ -356,7 +357,7 @@ class NcclReader(Reader):
         return out
 
     def _settle_provisional(self) -> list[Record]:
-        """Decide about banners without a table: other copies of one program, or runs that were cut short.
+        """Decide what banners without a table are: copies of one program, or runs that were cut short.
 
         Copies print all their banners, then all their headers.
         """

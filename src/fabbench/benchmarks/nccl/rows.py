@@ -1,7 +1,7 @@
-"""Rows and headers of nccl-tests tables, v1.0 to 2.19. Pure.
+"""Rows and headers of nccl-tests' tables, v1.0 to 2.19. Pure.
 
-A row is read by its tokens, from the right: numbers outgrow their columns. The layouts, and the source
-lines they were read in, are in docs/formats.md.
+A row is read by its tokens, from the right, because numbers outgrow their columns. The layouts, with the
+source lines that print them, are in docs/formats.md.
 """
 
 import math
@@ -24,7 +24,7 @@ DTYPE_BYTES: Mapping[str, int] = {
 """Bytes of each type name that nccl-tests prints (its `test_typenames`)."""
 
 _NUMBER = lazy(r"(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d\d?)?", re.ASCII)
-# Two decimals, but for numbers that no longer fit with them.
+# Two decimals, except for numbers that do not fit with them.
 _RATE = lazy(r"(?:0|[1-9]\d*)\.\d\d|[1-9]\d{3,}(?:\.\d)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
 _TIME = lazy(r"(?:0|[1-9]\d?)\.\d\d|[1-9]\d{2,}(?:\.\d\d?)?|[1-9](?:\.\d)?e\+\d\d\d?", re.ASCII)
 _COUNT = lazy(r"0|[1-9]\d*|\d(?:\.\d+)?e\+\d\d\d?", re.ASCII)
@@ -45,11 +45,11 @@ _VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
 _CACHE = 1 << 17
 _PLAIN = ("time", "algbw", "busbw", "wrong")
 _ONE_DIGIT = 1e15
-"""Bandwidths from here on (B/s) are printed with one digit."""
+"""Bandwidths from here up (B/s) are printed with one digit."""
 
 
 class ScaledNumbers(dict[str, Printed]):
-    """Token → the number in base units; KeyError for what is none. Exact: the exponent joins the text."""
+    """Token → number in base units; KeyError if it is not a number. Exact: the exponent is added as text."""
 
     def __init__(self, exponent: int, pattern: re.Pattern[str] = _NUMBER) -> None:
         super().__init__()
@@ -62,17 +62,17 @@ class ScaledNumbers(dict[str, Printed]):
         if len(self) >= _CACHE:
             self.clear()
         if "e" in token:
-            found = printed(token, self._exponent)
+            number = printed(token, self._exponent)
         else:
-            found = decimal(token, len(token.partition(".")[2]), self._exponent)
-        if not math.isfinite(found.high):
+            number = decimal(token, len(token.partition(".")[2]), self._exponent)
+        if not math.isfinite(number.high):
             raise KeyError(token)
-        self[token] = found
-        return found
+        self[token] = number
+        return number
 
 
 class WholeNumbers(dict[str, int]):
-    """Token → whole number; KeyError for what is none."""
+    """Token → whole number; KeyError if it is not one."""
 
     def __missing__(self, token: str) -> int:
         if not _DIGITS.fullmatch(token):
@@ -95,34 +95,34 @@ TIMES, MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """What the header says of the columns."""
+    """The columns of a table, as its header names them."""
 
     sides: int = 2
     """Groups of time, algbw, busbw and check: out-of-place and in-place, or one."""
     check: str = "unknown"
-    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header was seen."""
+    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen."""
     time: str = "time"
     milliseconds: bool = False
     per_iteration: bool = False
     timestamp: bool = False
     placement: str = ""
-    """That of the only side, where the line above the header names it (rccl-tests' ``-O 0``)."""
+    """Placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)."""
     left: tuple[str, ...] | None = None
-    """Columns between type and time; None: no header was seen."""
+    """Columns between type and time; None: no header seen."""
 
     @property
     def group(self) -> int:
-        """Tokens of one side."""
+        """Number of tokens of one side."""
         return 8 if self.per_iteration else 4
 
     @property
-    def most(self) -> int:
-        """Tokens of a whole row, at most."""
+    def max_tokens(self) -> int:
+        """Maximum number of tokens of a complete row."""
         return 5 + self.sides * self.group + (2 if self.timestamp else 0)
 
     @property
     def rounding(self) -> float:
-        """Seconds by which a short time may be off for being printed."""
+        """Seconds by which printing may round a short time."""
         return 5e-7 if self.milliseconds else 5e-9
 
 
@@ -143,7 +143,7 @@ def read_header(text: str) -> Layout | None:
         sides=min(len(timed), 2),
         check=check,
         time="cpu_time" if timed[0] == "cputime" else "time",
-        # v1 says neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
+        # v1 prints neither (us) nor (ms); its source divides by 1e3 less (all_reduce.cu of v1.0.0).
         milliseconds=words[0] == "bytes",
         per_iteration="i_min" in words,
         timestamp="timestamp" in words,
@@ -152,7 +152,7 @@ def read_header(text: str) -> Layout | None:
 
 
 class Row(NamedTuple):
-    """One whole row. `points` holds one point a side, and one for each per-iteration statistic."""
+    """One complete row. `points` has one point per side, and one per per-iteration statistic."""
 
     size: int
     elements: int
@@ -161,16 +161,16 @@ class Row(NamedTuple):
     checked: bool
     """Whether a side states the result of a data check."""
     wrong: int
-    """Sides that state wrong data."""
+    """Number of sides that report wrong data."""
     open_end: bool
-    """The last number may go on behind a tear."""
+    """Whether the last number may continue after a tear."""
     ratios: tuple[Ratios, ...]
-    """What the figures of each side allow."""
+    """The ratios of each side's figures."""
 
 
 @lru_cache(maxsize=10_000)
 def _labels(placement: str, dtype: str, redop: str, root: str) -> Labels:
-    """Return the labels of one kind of row: one object, shared by all its points."""
+    """Return the labels for one kind of row: one object, shared by all its points."""
     names = {"placement": placement, "dtype": dtype, "redop": redop, "root": root}
     return {name: value for name, value in names.items() if value}
 
@@ -186,7 +186,7 @@ class RowReader:
         """Whether rows have the usual columns."""
 
     def read(self, tokens: list[str], *, in_place_only: bool = False) -> Row | None:
-        """Read a row's tokens; None if they are not a whole row of this table."""
+        """Read the tokens of a row; None if they are not a complete row of this table."""
         plain = self.read_plain(tokens) if len(tokens) == 13 and not in_place_only else None
         return plain or self._read(tokens, in_place_only=in_place_only)
 
@@ -200,7 +200,7 @@ class RowReader:
         if not (_DIGITS.fullmatch(tokens[0]) and _DIGITS.fullmatch(tokens[1])):
             return None
         left = self._left(tokens[3 : 3 + between])
-        if left is None or (layout.timestamp and not self._stamped(tokens)):
+        if left is None or (layout.timestamp and not self._has_timestamp(tokens)):
             return None
         size, key = int(tokens[0]), (tokens[2], *left)
         self._tokens = len(tokens)
@@ -210,7 +210,7 @@ class RowReader:
         )
         placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
         points: list[Point] = []
-        found: list[Ratios] = []
+        allowed: list[Ratios] = []
         checked, wrong, last = False, 0, 0.0
         for side in range(tail):
             at = 3 + between + side * layout.group
@@ -221,7 +221,7 @@ class RowReader:
                 return None
             labels = _labels(placements[side] if layout.sides == 2 else layout.placement, *key)
             points += self._points(size, labels, values, verdict)
-            found.append(self._ratios(size, values))
+            allowed.append(self._ratios(size, values))
             if layout.per_iteration:
                 statistics = self._statistics(tokens, at + 4, size, labels)
                 if statistics is None:
@@ -230,14 +230,14 @@ class RowReader:
             checked = checked or check != "N/A"
             wrong += verdict > 0
             last = verdict
-        # Statistics have as many decimals as fit; a date, a 0 and N/A say themselves where they end.
+        # Statistics have as many decimals as fit; the ends of a date, a 0 and N/A are unambiguous.
         open_end = not layout.timestamp and (layout.per_iteration or last > 0)
-        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end, tuple(found))
+        return Row(size, int(tokens[1]), tokens[2], tuple(points), checked, wrong, open_end, tuple(allowed))
 
     def read_plain(self, tokens: list[str]) -> Row | None:
-        """Read 13 cells of a row that differs from one before in size and figures alone, none of them wrong.
+        """Read 13 cells of an error-free row that differs from an earlier one only in size and figures.
 
-        None: it may be another row.
+        None: it may be a different kind of row.
         """
         if not self._plain:
             return None
@@ -256,15 +256,15 @@ class RowReader:
             Point(size, labels, _PLAIN, (one[0].value, one[1].value, one[2].value, 0.0)),
             Point(size, in_place, _PLAIN, (two[0].value, two[1].value, two[2].value, 0.0)),
         )
-        found = ratios(size, *one), ratios(size, *two)
-        return Row(size, count, dtype, points, checked=True, wrong=0, open_end=False, ratios=found)
+        allowed = ratios(size, *one), ratios(size, *two)
+        return Row(size, count, dtype, points, checked=True, wrong=0, open_end=False, ratios=allowed)
 
     def shortcut(self, points: list[Point], formula: Formula, multiple: int) -> Shortcut | None:
-        """Return a quick way to read rows that differ from those read before in size and figures alone.
+        """Return a fast path for rows that differ from earlier ones only in size and figures.
 
-        It takes whole rows of the usual layout whose checks found nothing wrong and whose figures fit
-        `formula`, appends their points to `points`, and gives None for any other line. `multiple`: the size
-        in counts.
+        It reads complete rows of the usual layout that passed the data check and whose figures fit `formula`,
+        appends their points to `points`, and returns None for any other line. `multiple`: the size as a
+        multiple of the count's bytes.
         """
         share, bus = formula
         if self._tokens != 13 or not self._plain:
@@ -277,7 +277,7 @@ class RowReader:
     def _plain_rows(
         self, points: list[Point], share: float, bus: float, widths: Mapping[str, int]
     ) -> Shortcut:
-        """Return a reader of rows of 13 cells. `widths`: the bytes of one element as it is counted."""
+        """Return a reader of rows of 13 cells. `widths`: data type → bytes of one counted element."""
         pairs, names = self._pairs, _PLAIN
         times, rates, wholes = TIMES, GIGABYTES, WHOLE
         make, kind = tuple.__new__, Point
@@ -295,31 +295,31 @@ class RowReader:
                 out_of_place, in_place = pairs[dtype, redop, root]
                 bytes_ = wholes[size]
                 time1, low1, high1 = times[time]
-                rate1, least1, most1 = rates[algbw]
-                bus1, fewest1, top1 = rates[busbw]
+                rate1, rate_low1, rate_high1 = rates[algbw]
+                bus1, bus_low1, bus_high1 = rates[busbw]
                 time2, low2, high2 = times[again]
-                rate2, least2, most2 = rates[algbw2]
-                bus2, fewest2, top2 = rates[busbw2]
+                rate2, rate_low2, rate_high2 = rates[algbw2]
+                bus2, bus_low2, bus_high2 = rates[busbw2]
                 if wholes[elements] * widths[dtype] != bytes_:
                     return None
             except KeyError:
                 return None
             moved = bytes_ * share
             if not (
-                low1 * least1 <= moved <= high1 * most1
-                and low2 * least2 <= moved <= high2 * most2
-                and least1 * bus <= top1
-                and most1 * bus >= fewest1
-                and least2 * bus <= top2
-                and most2 * bus >= fewest2
+                low1 * rate_low1 <= moved <= high1 * rate_high1
+                and low2 * rate_low2 <= moved <= high2 * rate_high2
+                and rate_low1 * bus <= bus_high1
+                and rate_high1 * bus >= bus_low1
+                and rate_low2 * bus <= bus_high2
+                and rate_high2 * bus >= bus_low2
             ):
                 return None
-            found = (
+            read_points = (
                 make(kind, (bytes_, out_of_place, names, (time1, rate1, bus1, 0.0))),
                 make(kind, (bytes_, in_place, names, (time2, rate2, bus2, 0.0))),
             )
-            points.extend(found)
-            return found
+            points.extend(read_points)
+            return read_points
 
         return read
 
@@ -341,7 +341,7 @@ class RowReader:
         return redop, root
 
     def _check(self, cell: str) -> float | None:
-        """Read the check column: a count, -1 where it states none, None if it cannot be read."""
+        """Read the check column: a count, -1 if it states none, None if it cannot be read."""
         if cell == "N/A":
             return -1
         if self.layout.check != "wrong" and _RELATIVE_ERROR.fullmatch(cell):
@@ -359,17 +359,17 @@ class RowReader:
             return None
 
     def _ratios(self, size: int, values: tuple[Printed, Printed, Printed]) -> Ratios:
-        """Return what a side's figures allow. With -C the printed time is not that of the rates."""
+        """Return the ratios of a side's figures. With -C the printed time is not that of the rates."""
         time, algbw, busbw = values
         return ratios(size, time if self.layout.time == "time" else ANYTHING, algbw, busbw)
 
     def _points(
-        self, size: int, labels: Labels, found: tuple[Printed, Printed, Printed], verdict: float
+        self, size: int, labels: Labels, figures: tuple[Printed, Printed, Printed], verdict: float
     ) -> tuple[Point, ...]:
         time = self.layout.time
         pairs = [
             (name, figure.value)
-            for name, figure in zip((time, "algbw", "busbw"), found, strict=True)
+            for name, figure in zip((time, "algbw", "busbw"), figures, strict=True)
             if math.isfinite(figure.high)
         ]
         if verdict >= 0 and self.layout.check != "error":
@@ -389,18 +389,18 @@ class RowReader:
         ]
 
     @staticmethod
-    def _stamped(tokens: list[str]) -> bool:
+    def _has_timestamp(tokens: list[str]) -> bool:
         return bool(_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
 
 
 def _read(scale: ScaledNumbers, token: str) -> Printed:
-    """Read a figure; one that is printed as nan or inf has no finite upper end. Raise KeyError."""
+    """Read a figure; nan and inf have no finite upper bound. Raise KeyError if it is not a number."""
     return printed(token) if token in _NOT_A_NUMBER else scale[token]
 
 
 @lru_cache(maxsize=1000)
 def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a whole row's cells."""
+    """Return the patterns of the cells of a complete row."""
     left = tuple(_WORD if name == "redop" else _INTEGER for name in layout.left or ())
     side = (_FIGURE, _FIGURE, _FIGURE, _VERDICT, *((_FIGURE,) * 4 if layout.per_iteration else ()))
     stamp = (_DATE, _CLOCK) if layout.timestamp else ()
@@ -408,8 +408,8 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
 
 
 def starts_row(tokens: list[str], layout: Layout) -> bool:
-    """Return whether these tokens may be the beginning of a row that was torn off (its last token cut)."""
-    if not 0 < len(tokens) <= layout.most or not all(map(_DIGITS.fullmatch, tokens[:2])):
+    """Return whether these tokens may be the beginning of a torn row (its last token cut off)."""
+    if not 0 < len(tokens) <= layout.max_tokens or not all(map(_DIGITS.fullmatch, tokens[:2])):
         return False
     if len(tokens) <= 3:
         return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
@@ -418,7 +418,7 @@ def starts_row(tokens: list[str], layout: Layout) -> bool:
 
 
 def plausible(row: Row, rounding: float) -> bool:
-    """Return whether a row's figures fit each other: demanded of rows that were put together from pieces."""
+    """Return whether a row's figures are consistent: required of rows that were joined from pieces."""
     unit = row.elements * DTYPE_BYTES[row.dtype]
     if (unit and row.size % unit) or (not unit and row.size):
         return False
@@ -430,14 +430,14 @@ def plausible(row: Row, rounding: float) -> bool:
 
 
 def _bus_fits(algbw: float, busbw: float) -> bool:
-    """Return whether busbw is 0 (one rank), or between half and twice of algbw (two ranks or more)."""
+    """Return whether busbw is 0 (one rank), or between half and twice algbw (two ranks or more)."""
     return not busbw or 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7
 
 
 def consistent(point: Point, rounding: float) -> bool:
-    """Return whether algbw is between half of and the whole of size / time, within what is printed.
+    """Return whether algbw is between half of size / time and size / time, within the printed precision.
 
-    Half of it, for the old formulas and two ranks; 0.01 GB/s and `rounding` are the print's resolution.
+    Half of it for the old formulas and two ranks; the printed resolution is 0.01 GB/s and `rounding`.
     """
     if point.metrics[1:2] != ("algbw",):
         return True

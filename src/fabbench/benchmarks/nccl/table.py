@@ -1,8 +1,8 @@
-"""What nccl-tests says around its tables, and a table while it is read: torn rows joined or reported. Pure.
+"""The text around nccl-tests' tables, and the reader of one table: torn rows are joined or reported. Pure.
 
-NCCL's debug text stops the table's printer in mid-row; what stood before it and what comes after are pieces
-of one row. Pieces are joined as they stand, or with a blank where a launcher took one, and the result must
-be a whole row whose figures fit each other; else the pieces are reported as damaged.
+NCCL's debug text interrupts the table in mid-row; what precedes and what follows it are pieces of one row.
+Pieces are joined as they are, or with a blank where a launcher removed one, and the result must be a complete
+row with consistent figures; otherwise the pieces are reported as damaged.
 """
 
 import re
@@ -28,13 +28,13 @@ from fabbench.model.patterns import lazy
 
 # In-place only (trace replay): the out-of-place half is 32 blanks (writeBenchMarkLineNullBody).
 _BLANK_HALF = lazy(r"\S {30,}\S")
-_MOST_PIECES = 64
-_MOST_REMARKS = 1000
+_MAX_PIECES = 64
+_MAX_REMARKS = 1000
 _REST = lazy(r"[\d.:e+-]+|N?/?A?|[a-z][a-z_0-9]*", re.ASCII)
 
 
 class Context(NamedTuple):
-    """What the text around a table says of it."""
+    """What the text around a table states about it."""
 
     case: str | None
     ranks: int | None
@@ -43,37 +43,36 @@ class Context(NamedTuple):
 
 @lru_cache(maxsize=100)
 def _of_layout(layout: Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
-    """Return what tables of one layout share: the patterns of a row's cells, and remarks that were met.
+    """Return what tables of one layout share: the patterns of a row's cells, and the remarks seen.
 
-    Remarks are lines that begin with `#` and are no part of such a table. To be sure of that takes long, and
-    the same few stand around every table of a log.
+    Remarks are lines that begin with `#` and are not part of such a table. Verifying that is slow, and the
+    same few surround every table of a log.
     """
     return cell_patterns(layout), set()
 
 
 class TableReader:
-    """Takes the lines of one table, gives its rows. What could not be read is in `damaged`."""
+    """Reads the lines of one table and returns its rows. What could not be read is in `damaged`."""
 
     def __init__(self, layout: Layout, context: Callable[[], Context]) -> None:
         self.damaged: list[Damaged] = []
         self.retracted: set[int] = set()
-        """Identities of points that were given, and which later rows have shown to be wrong."""
+        """Identities of points already returned that later rows have shown to be wrong."""
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
         self._context = context
         self._rows = RowReader(layout)
         self._columns, self._remarks = _of_layout(layout)
         self._pieces: list[str] = []
-        self._began = 0
+        self._first_line = 0
         self._held: tuple[int, str, Row] | None = None
         self._unconfirmed: Damaged | None = None
 
     def feed(self, number: int, text: str) -> tuple[list[Row], bool]:
-        """Read one line: the rows that are whole now, and whether the line was a part of the table."""
+        """Read one line: return the rows it completes, and whether it was part of the table."""
         tokens = text.split()
         row = self._rows.read(tokens)
-        waits = self._waits()
-        if row is not None and not row.open_end and not waits:
-            return self._give(number, text, row), True
+        if row is not None and not row.open_end and not self._is_pending():
+            return self._accept(number, text, row), True
         if not tokens:
             self._pieces += [text] if self._pieces and text else []
             return [], True
@@ -86,11 +85,11 @@ class TableReader:
             joined = self._join(text, tokens)
             if joined is not None:
                 return rows + joined, True
-        return self._fresh(number, text, tokens, rows, row)
+        return self._read_new(number, text, tokens, rows, row)
 
     def shortcut(self, points: list[Point]) -> Shortcut | None:
-        """Return a quick way to read plain rows into `points`; None while pieces or a row are kept."""
-        if self._waits():
+        """Return a fast path that reads plain rows into `points`; None while pieces or a row are held."""
+        if self._is_pending():
             return None
         arithmetic = self.arithmetic
         if not arithmetic.is_settled:
@@ -100,7 +99,7 @@ class TableReader:
         return self._rows.shortcut(points, arithmetic.formula, arithmetic.multiple)
 
     def _unsettled_rows(self, points: list[Point]) -> Shortcut:
-        """Return a reader of plain rows until the formula is settled, as `feed` reads them."""
+        """Return a reader of plain rows until the formula is settled, equivalent to `feed`."""
         read_plain, arithmetic = self._rows.read_plain, self.arithmetic
 
         def read(text: str, number: int) -> Sequence[Point] | None:
@@ -108,30 +107,30 @@ class TableReader:
             row = read_plain(cells) if len(cells) == 13 and not arithmetic.is_settled else None
             if row is None:
                 return None
-            found = row.points if self._give(number, text, row) else ()
-            points.extend(found)
-            return found
+            read_points = row.points if self._accept(number, text, row) else ()
+            points.extend(read_points)
+            return read_points
 
         return read
 
     def passes_by(self, remark: str) -> bool:
-        """Return whether a line that begins with `#` was met before, and is no part of the table."""
-        return remark in self._remarks and not self._waits()
+        """Return whether a line that begins with `#` was seen before and is not part of the table."""
+        return remark in self._remarks and not self._is_pending()
 
-    def _waits(self) -> bool:
-        """Return whether the next line may be the rest of what was read."""
+    def _is_pending(self) -> bool:
+        """Return whether the next line may continue what was read."""
         return bool(self._pieces) or self._held is not None or self._unconfirmed is not None
 
     @property
     def holds_row(self) -> bool:
-        """Return whether a whole row is held back."""
+        """Return whether a complete row is held back."""
         return self._held is not None
 
     def flush(self) -> list[Row]:
-        """End of the table: give the row that was held back, report pieces that stayed alone."""
+        """End the table: return the row that was held back, report pieces that could not be joined."""
         rows = self.flush_held()
         if self._pieces:
-            self._report(self._began, "".join(self._pieces))
+            self._report(self._first_line, "".join(self._pieces))
             self._pieces = []
         if self._unconfirmed is not None:
             self.damaged.append(self._unconfirmed)
@@ -139,18 +138,18 @@ class TableReader:
         return rows
 
     def end(self) -> list[Row]:
-        """End of the text: as `flush`, and every row is held against the others."""
+        """End the text: like `flush`, and check every row against the others."""
         rows = self.flush()
         self._settle(end=True)
         return rows
 
     def flush_held(self) -> list[Row]:
-        """Return the row that was held back because its last number might go on."""
+        """Return the row that was held back because its last number might continue."""
         held, self._held = self._held, None
-        return self._give(*held) if held else []
+        return self._accept(*held) if held else []
 
-    def _give(self, number: int, text: str, row: Row) -> list[Row]:
-        """Return a row, unless its figures contradict each other."""
+    def _accept(self, number: int, text: str, row: Row) -> list[Row]:
+        """Return the row, unless its figures contradict each other."""
         unit = row.elements * DTYPE_BYTES[row.dtype]
         if not self.arithmetic.fits((number, text, row), row.size, unit, row.ratios):
             self._report(number, text)
@@ -169,8 +168,8 @@ class TableReader:
         self.damaged.append(Damaged(number, " ".join(text.split())))
 
     def _set_aside(self, number: int, text: str) -> list[Row]:
-        """Take a piece whose end cannot be told from a host's name: what follows may be the row's rest."""
-        number = self._began if self._pieces else number
+        """Hold a piece whose end could be part of a host name: what follows may be the rest of the row."""
+        number = self._first_line if self._pieces else number
         text = "".join([*self._pieces, text])
         self._pieces = []
         rows = self.flush()
@@ -178,7 +177,7 @@ class TableReader:
         return rows
 
     def _completes_unconfirmed(self, piece: Damaged, row: Row | None, tokens: list[str]) -> bool:
-        """Return whether a line is the rest of a row that cannot be read, which may look like another row."""
+        """Return whether a line is the rest of an unreadable row; it may look like a row itself."""
         if row is None and not all(map(_REST.fullmatch, tokens)):
             return False
         self._unconfirmed = None
@@ -187,10 +186,10 @@ class TableReader:
             self.damaged.append(piece)
         return not whole
 
-    def _fresh(
+    def _read_new(
         self, number: int, text: str, tokens: list[str], rows: list[Row], row: Row | None
     ) -> tuple[list[Row], bool]:
-        """Take a line that continues nothing, and may be a row by itself. `rows` are whole already."""
+        """Read a line that continues nothing and may be a row by itself. `rows` are already complete."""
         if row is None and _BLANK_HALF.search(text):
             row = self._rows.read(tokens, in_place_only=True)
         if self._unconfirmed is not None and self._completes_unconfirmed(self._unconfirmed, row, tokens):
@@ -198,12 +197,12 @@ class TableReader:
         if row is not None:
             return rows + self._hold(number, text, row), True
         if self._starts(tokens):
-            self._pieces, self._began = [text], number
+            self._pieces, self._first_line = [text], number
             return rows, True
         if is_damaged_row(tokens, self._columns):
             self._report(number, text)
             return rows, True
-        if text[:1] == "#" and len(text) <= _SHORT and len(self._remarks) < _MOST_REMARKS:
+        if text[:1] == "#" and len(text) <= _MAX_CACHED_LINE and len(self._remarks) < _MAX_REMARKS:
             self._remarks.add(text)
         return rows, False
 
@@ -214,14 +213,14 @@ class TableReader:
         return starts_row(tokens, self._rows.layout)
 
     def _hold(self, number: int, text: str, row: Row) -> list[Row]:
-        """Keep a row back if what follows may be the rest of its last number."""
+        """Hold a row back if what follows may be the rest of its last number."""
         if not row.open_end:
-            return self._give(number, text, row)
+            return self._accept(number, text, row)
         self._held = (number, text, row)
         return []
 
     def _lengthen(self, text: str, tokens: list[str]) -> bool:
-        """Join a lone number to the last one of the row that is held back, if it fits."""
+        """Append a lone number to the last one of the row that is held back, if it fits."""
         if self._held is None or len(tokens) != 1 or text[:1].isspace():
             return False
         row = self._rows.read((self._held[1] + text).split())
@@ -231,17 +230,17 @@ class TableReader:
         return True
 
     def _join(self, text: str, tokens: list[str]) -> list[Row] | None:
-        """Continue the pieces with a line: rows made whole (or none yet); None: it is no continuation."""
-        so_far = "".join(self._pieces)
-        candidates = [so_far + text]
+        """Append a line to the pieces: return rows it completes (maybe none); None: not a continuation."""
+        prefix = "".join(self._pieces)
+        candidates = [prefix + text]
         if not self._starts(candidates[0].split()):
-            candidates.append(f"{so_far} {text}")
+            candidates.append(f"{prefix} {text}")
         read = [(candidate, self._rows.read(candidate.split())) for candidate in candidates]
         whole = [(candidate, row) for candidate, row in read if row is not None and self._plausible(row)]
         if whole and all(row == whole[0][1] for _, row in whole):
             self._pieces = []
-            return self._hold(self._began, *whole[0])
-        if whole or self._rows.read(tokens) is not None or len(self._pieces) >= _MOST_PIECES:
+            return self._hold(self._first_line, *whole[0])
+        if whole or self._rows.read(tokens) is not None or len(self._pieces) >= _MAX_PIECES:
             self.flush()
             return None
         for candidate in candidates:
@@ -253,12 +252,12 @@ class TableReader:
         return None
 
 
-# In the order in which they are printed. A line of an earlier stage than was reached begins another run.
+# In print order. A line of an earlier stage than the current one begins another run.
 BANNER, DEVICES, HEADER, FOOTER, AFTER = range(5)
 
 
 class Statement(NamedTuple):
-    """One line understood. `kind` says which; `words` are its groups."""
+    """One parsed line. `kind` names its entry in `_STATEMENTS`; `words` are its groups."""
 
     kind: str
     stage: int
@@ -269,7 +268,7 @@ class Statement(NamedTuple):
 _STATEMENTS: tuple[tuple[str, int, Sequence[str], re.Pattern[str]], ...] = tuple(
     (kind, stage, words, lazy(pattern))
     for kind, stage, words, pattern in (
-        # The lines of which there is one per rank.
+        # These lines are printed once per rank.
         (
             "device",
             DEVICES,
@@ -299,7 +298,7 @@ _STATEMENTS: tuple[tuple[str, int, Sequence[str], re.Pattern[str]], ...] = tuple
                 r" step: (\d{1,18})\((factor|bytes)\) warmup iters: (\d{1,18}) iters: (\d{1,18})"
             ),
         ),
-        # A build outside of git says "Unknown" or ":+".
+        # A build outside of git prints "Unknown" or ":+".
         ("rccl_tests", DEVICES, ("rccl-tests",), r"rccl-tests: Version (?:(\w+:[0-9a-f]+\+?)|.*)"),
         ("in_place", HEADER, ("in-place",), r"# +in-place$"),
         ("using", DEVICES, ("Using dev",), r"#? ?Using devices"),
@@ -328,21 +327,21 @@ _STATEMENTS: tuple[tuple[str, int, Sequence[str], re.Pattern[str]], ...] = tuple
         ),
     )
 )
-"""Kind, stage, words of which each such line has one, and what it looks like."""
+"""Kind, stage, words (every such line has at least one of them), and pattern."""
 _SIGNS = tuple(dict.fromkeys(word for _, _, words, _ in _STATEMENTS for word in words))
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 
-_SHORT = 400
-"""Characters of a line that is remembered: of the programs of one log most banners are the same."""
+_MAX_CACHED_LINE = 400
+"""Longer lines are not cached. Most banners of the programs in one log are the same."""
 
 
 def read_statement(text: str) -> Statement | None:
-    """Understand a line that is no row; None if it is nothing that nccl-tests says."""
-    return _remembered(text) if len(text) <= _SHORT else _understand(text)
+    """Parse a line other than a row; None if it does not come from nccl-tests."""
+    return _cached_statement(text) if len(text) <= _MAX_CACHED_LINE else _parse_statement(text)
 
 
-def _understand(text: str) -> Statement | None:
+def _parse_statement(text: str) -> Statement | None:
     if "algbw" in text:
         layout = read_header(text)
         return Statement("header", HEADER, (), layout) if layout else None
@@ -360,7 +359,7 @@ def _understand(text: str) -> Statement | None:
     return None
 
 
-_remembered = lru_cache(maxsize=1024)(_understand)
+_cached_statement = lru_cache(maxsize=1024)(_parse_statement)
 
 
 def case_of(program: str) -> str:
@@ -378,7 +377,7 @@ def case_in_command(text: str) -> str | None:
 
 
 def nccl_version(code: str) -> str:
-    """Turn NCCL's version code into words: 22809 is 2.28.9 (2804 is 2.8.4, before 2.9)."""
+    """Format NCCL's version code: 22809 is 2.28.9 (2804 is 2.8.4, before 2.9)."""
     number = int(code)
     if number < 10_000:
         return f"{number // 1000}.{number % 1000 // 100}.{number % 100}"

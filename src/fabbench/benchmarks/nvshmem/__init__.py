@@ -1,7 +1,7 @@
-"""The NVSHMEM perftests (`shmem_put_bw`, `alltoall_latency`, …), device and host, 1.0 to 3.6.
+"""The NVSHMEM perftests (`shmem_put_bw`, `alltoall_latency`, …) for device and host, 1.0 to 3.6.
 
-One PE prints tables, whose layout, units and even meaning changed with the version, and most of them do not
-say which version it was. Formats, by version: docs/formats.md.
+One PE prints tables, whose layout, units and even meaning changed between versions, and most of them do not
+state the version. Formats by version: docs/formats.md.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Nvshmem(Benchmark):
 
     @override
     def may_begin(self, text: str) -> bool:
-        # Tables in boxes, and titles: one word behind a `#`, or with its unit.
+        # Boxed tables, and titles: one word after a `#`, or with its unit.
         return (
             super().may_begin(text)
             or text.lstrip()[:1] == "|"
@@ -73,10 +73,10 @@ class Nvshmem(Benchmark):
 
     @override
     def advice(self, work: "NvshmemWork", fabrics: Sequence[str]) -> Sequence[str]:
-        from fabbench.benchmarks.nvshmem.plan import refuse
+        from fabbench.benchmarks.nvshmem.plan import reject_unsupported
 
         del work
-        refuse(fabrics)
+        reject_unsupported(fabrics)
         return ()
 
     @override

@@ -1,8 +1,8 @@
-"""Executions, one after another: what was read of each, and its record.
+"""Executions, one after another: what was read from each, and its record.
 
-All PEs print their options when they start, one PE prints tables, and what the others print may arrive in the
-midst of them. So what was said since the last row is kept apart until the next row shows whether it was said
-late, or by another execution.
+All PEs print their options when they start, one PE prints tables, and the output of the others may arrive in
+the middle of them. So the text since the last row is kept apart until the next row shows whether it was late,
+or from another execution.
 """
 
 from collections.abc import Iterator
@@ -40,10 +40,10 @@ from fabbench.benchmarks.nvshmem.text import (
 from fabbench.model.log import Damaged, Labels, Line, Point, Record
 
 Key = tuple[str | None, int, tuple[tuple[str, str], ...]]
-"""What a program prints once: job, size and labels of a row."""
+"""What a program prints only once: job, size and labels of a row."""
 
-_MOST_TEXTS = 50
-_MOST_DAMAGED = 10_000
+_MAX_FAILURES = 50
+_MAX_DAMAGED = 10_000
 COPIES = (
     "The processes did not find each other: each one is PE 0 and measures alone. "
     "Check that NVSHMEM_BOOTSTRAP fits the launcher."
@@ -52,42 +52,42 @@ COPIES = (
 
 @dataclass(slots=True)
 class NvshmemTable:
-    """One table of one stream. Machine readable rows need no columns."""
+    """One table of one stream. Machine-readable rows need no columns."""
 
     job: str | None
     layout: NvshmemLayout
     rank: str = ""
     titled: bool = True
-    """Whether a title stands above it. Machine readable rows name their job themselves."""
+    """Whether there is a title above it. Machine-readable rows name their job themselves."""
     headless: bool = False
-    """Whether the header below the title is missing, so that no row can be read."""
+    """Whether the header below the title is missing, so that rows cannot be read."""
     rows: list[NvshmemRow] = field(default_factory=list)
     open_row: bool = False
-    """Whether the rule behind the last row of a box is missing."""
+    """Whether the rule after the last row of a boxed table is missing."""
     eras: Eras = ALL
     """Versions that print such a table."""
 
     attached: bool = False
-    """Whether it is known of which execution it is: from its first row on."""
+    """Whether its execution is known: from its first row on."""
 
     def __post_init__(self) -> None:
         self.narrow(self.layout.eras)
 
     def narrow(self, eras: Eras) -> None:
-        """Narrow the versions down to `eras`, unless they contradict each other."""
+        """Narrow the versions down to `eras`; `eras` replaces them if they contradict each other."""
         self.eras = self.eras & eras or eras
 
     def second_sweep(self) -> list[NvshmemRow]:
-        """Return the rows from the first one on whose size is not above the one before, or with other labels.
+        """Return the rows from the first whose size does not increase, or whose labels differ.
 
-        Each sweep, type, operation and scope has a header of its own: they are of a table that lost it.
+        Each sweep, type, operation and scope has a header of its own: theirs is missing.
         """
         if not self.layout.columns:
             return []
         size = -1
-        astray = set(out_of_order([row.size for row in self.rows]))
+        stray = set(out_of_order([row.size for row in self.rows]))
         for at, row in enumerate(self.rows):
-            if at in astray:
+            if at in stray:
                 continue
             if row.size <= size or row.labels != self.rows[0].labels:
                 return self.rows[at:]
@@ -97,30 +97,30 @@ class NvshmemTable:
 
 @dataclass(slots=True)
 class NvshmemExecution:
-    """What belongs to one execution of one program."""
+    """One execution of one program."""
 
     preface: Preface = field(default_factory=Preface)
     case: str | None = None
     tables: list[NvshmemTable] = field(default_factory=list)
-    """Those with a row, whole or damaged."""
+    """Tables with a row, complete or damaged."""
     keys: set[Key] = field(default_factory=set)
     damaged: list[Damaged] = field(default_factory=list)
     _order: list[tuple[NvshmemTable, NvshmemRow, Line]] = field(default_factory=list)
 
     def continued_by(self, preface: Preface, job: str | None, row: NvshmemRow | None) -> bool:
-        """Return whether a table that begins after `said` is still of this execution."""
+        """Return whether a table that begins after `preface` still belongs to this execution."""
         if not self.tables:
             return True
         if preface.conflicts(self.preface):
             return False
         if self.preface.begins() and not preface.begins():
-            return True  # programs that say something when they start, and none has
+            return True  # this program prints text when it starts, and no program has since
         if job is not None and self.case is not None and case_of(job) != self.case:
             return False
         return row is None or self.preface.copies > 0 or (job, row.size, row.labels) not in self.keys
 
     def precedes(self, preface: Preface) -> bool:
-        """Return whether `said`, with no row behind it, is of another execution after this one."""
+        """Return whether `preface`, with no row after it, belongs to a later execution."""
         if preface.conflicts(self.preface):
             return True
         if preface.job is not None and self.case not in {None, case_of(preface.job)}:
@@ -135,17 +135,17 @@ class NvshmemExecution:
             self.case = case_of(table.job)
 
     def add(self, table: NvshmemTable, row: NvshmemRow, line: Line) -> Point | None:
-        """Add a row of one of the tables; return its first point, as far as is known until now."""
+        """Add a row of one of the tables; return its first point, as far as is known yet."""
         table.rows.append(row)
         self.keys.add((table.job, row.size, row.labels))
         self._order.append((table, row, line))
         points = list(self._points(table, row, self._eras(), 1))
         return points[0] if points else None
 
-    # ------------------------------------------------------------ what it comes to
+    # ------------------------------------------------------------ result
 
     def finish(self, *, cut: bool) -> Record:
-        """Return the record. `cut`: a table ends where it cannot."""
+        """Return the record. `cut`: the last table is incomplete."""
         self._drop_contradictions()
         preface = self.preface
         case = preface.program or self.case or (case_of(preface.job) if preface.job else None)
@@ -159,9 +159,9 @@ class NvshmemExecution:
             record.facts["nvshmem"] = preface.version
         record.evidence = network_evidence(preface, network)
         size = self._size_means(eras)
-        # The highest PE that is seen need not be the last: sizes are multiplied by a sure number only.
-        sure = self._shown() is not None or preface.complete()
-        scaled = size == BLOCK and sure and ranks is not None and ranks > 1
+        # The highest PE seen may not be the last: sizes are multiplied only by a number that is certain.
+        certain = self._implied_ranks() is not None or preface.complete()
+        scaled = size == BLOCK and certain and ranks is not None and ranks > 1
         for table, row, _ in self._order:
             by = ranks if scaled and ranks and gathers(table.rows, table.job) else 1
             record.points += self._points(table, row, eras, by)
@@ -186,13 +186,13 @@ class NvshmemExecution:
         return record
 
     def _drop_contradictions(self) -> None:
-        """Report the rows whose figures contradict each other, instead of taking them for rows."""
+        """Move the rows whose figures contradict each other to the damaged ones."""
         pes = len(self.preface.pes) if self.preface.complete() and not self.preface.copies else None
         rows = [(table.job or self.preface.program, row) for table, row, _ in self._order]
         wrong = {id(self._order[at][1]) for at in contradictions(rows, pes)}
         for table in self.tables:
             wrong |= {id(table.rows[at]) for at in out_of_order([row.size for row in table.rows])}
-        wrong |= {id(row) for row in self._of_lost_tables()}
+        wrong |= {id(row) for row in self._unidentified_rows()}
         if not wrong:
             return
         self.damaged += [
@@ -202,13 +202,13 @@ class NvshmemExecution:
         for table in self.tables:
             table.rows = [row for row in table.rows if id(row) not in wrong]
 
-    def _of_lost_tables(self) -> Iterator[NvshmemRow]:
-        """Yield the rows whose title or header is lost: of which test they are is not known.
+    def _unidentified_rows(self) -> Iterator[NvshmemRow]:
+        """Yield the rows whose title or header is missing: their test is unknown.
 
-        Every version prints a title above each table. An excerpt of a log may have none.
+        Every version prints a title above each table. An excerpt of a log may lack it.
         """
-        said = self.preface.begins() or self.preface.job is not None
-        titled = said or any(table.titled for table in self.tables)
+        announced = self.preface.begins() or self.preface.job is not None
+        titled = announced or any(table.titled for table in self.tables)
         for table in self.tables:
             if titled and not table.titled and table.job is None:
                 yield from table.rows
@@ -224,26 +224,26 @@ class NvshmemExecution:
             failures += [f"NVSHMEM reported: {error}" for error in dict.fromkeys(preface.errors)]
         if preface.usage and not record.points and not failures:
             failures.append("The program printed its usage text instead of running.")
-        record.failures = failures[:_MOST_TEXTS]
+        record.failures = failures[:_MAX_FAILURES]
 
     def _eras(self) -> Eras:
-        """Return which versions this can be, by what was printed, else by the stated version."""
+        """Return the possible versions: by the printed text, else by the stated version."""
         eras = ALL
         for table in self.tables:
             eras = eras & table.eras or table.eras
         return eras & eras_of(self.preface.version) or eras
 
     def _ranks(self) -> int | None:
-        pes, shown = self.preface.pes, self._shown()
+        pes, implied = self.preface.pes, self._implied_ranks()
         printed = max(len(pes), max(pes) + 1) if pes else None
-        return shown if printed is None or (shown is not None and shown > printed) else printed
+        return implied if printed is None or (implied is not None and implied > printed) else printed
 
-    def _shown(self) -> int | None:
-        """Return the number of PEs that the figures show."""
-        found = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
-        # Each table alone may allow several; then all of them together may not.
+    def _implied_ranks(self) -> int | None:
+        """Return the number of PEs that the figures imply."""
+        counts = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
+        # A single table may allow several numbers, but all of them together only one.
         rows = [row for table in self.tables for row in table.rows]
-        return found.pop() if len(found) == 1 else None if found else ranks_of(rows, self._job())
+        return counts.pop() if len(counts) == 1 else None if counts else ranks_of(rows, self._job())
 
     def _job(self) -> str | None:
         """Return the job of all tables; None if they have several, or none."""
@@ -261,7 +261,7 @@ class NvshmemExecution:
             and 0 in pes.values()
             and not self.preface.copies
         ):
-            # Every node has one PE that is the first on it.
+            # Every node has exactly one first PE.
             hosts = sum(1 for local in pes.values() if local == 0)
             facts["hosts"] = hosts
             if ranks % hosts == 0:
@@ -273,7 +273,7 @@ class NvshmemExecution:
         return facts
 
     def _size_means(self, eras: Eras) -> str:
-        """Return what the sizes of these tables are (`size_means`); empty: they have one meaning only."""
+        """Return the meaning of the sizes of these tables (`size_means`); empty: it is unambiguous."""
         meanings = {self._size_of(table, eras) for table in self.tables} - {""}
         return meanings.pop() if len(meanings) == 1 else AMBIGUOUS if meanings else ""
 
@@ -281,7 +281,7 @@ class NvshmemExecution:
         figures = table.rows[0].figures if table.rows else ()
         job = table.job or self.preface.program
         if not job and not any(figure.metric == "busbw" for figure in figures):
-            # Nothing but latencies by scope, and no title: a collective of 1.x, which is not known.
+            # Only latencies by scope, and no title: an unknown collective of 1.x.
             return AMBIGUOUS if any(figure.labels for figure in figures) else ""
         return size_meaning(eras, job) if figures and gathers(table.rows, job) else ""
 
@@ -289,7 +289,7 @@ class NvshmemExecution:
         return any(figure.metric == metric for _, row, _ in self._order for figure in row.figures)
 
     def _points(self, table: NvshmemTable, row: NvshmemRow, eras: Eras, by: int) -> Iterator[Point]:
-        """Yield a row's points: its main figures, and one for each statistic, scope or pair of PEs."""
+        """Yield the points of a row: its main figures, and one for each statistic, scope or pair of PEs."""
         binary = bandwidth_unit(eras)
         groups: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
         for figure in row.figures:
@@ -297,12 +297,12 @@ class NvshmemExecution:
             if number is not None:
                 scale = by if figure.metric in {"algbw", "busbw"} else 1
                 groups.setdefault(figure.labels, {})[figure.metric] = number * scale
-        for own, values in groups.items():
-            labels = _labels(row.labels + own + self._of_job(table, values.keys()))
+        for group_labels, values in groups.items():
+            labels = _labels(row.labels + group_labels + self._job_labels(table, values.keys()))
             yield Point(row.size * by, labels, tuple(values), tuple(values.values()))
 
-    def _of_job(self, table: NvshmemTable, metrics: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
-        """Return the labels that the job's name, or the options, tell for all rows."""
+    def _job_labels(self, table: NvshmemTable, metrics: AbstractSet[str]) -> tuple[tuple[str, str], ...]:
+        """Return the labels of all rows that follow from the name of the job, or the options."""
         job = table.job or self.preface.program
         labels: dict[str, str] = {}
         if not metrics.isdisjoint({"bandwidth", "message_rate"}):
@@ -318,13 +318,13 @@ class NvshmemExecution:
 
 @lru_cache(maxsize=10_000)
 def _labels(pairs: tuple[tuple[str, str], ...]) -> Labels:
-    """Return labels: one mapping for all rows that share them."""
+    """Return labels as a mapping shared by all rows that have them."""
     return dict(pairs)
 
 
 @dataclass(slots=True)
 class Executions:
-    """The execution that is open, what was said since its last row, and finished readings (`out`)."""
+    """The open execution, the text since its last row, and finished readings (`out`)."""
 
     out: list[Reading] = field(default_factory=list)
     preface: Preface = field(default_factory=Preface)
@@ -332,7 +332,7 @@ class Executions:
 
     @property
     def inside(self) -> bool:
-        """Return whether a perftest is known to run."""
+        """Return whether a perftest is known to be running."""
         return self._current is not None or self.preface.started
 
     # ------------------------------------------------------------ statements
@@ -346,7 +346,7 @@ class Executions:
         self.preface.started = True
 
     def add_pes(self, pes: dict[int, int]) -> None:
-        """Add PEs (PE → its number within its node) that print their numbers; each does so once."""
+        """Add PEs that print their numbers (PE → its number within its node); each does so once."""
         if self.preface.pes.keys() & pes.keys():
             if {*self.preface.pes, *pes} == {0} and self._current is None and not self.preface.failures:
                 self.preface.copies += 1
@@ -373,15 +373,15 @@ class Executions:
     def add_torn_row(self, table: NvshmemTable, line: Line) -> None:
         """Add a row that cannot be read."""
         execution = self._execution_for(table, None)
-        if len(execution.damaged) < _MOST_DAMAGED:
+        if len(execution.damaged) < _MAX_DAMAGED:
             execution.damaged.append(Damaged(line.number, line.text.rstrip()))
 
-    def begins_anew(self, table: NvshmemTable, row: NvshmemRow) -> bool:
-        """Return whether this row of an open table can only be of another execution."""
+    def begins_another(self, table: NvshmemTable, row: NvshmemRow) -> bool:
+        """Return whether this row of an open table can only belong to another execution."""
         return self._current is not None and not self._current.continued_by(self.preface, table.job, row)
 
     def _execution_for(self, table: NvshmemTable, row: NvshmemRow | None) -> NvshmemExecution:
-        """Return the execution of a table, decided at its first row, with what was said until now."""
+        """Return the execution of a table, decided at its first row, and add the text so far to it."""
         execution = self._current
         is_first = not table.attached
         if execution and is_first and not execution.continued_by(self.preface, table.job, row):
@@ -390,8 +390,8 @@ class Executions:
         if execution is None:
             execution = self._current = NvshmemExecution()
         if row is not None:
-            self.preface.outlive_errors()
-            execution.preface.outlive_errors()
+            self.preface.demote_errors()
+            execution.preface.demote_errors()
         execution.preface.merge(self.preface)
         self.preface = Preface()
         if is_first:
@@ -401,12 +401,12 @@ class Executions:
     # ------------------------------------------------------------ ends
 
     def close(self, *, cut: bool) -> None:
-        """End the text. `cut`: a table is open that cannot end so."""
+        """End the text. `cut`: the open table is incomplete."""
         self._settle(cut=cut)
         self._finish(cut=cut)
 
     def _settle(self, *, cut: bool) -> None:
-        """End what was said with no row behind it: an execution of its own, or last words of the open one."""
+        """End text with no row after it: it is an execution of its own, or the end of the open one."""
         preface, self.preface = self.preface, Preface()
         if self._current is not None and not self._current.precedes(preface):
             self._current.preface.merge(preface)

@@ -1,8 +1,8 @@
-"""What a perftest's figures are in: units and sizes by version; and which rows to beware of. Pure.
+"""The units and sizes of a perftest's figures, by version, and findings about unreliable rows. Pure.
 
 From the sources of 1.0.1 to 3.6 (perftest/common/utils.cu and the programs): point-to-point bandwidth is in
-2^30 bytes a second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter is
-one PE's block up to 3.0.6, the total in 3.1.7, the block again for the device programs of 3.2.5, and the
+2^30 bytes per second up to 3.1.7, and in 1e9 from 3.2.5 on. The size of alltoall, fcollect and reducescatter
+is one PE's block up to 3.0.6, the total in 3.1.7, the block again in the device programs of 3.2.5, and the
 total from 3.3.9 on.
 """
 
@@ -53,7 +53,7 @@ _EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
 
 
 def eras_of(version: str) -> Eras:
-    """Return the eras of a version; all of them where no version is known."""
+    """Return the eras of a version; all of them if the version is unknown."""
     if not version:
         return ALL
     major, minor = (int(part) for part in version.split(".")[:2])
@@ -73,17 +73,17 @@ def bandwidth_unit(eras: Eras) -> str:
 
 
 def size_meaning(eras: Eras, job: str | None) -> str:
-    """Return what the size of a collective that gathers is: `TOTAL`, `BLOCK` or `AMBIGUOUS`."""
+    """Return the meaning of the size of a gathering collective: `TOTAL`, `BLOCK` or `AMBIGUOUS`."""
     blocks = {V1, V2} if "on_stream" in (job or "") else {V1, V2, V32}
     meanings = {BLOCK if era in blocks else TOTAL for era in eras}
     return meanings.pop() if len(meanings) == 1 else AMBIGUOUS
 
 
 def base_value(token: str, unit: str, binary: str) -> float | None:
-    """Return a printed number in base units; None for none. `binary`: what `GB` is (see `bandwidth_unit`).
+    """Return a printed number in base units; None for nan and inf. `binary`: see `bandwidth_unit`.
 
-    Exact: the exponent joins the text, and 2^30 only moves the point. An ambiguous GB is read as 1e9,
-    which is what the print says, and the lower of the two.
+    Exact: the exponent is added as text, and 2^30 only shifts the binary point. An ambiguous GB is read as
+    1e9, its literal meaning, and the lower of the two.
     """
     if not token[0].isdigit():
         return None
@@ -94,7 +94,7 @@ def base_value(token: str, unit: str, binary: str) -> float | None:
 
 @dataclass(slots=True)
 class RatioRange:
-    """What busbw / algbw can be, as far as the digits tell."""
+    """The possible range of busbw / algbw, within the printed precision."""
 
     low: float = 0.0
     high: float = 1e9
@@ -111,7 +111,7 @@ class RatioRange:
         half = 0.000501
         low, high = algbw - half, algbw + half
         if latency > 0:
-            # Size over latency has more digits than the printed algbw; where they differ, the print counts.
+            # Size over latency has more digits than the printed algbw; if they differ, algbw counts.
             exact, error = row.size / latency / 1e3, 1e-6 / latency + 1e-9
             if low <= exact <= high:
                 low, high = exact * (1 - error), exact * (1 + error)
@@ -121,7 +121,7 @@ class RatioRange:
 
 
 def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
-    """Return the only number of PEs for which busbw / algbw is what these rows show; None: several, or none.
+    """Return the only number of PEs that explains busbw / algbw in these rows; None: several, or none.
 
     The ratio is 2(n-1)/n for reductions, and (n-1)/n for alltoall, fcollect and reducescatter.
     """
@@ -135,20 +135,20 @@ def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
         top = 1.0
     else:
         return None
-    return _only_whole(1 / (1 - ratio.low / top), ratio.high / top) if 0 <= ratio.low < top else None
+    return _only_integer(1 / (1 - ratio.low / top), ratio.high / top) if 0 <= ratio.low < top else None
 
 
-def _only_whole(fewest: float, share: float) -> int | None:
-    """Return the whole number from `fewest` to 1 / (1 - share), if there is just one."""
+def _only_integer(minimum: float, share: float) -> int | None:
+    """Return the integer from `minimum` to 1 / (1 - share), if there is only one."""
     if share >= 1:
         return None
-    first = max(int(-(-(fewest - 1e-9) // 1)), 1)
+    first = max(int(-(-(minimum - 1e-9) // 1)), 1)
     last = int(1 / (1 - share) + 1e-9)
     return first if first == last else None
 
 
 def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
-    """Return whether these rows are, or may be, of a collective whose size has several meanings."""
+    """Return whether these rows are, or may be, from a collective whose size has several meanings."""
     if job:
         return collective(job) in text.GATHERING
     ratio = RatioRange()
@@ -157,15 +157,15 @@ def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
     return ratio.low < 1
 
 
-_USUAL_BLOCKS = 32
-_MOST_WARNINGS = 5
+_DEFAULT_BLOCKS = 32
+_MAX_WARNINGS = 5
 _WITHOUT_SHARP = "Skipping NVLINK SHARP resource initialized"
-_SETTLE = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
+_LOG_VERSION = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionOutput:
-    """What was read of one execution."""
+    """What was read from one execution."""
 
     record: Record
     preface: Preface
@@ -173,11 +173,11 @@ class ExecutionOutput:
     empty_tables: int
     eras: Eras
     scaled_by: int | None
-    """By what sizes and bandwidths were multiplied, since one PE's block was printed."""
+    """The factor by which sizes and bandwidths were multiplied, because one PE's block was printed."""
 
 
 def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
-    """Yield what a reader of these numbers should know."""
+    """Yield what users should know about these numbers."""
     if read.rows and read.record.case is None:
         yield UNKNOWN_TEST
     yield from _settings(read.preface)
@@ -191,7 +191,7 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
     yield from _nothing_moved(read)
     yield from _rounded(read)
     yield from _missing(read)
-    yield from _mislabelled(read)
+    yield from _mislabeled(read)
     if read.record.facts.get("ranks") == 1 and read.rows:
         yield Finding(
             code="one-rank",
@@ -206,12 +206,12 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
             meaning=f"{read.empty_tables} table{'s have' if read.empty_tables > 1 else ' has'} no row.",
             advice="Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
         )
-    for warning, count in merged(Counter(read.preface.warnings).items())[:_MOST_WARNINGS]:
+    for warning, count in merged(Counter(read.preface.warnings).items())[:_MAX_WARNINGS]:
         yield _warned(warning, count)
 
 
 def _warned(warning: str, count: int) -> Finding:
-    # What stands before it is long: a process, and a file of the sources.
+    # The text before it is long: a process, and a source file.
     line = warning[max(warning.find("NVSHMEM WARN"), 0) :]
     if _WITHOUT_SHARP in line:
         return Finding(
@@ -231,7 +231,7 @@ def _warned(warning: str, count: int) -> Finding:
 
 
 def _settings(preface: Preface) -> Iterator[Finding]:
-    """Find settings that do not fit each other."""
+    """Find inconsistent settings."""
     settings = preface.environment()
     transport, provider = settings.get(TRANSPORT, ""), settings.get(PROVIDER, "")
     if provider and transport != "libfabric":
@@ -243,7 +243,7 @@ def _settings(preface: Preface) -> Iterator[Finding]:
         yield Finding(
             code="provider-unused",
             severity=Severity.WARNING,
-            meaning=f"{PROVIDER}={provider} counts for libfabric only, and {setting}.",
+            meaning=f"{PROVIDER}={provider} applies to libfabric only, and {setting}.",
             line=preface.settings[PROVIDER][1],
             advice=f"Set {TRANSPORT}=libfabric too, for every PE.",
         )
@@ -262,9 +262,9 @@ def _unit(read: ExecutionOutput) -> Iterator[Finding]:
         yield Finding(
             code="unit-ambiguous",
             severity=Severity.WARNING,
-            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
-            "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
-            advice=_SETTLE,
+            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not state the "
+            "version: 1e9 is assumed, the lower value (2^30 is 7.4 % more).",
+            advice=_LOG_VERSION,
         )
 
 
@@ -276,8 +276,8 @@ def _size(read: ExecutionOutput) -> Iterator[Finding]:
             severity=Severity.WARNING,
             meaning="The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
             "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
-            "say which version (or which collective) it was: figures are as printed.",
-            advice=_SETTLE,
+            "state the version (or the collective): figures are as printed.",
+            advice=_LOG_VERSION,
         )
     elif means == BLOCK:
         yield Finding(
@@ -298,7 +298,7 @@ def _size(read: ExecutionOutput) -> Iterator[Finding]:
         yield Finding(
             code="threads-not-size",
             severity=Severity.NOTE,
-            meaning="No data is sent: what is printed as the size is the number of threads of a block.",
+            meaning="No data is sent: the printed size is the number of threads in a block.",
         )
 
 
@@ -319,27 +319,27 @@ def _between_two(read: ExecutionOutput) -> bool:
 
 
 def _by_blocks(read: ExecutionOutput) -> bool:
-    """Return whether this is a program that divides a message among thread blocks, over a range of sizes."""
+    """Return whether this program divides a message among thread blocks, over a range of sizes."""
     return _between_two(read) and (read.record.case or "").removeprefix("shmem_") in {"put_bw", "get_bw"}
 
 
 def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
     if not _by_blocks(read):
         return
-    blocks = (read.preface.options.blocks if read.preface.options else None) or _USUAL_BLOCKS
+    blocks = (read.preface.options.blocks if read.preface.options else None) or _DEFAULT_BLOCKS
     sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
     if sizes:
         yield Finding(
             code="moves-nothing",
             severity=Severity.WARNING,
             meaning=f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
-            f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
+            f"program moves no data: the figures at {format_sizes(sizes)} are meaningless.",
             advice=f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
         )
 
 
 def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
-    """Find the error of `size / (ms * (GB / (iterations * 1000)))`: the inner division is a whole one."""
+    """Find the error of `size / (ms * (GB / (iterations * 1000)))`: the inner division is an integer one."""
     iterations = read.preface.options.iterations if read.preface.options else None
     unit = read.record.facts.get("unit")
     if not iterations or not _between_two(read) or unit == AMBIGUOUS:
@@ -350,24 +350,24 @@ def _rounded(read: ExecutionOutput) -> Iterator[Finding]:
         yield Finding(
             code="rounded-bandwidth",
             severity=Severity.NOTE,
-            meaning=f"With {iterations} iterations the program's own arithmetic prints bandwidths "
+            meaning=f"With {iterations} iterations the program's integer arithmetic makes printed bandwidths "
             f"{(exact / whole - 1) * 100:.1f} % too high.",
             advice="Use a number of iterations that divides 1000000.",
         )
 
 
 def sizes_lost(read: ExecutionOutput) -> str:
-    """Return in a sentence which sizes of the planned sweep have no row; empty: none that is known.
+    """Report in a sentence which sizes of the planned sweep have no row; empty: none known.
 
-    Rows of other sizes than the options ask for show that these are not those of the table.
+    Rows of other sizes show that the options are not those of the table.
     """
     if not {row.size for row in read.rows} <= _planned(read):
         return ""
-    return next((found.meaning for found in _missing(read)), "")
+    return next((finding.meaning for finding in _missing(read)), "")
 
 
 def _planned(read: ExecutionOutput) -> set[int]:
-    """Return the sizes that the options ask for; none: they do not tell."""
+    """Return the sizes that the options request; empty: unknown."""
     options = read.preface.options
     if options is None or not _by_blocks(read) or not read.rows:
         return set()
@@ -379,17 +379,17 @@ def _planned(read: ExecutionOutput) -> set[int]:
 
 def _missing(read: ExecutionOutput) -> Iterator[Finding]:
     planned = _planned(read)
-    if lost := planned - {row.size for row in read.rows}:
+    if missing := planned - {row.size for row in read.rows}:
         yield Finding(
             code="sizes-missing",
             severity=Severity.WARNING,
-            meaning=f"The options ask for {format_sizes(planned)}; not here: {format_sizes(lost)}.",
+            meaning=f"The options request {format_sizes(planned)}; missing: {format_sizes(missing)}.",
             advice="The program was stopped, or the symmetric heap is too small (NVSHMEM_SYMMETRIC_SIZE).",
         )
 
 
-def _mislabelled(read: ExecutionOutput) -> Iterator[Finding]:
-    """Find sizes that fcollect of 3.3.9 prints wrong: its 32-bit block table begins with one element."""
+def _mislabeled(read: ExecutionOutput) -> Iterator[Finding]:
+    """Find sizes that fcollect of 3.3.9 prints incorrectly: its 32-bit block table begins at one element."""
     options, ranks = read.preface.options, read.record.facts.get("ranks")
     if options is None or not options.smallest or not isinstance(ranks, int) or read.eras != {V33}:
         return
@@ -397,7 +397,7 @@ def _mislabelled(read: ExecutionOutput) -> Iterator[Finding]:
         yield Finding(
             code="sizes-mislabelled",
             severity=Severity.WARNING,
-            meaning="In NVSHMEM 3.3 fcollect_latency measures other sizes than its 32-bit block table "
+            meaning="In NVSHMEM 3.3 fcollect_latency measures sizes other than its 32-bit block table "
             f"prints, where the smallest size ({options.smallest}) is more than 4 bytes for each PE.",
             advice=f"Begin with -b {4 * ranks} or less.",
         )
@@ -414,35 +414,35 @@ _ORDER = ("min", "mean", "max")
 def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | None) -> Iterator[int]:
     """Yield the positions of rows, each with its job, whose figures contradict each other.
 
-    `ranks`: the number of PEs, where all of them told theirs.
+    `ranks`: the number of PEs, if all of them printed theirs.
     """
     checks: dict[str, RateCheck[int]] = {}
     for at, (job, row) in enumerate(rows):
-        found = _ratios(row)
+        allowed = _ratios(row)
         if not _is_ordered(row):
             yield at
-        elif found is not None:
-            checks.setdefault(text.collective(job), RateCheck()).fits(at, (found,))
+        elif allowed is not None:
+            checks.setdefault(text.collective(job), RateCheck()).fits(at, (allowed,))
     for kind, check in checks.items():
         yield from check.settle(_SHAPES.get(kind, (ALL_REDUCE, GATHERING, SAME)), ranks)
 
 
 def _ratios(row: NvshmemRow) -> Ratios | None:
-    """Return what the figures of a collective allow; None for any other row."""
+    """Return the ratios of a collective's figures; None for any other row."""
     cells = {figure.metric: printed(figure.token) for figure in row.figures if not figure.labels}
     if not {"latency", "algbw", "busbw"} <= cells.keys():
         return None
     latency, algbw, busbw = cells["latency"], cells["algbw"].times(1e3), cells["busbw"].times(1e3)
-    # A rate of GB/s is a thousand bytes in a microsecond.
+    # 1 GB/s is 1000 bytes per microsecond.
     return ratios(row.size, latency if latency.value else ANYTHING, algbw, busbw)
 
 
 def _is_ordered(row: NvshmemRow) -> bool:
-    """Return whether the statistics of a row can be of one measurement."""
+    """Return whether the statistics of a row can be those of one measurement."""
     main = next((figure.metric for figure in row.figures), "")
-    found: dict[str, Printed] = {}
+    stats: dict[str, Printed] = {}
     for figure in row.figures:
         stat = dict(figure.labels).get("stat", "")
         if figure.metric == main and set(dict(figure.labels)) <= {"stat"}:
-            found["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
-    return is_ordered(*(found[stat] for stat in _ORDER if stat in found))
+            stats["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
+    return is_ordered(*(stats[stat] for stat in _ORDER if stat in stats))

@@ -1,7 +1,7 @@
-"""Titles, headers and rows of the tables, by version, and machine readable rows. Pure.
+"""Titles, headers and rows of the tables, by version, and machine-readable rows. Pure.
 
-A row counts only if each of its cells is whole: the programs print every column with a fixed number of
-decimals, so that a cell that was cut shows. Everything else that looks like a row is torn, and reported.
+A row counts only if all its cells are complete: the programs print every column with a fixed number of
+decimals, which reveals truncated cells. Everything else that looks like a row is torn, and reported.
 """
 
 import re
@@ -16,13 +16,13 @@ from fabbench.benchmarks.nvshmem.text import UNSIZED, collective, is_job, metric
 from fabbench.model.patterns import lazy
 
 Eras: TypeAlias = frozenset[str]
-"""Versions with one behaviour, named after the releases whose sources were read."""
+"""Versions with the same behavior, named after the releases whose sources were read."""
 
 V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
 ALL: Final[Eras] = frozenset({V1, V2, V31, V32, V33})
 
 GB, GIGABYTES, MICROSECONDS, MILLIONS = "GB", "1e9 B/s", "us", "1e6/s"
-"""What numbers are printed in. `GB` is 2^30 or 1e9 bytes a second, depending on the version."""
+"""Printed units. `GB` is 2^30 or 1e9 bytes per second, depending on the version."""
 
 UNITS: Mapping[str, tuple[str, str]] = {
     "us": ("latency", MICROSECONDS),
@@ -32,10 +32,10 @@ UNITS: Mapping[str, tuple[str, str]] = {
     "GB": ("bandwidth", GB),
     "MMPS": ("message_rate", MILLIONS),
 }
-"""Printed unit → metric, and what it is printed in."""
+"""Printed unit → metric and unit."""
 
 _WORDS = {"thread": "thread", "warp": "warp", "block": "block", "t": "thread", "w": "warp", "b": "block"}
-_NOTHING = frozenset({"none", "(null)", "null"})
+_ABSENT = frozenset({"none", "(null)", "null"})
 _INTEGER, _WORD, _ANY = r"0|[1-9]\d{0,17}", r"[A-Za-z(][\w()+-]*|\d+-bit", r"\S+"
 _SCOPE = r"None|\(null\)|[Tt]hread|[Ww]arp|[Bb]lock|[twb]"
 _NAMED = lazy(r"PE (?P<a>\d+) -> PE (?P<b>\d+)|(?P<name>[A-Za-z_]+) ?(?:\((?P<unit>[^()]*)\))?")
@@ -44,9 +44,9 @@ _FIGURES = (
     *("latency(us)", "(us)", "algbw(GB/s)", "busbw(GB/s)", "min_lat(us)", "max_lat(us)"),
     *("BW", "(GB/sec)", "(MMPS)"),
 )
-"""What a header ends with, as it is printed."""
+"""The possible last words of a header, as printed."""
 _CUT_JOB = lazy(r"\w+_(?:un?|bid|de(?:v(?:ic?)?)?|on_?|on_s(?:t(?:r(?:ea?)?)?)?)")
-"""A title that lost its end: `_uni`, `_bidi`, `_device`, `_on_stream`."""
+"""A title with a truncated suffix: `_uni`, `_bidi`, `_device`, `_on_stream`."""
 _PAGER = lazy(r"\[\d+/\d+\]$")
 _MISPRINT = lazy(r"\s*(?P<size>\d{1,18})\s+None\b.*?\s(?P<value>\d+\.\d{6})\s+1\.000\s+1\.000\s*")
 
@@ -56,7 +56,7 @@ def _real(decimals: str) -> str:
 
 
 class NvshmemColumn(NamedTuple):
-    """One column: what its cells say, and how they are written."""
+    """One column: the meaning of its cells, and their format."""
 
     role: str
     """`size`, `threads`, `type`, `redop`, `scope`, `figure`, `count`, or `other`."""
@@ -87,12 +87,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=100)
 def _patterns(columns: tuple[NvshmemColumn, ...]) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a row's cells."""
+    """Return the patterns of the cells of a row."""
     return tuple(_compiled(_SCOPE if column.role == "scope" else column.pattern) for column in columns)
 
 
 class PrintedFigure(NamedTuple):
-    """One number as printed, and what it is."""
+    """One number as printed, and its meaning."""
 
     metric: str
     token: str
@@ -101,7 +101,7 @@ class PrintedFigure(NamedTuple):
 
 
 class NvshmemRow(NamedTuple):
-    """One whole row."""
+    """One complete row."""
 
     size: int
     labels: tuple[tuple[str, str], ...]
@@ -126,9 +126,9 @@ class NvshmemLayout:
     """Versions that print such a table."""
     boxed: bool = False
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels that all rows have, from the title."""
+    """Labels of all rows, from the title."""
     misprint: str = ""
-    """What `latency(us)` really holds: 3.1 prints point-to-point tests with the collectives' printer."""
+    """The actual metric of `latency(us)`: 3.1 prints point-to-point tests with the code for collectives."""
 
     def of_job(self, job: str | None) -> "NvshmemLayout":
         """Return the layout of a table of this job."""
@@ -142,12 +142,12 @@ class NvshmemLayout:
         return self
 
     def may_be_of(self, job: str | None) -> bool:
-        """Return whether a whole title of this job may stand above: collectives print no bandwidth."""
+        """Return whether this can be the table of a complete job title: collectives print no bandwidth."""
         is_pair = any(column.metric == "bandwidth" for column in self.columns)
         return not (is_pair and collective(job)) and _CUT_JOB.fullmatch(job or "") is None
 
     def with_labels(self, labels: tuple[tuple[str, str], ...]) -> "NvshmemLayout":
-        """Return the layout with labels that the title tells."""
+        """Return the layout with labels from the title."""
         return replace(self, labels=labels)
 
     def read(self, text: str) -> NvshmemRow | Torn | None:
@@ -199,23 +199,23 @@ class NvshmemLayout:
                 size = int(cell)
             elif column.role == "threads":
                 labels["threads"] = cell
-            elif column.role in {"type", "redop"} and cell.lower() not in _NOTHING:
+            elif column.role in {"type", "redop"} and cell.lower() not in _ABSENT:
                 labels["dtype" if column.role == "type" else "redop"] = cell
-            elif column.role == "scope" and cell.lower() not in _NOTHING:
+            elif column.role == "scope" and cell.lower() not in _ABSENT:
                 labels["scope"] = scope_of(cell)
         if len(cells) > 4 and self.columns[1].role == "type" and cells[1] == "None":
-            return TORN  # a point-to-point test of 3.1 without its title: what it measures is not known
+            return TORN  # a point-to-point test of 3.1 without its title: its metric is unknown
         return NvshmemRow(size, tuple(labels.items()), tuple(figures))
 
     def _one_of_two(self, cells: list[str]) -> bool:
-        """Return whether a line is a row of two columns of which one cannot be read."""
+        """Return whether a line is a row of two columns, one of which cannot be read."""
         columns = self.columns
         if not (len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1):
             return False
         return all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
 
     def _torn(self, cells: list[str]) -> bool:
-        """Return whether a line is a damaged row, and nothing else."""
+        """Return whether a line can only be a damaged row."""
         columns = self.columns
         if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
             return True
@@ -241,45 +241,45 @@ class NvshmemLayout:
 
 
 def scope_of(word: str) -> str:
-    """Return a scope as the contract has it: `t`, `Thread` and `thread` are the same."""
+    """Return a scope as named in the contract: `t`, `Thread` and `thread` are the same."""
     return _WORDS.get(word.lower(), word.lower())
 
 
 class Header(NamedTuple):
-    """A table's header."""
+    """The header of a table."""
 
     title: str
-    """What stands before it in the line: a title that was glued to it."""
+    """The text before it on the line: a title joined to it."""
     layout: NvshmemLayout
 
 
 def read_header(text: str) -> Header | None:
-    """Read a table's header; None for any other line."""
+    """Read the header of a table; None for any other line."""
     match = _HEADER.fullmatch(_PAGER.sub("", text.rstrip()))
     if match is None or ":" in match["header"]:
         return None  # nccom-test has columns such as time:avg(us)
     printf = match["header"].startswith("Size(")
     columns: list[NvshmemColumn] = []
-    for found in _NAMED.finditer(match["header"]):
-        if found["a"]:
-            labels = (("rank", f"{found['a']}->{found['b']}"),)
+    for column in _NAMED.finditer(match["header"]):
+        if column["a"]:
+            labels = (("rank", f"{column['a']}->{column['b']}"),)
             columns.append(NvshmemColumn("figure", _real("{2}"), "bandwidth", GB, labels))
         else:
-            columns.append(_column(found["name"], found["unit"] or "", columns))
-    if not any(column.role == "figure" for column in columns) or _is_cut(match["header"]):
+            columns.append(_column(column["name"], column["unit"] or "", columns))
+    if not any(each.role == "figure" for each in columns) or _is_cut(match["header"]):
         return None
     layout = NvshmemLayout(columns=tuple(columns), eras=frozenset({V1}) if printf else _eras(columns))
     return Header(match["before"], layout)
 
 
 def _is_cut(header: str) -> bool:
-    """Return whether the last column's name is the beginning of one that is known, or lacks its unit."""
+    """Return whether the name of the last column is truncated, or lacks its unit."""
     last = header.rsplit(maxsplit=1)[-1]
     return any(name.startswith(last) and name != last for name in _FIGURES)
 
 
 def _column(name: str, unit: str, before: list[NvshmemColumn]) -> NvshmemColumn:
-    """Read one column's name."""
+    """Read the name of one column."""
     if not before:
         return NvshmemColumn("size", _INTEGER)
     if name in {"count", "type", "redop", "scope"}:
@@ -304,12 +304,12 @@ def _eras(columns: list[NvshmemColumn]) -> Eras:
         return frozenset({V33})
     if "busbw" in metrics:
         return frozenset({V31, V32})
-    # 3.1 prints only barriers so, everything else between two PEs with the collectives' printer.
+    # 3.1 prints only barriers like this, and everything between two PEs with the code for collectives.
     return frozenset({V31, V32, V33}) if metrics == {"latency"} else frozenset({V32, V33})
 
 
 def read_box_header(text: str) -> NvshmemLayout | None:
-    """Read the header of a box table: one column for each scope in 1.x, one in all from 2.0 to 3.0."""
+    """Read the header of a boxed table: one column per scope in 1.x, a single one from 2.0 to 3.0."""
     text = text.strip()
     if not (text.startswith("|") and text.endswith("|")):
         return None
@@ -334,10 +334,10 @@ _REDOPS = frozenset({"sum", "prod", "and", "or", "xor", "min", "max"})
 
 
 def read_sub_job(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the labels in a sub-title such as ``32-bit-block`` or ``int32-sum-t``."""
+    """Return the labels in a subtitle such as ``32-bit-block`` or ``int32-sum-t``."""
     labels: dict[str, str] = {}
     for word in re.findall(r"\d+-bit|[^-\s]+", text):
-        if word.lower() in _NOTHING:
+        if word.lower() in _ABSENT:
             continue
         kind = "scope" if word.lower() in _WORDS else "redop" if word.lower() in _REDOPS else "dtype"
         labels.setdefault(kind, scope_of(word) if kind == "scope" else word)
@@ -353,47 +353,47 @@ _OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
 
 
 class TableTitle(NamedTuple):
-    """A title, or what may be one."""
+    """A title or a possible title."""
 
     line: int
     job: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    sure: bool = False
-    """Whether nothing else can be meant. A word behind a hash may be anybody's."""
+    certain: bool = False
+    """Whether it can only be a title. Any program may print a word after a hash sign."""
 
     def above(self, line: int) -> bool:
-        """Return whether it is the title of a table that begins in this line."""
-        # Two rules may stand between them.
-        return self.sure or line - self.line <= 4
+        """Return whether it is the title of a table that begins at this line."""
+        # There may be two rules between them.
+        return self.certain or line - self.line <= 4
 
 
 def read_title(text: str, line: int) -> TableTitle | None:
-    """Read a title of any version; None for any other line.
+    """Read a title in any version; None for any other line.
 
-    Captions that people put above tables (``# 3.5.21``) are none: a job's name is one word.
+    Captions that users put above tables (``# 3.5.21``) do not count: the name of a job is one word.
     """
     text = text.strip()
     if (match := _TITLE.fullmatch(text)) is not None:
         job = match[1] or match[2]
-        return TableTitle(line, job, sure=is_job(job))
+        return TableTitle(line, job, certain=is_job(job))
     if (match := _BOX_TITLE.fullmatch(text)) is not None:
-        return TableTitle(line, match[1], read_sub_job(match[2]), sure=is_job(match[1]))
+        return TableTitle(line, match[1], read_sub_job(match[2]), certain=is_job(match[1]))
     if (match := _OPERAND.fullmatch(text)) is not None:
         return TableTitle(line, None, (("dtype", match[1]),))
     if (match := _OPERATION.fullmatch(text)) is not None:
         return TableTitle(line, f"shmem_{match[1].lower()}_bw", (("scope", scope_of(match[2])),))
-    return TableTitle(line, text, sure=True) if is_job(text) else None
+    return TableTitle(line, text, certain=True) if is_job(text) else None
 
 
-# ---------------------------------------------------------------- machine readable rows
-# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time choice up to 2.11, and
-# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign says which way is better. PERF_STATS, with the
-# statistics of repetitions, came after 3.6.
+# ---------------------------------------------------------------- machine-readable rows
+# ``&&&& PERF job___subjob___size__N___output value ±unit``: a compile-time option up to 2.11, and
+# NVSHMEM_MACHINE_READABLE_OUTPUT=1 from 3.0.6 on. The sign shows which direction is better. PERF_STATS, with
+# the statistics of repetitions, was added after 3.6.
 
 SIGN = "&&&& PERF"
 _MACHINE_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
-_LONGEST = 400
-"""Characters of a row: more are no row, and would take long to match."""
+_MAX_MACHINE_ROW = 400
+"""Maximum length of a row: longer lines are not rows, and would be slow to match."""
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _NAMES = r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___(?P<output>\S+)"
 _PERF = lazy(rf"&&&& PERF {_NAMES} (?P<value>\d{{1,18}}\.\d{{6}}|-?inf|-?nan) [+-](?P<unit>\S+)\s*")
@@ -412,11 +412,11 @@ class PerfRow(NamedTuple):
 
 
 def read_machine_row(text: str, *, inside: bool) -> PerfRow | Torn | None:
-    """Read a line; None if it is none of these rows, nor (`inside` of a table) the beginning of one."""
+    """Read a line; None if it is neither such a row nor, `inside` a table, the beginning of one."""
     if not text.startswith(SIGN):
         cut = text[:1] == "&" and SIGN.startswith(text)
         return TORN if inside and (cut or _MACHINE_REST.search(text)) else None
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_MACHINE_ROW:
         return TORN
     one = _PERF.fullmatch(text)
     match = one or _STATS.fullmatch(text)

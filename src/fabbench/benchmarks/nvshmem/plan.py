@@ -1,4 +1,4 @@
-"""How NVSHMEM's perftests are started: one step of mpirun for each of them."""
+"""How NVSHMEM's perftests are started: one step of mpirun for each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ PAIRS = (
     *("shmem_atomic_ping_pong_latency", "shmem_put_atomic_ping_pong_latency"),
     *("bw", "latency", "stream_latency"),
 )
-"""Programs that take two PEs, no more and no less."""
+"""Programs that take exactly two PEs."""
 COLLECTIVES = (
     *("alltoall_latency", "bcast_latency", "fcollect_latency", "reduction_latency", "reducescatter_latency"),
     *("barrier_latency", "sync_latency", "alltoall_on_stream", "broadcast_on_stream", "fcollect_on_stream"),
@@ -47,20 +47,20 @@ INSTALL = (
 )
 _GIB = 1 << 30
 _BUFFERS = 4
-"""The programs take up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
-# These print one row for each size asked for, whichever their release.
-_PLAIN = frozenset(
+"""The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
+# These print one row for each requested size, in any release.
+_PRINT_EVERY_SIZE = frozenset(
     {"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"},
 )
 _LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
-"""What NVSHMEM's libfabric transport knows (NVSHMEM_LIBFABRIC_PROVIDER)."""
+"""Providers that NVSHMEM's libfabric transport supports (NVSHMEM_LIBFABRIC_PROVIDER)."""
 _EFA = {
     "FI_PROVIDER": "efa",
     "FI_EFA_USE_DEVICE_RDMA": "1",
     "FI_EFA_FORK_SAFE": "1",
-    # Its own path inside one host would be taken for the network.
+    # Its shortcut within one host would be mistaken for the network.
     "FI_EFA_ENABLE_SHM_TRANSFER": "0",
-    # Memory of CUDA's VMM cannot be registered (libfabric issue 12853).
+    # CUDA VMM memory cannot be registered (libfabric issue 12853).
     "NVSHMEM_DISABLE_CUDA_VMM": "1",
 }
 _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
@@ -72,19 +72,19 @@ _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
     "ucx": {TRANSPORT: "ucx"},
     "p2p": {TRANSPORT: "none"},
 }
-# Inherited, they would let a configuration measure something else than its name says.
-_FALSIFYING = (
+# If inherited, they would make a configuration measure something other than its name says.
+_MISLEADING = (
     *(PROVIDER, "NVSHMEM_DISABLE_P2P", "NVSHMEM_IB_ENABLE_IBGDA", "NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"),
     *("NVSHMEM_BOOTSTRAP", "NVSHMEM_MACHINE_READABLE_OUTPUT", "NVSHMEM_DEBUG_SUBSYS", "FI_PROVIDER"),
     *("FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_ENABLE_SHM_TRANSFER"),
 )
-_OWN = ("-b", "-e", "-f", "-n", "-w")
+_OWN_SHORT = ("-b", "-e", "-f", "-n", "-w")
 _OWN_LONG = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvshmemWork:
-    """Some perftests over some sizes. See `fabbench.plan.build.Work`."""
+    """Perftests over a sweep of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
         Choice((*PAIRS, *COLLECTIVES), "NAME"),
@@ -99,7 +99,7 @@ class NvshmemWork:
     iterations: int = iterations("200")
     warmup: int = warmup("20")
     pes_per_host: int | None = option(
-        Whole(1), "PEs per host for collectives. Default: one per GPU. Point-to-point tests use two in all."
+        Whole(1), "PEs per host for collectives. Default: one per GPU. Point-to-point tests use two in total."
     )
     nics_per_pe: int | None = option(
         Whole(1), "NICs that each PE uses over libfabric (NVSHMEM 3.6.5 and later). Default: NVSHMEM's own."
@@ -111,17 +111,17 @@ class NvshmemWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for programs that there are not, and for options given twice."""
+        """Raise RequestError for unknown programs, and for options given twice."""
         for name in self.tests:
             if name not in {*PAIRS, *COLLECTIVES}:
                 known = ", ".join((*PAIRS, *COLLECTIVES))
                 raise RequestError(f"NVSHMEM has no perftest {name}.", hint=f"One of {known}.")
-        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         _ = self.sweep
 
     @property
     def sweep(self) -> Sweep:
-        """The sizes; raises RequestError for what is no sweep."""
+        """The sizes. Raise RequestError if they are not a valid sweep."""
         return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor)
 
     @property
@@ -131,18 +131,18 @@ class NvshmemWork:
         return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=True, folders=folders)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, where the programs are known to print them as they were asked for."""
+        """Return the sizes, if the programs are known to print them as requested."""
         del hosts
-        return tuple(self.sweep.sizes()) if _PLAIN.issuperset(self.tests) else ()
+        return tuple(self.sweep.sizes()) if _PRINT_EVERY_SIZE.issuperset(self.tests) else ()
 
     def lacks(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
-            return unknown(fabric)
+            return why_unsupported(fabric)
         return "" if fabric == "ucx" else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step for each perftest."""
+        """Return one step per perftest."""
         _check(fabric, hosts)
         return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
 
@@ -168,7 +168,7 @@ class NvshmemWork:
         )
 
     def _pes(self, name: str, hosts: Sequence[Host]) -> int:
-        """Return the number of PEs of each host."""
+        """Return the number of PEs per host."""
         gpus = nccl_env.gpus_per_host(hosts)
         if name in PAIRS:
             if len(hosts) > 2:
@@ -182,21 +182,21 @@ class NvshmemWork:
         env = {
             **_TRANSPORTS[fabric],
             **nccl_env.gid_setting("NVSHMEM_IB_GID_INDEX", fabric, hosts),
-            # What NVSHMEM says of its transport is no proof for what NCCL, or NVLink between hosts, carries.
+            # NVSHMEM's report on its transport does not cover traffic over NCCL, or NVLink between hosts.
             "NVSHMEM_DISABLE_NCCL": "1",
             **({} if fabric in INTRA_HOST else {"NVSHMEM_DISABLE_MNNVL": "1"}),
             "NVSHMEM_DEBUG": "INFO",
-            # The log shall say which library was loaded.
+            # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
             "NVSHMEM_DEBUG_FILE": nccl_env.DEBUG_FILE,
             "NVSHMEM_SYMMETRIC_SIZE": str(max(_GIB, _BUFFERS * self.sweep.last)),
         }
         if hosts[0].mpi is None or hosts[0].mpi.kind is not MpiKind.HYDRA:
-            # With hydra the programs find each other by PMI, which Open MPI does not have.
+            # With Hydra the programs find each other through PMI, which Open MPI does not have.
             env["NVSHMEMTEST_USE_MPI_LAUNCHER"] = "1"
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
-        return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _FALSIFYING if name not in env))
+        return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
 
     def _words(self, name: str, host: Host) -> tuple[str, ...]:
         return (
@@ -207,18 +207,18 @@ class NvshmemWork:
         )
 
 
-def refuse(fabrics: Sequence[str]) -> None:
-    """Raise RequestError for a fabric that NVSHMEM has no transport for, wherever it runs."""
+def reject_unsupported(fabrics: Sequence[str]) -> None:
+    """Raise RequestError for a fabric for which NVSHMEM has no transport on any host."""
     for fabric in fabrics:
         if fabric not in {*_TRANSPORTS, AUTO}:
             raise RequestError(
-                f"{fabric} cannot be measured with NVSHMEM: {unknown(fabric)}",
+                f"{fabric} cannot be measured with NVSHMEM: {why_unsupported(fabric)}",
                 hint=f"One of {', '.join(_TRANSPORTS)}.",
             )
 
 
-def unknown(fabric: str) -> str:
-    """Return why NVSHMEM cannot use a fabric."""
+def why_unsupported(fabric: str) -> str:
+    """Explain why NVSHMEM cannot use a fabric."""
     comparison = " --ab compares with tcp." if fabric == "ab" else ""
     return (
         f"its transports are ibrc, ibgda, ucx and libfabric with {', '.join(sorted(_LIBFABRIC))}; it has no "
@@ -227,7 +227,7 @@ def unknown(fabric: str) -> str:
 
 
 def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    """Raise errors for hosts that NVSHMEM cannot use in this way."""
+    """Raise an error for hosts that NVSHMEM cannot use this way."""
     if any(host.virtual for host in hosts):
         raise RequestError(
             "NVSHMEM does not support --virtual-nodes.",

@@ -1,4 +1,4 @@
-"""Reads the perftests' output: which lines are titles, headers and rows of which table."""
+"""Reads the output of the perftests: which lines are titles, headers and rows of which table."""
 
 import re
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 _ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
-_NEAR = 4
-"""Lines from a title to the first row of its table, at most: a box has rules between them."""
-_LONGEST = 4096
-"""Characters of a line that is read; the longest that the programs print are their options."""
+_MAX_TITLE_DISTANCE = 4
+"""Maximum number of lines from a title to the first row: a boxed table has rules between them."""
+_MAX_LINE = 4096
+"""Characters of a line that are read; the longest lines of the programs are their options."""
 _NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
 
 
@@ -41,7 +41,7 @@ class NvshmemReader(Reader):
     def __init__(self) -> None:
         self._executions = Executions()
         self._titles: dict[str, TableTitle] = {}
-        """By the stream's rank, as the tables: usually one PE prints them."""
+        """By the rank of the stream, like the tables: usually one PE prints them."""
         self._tables: dict[str, NvshmemTable] = {}
 
     # ------------------------------------------------------------ the protocol
@@ -64,7 +64,7 @@ class NvshmemReader(Reader):
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        line = line if len(line.text) <= _LONGEST else line._replace(text=line.text[:_LONGEST])
+        line = line if len(line.text) <= _MAX_LINE else line._replace(text=line.text[:_MAX_LINE])
         text = line.text
         table = self._tables.get(line.stream.rank)
         machine = read_machine_row(text, inside=self._executions.inside)
@@ -86,12 +86,13 @@ class NvshmemReader(Reader):
             self._executions.add_torn_row(table, line)
 
     def _headless(self, line: Line) -> bool:
-        """Read what looks like a row below a title whose header is missing."""
+        """Read a line that looks like a row below a title whose header is missing."""
         rank = line.stream.rank
         table, title = self._tables.get(rank), self._titles.get(rank)
         if _ROW.match(line.text) is None:
             return False
-        if table is None and title is not None and title.sure and line.number - title.line <= _NEAR:
+        near = title is not None and line.number - title.line <= _MAX_TITLE_DISTANCE
+        if table is None and title is not None and title.certain and near:
             table = self._tables[rank] = NvshmemTable(title.job, _NO_COLUMNS, rank, headless=True)
         if table is None or not table.headless:
             return False
@@ -99,7 +100,7 @@ class NvshmemReader(Reader):
         return True
 
     def _of_table(self, line: Line) -> bool:
-        """Read what belongs to tables besides rows."""
+        """Read a line that belongs to tables but is not a row."""
         text, rank = line.text, line.stream.rank
         if "ize" in text and (header := read_header(text)) is not None:
             self._title(line._replace(text=header.title))
@@ -109,7 +110,7 @@ class NvshmemReader(Reader):
             self._open(line, layout)
             return True
         if self._title(line):
-            return self._titles[rank].sure
+            return self._titles[rank].certain
         table = self._tables.get(rank)
         return table is not None and self._inside_table(text, table)
 
@@ -117,7 +118,7 @@ class NvshmemReader(Reader):
         if _RULE.fullmatch(text.strip()):
             table.open_row = False
         elif (factor := _FACTOR.match(text)) is not None:
-            # 3.1 says this before each row of a job that is no collective.
+            # 3.1 prints this before each row of a job that is not a collective.
             if table.job is None and not table.attached:
                 table.job = factor[1]
                 table.layout = table.layout.of_job(factor[1])
@@ -129,7 +130,7 @@ class NvshmemReader(Reader):
         return True
 
     def _around(self, line: Line) -> bool:
-        """Read what the program and NVSHMEM say, and the command line."""
+        """Read a line of text from the program or NVSHMEM, or a command line."""
         text, executions = line.text, self._executions
         if (options := read_options(text)) is not None:
             executions.add_options(options)
@@ -144,7 +145,7 @@ class NvshmemReader(Reader):
         return True
 
     def _command(self, name: str, text: str) -> bool:
-        """Note a command line: what follows it is another execution."""
+        """Read a command line: it begins another execution."""
         inside = self._executions.inside
         if inside:
             self._executions.out = [*self.close()]
@@ -155,25 +156,25 @@ class NvshmemReader(Reader):
     # ------------------------------------------------------------ tables
 
     def _title(self, line: Line) -> bool:
-        """Note a title, or what may be one; return whether the line is one."""
+        """Read a title or a possible title; return whether the line is one."""
         title, rank = read_title(line.text, line.number), line.stream.rank
         if title is None:
             return False
         old = self._titles.get(rank)
-        if title.sure or old is None or not old.sure:
+        if title.certain or old is None or not old.certain:
             self._titles[rank] = title
-        if title.sure:
+        if title.certain:
             self._close_table(rank)
             self._executions.preface.started = True
         return True
 
     def _open(self, line: Line, layout: NvshmemLayout) -> None:
-        """Open a table under the title that stands above it."""
+        """Open a table under the title above it."""
         rank = line.stream.rank
         self._close_table(rank)
         title = self._titles.pop(rank, None)
         if title is not None and not layout.may_be_of(title.job):
-            # Of which test the rows are is not known, but that there was a title is.
+            # The test of the rows is unknown, but there was a title.
             self._executions.preface.job, title = title.job, None
         titled = title is not None and title.above(line.number)
         if title is None or not titled:
@@ -182,30 +183,30 @@ class NvshmemReader(Reader):
         self._tables[rank] = NvshmemTable(title.job, layout, rank, titled)
         self._executions.preface.started = True
 
-    def _machine(self, line: Line, found: PerfRow | Torn) -> None:
-        """Read a machine readable row: it needs no title and no header."""
+    def _machine(self, line: Line, reading: PerfRow | Torn) -> None:
+        """Read a machine-readable row: it needs no title and no header."""
         rank = line.stream.rank
         table = self._tables.get(rank)
         if table is not None and table.layout.columns:
             table = None
-        if table is not None and isinstance(found, PerfRow):
-            same = table.job in {None, found.job}
-            if not same or (table.attached and self._executions.begins_anew(table, found.row)):
+        if table is not None and isinstance(reading, PerfRow):
+            same = table.job in {None, reading.job}
+            if not same or (table.attached and self._executions.begins_another(table, reading.row)):
                 table = None
         if table is None:
             self._close_table(rank)
             table = self._tables[rank] = NvshmemTable(None, _NO_COLUMNS, rank)
-        if isinstance(found, PerfRow):
-            table.job = found.job
-            table.narrow(found.eras)
-            self._executions.row(table, found.row, line)
-            # The title above was theirs: the next table has one of its own.
+        if isinstance(reading, PerfRow):
+            table.job = reading.job
+            table.narrow(reading.eras)
+            self._executions.row(table, reading.row, line)
+            # The title above belongs to these rows: the next table has one of its own.
             self._titles.pop(rank, None)
         else:
             self._executions.add_torn_row(table, line)
 
     def _close_table(self, rank: str) -> None:
-        """End a table; one without a row only counts."""
+        """End a table; one without a row is only counted."""
         table = self._tables.pop(rank, None)
         if table is not None and not table.attached:
             self._executions.end_without_row(table)

@@ -1,13 +1,13 @@
-"""What the perftests, NVSHMEM and the shell around them say besides tables, and the programs' names. Pure.
+"""The text that the perftests, NVSHMEM and the shell print around tables, and the programs' names. Pure.
 
-The case of a log is its program's name. Where no command line tells it, it follows from the title:
-point-to-point titles are the program's name with the direction behind it (`shmem_put_bw_uni`), device
+The case of a log is the name of its program. If no command line shows it, it follows from the title:
+point-to-point titles are the program's name followed by the direction (`shmem_put_bw_uni`), device
 collectives have titles of their own (`alltoall_device` of `alltoall_latency`, `device_reduction` of
 `reduction_latency`).
 
-Tables say nothing of the network. A setting names one and proves nothing; what NVSHMEM_DEBUG=INFO prints of
-the transport and the provider says what is used. The variables, and the defaults `ibrc` and `cxi`, are those
-of NVSHMEM's source (3.4.5) and documentation.
+Tables do not mention the network. A setting names one but proves nothing; the output of NVSHMEM_DEBUG=INFO
+shows which transport and provider are used. The variables, and the defaults `ibrc` and `cxi`, are from
+NVSHMEM's source (3.4.5) and documentation.
 """
 
 import re
@@ -30,9 +30,9 @@ _COLLECTIVES = (
     ("sync", "sync"),
 )
 GATHERING = frozenset({"alltoall", "fcollect", "reducescatter"})
-"""Collectives whose size is one PE's block or the total, depending on the version."""
+"""Collectives whose printed size is one PE's block or the total, depending on the version."""
 UNSIZED = frozenset({"barrier", "sync"})
-"""Collectives that send no data: the column `size(B)` has the threads of a block."""
+"""Collectives that send no data: the column `size(B)` contains the threads of a block."""
 
 _HOST_TITLES = {"bandwidth": "bw", "latency": "latency", "stream_latency": "stream_latency"}
 _DIRECTION = lazy(r"_(?:uni|bidi|bi)(?=_|$)")
@@ -47,7 +47,7 @@ _PROGRAM_NAMES = (
     r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency)"
 )
 PROGRAM = rf"(?:{_PROGRAM_NAMES})"
-"""A pattern of the programs' names."""
+"""A pattern for the programs' names."""
 _COMMAND = lazy(
     r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
     rf"(?:(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|nvshmrun(?:\.hydra)?|env|timeout)\s(?:.*[\s/'\"])?"
@@ -56,13 +56,13 @@ _COMMAND = lazy(
 
 
 def is_job(name: str) -> bool:
-    """Return whether a name can only be an NVSHMEM job's."""
+    """Return whether a name can only be that of an NVSHMEM job."""
     return _JOB.fullmatch(name) is not None
 
 
 @cache
 def collective(job: str | None) -> str:
-    """Return the collective of a job or program; empty: point-to-point, or not known."""
+    """Return the collective of a job or program; empty: point-to-point, or unknown."""
     flat = (job or "").lower().replace("reduce_scatter", "reducescatter")
     return next((name for sign, name in _COLLECTIVES if sign in flat), "")
 
@@ -79,7 +79,7 @@ def case_of(job: str) -> str:
 
 @cache
 def metric_of(job: str | None) -> str:
-    """Return the metric of a point-to-point job; empty: its name does not tell."""
+    """Return the metric of a point-to-point job; empty: its name does not show it."""
     name = (job or "").lower()
     if "msgrate" in name or "message_rate" in name:
         return "message_rate"
@@ -90,7 +90,7 @@ def metric_of(job: str | None) -> str:
 
 @cache
 def way_of(job: str | None) -> str:
-    """Return `one-way` or `round-trip` of a latency; empty: the program's source does not say."""
+    """Return `one-way` or `round-trip` for a latency; empty: the program's source does not state it."""
     name = (job or "").lower()
     if metric_of(job) != "latency":
         return ""
@@ -101,18 +101,18 @@ def way_of(job: str | None) -> str:
 
 @cache
 def direction_of(job: str | None) -> str:
-    """Return `uni` or `bi` as a job's title has it; empty: it does not say."""
+    """Return the direction in a job's title, `uni` or `bi`; empty: not stated."""
     match = _DIRECTION.search(job or "")
     return "" if match is None else "uni" if match[0] == "_uni" else "bi"
 
 
 def program(text: str) -> str:
-    """Return the program that a command line starts; empty: it is no such line."""
+    """Return the program that a command line starts; empty for any other line."""
     match = _COMMAND.fullmatch(text.strip())
     return match["program"] if match is not None else ""
 
 
-_SIEVE = lazy(
+_MAY_MATTER = lazy(
     r"exactly two|mype|time opt|_size:|ull list|shmem|SHMEM|status|NULL value|failed|WARN|option|round-trip"
     r"|sage|Selected provider"
 )
@@ -120,9 +120,9 @@ _MYPE = lazy(r"mype: (\d{1,7}) mype_node: (\d{1,7})(?= )")
 _OPTION = lazy(r"([a-z][a-z_ ]*?) ?: ?(\d{1,18})(?=[, ])")
 _VERSION = lazy(r"\bNVSHMEM v(\d{1,4}\.\d{1,4}\.\d{1,4})\b")
 _SETTING = lazy(r"\b(NVSHMEM_(?:REMOTE_TRANSPORT|LIBFABRIC_PROVIDER))[\"']?(?:=|: ?)[\"']?([A-Za-z][\w-]*)")
-# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first once the transport works. Transports
-# write without NVSHMEM's prefix, on standard error, what they have to say (transport_common.h).
-_INITIALISED = lazy(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
+# NVSHMEM_DEBUG=INFO: transport.cpp and libfabric.cpp of 3.4.5; the first is printed once the transport works.
+# Transports print without NVSHMEM's prefix, to standard error (transport_common.h).
+_INITIALIZED = lazy(r"NVSHMEM INFO Successfully initialized the transport: ([A-Za-z]\w*)")
 _NONE = lazy(r"NVSHMEM INFO \w+ transport skipped in favor of: none\b")
 _SELECTED = lazy(
     r"(?:NVSHMEM INFO|libfabric\.cpp \d+) Selected provider (\S+), fabric (\S+), nic (\S+), hmem (?:yes|no)"
@@ -134,7 +134,7 @@ _FATAL = lazy(
     r"(?:unrecognized option|invalid option|option requires|error while loading)"
     rf"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?{PROGRAM}: (?:command not found|not found|No such file)"
 )
-# Too common to begin an execution; what failed may also have been a transport that was only tried.
+# Too common to begin an execution; the failure may also be that of a transport that was only tried.
 _ERROR = lazy(r".*(?:: non-zero status: -?\d|: NULL value |\bcuda failed with )")
 _WARNING = lazy(r"(?:.*\bNVSHMEM )?WARN\b")
 _USAGE = lazy(r"\s*[Uu]sage\s*:")
@@ -145,7 +145,7 @@ _AROUND = lazy(
 
 
 class PrintedOptions(NamedTuple):
-    """What the programs print of their options, as far as it is read."""
+    """The options that the programs print, as far as they are read."""
 
     smallest: int | None = None
     largest: int | None = None
@@ -156,11 +156,11 @@ class PrintedOptions(NamedTuple):
     both_ways: int | None = None
 
     def differs(self, other: "PrintedOptions") -> bool:
-        """Return whether both say something, and not the same; a line may have been cut."""
+        """Return whether any option has different values in both; a truncated line may lack some."""
         return any(one != two for one, two in zip(self, other, strict=True) if None not in {one, two})
 
 
-_NAMES = {
+_OPTION_FIELDS = {
     "min_size": "smallest",
     "max_size": "largest",
     "step_factor": "factor",
@@ -173,35 +173,35 @@ _NAMES = {
 
 @dataclass(slots=True)
 class Preface:
-    """What one or several PEs said, besides rows."""
+    """What one or several PEs printed besides rows."""
 
     dumps: int = 0
-    """How many PEs printed their options."""
+    """Number of PEs that printed their options."""
     options: PrintedOptions | None = None
     pes: dict[int, int] = field(default_factory=dict)
     """PE → its number within its node."""
     copies: int = 0
-    """How often PE 0 presented itself again before any row."""
+    """How often PE 0 announced itself again before any row."""
     version: str = ""
     program: str = ""
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Environment variable → its value, and the line that says so."""
+    """Environment variable → its value, and the line that states it."""
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """`transport`, `provider`, `fabric` → what NVSHMEM's debug text says is used, and the line."""
+    """`transport`, `provider`, `fabric` → the one in use according to NVSHMEM's debug text, and the line."""
     failures: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    """Error texts that need not be the end."""
+    """Error messages that may not be fatal."""
     warnings: list[str] = field(default_factory=list)
     usage: str = ""
     empty_tables: int = 0
-    """Tables without a row."""
+    """Number of tables without a row."""
     job: str | None = None
-    """The job of the first of these."""
+    """The job of the first empty table."""
     started: bool = False
-    """Whether there was a sign that a program runs."""
+    """Whether there was any sign that a program is running."""
 
     def begins(self) -> bool:
-        """Return whether this has what a program says when it starts."""
+        """Return whether this includes text that a program prints when it starts."""
         return bool(self.dumps or self.pes or self.version)
 
     def conflicts(self, other: "Preface") -> bool:
@@ -211,15 +211,15 @@ class Preface:
         return self.options is not None and other.options is not None and self.options.differs(other.options)
 
     def complete(self) -> bool:
-        """Return whether every PE has said what it says: their numbers, and the options if any did."""
+        """Return whether every PE has printed its number, and its options if any PE did."""
         return bool(self.pes) and sorted(self.pes) == list(range(self.dumps or len(self.pes)))
 
-    def outlive_errors(self) -> None:
-        """Make errors warnings: the program went on after them."""
+    def demote_errors(self) -> None:
+        """Turn errors into warnings: the program continued after them."""
         self.warnings, self.errors = self.errors + self.warnings, []
 
     def merge(self, other: "Preface") -> None:
-        """Add what was said later."""
+        """Add later text."""
         self.dumps += other.dumps
         self.options = self.options or other.options
         self.pes |= other.pes
@@ -242,21 +242,23 @@ class Preface:
 
 
 def read_options(text: str) -> PrintedOptions | None:
-    """Read the line of options; None if it is not that line."""
+    """Read the line of options; None for any other line."""
     if not text.lstrip().startswith("min_size:"):
         return None
-    found = {_NAMES[name]: int(value) for name, value in _OPTION.findall(text) if name in _NAMES}
-    return PrintedOptions(**found)
+    options = {
+        _OPTION_FIELDS[name]: int(value) for name, value in _OPTION.findall(text) if name in _OPTION_FIELDS
+    }
+    return PrintedOptions(**options)
 
 
 def read_pes(text: str) -> dict[int, int]:
-    """Return the PEs whose numbers a line prints: PE → its number within its node."""
+    """Return the PEs in a line that prints their numbers: PE → its number within its node."""
     return {int(pe): int(local) for pe, local in _MYPE.findall(text)}
 
 
 def read_statement(text: str, preface: Preface, *, inside: bool) -> bool:
-    """Read a line into `preface`; return whether it is a perftest's. `inside`: one is known to run."""
-    if not _SIEVE.search(text):
+    """Read a line into `preface`; return whether a perftest printed it. `inside`: one is known to run."""
+    if not _MAY_MATTER.search(text):
         return False
     if (version := _VERSION.search(text)) is not None:
         preface.version = preface.version or version[1]
@@ -270,7 +272,7 @@ def read_statement(text: str, preface: Preface, *, inside: bool) -> bool:
 
 def _debug(text: str, preface: Preface, *, inside: bool) -> bool:
     line = text.strip()[:LONGEST_QUOTE]
-    if (match := _INITIALISED.search(text)) is not None:
+    if (match := _INITIALIZED.search(text)) is not None:
         preface.shown.setdefault("transport", (match[1].lower(), line))
     elif _NONE.search(text):
         preface.shown.setdefault("transport", ("none", line))
@@ -302,12 +304,12 @@ _VERBS = frozenset({"ibrc", "ibdevx", "ibgda"})
 
 
 def network_facts(preface: Preface, hosts: int = 0) -> dict[str, str | int]:
-    """Return the network that debug text and settings name, as facts. Debug text goes before settings.
+    """Return the network that debug text and settings name, as facts. Debug text overrides settings.
 
-    With PEs on two or more hosts, the transport that NVSHMEM says it initialised is what carried the data;
-    on one host, with none at all, PEs reach each other's memory themselves.
+    With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the data; on one
+    host without any, PEs access each other's memory directly.
     """
-    named = _named_in(preface)
+    named = _named_network(preface)
     facts: dict[str, str | int] = {}
     transport, provider = named.get("transport", ("", ""))[0], named.get("provider", ("", ""))[0]
     if transport == "libfabric":
@@ -325,7 +327,7 @@ def network_facts(preface: Preface, hosts: int = 0) -> dict[str, str | int]:
     return facts
 
 
-def _named_in(preface: Preface) -> dict[str, tuple[str, str]]:
+def _named_network(preface: Preface) -> dict[str, tuple[str, str]]:
     """Return transport and provider, each with the line that states it."""
     settings = preface.settings
     named = {"transport": settings.get(TRANSPORT), "provider": settings.get(PROVIDER), **preface.shown}
@@ -334,7 +336,7 @@ def _named_in(preface: Preface) -> dict[str, tuple[str, str]]:
 
 def network_evidence(preface: Preface, facts: Mapping[str, str | int]) -> dict[str, str]:
     """Return the line behind each fact."""
-    named = _named_in(preface)
+    named = _named_network(preface)
     source = {"network": "transport", "transport": "transport", "provider": "provider", "fabric": "fabric"}
     return {fact: named[name][1] for fact, name in source.items() if fact in facts and name in named}
 

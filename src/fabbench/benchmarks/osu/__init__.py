@@ -35,7 +35,7 @@ class Osu(Benchmark):
     help = """\
     Run OSU micro-benchmarks with mpirun: two ranks, or --ranks-per-host on each host for collectives.
 
-    Open MPI's parameters choose the transport, and its own words prove it: libfabric for efa and other
+    Open MPI's parameters choose the transport, and its log proves it: libfabric for efa and other
     providers, UCX for ib and roce, sockets for tcp, shm inside one host. Options of the programs themselves
     go after --.
 

@@ -1,4 +1,4 @@
-"""How the OSU micro-benchmarks are started: one step of mpirun (Open MPI) or srun for each program."""
+"""How the OSU micro-benchmarks are started: one step of mpirun (Open MPI) or srun per program."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PAIRS = (
 )
 """Programs that take two ranks, the default first."""
 HALVES = ("osu_mbw_mr", "osu_multi_lat")
-"""Programs whose ranks are pairs: those of the first half with those of the second."""
+"""Programs whose ranks form pairs: the first half with the second half."""
 COLLECTIVES = tuple(
     f"osu_{name}"
     for name in (
@@ -39,13 +39,13 @@ SUBFOLDERS = (
     *("mpi/pt2pt", "mpi/one-sided", "mpi/collective", "pt2pt", "one-sided", "collective"),
     *("pt2pt/standard", "collective/blocking", "collective/non_blocking"),
 )
-"""Where the programs are below the directory that they were installed into, or built in, by version."""
-# They print each power of two from the first size to the last, whichever their release.
-_PLAIN = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
+"""Folders of the programs below their installation or build directory, in the various versions."""
+# They print each power of two from the first size to the last, in any release.
+_POWERS_OF_TWO = frozenset({"osu_latency", "osu_bw", "osu_bibw", "osu_mbw_mr", "osu_multi_lat"})
 _SIZELESS = frozenset({"osu_barrier", "osu_ibarrier", "osu_fop_latency", "osu_cas_latency"})
-# What Open MPI prints of the transport that it uses.
-_TELLS_BTL = {"OMPI_MCA_btl_base_verbose": "30"}
-_TELLS_OFI = {"OMPI_MCA_opal_common_ofi_verbose": "1"}
+# Make Open MPI print the transport that it uses.
+_REPORT_BTL = {"OMPI_MCA_btl_base_verbose": "30"}
+_REPORT_OFI = {"OMPI_MCA_opal_common_ofi_verbose": "1"}
 _UCX = {
     "OMPI_MCA_pml": "ucx",
     "OMPI_MCA_pml_ucx_tls": "any",
@@ -54,25 +54,25 @@ _UCX = {
     "UCX_LOG_LEVEL": "info",
 }
 _TRANSPORTS: Mapping[str, Mapping[str, str]] = {
-    "tcp": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", **_TELLS_BTL},
-    # Open MPI 5 calls it sm, and still knows it by this name.
-    "shm": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self", **_TELLS_BTL},
+    "tcp": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", **_REPORT_BTL},
+    # Open MPI 5 calls it sm, and still accepts this name.
+    "shm": {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self", **_REPORT_BTL},
     "ib": _UCX,
     "roce": _UCX,
 }
-# Inherited, they would let a configuration measure something else than its name says.
-_FALSIFYING = (
+# If inherited, they would make a configuration measure something other than its name says.
+_MISLEADING = (
     *("OMPI_MCA_pml", "OMPI_MCA_btl", "OMPI_MCA_mtl", "OMPI_MCA_mtl_ofi_provider_include"),
     *("OMPI_MCA_mtl_ofi_provider_exclude", "FI_PROVIDER", "FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA"),
     *("UCX_TLS", "UCX_NET_DEVICES"),
 )
-_OWN = ("-m", "-i", "-x", "-c", "-d")
+_OWN_SHORT = ("-m", "-i", "-x", "-c", "-d")
 _OWN_LONG = ("--message-size", "--iterations", "--warmup", "--validation", "--accelerator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OsuWork:
-    """Some programs over some sizes. See `fabbench.plan.build.Work`."""
+    """Programs over a range of sizes. See `fabbench.plan.request.Work`."""
 
     tests: tuple[str, ...] = option(
         Choice(TESTS, "NAME"),
@@ -91,7 +91,7 @@ class OsuWork:
     )
     ranks_per_host: int = option(
         Whole(1),
-        "Ranks per host, of collectives, osu_mbw_mr and osu_multi_lat. The others use two in all.",
+        "Ranks per host for collectives, osu_mbw_mr and osu_multi_lat. The others use two in total.",
         default="1",
     )
     check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).")
@@ -105,13 +105,13 @@ class OsuWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for programs that there are not, and for sizes and options that do not fit."""
+        """Raise RequestError for unknown programs, and for invalid sizes and options."""
         for name in self.tests:
             if name not in TESTS:
                 raise RequestError(f"Unknown OSU program {name}.", hint=f"One of {', '.join(TESTS)}.")
         if not 0 <= self.min_bytes <= self.max_bytes:
             raise RequestError(f"No size in the range from {self.min_bytes} to {self.max_bytes} bytes.")
-        nccl_env.refuse_own(self.extra, _OWN, _OWN_LONG)
+        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
 
     @property
     def needs(self) -> Needs:
@@ -121,9 +121,9 @@ class OsuWork:
         )
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
-        """Return the sizes, where the programs are known to print them as they were asked for."""
+        """Return the sizes, if the programs are known to print them as requested."""
         del hosts
-        if not _PLAIN.issuperset(self.tests):
+        if not _POWERS_OF_TWO.issuperset(self.tests):
             return ()
         sizes, size = [], self.min_bytes
         while size <= self.max_bytes:
@@ -134,11 +134,11 @@ class OsuWork:
     def lacks(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric == "p2p":
-            return "MPI does not say whether ranks reach each other's GPUs; nccl measures p2p."
+            return "MPI does not report whether ranks reach each other's GPUs; nccl measures p2p."
         return "" if fabric in {"tcp", "shm"} else nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step for each program."""
+        """Return one step per program."""
         _check(fabric, hosts)
         return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
 
@@ -153,7 +153,7 @@ class OsuWork:
         command = Command(
             argv=self._words(name, hosts[0]),
             env=env,
-            unset=tuple(variable for variable in _FALSIFYING if variable not in env),
+            unset=tuple(variable for variable in _MISLEADING if variable not in env),
             ranks=ranks,
         )
         return Step(
@@ -198,7 +198,7 @@ class OsuWork:
 
 
 def environment(fabric: str) -> Mapping[str, str]:
-    """Return what makes Open MPI use a fabric and nothing else, and say so."""
+    """Return the environment that makes Open MPI use a fabric and nothing else, and report it."""
     if fabric in _TRANSPORTS:
         return _TRANSPORTS[fabric]
     name = provider(fabric)
@@ -207,14 +207,14 @@ def environment(fabric: str) -> Mapping[str, str]:
         "OMPI_MCA_mtl": "ofi",
         "OMPI_MCA_mtl_ofi_provider_include": name,
         "FI_PROVIDER": name,
-        # Its own path inside one host would be taken for the network.
+        # Its shortcut within one host would be mistaken for the network.
         **({"FI_EFA_ENABLE_SHM_TRANSFER": "0"} if fabric == "efa" else {}),
-        **_TELLS_OFI,
+        **_REPORT_OFI,
     }
 
 
 def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    """Raise RequestError for hosts, or an MPI, that cannot measure a fabric in this way."""
+    """Raise RequestError for hosts, or an MPI, that cannot measure a fabric this way."""
     if fabric in INTRA_HOST and len(hosts) > 1 and not all(host.virtual for host in hosts):
         raise RequestError(
             f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host."

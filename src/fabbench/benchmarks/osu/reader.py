@@ -1,4 +1,4 @@
-"""Reads tables of the OSU micro-benchmarks: a title, names of columns, rows; MPI's word on its transport."""
+"""Reads tables of the OSU micro-benchmarks: title, column names, rows; and the transport that MPI reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,16 +6,16 @@ from dataclasses import dataclass, field
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import Printed, is_ordered, out_of_order, printed
 from fabbench.benchmarks.mpi_transport import TransportLines
-from fabbench.benchmarks.osu import text as text_of
+from fabbench.benchmarks.osu import text as osu_text
 from fabbench.benchmarks.osu.text import SIZE, Column, Row, Title
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
 
 _MAIN: Labels = {}
-_NO_LATENCY = frozenset({"", "size", "check"})
+_NOT_FIGURES = frozenset({"", "size", "check"})
 _ORDERS = (("min", "", "max"), ("min-comm", "max-comm"), ("p50", "p90", "p95", "p99"))
-"""Statistics of one time, in rising order."""
+"""Statistics of one time, in ascending order."""
 
 
 @dataclass(slots=True)
@@ -29,12 +29,12 @@ class _Table:
     rows: list[tuple[int, Line, list[Point]]] = field(default_factory=list)
 
     def row(self, row: Row, line: Line) -> list[Point]:
-        """Return the points of a row, one per statistic; none where it contradicts itself."""
+        """Return the points of a row, one per statistic; none if it contradicts itself."""
         size, values = 0, dict[str, dict[str, Printed]]()
         for cell, column in zip(row.cells, self.columns, strict=True):
             if column is SIZE:
                 size = int(cell)
-            elif column is not None and column.metric not in _NO_LATENCY:
+            elif column is not None and column.metric not in _NOT_FIGURES:
                 values.setdefault(column.stat, {})[self._metric(column.metric)] = printed(cell).times(
                     column.factor
                 )
@@ -50,7 +50,7 @@ class _Table:
         return points
 
     def finish(self) -> Record:
-        """End the table: a row whose size is not of its sweep is damaged."""
+        """End the table: a row whose size does not fit the sweep is damaged."""
         wrong = set(out_of_order([size for size, _, _ in self.rows]))
         for at, (_, line, points) in enumerate(self.rows):
             if at in wrong:
@@ -67,7 +67,7 @@ class _Table:
 
 
 def _fits(size: int, values: Mapping[str, Mapping[str, Printed]]) -> bool:
-    """Return whether a row's figures are of one measurement, within their rounding."""
+    """Return whether a row's figures can be those of one measurement, within their rounding."""
     main = values.get("", {})
     if {"bandwidth", "message_rate"} <= main.keys():
         rate = main["message_rate"].times(size)
@@ -84,23 +84,23 @@ class OsuReader(Reader):
         self._table: _Table | None = None
         self._transport = TransportLines()
         self._marked = False
-        """Whether fabbench's own marker says that a step is under way."""
-        self._stated: dict[str, str | int] = {}
-        """What that marker says of the step, and no table does."""
+        """Whether fabbench's own markers show that a step is in progress."""
+        self._marked_facts: dict[str, str | int] = {}
+        """Facts about the step that only that marker states."""
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text = line.text
         if self._transport.read(text):
             return None if self._table is None else ()
-        if "OSU" in text and (title := text_of.read_title(text)) is not None:
+        if "OSU" in text and (title := osu_text.read_title(text)) is not None:
             return self._begin(title)
         if self._table is not None and (readings := self._inside(line, self._table)) is not None:
             return readings
-        if text_of.is_invalid(text):
-            self._opened().record.wrong += 1
+        if osu_text.is_invalid(text):
+            self._ensure_table().record.wrong += 1
             return ()
-        if (sentence := text_of.read_failure(text)) is not None and ("osu_" in text or self._marked):
+        if (sentence := osu_text.read_failure(text)) is not None and ("osu_" in text or self._marked):
             return self._fail(sentence)
         return None
 
@@ -109,7 +109,7 @@ class OsuReader(Reader):
         before = super().mark(marker)
         self._marked = marker.kind == "begin" and marker.facts.get("benchmark") == "osu"
         ranks = marker.facts.get("ranks", "")
-        self._stated = {"ranks": int(ranks)} if self._marked and ranks.isdecimal() else {}
+        self._marked_facts = {"ranks": int(ranks)} if self._marked and ranks.isdecimal() else {}
         return before
 
     @override
@@ -127,10 +127,10 @@ class OsuReader(Reader):
     # ------------------------------------------------------------ lines
 
     def _begin(self, title: Title) -> Sequence[Reading]:
-        """Begin a table. What MPI said before it belongs to it, unless another table stands before."""
+        """Begin a table. MPI's text before it belongs to it, unless another table precedes."""
         before = self.close() if self._table is not None else ()
         record = Record(
-            benchmark="osu", case=title.case, facts={**self._stated, **title.facts}, finished=None
+            benchmark="osu", case=title.case, facts={**self._marked_facts, **title.facts}, finished=None
         )
         self._table = _Table(record, title.one_way)
         return before
@@ -138,21 +138,21 @@ class OsuReader(Reader):
     def _inside(self, line: Line, table: _Table) -> Sequence[Reading] | None:
         text, record = line.text, table.record
         if text.lstrip().startswith("#"):
-            if (facts := text_of.read_facts(text)) is not None:
+            if (facts := osu_text.read_facts(text)) is not None:
                 record.facts |= facts
-            elif (columns := text_of.read_columns(text)) is not None:
-                self._take(columns, text, table)
+            elif (columns := osu_text.read_columns(text)) is not None:
+                self._begin_rows(columns, text, table)
             return ()
-        if not table.columns or not text_of.seems_row(text, table.columns):
+        if not table.columns or not osu_text.seems_row(text, table.columns):
             return self._failed_inside(text)
-        row = text_of.read_row(text, table.columns)
+        row = osu_text.read_row(text, table.columns)
         if row is None:
             record.damaged.append(Damaged(line.number, text))
             return ()
         return table.row(row, line)
 
-    def _take(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
-        """Begin rows under columns; those that are not known are named."""
+    def _begin_rows(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
+        """Begin rows under columns; unknown columns cause a finding."""
         table.columns = columns
         if None in columns:
             table.record.findings.append(
@@ -165,17 +165,17 @@ class OsuReader(Reader):
             )
 
     def _failed_inside(self, text: str) -> Sequence[Reading] | None:
-        sentence = text_of.read_failure(text)
+        sentence = osu_text.read_failure(text)
         return self._fail(sentence) if sentence is not None else None
 
     def _fail(self, sentence: str) -> Sequence[Reading]:
-        record = self._opened().record
+        record = self._ensure_table().record
         if sentence not in record.failures:
             record.failures.append(sentence)
         return ()
 
-    def _opened(self) -> _Table:
-        """Return the table that is open, or one of which nothing but an error is known."""
+    def _ensure_table(self) -> _Table:
+        """Return the open table, or a new one of which only an error is known."""
         if self._table is None:
             self._table = _Table(Record(benchmark="osu", finished=None))
         return self._table

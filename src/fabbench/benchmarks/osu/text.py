@@ -1,7 +1,7 @@
-"""What the OSU micro-benchmarks print: titles, columns, rows, errors.
+"""The output of the OSU micro-benchmarks: titles, columns, rows, errors.
 
-Read in the sources of 5.6 to 7.5 (util/osu_util_mpi.c, each program's own printf). A title names the test, a
-line of column names follows, and rows are numbers under them; there is no closing line. MB are 10⁶ bytes.
+Based on the sources of 5.6 to 7.5 (util/osu_util_mpi.c, and the printf of each program). A title names the
+test, a line of column names follows, then rows of numbers; there is no closing line. MB are 10⁶ bytes.
 """
 
 import re
@@ -38,7 +38,7 @@ _TESTS: Mapping[str, str] = {
     "all-to-allw latency": "alltoallw",
     "broadcast latency": "bcast",
 }
-"""Titles, in lower case, whose program is called otherwise."""
+"""Title in lower case → program, if its name differs from the title."""
 _ONE_SIDED: Mapping[str, str] = {
     "accumulate": "acc",
     "get_accumulate": "get_acc",
@@ -54,18 +54,18 @@ _POINT_TO_POINT = frozenset({"latency", "bw", "bibw", "multi_lat", "latency_mt",
 
 
 class Column(NamedTuple):
-    """What one column is. `metric` is empty for what is no metric of the contract."""
+    """The meaning of one column. `metric` is empty if it is not a metric of the contract."""
 
     metric: str
     stat: str = ""
     factor: float = 1e-6
-    """Of a printed figure, to its base unit."""
+    """Converts a printed figure to its base unit."""
 
 
 SIZE, CHECK = Column("size"), Column("check")
-_NOTHING = Column("")
+_NO_METRIC = Column("")
 _CELLS = {SIZE: re.compile(r"\d{1,18}", re.ASCII), CHECK: re.compile("Pass|Fail")}
-"""What stands in columns other than those of figures."""
+"""Patterns of cells that are not figures."""
 _COLUMNS: Mapping[str, Column] = {
     "size": SIZE,
     "latency(us)": Column("time"),
@@ -81,13 +81,13 @@ _COLUMNS: Mapping[str, Column] = {
     "mb/s": Column("bandwidth", factor=1e6),
     "messages/s": Column("message_rate", factor=1.0),
     "validation": CHECK,
-    "overlap(%)": _NOTHING,
-    "iterations": _NOTHING,
-    "coll.init(us)": _NOTHING,
-    "mpi_test(us)": _NOTHING,
-    "mpi_wait(us)": _NOTHING,
+    "overlap(%)": _NO_METRIC,
+    "iterations": _NO_METRIC,
+    "coll.init(us)": _NO_METRIC,
+    "mpi_test(us)": _NO_METRIC,
+    "mpi_wait(us)": _NO_METRIC,
 }
-"""Names of columns, in lower case and without blanks."""
+"""Column name, in lower case and without blanks → column."""
 _PERCENTILE = lazy(r"p(\d{1,2})tail(?:lat|bw).*")
 
 
@@ -98,12 +98,12 @@ class Title:
     case: str
     """The program's name."""
     one_way: bool
-    """Whether its latency is that of one message, and not the time of an operation of many ranks."""
+    """Whether its latency is that of one message, not the time of an operation of many ranks."""
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
 
 def read_title(text: str) -> Title | None:
-    """Return what a title says; None for other lines."""
+    """Read a title; None for other lines."""
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
@@ -119,7 +119,7 @@ def read_title(text: str) -> Title | None:
 
 
 def _case(test: str) -> tuple[str, bool]:
-    """Return the program's name less `osu_`, and whether its latency is that of one message."""
+    """Return the program's name without `osu_`, and whether its latency is that of one message."""
     lower = " ".join(test.lower().split())
     one_sided, lower = lower.startswith("mpi_"), lower.removeprefix("mpi_")
     for prefix, letter in (("non-blocking ", "i"), ("neighborhood ", "neighbor_"), ("persistent ", "")):
@@ -141,13 +141,13 @@ def _word(text: str) -> str:
 
 
 def read_columns(text: str) -> tuple[Column | None, ...] | None:
-    """Return the columns of a line of their names, None for each that is not known; None for other lines."""
+    """Read a line of column names, with None for each unknown column; None for other lines."""
     stripped = text.strip()
     if not stripped.startswith("#"):
         return None
     names = ["".join(name.lower().split()) for name in _GAP.split(stripped.removeprefix("#").strip())]
     known = [_column(name) for name in names]
-    return tuple(known) if known and known[0] is not None and known[0] is not _NOTHING else None
+    return tuple(known) if known and known[0] is not None and known[0] is not _NO_METRIC else None
 
 
 def _column(name: str) -> Column | None:
@@ -158,7 +158,7 @@ def _column(name: str) -> Column | None:
 
 
 def read_facts(text: str) -> Mapping[str, str | int] | None:
-    """Return what a comment between title and rows says; None for other lines."""
+    """Read the facts in a comment between title and rows; None for other lines."""
     if match := _FACTS.fullmatch(text.strip()):
         return {match[1].lower().replace(" ", "_"): match[2]}
     if match := _PAIRS.fullmatch(text.strip()):
@@ -176,12 +176,12 @@ class Row(NamedTuple):
 
 
 def read_row(text: str, columns: Sequence[Column | None]) -> Row | None:
-    """Return the cells of a row under columns; None for what is no whole row."""
+    """Read a row under columns; None if it is not a complete row."""
     cells = tuple(text.split())
     if len(cells) != len(columns):
         return None
     for cell, column in zip(cells, columns, strict=True):
-        if _CELLS.get(column or _NOTHING, _NUMBER).fullmatch(cell) is None:
+        if _CELLS.get(column or _NO_METRIC, _NUMBER).fullmatch(cell) is None:
             return None
     return Row(cells, any(c is CHECK and cell == "Fail" for cell, c in zip(cells, columns, strict=True)))
 
@@ -194,14 +194,14 @@ _CUT_ROW = lazy(r"\d+\.\d+")
 
 
 def seems_row(text: str, columns: Sequence[Column | None]) -> bool:
-    """Return whether a line begins as rows do, or is what is left of one."""
+    """Return whether a line begins like a row, or is the remains of one."""
     if _ROW_BEGINS.match(text) is not None:
         return True
     cells = text.split()
     if len(cells) == len(columns) == 2:
-        # Half of so few columns would be any two words.
+        # With so few columns, half of them would match any two words.
         return _CUT_SIZE.fullmatch(cells[0]) is not None and _CUT_ROW.fullmatch(cells[1]) is not None
-    return is_damaged_row(cells, [_CELLS.get(column or _NOTHING, _NUMBER) for column in columns])
+    return is_damaged_row(cells, [_CELLS.get(column or _NO_METRIC, _NUMBER) for column in columns])
 
 
 _INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
@@ -213,10 +213,10 @@ _FAILED = lazy(
 
 
 def is_invalid(text: str) -> bool:
-    """Return whether a line says that data were wrong."""
+    """Return whether a line reports wrong data."""
     return _INVALID.fullmatch(text) is not None
 
 
 def read_failure(text: str) -> str | None:
-    """Return a sentence for a line that tells of an error."""
-    return f"OSU said: {text.strip()[:300]}" if _FAILED.fullmatch(text) else None
+    """Return a sentence for a line that reports an error."""
+    return f"OSU reported: {text.strip()[:300]}" if _FAILED.fullmatch(text) else None

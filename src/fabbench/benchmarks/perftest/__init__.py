@@ -1,6 +1,6 @@
-"""linux-rdma perftest (`ib_write_bw`, `ib_read_lat`, `ib_send_bw`, `ib_atomic_lat`, …): reads its output.
+"""linux-rdma perftest: `ib_write_bw`, `ib_read_lat`, `ib_send_bw`, `ib_atomic_lat`, ….
 
-One printer serves all its programs (perftest_parameters.c). Formats, by version: docs/formats.md.
+All its programs share one output routine (perftest_parameters.c). Formats by version: docs/formats.md.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fabbench.model.hosts import Host
 
 VERBS_CONNECTIONS = frozenset({"RC", "UC", "UD", "XRC", "DC"})
-"""Connection types of InfiniBand and RoCE; the fact `link` tells these two apart."""
+"""Connection types of InfiniBand and RoCE; the fact `link` distinguishes the two."""
 
 
 class Perftest(Benchmark):
@@ -49,13 +49,13 @@ class Perftest(Benchmark):
         *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
         *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),
     )
-    """The last are rules, titles of sides and versions, which stand before a table."""
+    """The last ones are rules, headings of sides and versions, which precede a table."""
     summary = "RDMA devices one by one with ib_write_bw and similar."
     help = """\
     Run a program of linux-rdma perftest: a server and a client process per RDMA device.
 
-    Device by device of the first host with that of the last one. Below the comparison are the mean and the
-    sum of all devices. EFA needs a perftest that was built with efadv.
+    Each device of the first host is paired with that of the last host. The mean and the sum of all devices
+    are below the comparison. EFA needs a perftest that was built with efadv.
 
     Options of the program itself go after --, for both sides.
 
@@ -70,7 +70,7 @@ class Perftest(Benchmark):
     resolution = MappingProxyType(
         {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
     )
-    """`%.2f` of usec, and of Gb/s or MiB/s; messages in millions with six decimals."""
+    """`%.2f` of usec, and of Gb/s or MiB/s; millions of messages with six decimals."""
 
     @override
     def reader(self) -> "PerftestReader":

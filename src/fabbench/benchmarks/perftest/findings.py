@@ -1,8 +1,8 @@
-"""Whether the numbers of one row fit each other, and findings about rows and text, in sentences. Pure.
+"""Whether the numbers of one row are consistent, and findings about rows and text. Pure.
 
 Bandwidth is size times message rate: ``BW = size * iterations * Hz / (cycles * factor)`` and ``MsgRate =
-iterations * Hz / (cycles * 1e6)`` in the source, also for sums of two directions. So a unit that is labelled
-wrongly, or not stated, shows.
+iterations * Hz / (cycles * 1e6)`` in the source, also for sums of two directions. This reveals a unit that is
+mislabeled or not stated.
 """
 
 from collections.abc import Iterable
@@ -16,19 +16,19 @@ from fabbench.model.units import format_size
 
 
 def fits(bandwidth: str, rate: str, size: int, factor: Decimal) -> bool | None:
-    """Return whether a bandwidth (`factor` B/s each) fits a message rate in 1e6/s, as both are printed.
+    """Return whether a printed bandwidth (in units of `factor` B/s) fits a printed message rate in 1e6/s.
 
-    None where the print left too little of them to tell.
+    None if too few digits are printed to tell.
     """
-    gained, messages = printed(bandwidth), printed(rate)
-    if not size or any(number.value <= 4 * (number.value - number.low) for number in (gained, messages)):
+    volume, messages = printed(bandwidth), printed(rate)
+    if not size or any(number.value <= 4 * (number.value - number.low) for number in (volume, messages)):
         return None
     each = float(factor) / 1e6 / size
-    return messages.meets(gained.low * each, gained.high * each)
+    return messages.meets(volume.low * each, volume.high * each)
 
 
 def row_is_consistent(row: PerftestRow) -> bool | None:
-    """Return whether a bandwidth row is true in the unit of its header; None: not known."""
+    """Return whether a bandwidth row is consistent in the unit of its header; None: unknown."""
     bandwidth, rate = row.cell("bandwidth"), row.cell("message_rate")
     if bandwidth is None or rate is None or row.layout.unit not in UNITS:
         return None
@@ -39,20 +39,20 @@ _ORDER = ("min", "median", "p99", "p99.9", "max")
 
 
 def is_ordered(row: PerftestRow) -> bool:
-    """Return whether the statistics of a row can be of one measurement: no peak below the average."""
+    """Return whether the statistics of a row can be those of one measurement: no peak below the average."""
     peak, average = row.cell("bandwidth", "peak"), row.cell("bandwidth")
     if peak and average and printed(str(peak)).high < printed(str(average)).low:
         return False
     times = [time for stat in _ORDER if (time := row.cell("latency", stat)) is not None]
-    mean, least, most = (row.cell("latency", stat) for stat in ("", "min", "max"))
-    inside = mean is None or least is None or most is None or least <= mean <= most
+    mean, minimum, maximum = (row.cell("latency", stat) for stat in ("", "min", "max"))
+    inside = mean is None or minimum is None or maximum is None or minimum <= mean <= maximum
     return inside and times == sorted(times)
 
 
 def consistent_unit(
     bandwidth: Decimal, rate: Decimal, size: int, units: Iterable[str] = ("MiB/sec", "Gb/sec")
 ) -> str:
-    """Return the only unit in which the numbers fit each other; empty: none, or more than one."""
+    """Return the only unit in which the numbers are consistent; empty: none, or more than one."""
     verdicts = {unit: fits(str(bandwidth), str(rate), size, UNITS[unit]) for unit in units}
     if None in verdicts.values():
         return ""
@@ -61,9 +61,9 @@ def consistent_unit(
 
 
 def consistent_way(average_us: Decimal, per_second: Decimal) -> str:
-    """Return `one-way` or `round-trip`, whichever a duration run's latency is: the rate counts round trips.
+    """Return `one-way` or `round-trip`: what the latency of a duration run is. The rate counts round trips.
 
-    Empty where the two fit neither (both are rounded to two decimals).
+    Empty if the two fit neither (both are rounded to two decimals).
     """
     product = average_us * per_second / 1_000_000
     if not average_us or not per_second:
@@ -76,7 +76,7 @@ def consistent_way(average_us: Decimal, per_second: Decimal) -> str:
 
 
 def mismatch(row: PerftestRow, text: str) -> Finding | None:
-    """Return the finding that a bandwidth is size times message rate in another unit than the header's."""
+    """Return the finding that a bandwidth is size times message rate in a unit other than the header's."""
     bandwidth, rate = row.cell("bandwidth"), row.cell("message_rate")
     true = consistent_unit(bandwidth, rate, row.size, ("MiB/sec", "Gb/sec")) if bandwidth and rate else ""
     where = f"At {format_size(row.size)} the printed bandwidth does not fit size and message rate"
@@ -84,7 +84,7 @@ def mismatch(row: PerftestRow, text: str) -> Finding | None:
         return Finding(
             code="unit-mismatch",
             severity=Severity.WARNING,
-            meaning=f"{where} in {row.layout.unit}, as the header says, but in {true}.",
+            meaning=f"{where} in {row.layout.unit}, as the header states, but in {true}.",
             line=text[:LONGEST_QUOTE],
             advice="Such rows are left out as damaged; check what changed the header.",
         )
@@ -134,22 +134,22 @@ def cpu_frequency(text: str) -> Finding:
     )
 
 
-def warning(said: str, text: str) -> Finding:
-    """Return the finding that passes on a warning of perftest's own."""
+def warning(message: str, text: str) -> Finding:
+    """Return a finding that passes on perftest's own warning."""
     return Finding(
         code="perftest-warning",
         severity=Severity.WARNING,
-        meaning=f"perftest warned: {said[:LONGEST_QUOTE]}",
+        meaning=f"perftest warned: {message[:LONGEST_QUOTE]}",
         line=text[:LONGEST_QUOTE],
     )
 
 
-def no_size(said: str, text: str) -> Finding:
-    """Return the finding that a figure comes without its size."""
+def no_size(reason: str, text: str) -> Finding:
+    """Return the finding that a figure has no size, preceded by `reason`."""
     return Finding(
         code="size-unstated",
         severity=Severity.NOTE,
-        meaning=f"{said} The size is not stated: it is given as 0.",
+        meaning=f"{reason} The size is not stated: it is given as 0.",
         line=text[:LONGEST_QUOTE],
         advice="Keep perftest's own table in the log.",
     )

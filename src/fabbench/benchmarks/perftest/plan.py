@@ -1,4 +1,4 @@
-"""How perftest is started: a pair of processes for each device and size, rail by rail or all at once."""
+"""How perftest is started: a pair of processes per device and size, rail by rail or all at once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ INSTALL = (
     "https://github.com/linux-rdma/perftest with efadv or CUDA, and pass its directory with --bin-dir"
 )
 LINKS: Mapping[str, str] = {"efa": "SRD", "ib": "RC", "roce": "RC"}
-"""Fabric → type of connection (``-c``)."""
+"""Fabric → connection type (``-c``)."""
 TOGETHER_S = 10
-"""Seconds that rails measure concurrently: programs do not begin in the same moment."""
+"""Seconds that rails measure concurrently: programs do not start at the same moment."""
 
 _WITHOUT_DEVICES = frozenset({*INTRA_HOST, "tcp", "ofi-tcp"})
 _PORT, _SERVER = "{port}", "{server}"
-_USUAL_SIZE = {"bw": 65536, "lat": 2}
-# What -a measures: powers of two up to 8 MiB.
+_DEFAULT_SIZE = {"bw": 65536, "lat": 2}
+# The sizes of -a: powers of two up to 8 MiB.
 _ALL_SIZES = tuple(1 << power for power in range(1, 24))
 _EFA_GID = 0
-"""An EFA device has one GID, and packets between two go by it."""
+"""The only GID of an EFA device, by which packets are addressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestWork:
-    """One test over the devices of a fabric. See `fabbench.plan.build.Work`."""
+    """One test over the devices of a fabric. See `fabbench.plan.request.Work`."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
     sizes: tuple[int, ...] = sizes(
@@ -61,7 +61,7 @@ class PerftestWork:
     extra: tuple[str, ...] = extra()
 
     def __post_init__(self) -> None:
-        """Raise RequestError for what perftest cannot do, or does not mean."""
+        """Raise RequestError for requests that perftest cannot run, or that make no sense."""
         if self.test not in TESTS:
             raise RequestError(f"Unknown test {self.test}.", hint=f"One of {', '.join(TESTS)}.")
         if self.all_sizes and (self.sizes or self.duration_s):
@@ -95,30 +95,30 @@ class PerftestWork:
         return _ALL_SIZES if self.all_sizes else self._sizes()
 
     def lacks(self, fabric: str, host: Host) -> str:
-        """Return why `fabric` cannot be measured on `host`: it has no such devices, or no address for them.
+        """Return why `fabric` cannot be measured on `host`: it has no such device, or no address for one.
 
-        Raise RequestError for a fabric without RDMA devices, or MachineError where the host has none either.
+        Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none either.
         """
         if fabric in _WITHOUT_DEVICES:
             raise _no_devices(host)
         if fabric not in LINKS:
             return f"perftest measures {', '.join(LINKS)}."
-        found = host.linked(fabric)
-        if not found and not self.devices:
+        linked = host.linked(fabric)
+        if not linked and not self.devices:
             return f"it has no {fabric} device."
-        # Where none can be listed, as in some containers, perftest itself says whether there are any.
-        missing = [name for name in self.devices if found and name not in found]
+        # Where none can be listed, as in some containers, perftest itself reports whether there are any.
+        missing = [name for name in self.devices if linked and name not in linked]
         if missing:
-            return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(found)}."
-        nameless = [name for name in self.devices or found if self._gid(fabric, name, host) is None]
-        if fabric == "roce" and nameless:
-            return f"{' and '.join(nameless)} has no RoCE v2 GID there; pass another with --gid-index."
+            return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(linked)}."
+        without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
+        if fabric == "roce" and without_gid:
+            return f"{' and '.join(without_gid)} has no RoCE v2 GID there; pass another with --gid-index."
         if self.gpu_memory and not host.gpus:
             return "it has no GPU, but GPU memory was requested."
         return ""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step for each rail and size: the server on the first host, the client on the last."""
+        """Return one step per rail and size: the server on the first host, the client on the last."""
         first, last = hosts[0], hosts[-1]
         names = [self.devices or host.linked(fabric) for host in (first, last)]
         sizes = (None,) if self.all_sizes else self._sizes()
@@ -129,12 +129,12 @@ class PerftestWork:
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the type of connection. Its markers name the device of each step."""
+        """Return what the log must show: the connection type. Its markers name the device of each step."""
         del hosts
         return Proof(fabric=fabric)
 
     def _sizes(self) -> tuple[int, ...]:
-        return self.sizes or (_USUAL_SIZE[self.test.rpartition("_")[2]],)
+        return self.sizes or (_DEFAULT_SIZE[self.test.rpartition("_")[2]],)
 
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
         if self.gid_index is not None:
@@ -166,11 +166,11 @@ class PerftestWork:
         )
 
     def _words(self, fabric: str, host: Host, device: str, rail: Rail, size: int | None) -> tuple[str, ...]:
-        """Return one side's words. `-F`: a CPU that changes its clock is no reason not to measure."""
+        """Return the words of one side. `-F`: measure even if the CPU frequency varies."""
         gid = self._gid(fabric, device, host)
         if fabric == "roce" and gid is None:
             raise MachineError(f"{device} on {host.name} has no RoCE v2 GID.")
-        how_long = (
+        length = (
             ("-n", str(self.iterations))
             if self.iterations
             else ("-D", str(self.duration_s or TOGETHER_S))
@@ -182,7 +182,7 @@ class PerftestWork:
             *(("-x", str(gid)) if gid is not None else ()),
             *("-F", "-p", _PORT, "-q", str(self.qps)),
             *(("-a",) if size is None else ("-s", str(size))),
-            *how_long,
+            *length,
             *(("-b",) if self.bidirectional else ()),
             *((f"--use_cuda={rail.nearest_gpu(host.gpus)}",) if self.gpu_memory else ()),
             *(("--use_cuda_dmabuf",) if self.dmabuf else ()),
@@ -199,4 +199,4 @@ def _no_devices(host: Host) -> FabbenchError:
             hint="Nothing was started. run pingpong measures tcp and shm.",
         )
     listed = "; ".join(f"{link}: {', '.join(names)}" for link, names in known.items())
-    return RequestError(f"{scope} {host.name} has {listed}.", hint=f"Name --fabric {' or '.join(known)}.")
+    return RequestError(f"{scope} {host.name} has {listed}.", hint=f"Specify --fabric {' or '.join(known)}.")

@@ -1,7 +1,7 @@
-"""What one perftest process prints, from its banner to the rule below its rows; and the JSON that it writes.
+"""The output of one perftest process, from its banner to the rule below its rows, and the JSON it writes.
 
-``--out_json`` (since 2021) has one test, one size, no unit. It is read by its keys, line by line: with QoS or
-``--output=bandwidth`` the file is no valid JSON, and a file that is cut ends anywhere.
+``--out_json`` (since 2021) has one test, one size, and no unit. It is read by its keys, line by line: with
+QoS or ``--output=bandwidth`` the file is not valid JSON, and a truncated file can end anywhere.
 """
 
 import re
@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import ClassVar
 
 from fabbench.benchmarks.perftest import findings
-from fabbench.benchmarks.perftest import text as text_of
+from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.findings import consistent_unit, consistent_way
 from fabbench.benchmarks.perftest.table_formats import (
     UNITS,
@@ -43,7 +43,7 @@ _SETUP = {
     "TX_depth": "TX depth",
     "RX_depth": "RX depth",
 }
-"""Keys in `test_info` → names in the set-up text."""
+"""Key in `test_info` → name in the set-up text."""
 
 _US = Decimal("1e-6")
 _LATENCIES = (
@@ -58,7 +58,7 @@ _LATENCIES = (
 
 
 def begins(text: str) -> bool:
-    """Return whether a line begins such a file, less its first brace."""
+    """Return whether a line begins such a file, after its first brace."""
     return _BEGIN.search(text) is not None
 
 
@@ -88,12 +88,12 @@ class JsonOutput:
 
     @property
     def title(self) -> str:
-        """The test's title, as the program prints it but for underscores."""
+        """The title of the test, as the program prints it except for underscores."""
         return self._info.get("test", "")
 
     @property
     def setup(self) -> dict[str, str]:
-        """The set-up, by the names it has in the text."""
+        """The set-up, by its names in the text."""
         return {name: self._info[key] for key, name in _SETUP.items() if self._info.get(key)}
 
     @property
@@ -103,7 +103,7 @@ class JsonOutput:
 
     @property
     def iterations(self) -> int | None:
-        """How often it was measured."""
+        """The number of iterations."""
         return _whole(self._results.get("n_iterations", ""))
 
     @property
@@ -113,18 +113,18 @@ class JsonOutput:
 
     @property
     def is_bandwidth(self) -> bool:
-        """Return whether it is of a bandwidth test."""
+        """Return whether it is from a bandwidth test."""
         return bool({"BW_average", "bw_avg", "msgRate_avg"} & set(self._results))
 
     @property
     def way(self) -> str:
-        """Return `one-way` or `round-trip`, as a duration run's latency is; empty: it does not tell."""
+        """Return `one-way` or `round-trip`: what the latency of a duration run is; empty: unknown."""
         latency_us, per_second = self._results.get("t_avg", ""), self._results.get("tps_average", "")
         return consistent_way(Decimal(latency_us), Decimal(per_second)) if latency_us and per_second else ""
 
     @property
     def unit(self) -> str:
-        """The unit of bandwidth, by arithmetic; empty: it cannot be told."""
+        """The unit of bandwidth, by arithmetic; empty: it cannot be determined."""
         average, rate = self._results.get("BW_average", ""), self._results.get("MsgRate", "")
         if not average or not rate or not self.size:
             return ""
@@ -134,20 +134,22 @@ class JsonOutput:
         return consistent_unit(Decimal(average), Decimal(rate), self.size)
 
     def numbers(self) -> list[Number]:
-        """Return the numbers in base units; bandwidth only where its unit is certain."""
-        found = []
+        """Return the numbers in base units; bandwidth only if its unit is certain."""
+        measured = []
         factor = UNITS.get(self.unit)
         for key, stat in (("BW_peak", "peak"), ("BW_average", "")):
             if key in self._results and factor is not None:
-                found.append(Number("bandwidth", stat, "", exact(self._results[key], factor)))
+                measured.append(Number("bandwidth", stat, "", exact(self._results[key], factor)))
         if "MsgRate" in self._results:
-            found.append(Number("message_rate", "", "", exact(self._results["MsgRate"], Decimal(1_000_000))))
+            measured.append(
+                Number("message_rate", "", "", exact(self._results["MsgRate"], Decimal(1_000_000)))
+            )
         for key, stat in _LATENCIES:
             if key in self._results:
-                found.append(Number("latency", stat, "", exact(self._results[key], _US)))
+                measured.append(Number("latency", stat, "", exact(self._results[key], _US)))
         if "tps_average" in self._results:
-            found.append(Number("tps", "", "", exact(self._results["tps_average"], Decimal(1))))
-        return found
+            measured.append(Number("tps", "", "", exact(self._results["tps_average"], Decimal(1))))
+        return measured
 
 
 def _whole(text: str) -> int | None:
@@ -155,7 +157,7 @@ def _whole(text: str) -> int | None:
 
 
 class ProcessOutput:
-    """Grows line by line. Two processes that share a terminal without a tag may print into one."""
+    """Output read line by line. Two processes that share a terminal without tags may print into one."""
 
     def __init__(self, stream: Stream, *, side: str = "", step: Marker | None = None) -> None:
         self.stream = stream
@@ -163,83 +165,83 @@ class ProcessOutput:
         self.stage = Stage.START
         self.case: str | None = None
         self.titled = False
-        self.begins_above = False
-        """Whether something stands above the set-up that perftest, or who started it, wrote."""
+        self.has_preamble = False
+        """Whether perftest, or the program that started it, printed anything above the set-up."""
         self.results = ProcessResults()
         self.addresses: dict[str, set[str]] = {"local": set(), "remote": set()}
         self.copies = 1
-        """How many processes print into this text, as far as their titles and headers tell."""
+        """Number of processes that print into this text, as far as their titles and headers show."""
         self.stated_sides = [side] if side else []
         """Sides that the command line, banners and headings name."""
         self.off_fabric = ""
-        """A sentence, if the device is not the one of the step."""
+        """A sentence if the device is not that of the step."""
         self._setup: list[str] = []
         self._both = False
         self._cycles = False
         self._table: PerftestTable | None = None
         self._finished: list[bool | None] = []
-        self._share = ""
+        self._results_of = ""
         self._last = ""
-        self._at = ""
+        self._failed_side = ""
         self._json: tuple[Line, JsonOutput] | None = None
 
     # ------------------------------------------------------------ what is known of the process
 
     @property
     def side(self) -> str:
-        """`server` or `client`; empty where the text does not tell, or tells both."""
+        """`server` or `client`; empty if the text names neither or both."""
         sides = {*self.stated_sides, self.stream.side} - {""}
         if self.copies > 1 or len(sides) > 1:
             return ""
         shown = self._side_by_setup()
-        # A command line that lost its end names no server, and looks like the server's own.
+        # A truncated command line has no server address, and looks like that of the server.
         return "" if sides == {"server"} and shown == "client" else next(iter(sides), "") or shown
 
     def _side_by_setup(self) -> str:
-        """Return the side by the depths: TX is the sender's, RX the receiver's, both when both send."""
+        """Infer the side from the depths: TX is the sender's, RX the receiver's, both if both send."""
         if self._both or not self.case or not self.titled:
             return ""
         depths = {name for name in self._setup if name in {"TX depth", "RX depth"}}
         if len(depths) == 1:
             return "client" if "TX depth" in depths else "server"
-        # What stands before and behind the missing line shows that it was not cut out.
+        # The lines before and after the missing line show that it was not removed.
         whole = {"Number of qps", "Connection type", "Mtu", "Link type"} <= set(self._setup)
         return "server" if not depths and whole and "send" not in self.case else ""
 
     @property
     def incomplete(self) -> str:
-        """Return in a sentence what is missing; empty: nothing, or it is an excerpt that begins further down.
+        """Describe in a sentence what is missing; empty: nothing, or an excerpt begins further down.
 
-        Between what it prints first and the set-up stands its title.
+        The title is between the first output and the set-up.
         """
-        lost = self.results.points and self._setup and not self.titled and self.begins_above
-        return "The title above perftest's set-up is missing." if lost else ""
+        missing = self.results.points and self._setup and not self.titled and self.has_preamble
+        return "The title above perftest's set-up is missing." if missing else ""
 
     def set_command(self, command: PerftestCommand) -> None:
         """Set the command line that started the process."""
         self.case = command.program
-        self.begins_above = True
+        self.has_preamble = True
         self.stated_sides = [command.side]
         self._both, self._cycles = command.both_directions, command.cycles
 
     def add_side(self, side: str) -> None:
-        """Note a side that the text names."""
+        """Add a side that the text names."""
         if side not in self.stated_sides:
             self.stated_sides.append(side)
 
     @property
     def announced_only(self) -> bool:
-        """Return whether there is nothing in it but its command line, or a word that announced it."""
+        """Return whether it has nothing but its command line, or a line that announces it."""
         return self.stage is Stage.START and not self.results.failures
 
     @property
     def finished(self) -> bool | None:
-        """Return whether the rule below the rows was seen; None: there was none above the header either."""
+        """Return whether the rule below the rows was seen; None: not seen above the header either."""
         verdicts = [*self._finished, *([self._table.finished] if self._table is not None else [])]
         return False if False in verdicts else True if True in verdicts else None
 
     def is_other_end(self, other: "ProcessOutput") -> bool:
-        """Return whether the addresses that both printed are the two ends of the same queue pairs."""
+        """Return whether the printed addresses are the two ends of the same queue pairs."""
         local, remote = self.addresses["local"], self.addresses["remote"]
         return bool(local and remote) and (remote, local) == (
             other.addresses["local"],
@@ -253,17 +255,17 @@ class ProcessOutput:
         if all((*self.addresses.values(), *other.addresses.values())):
             return self.is_other_end(other)
         if self.announced_only or other.announced_only:
-            # All output of a server in the background may stand below the client's command.
+            # All output of a background server may be below the client's command.
             return {*self.stated_sides[:1], *other.stated_sides[:1]} == {"server", "client"}
         return {self.side, other.side} == {"server", "client"}
 
     # ------------------------------------------------------------ rows
 
     def begin_table(self, layout: PerftestLayout, line: Line, *, ruled: bool) -> None:
-        """Begin a table, or a second process's copy of one. `ruled`: a rule stood above it, outside."""
+        """Begin a table, or a second process's copy of one. `ruled`: a rule was above it, outside."""
         self.stage = Stage.TABLE
         ruled, self._last = ruled or self._last == "rule", "header"
-        if self._table is not None and not self._share:
+        if self._table is not None and not self._results_of:
             self.copies = max(self.copies, 2)
             self._table.add_header(layout, ruled=ruled)
             return
@@ -273,7 +275,7 @@ class ProcessOutput:
             self._table.leave_times_out()
 
     def row(self, line: Line) -> list[Point] | None:
-        """Return the points of a row of the open table; None if the line is none."""
+        """Return the points of a row of the open table; None if the line is not a row."""
         if self._table is None:
             return None
         self._table.copies, self._table.titled = self.copies, self.titled
@@ -284,7 +286,7 @@ class ProcessOutput:
 
     @property
     def rows(self) -> int:
-        """How many whole rows the open table has."""
+        """Number of complete rows in the open table."""
         return self._table.rows if self._table is not None else 0
 
     def _end_table(self) -> None:
@@ -297,12 +299,12 @@ class ProcessOutput:
         side, direction = self.side, ""
         if self.case and self.case.endswith("_bw"):
             direction = "bi" if self._both else "uni" if self.titled else ""
-        if self._share:
-            # What one side sent, in a test of both directions. Whose it is follows from who printed it.
+        if self._results_of:
+            # What one side sent, in a test of both directions. Which side depends on who printed it.
             direction = "uni"
             other = {"server": "client", "client": "server"}
-            side = side if self._share == "local" else other.get(side, "")
-            side = side or self._share
+            side = side if self._results_of == "local" else other.get(side, "")
+            side = side or self._results_of
         device = self._step.facts.get("device", "") if self._step is not None else ""
         return RowContext(way_of_program(self.case), direction, side, self.stream.rank, device)
 
@@ -316,11 +318,11 @@ class ProcessOutput:
     def begin_json(self, line: Line) -> None:
         """Begin to read a JSON file."""
         self._json = (line, JsonOutput())
-        self.begins_above = True
+        self.has_preamble = True
         self.stage = Stage.TABLE
 
     def json(self, line: Line) -> list[Point]:
-        """Return the points of the JSON file that this line ends; none before."""
+        """Return the points of the JSON file if this line ends it; else none."""
         if self._json is None:
             return []
         _, output = self._json
@@ -332,8 +334,8 @@ class ProcessOutput:
         return self._add_json(output, line)
 
     def _add_json(self, output: JsonOutput, line: Line) -> list[Point]:
-        """Return the points of a JSON file that is whole."""
-        title = text_of.read_title(output.title)
+        """Return the points of a complete JSON file."""
+        title = perftest_text.read_title(output.title)
         if title is not None:
             self.case, self._both, self.titled = title.case, title.both_directions, True
         self.results.add_setup(output.setup)
@@ -356,7 +358,7 @@ class ProcessOutput:
         return new
 
     def end(self) -> None:
-        """End of the text: what is still open stays so."""
+        """End the text: anything still open is incomplete."""
         self._end_table()
         if self._json is not None:
             line, output = self._json
@@ -367,11 +369,11 @@ class ProcessOutput:
     # ------------------------------------------------------------ statements
 
     def ended_by(self, statement: PerftestStatement) -> bool:
-        """Return whether a statement can only belong to another process, after this one."""
+        """Return whether a statement can only belong to a later process."""
         if statement.stage is Stage.ANY:
             return False
         if statement.context == "header":
-            return self.rows > 0 and self.copies == 1 and not self._share
+            return self.rows > 0 and self.copies == 1 and not self._results_of
         if self.stage is Stage.TABLE:
             return not (statement.context == "address" and self.copies > 1)
         if statement.context == "title" and self.titled:
@@ -391,7 +393,7 @@ class ProcessOutput:
 
     def _title(self, statement: PerftestStatement, line: Line) -> None:
         del line
-        title = text_of.read_title(statement.words[0])
+        title = perftest_text.read_title(statement.words[0])
         if title is None:
             return
         if self.titled:
@@ -417,7 +419,7 @@ class ProcessOutput:
 
     def _results(self, statement: PerftestStatement, line: Line) -> None:
         del line
-        self._share = statement.words[0]
+        self._results_of = statement.words[0]
 
     def _rule(self, statement: PerftestStatement, line: Line) -> None:
         del statement, line
@@ -438,26 +440,27 @@ class ProcessOutput:
         self.results.wrong += max(int(statement.words[0][:9]), 1)
 
     def _completion(self, statement: PerftestStatement, line: Line) -> None:
-        self._at = statement.words[0]
-        self.results.add_failure(f"The {self._at} reported: {statement.words[1]}.", line)
+        self._failed_side = statement.words[0]
+        self.results.add_failure(f"The {self._failed_side} reported: {statement.words[1]}.", line)
 
     def _status(self, statement: PerftestStatement, line: Line) -> None:
         number, syndrome = int(statement.words[0][:9]), statement.words[1]
-        who = f"The {self._at}" if self._at else "perftest"
-        sentence = f"{who} reported: {text_of.status_sentence(number, syndrome)}."
-        general = f"The {self._at} reported: Completion with error at {self._at}."
-        # It says more than the line above it does.
+        source = f"The {self._failed_side}" if self._failed_side else "perftest"
+        sentence = f"{source} reported: {perftest_text.status_sentence(number, syndrome)}."
+        general = f"The {self._failed_side} reported: Completion with error at {self._failed_side}."
+        # It is more specific than the line above it.
         self.results.failures = [failure for failure in self.results.failures if failure[1] != general]
         self.results.add_failure(sentence, line)
         self.results.add_fact("status", str(number))
         self.results.add_fact("syndrome", syndrome)
 
     def _failure(self, statement: PerftestStatement, line: Line) -> None:
-        who = f"The {self.side}" if self.side else "perftest"
-        self.results.add_failure(f"{who} said: {' '.join(statement.words[0].split())[:LONGEST_QUOTE]}", line)
+        source = f"The {self.side}" if self.side else "perftest"
+        message = " ".join(statement.words[0].split())[:LONGEST_QUOTE]
+        self.results.add_failure(f"{source} reported: {message}", line)
 
     def _noise(self, statement: PerftestStatement, line: Line) -> None:
-        """Nothing to note but that it is perftest's."""
+        """Ignore a line: only that it comes from perftest matters."""
 
     _HANDLERS: ClassVar[Mapping[str, Callable[["ProcessOutput", PerftestStatement, Line], None]]] = {
         "title": _title,

@@ -1,4 +1,4 @@
-"""Splits a log's lines into perftest's processes, and these into executions of a server and a client."""
+"""Splits the lines of a log into perftest processes, and groups them into executions of server and client."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from decimal import Decimal
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.consistency import UNKNOWN_TEST, unmeasured
 from fabbench.benchmarks.perftest import findings, process_output
-from fabbench.benchmarks.perftest import text as text_of
+from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.process_output import ProcessOutput
 from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
 from fabbench.benchmarks.perftest.text import (
@@ -22,11 +22,11 @@ from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 
 _NUMBERS = frozenset({"qps", "mtu", "gid_index", "iterations", "status"})
-_ALONE = frozenset({"iterations", "cpu_util"})
-"""Facts that only one value makes sense of."""
+_SINGLE_VALUED = frozenset({"iterations", "cpu_util"})
+"""Facts that make sense only with a single value."""
 EFA_DATAGRAMS = "EFA UD"
-"""The fact `transport` of unreliable datagrams over EFA, which perftest prints as it does InfiniBand's."""
-# rdma-core calls no other device so: an InfiniBand device is ibp0s1, and RoCE's is rocep0s1.
+"""The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
+# rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
 _EFA_DEVICES = lazy(r"(?:rdmap\d+s\d+|efa_\d+)(?:, (?:rdmap\d+s\d+|efa_\d+))*")
 
 
@@ -37,11 +37,11 @@ class PerftestExecution:
         self.execution = execution
         self.processes: list[ProcessOutput] = []
         self.step: Marker | None = None
-        """The step that is open."""
+        """The open step."""
         self._together = ""
 
     def begin(self, marker: Marker) -> None:
-        """Begin a step of an execution that fabbench runs."""
+        """Begin a step of an execution that fabbench started."""
         self.step = marker
         self._together = self._together or marker.facts.get("together", "")
 
@@ -89,7 +89,7 @@ class PerftestExecution:
         return False if False in verdicts else True if True in verdicts else None
 
     def _peer_finished(self, process: ProcessOutput) -> bool:
-        """Return whether the other end of its connection has finished, with rows of the same sizes."""
+        """Return whether the other end of its connection has finished with rows of the same sizes."""
         return any(
             other.finished is True and other.is_other_end(process) and _sizes(other) == _sizes(process)
             for other in self.processes
@@ -103,7 +103,7 @@ class PerftestExecution:
         for name, each in values.items():
             value = next(iter(each))
             if len(each) > 1:
-                if name not in _ALONE:
+                if name not in _SINGLE_VALUED:
                     yield name, ", ".join(each)
             elif name in _NUMBERS and value.isascii() and value.isdigit():
                 yield name, int(value[:18])
@@ -121,7 +121,7 @@ _GIGABIT, _GIGABYTE = Decimal(125_000_000), Decimal(1_000_000_000)
 
 
 class ScriptSummary:
-    """Summary lines of scripts that run a benchmark on every device and print one figure.
+    """Reads summary lines of scripts that run a benchmark on every device and print one figure.
 
     `Mean BW peak: 734.26 Gb/s, Mean BW avg: 733.92 Gb/s` is the mean of `ib_write_bw` over all devices, in
     bits; `Total BW: 278GB/s` is the sum of `fi_rma_bw` over all EFA domains, in bytes, both directions added
@@ -133,7 +133,7 @@ class ScriptSummary:
         self.record = Record(benchmark=benchmark, finished=None, facts={"size": "unknown"})
 
     def add(self, line: Line) -> list[Point]:
-        """Return the points of a line that `summarized_benchmark` knows."""
+        """Return the points of a line that `summarized_benchmark` recognizes."""
         mean, total = _MEAN.fullmatch(line.text), _TOTAL.fullmatch(line.text)
         if mean is not None:
             results = [
@@ -141,14 +141,14 @@ class ScriptSummary:
                 for stat, text in zip(("peak", ""), mean.groups(), strict=True)
             ]
             new = points(0, results, RowContext(rank=line.stream.rank))
-            said = "A script's summary: the mean over all devices."
+            reason = "A script's summary: the mean over all devices."
         elif total is not None:
             results = [Number("bandwidth", "", "", exact(total[1], _GIGABYTE))]
             new = points(0, results, RowContext(rank=line.stream.rank, direction="bi"))
-            said = "A script's summary: the sum over all devices, both directions added."
+            reason = "A script's summary: the sum over all devices, both directions added."
         else:
             return []
-        finding = findings.no_size(said, line.text.strip())
+        finding = findings.no_size(reason, line.text.strip())
         if not any(known.meaning == finding.meaning for known in self.record.findings):
             self.record.findings.append(finding)
         self.record.points += new
@@ -156,7 +156,7 @@ class ScriptSummary:
 
 
 def summarized_benchmark(text: str) -> str:
-    """Return the benchmark whose figure a summary line gives; empty for any other line."""
+    """Return the benchmark whose figure a summary line states; empty for any other line."""
     if _MEAN.fullmatch(text):
         return "perftest"
     return "fabtests" if _TOTAL.fullmatch(text) else ""
@@ -179,7 +179,7 @@ class PerftestReader(Reader):
         self._command: Line | None = None
         self._version = ""
         self._rules: set[Stream] = set()
-        """Streams whose last line that was not read was a rule."""
+        """Streams whose last unread line was a rule."""
         self._readings: list[Reading] = []
 
     # ------------------------------------------------------------ the protocol
@@ -187,7 +187,7 @@ class PerftestReader(Reader):
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         open_here = bool(self._executions) or self._summary is not None
-        matters = text_of.may_matter(line.text) if open_here else text_of.may_begin(line.text)
+        matters = perftest_text.may_matter(line.text) if open_here else perftest_text.may_begin(line.text)
         process = self._processes.get(line.stream)
         matters = matters or (process is not None and process.stage is Stage.TABLE)
         if not matters and self._command is None:
@@ -205,7 +205,7 @@ class PerftestReader(Reader):
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
-        # Steps of one execution are one execution.
+        # All steps of an execution form one record.
         step = self._step
         if marker.kind == "begin":
             ours = marker.facts.get("benchmark") == "perftest"
@@ -231,7 +231,7 @@ class PerftestReader(Reader):
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line; return whether it is perftest's."""
+        """Read one line; return whether it comes from perftest."""
         text, stream = line.text, line.stream
         process = self._processes.get(stream)
         if process is not None and process.reads_json:
@@ -244,7 +244,7 @@ class PerftestReader(Reader):
         if layout is not None:
             self._process(_HEADER, stream).begin_table(layout, line, ruled=stream in self._rules)
             self._settle_execution(stream)
-        elif (statement := text_of.read(text)) is not None:
+        elif (statement := perftest_text.read(text)) is not None:
             self._state(statement, line)
         elif process_output.begins(text):
             process = self._process(PerftestStatement("json", Stage.START), stream)
@@ -252,9 +252,9 @@ class PerftestReader(Reader):
             self._readings += process.json(line)
         elif (command := read_command(text)) is not None:
             self._begin_process(command, line)
-        elif (summarised := summarized_benchmark(text)) != "":
-            self._summarize(summarised, line)
-        elif process is not None and (statement := text_of.read_in_execution(text)) is not None:
+        elif (summarized := summarized_benchmark(text)) != "":
+            self._summarize(summarized, line)
+        elif process is not None and (statement := perftest_text.read_in_execution(text)) is not None:
             self._state(statement, line)
         else:
             return False
@@ -266,13 +266,13 @@ class PerftestReader(Reader):
             self._settle_execution(line.stream)
 
     def _begin_process(self, command: PerftestCommand, line: Line) -> None:
-        """Begin a process with its command line."""
+        """Begin a process at its command line."""
         process = self._process(_COMMAND, line.stream, new=True)
         process.set_command(command)
         self._command = line
 
     def _join_command(self, start: Line, line: Line) -> bool:
-        """Read a line as the rest of the command line above it, which a terminal broke."""
+        """Read a line as the rest of the command line above it, which a terminal wrapped."""
         joined = unwrapped(start.text, line.text)
         command = read_command(joined) if joined else None
         process = self._processes.get(line.stream)
@@ -288,10 +288,10 @@ class PerftestReader(Reader):
         self._readings += self._summary.add(line)
 
     def _note_outside(self, line: Line) -> None:
-        """Note what a line outside says of what follows."""
-        self._side_title = text_of.side_title(line.text) or self._side_title
-        self._version = text_of.read_version(line.text) or self._version
-        if text_of.is_rule(line.text):
+        """Record what a line outside of processes states about the output that follows."""
+        self._side_title = perftest_text.side_title(line.text) or self._side_title
+        self._version = perftest_text.read_version(line.text) or self._version
+        if perftest_text.is_rule(line.text):
             self._rules.add(line.stream)
         elif line.text.strip():
             self._rules.discard(line.stream)
@@ -299,7 +299,7 @@ class PerftestReader(Reader):
     # ------------------------------------------------------------ processes and executions
 
     def _process(self, statement: PerftestStatement, stream: Stream, *, new: bool = False) -> ProcessOutput:
-        """Return the process that a statement belongs to: the stream's own, or a new one."""
+        """Return the process that a statement belongs to: that of the stream, or a new one."""
         process = self._processes.get(stream)
         if process is not None and not new and not process.ended_by(statement):
             return process
@@ -307,7 +307,7 @@ class PerftestReader(Reader):
             return process
         step = self._step.step if self._step is not None else None
         fresh = ProcessOutput(stream, side=stream.side or self._side_title, step=step)
-        fresh.begins_above = process is not None or (stream in self._rules and statement.begins_setup)
+        fresh.has_preamble = process is not None or (stream in self._rules and statement.begins_setup)
         self._side_title = ""
         execution = self._choose_execution(stream, first=process is None)
         if self._version:
@@ -317,9 +317,9 @@ class PerftestReader(Reader):
         return fresh
 
     def _choose_execution(self, stream: Stream, *, first: bool) -> PerftestExecution:
-        """Return the execution that a stream's next process belongs to, as far as that is known by now.
+        """Return the execution that the next process of a stream belongs to, as far as is known yet.
 
-        The k-th processes of all streams are one execution; one without a tag may turn out to be the other
+        The k-th processes of all streams form one execution; one without a tag may turn out to be the other
         side.
         """
         if self._step is not None:
@@ -333,7 +333,7 @@ class PerftestReader(Reader):
         return self._executions[at]
 
     def _settle_execution(self, stream: Stream) -> None:
-        """Decide to which execution a process belongs whose side is known now; finish those that are over."""
+        """Assign a process to an execution now that its side is known; finish executions that have ended."""
         if self._step is not None:
             return
         execution = self._execution_of[stream]

@@ -1,8 +1,8 @@
-"""Headers and rows of perftest's tables: from text to exact numbers. Pure.
+"""Headers and rows of perftest's tables, parsed to exact numbers. Pure.
 
 The source prints each column with a fixed number of decimals (perftest_parameters.h, RESULT_FMT and
-REPORT_FMT since 2013): a number with fewer is cut, and two numbers that lost the tabs between them can be
-told apart. Blanks mean nothing: editors move columns.
+REPORT_FMT since 2013): a number with fewer is cut off, and two numbers that lost the tab between them can be
+separated. Blanks are not significant: editors move columns.
 """
 
 import re
@@ -22,7 +22,7 @@ UNITS: Mapping[str, Decimal] = {
     "MiB/sec": Decimal(1 << 20),
     "Gb/sec": Decimal(125_000_000),
 }
-"""Bytes per second in one of each unit: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
+"""Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
 
 _MESSAGES, _MICROSECOND, _ONE = Decimal(1_000_000), Decimal("1e-6"), Decimal(1)
 
@@ -44,7 +44,7 @@ _NAMES: Mapping[str, tuple[str, str, str]] = {
     "99.9% percentile": ("latency", "p99.9", ""),
     "tps average": ("tps", "", ""),
 }
-"""Header name → metric, stat, part."""
+"""Column name → metric, stat, part."""
 
 _COLUMN = lazy(
     r"\s*(BW (?:peak|average|Port[12])|MsgRate(?: Port[12])?|CPU_Util|t_(?:min|max|typical|avg|stdev)"
@@ -57,16 +57,16 @@ _NOT_A_NUMBER = r"-?nan|-?inf"
 _LEFT_OF_A_NUMBER = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
 
 
-_MOST_ROWS = 8
-"""Rows of one line that are told apart."""
+_MAX_ROWS_PER_LINE = 8
+"""At most this many rows on one line are separated."""
 
 
 class Damage(IntEnum):
-    """Whether a line is what is left of a row."""
+    """Whether a line is the remains of a row."""
 
     NONE = 0
     POSSIBLE = 1
-    """One to three whole numbers: a row that stops early, or another program's numbers."""
+    """One to three integers: a row that stops early, or another program's numbers."""
     CERTAIN = 2
 
 
@@ -74,21 +74,21 @@ class PerftestColumn(NamedTuple):
     """One column of numbers."""
 
     metric: str
-    """A metric of the contract; `tps` (round trips per second) and `cpu_util` (%) are none."""
+    """A metric of the contract, or `tps` (round trips per second) or `cpu_util` (%)."""
     stat: str
     """The label; empty: the main figure."""
     part: str
     """`port 1`, `port 2`; empty: all."""
     factor: Decimal | None
-    """Base units in one of the printed; None: the unit is not one that fabbench knows (CPU cycles)."""
+    """Base units per printed unit; None: fabbench does not know the unit (CPU cycles)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestLayout:
-    """What a header says of the rows below it."""
+    """The columns of a table, as its header names them."""
 
     columns: tuple[PerftestColumn, ...]
-    """Empty: the header is cut, and no row below it can be read."""
+    """Empty: the header is cut off, and no row below it can be read."""
     unit: str = ""
     """The unit of bandwidth, as printed."""
     has_sl: bool = False
@@ -100,7 +100,7 @@ class PerftestLayout:
 
 
 class PerftestRow(NamedTuple):
-    """One whole row. `cells` are the printed numbers; None: perftest printed no number (`nan`, `inf`)."""
+    """One complete row. `cells` are the printed numbers; None for `nan` and `inf`."""
 
     layout: PerftestLayout
     size: int
@@ -109,7 +109,7 @@ class PerftestRow(NamedTuple):
     cells: tuple[Decimal | None, ...]
 
     def cell(self, metric: str, stat: str = "") -> Decimal | None:
-        """Return a column's number as printed; None if there is none."""
+        """Return the number in a column as printed; None if there is none."""
         for column, cell in zip(self.layout.columns, self.cells, strict=True):
             if (column.metric, column.stat, column.part) == (metric, stat, ""):
                 return cell
@@ -117,7 +117,7 @@ class PerftestRow(NamedTuple):
 
 
 def plain(text: str) -> str:
-    """Return a line without what documents put around it: a comment sign, bold, and code marks."""
+    """Return a line without the markup of documents: a comment sign, bold, and code marks."""
     if "\xa0" in text:
         text = text.replace("\xa0", " ")
     return _MARKS.sub("", text) if "#" in text[:1] or "*" in text or "`" in text else text
@@ -148,7 +148,7 @@ def read_header(text: str) -> PerftestLayout | None:
 
 
 def _factor(metric: str, unit: str | None) -> Decimal | None:
-    """Return the base units in one of a column's unit; None if the header states no known unit."""
+    """Return the base units per unit of a column; None if the header states no known unit."""
     if metric == "bandwidth":
         return UNITS.get(unit or "")
     expected = {"message_rate": ("Mpps", _MESSAGES), "latency": ("usec", _MICROSECOND)}
@@ -157,7 +157,7 @@ def _factor(metric: str, unit: str | None) -> Decimal | None:
 
 
 def _with_main(columns: Sequence[PerftestColumn]) -> tuple[PerftestColumn, ...]:
-    """Return the columns with one main figure.
+    """Return the columns with a main figure for latency.
 
     Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
     """
@@ -167,7 +167,7 @@ def _with_main(columns: Sequence[PerftestColumn]) -> tuple[PerftestColumn, ...]:
 
 
 def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
-    """Read a whole row; None for anything else."""
+    """Read a complete row; None for any other text."""
     if not layout.columns:
         return None
     for pattern in _patterns(layout):
@@ -181,22 +181,22 @@ def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
 
 
 def rows_of_line(text: str, layout: PerftestLayout) -> list[str]:
-    """Return the texts of several whole rows that stand in one line; none for any other line.
+    """Return the texts of several complete rows on one line; empty for any other line.
 
-    Two processes on one terminal may print so.
+    Two processes on one terminal may print such lines.
     """
     tokens, length = text.split(), len(layout.columns) + (3 if layout.has_sl else 2)
-    if len(tokens) <= length or len(tokens) % length or len(tokens) > _MOST_ROWS * length:
+    if len(tokens) <= length or len(tokens) % length or len(tokens) > _MAX_ROWS_PER_LINE * length:
         return []
     rows = [" ".join(tokens[at : at + length]) for at in range(0, len(tokens), length)]
     return rows if all(read_row(row, layout) is not None for row in rows) else []
 
 
 def damage(text: str, layout: PerftestLayout) -> Damage:
-    """Return whether a line that is no whole row may be what is left of one.
+    """Return whether a line that is not a complete row may be the remains of one.
 
-    Only numbers may be in it, unless most of its cells are whole. Below a header that is cut itself, every
-    line that looks like a row is damaged.
+    It may contain only numbers, unless most of its cells are intact. Below a header that is cut off itself,
+    every line that looks like a row is damaged.
     """
     tokens = text.split()
     if layout.columns and is_damaged_row(tokens, _cells(layout)):
@@ -212,7 +212,7 @@ def damage(text: str, layout: PerftestLayout) -> Damage:
         return Damage.POSSIBLE
     if whole >= keys and all(not token.isdigit() for token in tokens[keys:-1]):
         return Damage.CERTAIN
-    # All columns of numbers are there, and what stands before them is not what should.
+    # All columns of numbers are present, but the text before them is wrong.
     rest = tokens[-columns:]
     is_end = any(pattern.fullmatch(" ".join(rest)) for pattern in _ends(layout))
     return Damage.CERTAIN if is_end and (columns > 1 or len(tokens) > 1) else Damage.NONE
@@ -224,7 +224,7 @@ def _number(token: str) -> Decimal | None:
 
 @lru_cache(maxsize=256)
 def _patterns(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of whole rows: with two decimals, and with six (Gb/sec below 0.1)."""
+    """Return the patterns of complete rows: with two decimals, and with six (Gb/sec below 0.1)."""
     service_level = r"([0-9]{1,3})\s+" if layout.has_sl else ""
     keys = rf"\s*([0-9]{{1,18}})\s+{service_level}([0-9]{{1,18}})\s+"
     return tuple(re.compile(keys + end.pattern + r"\s*", re.ASCII) for end in _ends(layout))
@@ -232,7 +232,7 @@ def _patterns(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=256)
 def _cells(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a row's cells."""
+    """Return the patterns of the cells of a row."""
     rate = r"(?:[0-9]{1,18}\.(?:[0-9]{2}|[0-9]{6}))|" + _NOT_A_NUMBER
     keys = [re.compile(r"[0-9]{1,18}", re.ASCII)] * (3 if layout.has_sl else 2)
     return (*keys, *[re.compile(rate, re.ASCII)] * len(layout.columns))
@@ -241,11 +241,11 @@ def _cells(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
 @lru_cache(maxsize=256)
 def _ends(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of rows without size and iterations."""
-    found = []
+    ends = []
     for rates in (2, 6) if layout.unit == "Gb/sec" else (2,):
         decimals = (rates if column.metric == "bandwidth" else _decimals(column) for column in layout.columns)
-        found.append(re.compile(r"\s*".join(map(_cell, decimals)), re.ASCII))
-    return tuple(found)
+        ends.append(re.compile(r"\s*".join(map(_cell, decimals)), re.ASCII))
+    return tuple(ends)
 
 
 def _decimals(column: PerftestColumn) -> int:
@@ -253,12 +253,12 @@ def _decimals(column: PerftestColumn) -> int:
 
 
 def _cell(decimals: int) -> str:
-    # No leading zero and a fixed end: so there is one way only to split numbers that are glued.
+    # No leading zero and a fixed end, so that joined numbers can be split in only one way.
     return rf"((?:0|[1-9][0-9]{{0,17}})\.[0-9]{{{decimals}}}|{_NOT_A_NUMBER})"
 
 
 class Number(NamedTuple):
-    """One number in its base unit; None: not measured, or the print left nothing of it."""
+    """One number in its base unit; None: not measured, or rounded to zero in print."""
 
     metric: str
     stat: str
@@ -267,45 +267,45 @@ class Number(NamedTuple):
 
 
 class RowContext(NamedTuple):
-    """What the text around a table says of all its rows. Empty: it does not say."""
+    """What the text around a table states about all its rows. Empty: not stated."""
 
     way: str = ""
     direction: str = ""
     side: str = ""
     rank: str = ""
     device: str = ""
-    """Of a step that fabbench started."""
+    """The device of a step that fabbench started."""
 
 
 def way_of_program(case: str | None) -> str:
-    """Return `one-way` or `round-trip`, whichever a program prints as latency; empty: not known.
+    """Return `one-way` or `round-trip`: what a program prints as latency; empty: unknown.
 
-    It is half of the round trip, or all of it (`rtt_factor` in the source).
+    It prints half of the round trip, or all of it (`rtt_factor` in the source).
     """
     verb = (case or "").split("_")[1:2]
     return {"read": "round-trip", "atomic": "round-trip"}.get(verb[0], "one-way") if verb else ""
 
 
 def numbers(row: PerftestRow) -> list[Number]:
-    """Return the numbers of a row in base units, but for those that have no metric.
+    """Return the numbers of a row in base units, except those without a metric.
 
-    Zero is what perftest prints for what it did not measure (`BW peak`), or what is below its last decimal.
+    perftest prints zero for what it did not measure (`BW peak`), or for what is below the last decimal.
     """
-    found = []
+    measured = []
     for column, cell in zip(row.layout.columns, row.cells, strict=True):
         if column.metric != "cpu_util":
             value = float(cell * column.factor) if cell and column.factor is not None else None
-            found.append(Number(column.metric, column.stat, column.part, value))
-    return found
+            measured.append(Number(column.metric, column.stat, column.part, value))
+    return measured
 
 
 def points(
-    size: int, found: Iterable[Number], context: RowContext, *, service_level: str = ""
+    size: int, measured: Iterable[Number], context: RowContext, *, service_level: str = ""
 ) -> list[Point]:
-    """Return the points of a row: one for all numbers that share their labels, in the order of the print."""
+    """Return the points of a row in print order: one for all numbers with the same labels."""
     groups: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
-    for metric, stat, part, value in found:
-        # `tps` counts round trips, whatever the latency beside it is of.
+    for metric, stat, part, value in measured:
+        # `tps` counts round trips, even if the latency beside it is one-way.
         named = "message_rate" if metric == "tps" else metric
         family = "tps" if metric == "tps" else "latency" if metric == "latency" else "bandwidth"
         group = groups.setdefault((family, stat, part), [])
@@ -323,7 +323,7 @@ def points(
 
 @lru_cache(maxsize=4096)
 def _labels(context: RowContext, family: str, stat: str, name: str) -> Labels:
-    """Return the labels of one sort of number: one mapping, shared by all its points."""
+    """Return the labels for one kind of number: one mapping, shared by all its points."""
     labels = {
         "way": {"latency": context.way, "tps": "round-trip"}.get(family, ""),
         "direction": context.direction if family == "bandwidth" else "",
@@ -337,7 +337,7 @@ def _labels(context: RowContext, family: str, stat: str, name: str) -> Labels:
 
 
 def exact(token: str, factor: Decimal) -> float | None:
-    """Return a printed number in base units; None for zero and for what is no number."""
+    """Return a printed number in base units; None for zero and for anything that is not a number."""
     try:
         number = Decimal(token)
     except ArithmeticError:

@@ -19,13 +19,13 @@ from fabbench.benchmarks.perftest.table_formats import (
 from fabbench.benchmarks.perftest.text import FACTS
 from fabbench.model.log import Damaged, Finding, Line, Point
 
-_MOST = 50
-"""Sentences and findings that are kept."""
+_MAX_KEPT = 50
+"""At most this many failures and findings are kept."""
 
 
 @dataclass(slots=True)
 class ProcessResults:
-    """What was read of one process's output; the numbers are those of lines."""
+    """What was read from the output of one process; the numbers are line numbers."""
 
     points: list[tuple[int, Point]] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
@@ -36,21 +36,21 @@ class ProcessResults:
     wrong: int = 0
 
     def add_failure(self, sentence: str, line: Line) -> None:
-        """Note an error, once."""
-        if len(self.failures) < _MOST and sentence not in {known for _, known in self.failures}:
+        """Add an error once."""
+        if len(self.failures) < _MAX_KEPT and sentence not in {known for _, known in self.failures}:
             self.failures.append((line.number, sentence))
 
     def add_finding(self, finding: Finding) -> None:
-        """Note a finding, once."""
-        if len(self.findings) < _MOST and finding not in self.findings:
+        """Add a finding once."""
+        if len(self.findings) < _MAX_KEPT and finding not in self.findings:
             self.findings.append(finding)
 
     def add_fact(self, name: str, value: str) -> None:
-        """Note a fact."""
+        """Add a fact."""
         self.facts[name, value] = None
 
     def add_setup(self, setup: Mapping[str, str]) -> None:
-        """Note the set-up, by its names in the text, as facts."""
+        """Add the set-up as facts, given by its names in the text."""
         for name, value in setup.items():
             if name in FACTS:
                 self.add_fact(FACTS[name], value.partition("[")[0])
@@ -71,7 +71,7 @@ class PerftestTable:
         self.rows = 0
         self.copies = 1
         self.titled = False
-        """Whether a title stands above it."""
+        """Whether there is a title above it."""
         self._layouts = [layout]
         self._context = context
         self._results = results
@@ -82,7 +82,7 @@ class PerftestTable:
         self._pieces: list[Line] = []
         self._sizes: set[int] = set()
         self._order: list[tuple[int, Line, list[Point]]] = []
-        """The size of each row, and what was read of it."""
+        """Size, line and points of each row."""
         self._seen: set[PerftestRow] = set()
         stats = {column.stat for column in layout.columns if column.metric == "latency"}
         if "min" in stats and "median" not in stats:
@@ -91,13 +91,13 @@ class PerftestTable:
             self.leave_times_out()
 
     def leave_times_out(self) -> None:
-        """Leave times out, as their unit is not known."""
+        """Leave times out because their unit is unknown."""
         if any(layout.has("latency") for layout in self._layouts):
             self._timed = False
             self._results.add_finding(findings.CYCLES)
 
     def add_header(self, layout: PerftestLayout, *, ruled: bool) -> None:
-        """Note the header of another process that prints into the same text."""
+        """Add the header of another process that prints into the same text."""
         self._ruled = self._ruled or ruled
         self._context = self._context._replace(side="")
         if layout not in self._layouts:
@@ -105,7 +105,7 @@ class PerftestTable:
 
     @property
     def finished(self) -> bool | None:
-        """Return whether the closing rule was seen; None: not found, as in an excerpt or an endless run."""
+        """Return whether the closing rule was seen; None: not expected, as in excerpts or endless runs."""
         if self._closed:
             return True
         endless = self.rows > 1 and len(self._sizes) == 1 and self.copies == 1
@@ -114,21 +114,21 @@ class PerftestTable:
     # ------------------------------------------------------------ rows
 
     def row(self, line: Line) -> list[Point] | None:
-        """Return the points of a whole row; no points of a damaged one; None for any other line."""
+        """Return the points of a complete row; none for a damaged one; None for any other line."""
         row = self._whole(line.text)
         if row is None:
             several = next(filter(None, (rows_of_line(line.text, layout) for layout in self._layouts)), ())
             if several:
-                found = [self.row(line._replace(text=f"{' ' * self._indent}{text}")) for text in several]
-                return [point for points in found for point in points or ()]
+                rows = [self.row(line._replace(text=f"{' ' * self._indent}{text}")) for text in several]
+                return [point for points in rows for point in points or ()]
             return self._damaged(line)
         fits = findings.row_is_consistent(row)
         if self._closed and self.copies == 1:
-            # Its heading is lost: it is of another table.
+            # It belongs to another table, whose heading is missing.
             self._results.damaged.append(Damaged(line.number, line.text))
             return []
         if self._pieces and not _indent(line.text) and self._indent:
-            # The second half of a row that was torn inside its size would pass for a row.
+            # The second half of a row that was torn within its size would look like a row.
             self._results.damaged.append(Damaged(line.number, line.text))
             self.interrupt()
             return []
@@ -137,18 +137,18 @@ class PerftestTable:
         self._indent = _indent(line.text)
         self.rows += 1
         if fits is False or not findings.is_ordered(row) or not self._is_timed_well(row):
-            return self._refuse(row, line)
+            return self._reject(row, line)
         return self._add_row(row, line)
 
     def _whole(self, text: str) -> PerftestRow | None:
         rows = [row for layout in self._layouts if (row := read_row(text, layout)) is not None]
         if len(rows) > 1:
-            # Two processes, two units: only arithmetic tells whose row it is.
+            # Two processes, two units: only arithmetic shows which one printed the row.
             rows = [row for row in rows if findings.row_is_consistent(row)]
         return rows[0] if len(rows) == 1 else None
 
     def _damaged(self, line: Line) -> list[Point] | None:
-        """Note what is left of a row; None for a line that is none."""
+        """Record the remains of a row; None for any other line."""
         if self._closed and self.copies == 1:
             return None
         context = max(damage(line.text, layout) for layout in self._layouts)
@@ -160,7 +160,7 @@ class PerftestTable:
             self._results.damaged.append(Damaged(line.number, line.text))
         return []
 
-    def _refuse(self, row: PerftestRow, line: Line) -> list[Point]:
+    def _reject(self, row: PerftestRow, line: Line) -> list[Point]:
         """Report a row whose figures contradict each other."""
         self._results.damaged.append(Damaged(line.number, line.text))
         unit = findings.mismatch(row, line.text.strip())
@@ -169,7 +169,7 @@ class PerftestTable:
         return []
 
     def _is_timed_well(self, row: PerftestRow) -> bool:
-        """Return whether the latency of a duration run is what its round trips per second come to."""
+        """Return whether the latency of a duration run fits its round trips per second."""
         average, rate = row.cell("latency"), row.cell("tps")
         if not average or not rate:
             return True
@@ -204,12 +204,12 @@ class PerftestTable:
     # ------------------------------------------------------------ what ends it
 
     def add_rule(self) -> None:
-        """Note a rule: below rows, it is the table's end."""
+        """Read a rule: below rows, it ends the table."""
         if self.rows:
             self._closed = True
 
     def interrupt(self) -> None:
-        """Something else than a row comes: what may have been a row that stops short was one."""
+        """Handle a line that is not a row: possible truncated rows before it count as damaged."""
         for piece in self._pieces:
             row = Damaged(piece.number, piece.text)
             if row not in self._results.damaged:
@@ -217,17 +217,17 @@ class PerftestTable:
         self._pieces.clear()
 
     def end(self) -> None:
-        """End the table: a row whose size is not of its sweep is damaged."""
+        """End the table: a row whose size does not fit the sweep is damaged."""
         self.interrupt()
         sizes = [size for size, _, _ in self._order] if self.copies == 1 else []
-        # Below a title are the rows of one process; an excerpt may be of several.
+        # Below a title are the rows of one process; an excerpt may have those of several.
         wrong = {*out_of_order(sizes), *(second_sweep(sizes) if self.titled else ())}
-        results, lost = self._results, set[int]()
+        results, dropped = self._results, set[int]()
         for at in sorted(wrong):
             _, line, points = self._order[at]
             results.damaged.append(Damaged(line.number, line.text))
-            lost |= {id(point) for point in points}
-        results.points = [entry for entry in results.points if id(entry[1]) not in lost]
+            dropped |= {id(point) for point in points}
+        results.points = [entry for entry in results.points if id(entry[1]) not in dropped]
 
 
 def _indent(text: str) -> int:

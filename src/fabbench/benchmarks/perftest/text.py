@@ -1,6 +1,6 @@
-"""What stands around perftest's tables: title, set-up, addresses, errors, and command lines. Pure.
+"""The text around perftest's tables: title, set-up, addresses, errors, and command lines. Pure.
 
-The wordings are those of the source (perftest_parameters.c, `ctx_print_test_info`; perftest_resources.h).
+The wording is from the source (perftest_parameters.c, `ctx_print_test_info`; perftest_resources.h).
 """
 
 import re
@@ -16,16 +16,16 @@ class Stage(IntEnum):
     """The order in which one process prints: a line of an earlier stage begins another run."""
 
     START = 0
-    """What comes before the title."""
+    """Before the title."""
     TITLE = 1
     SETUP = 2
     TABLE = 3
-    """The header and everything behind it."""
+    """The header and everything after it."""
     ANY = 4
 
 
 class PerftestStatement(NamedTuple):
-    """One line understood."""
+    """One parsed line."""
 
     context: str
     stage: Stage
@@ -34,7 +34,7 @@ class PerftestStatement(NamedTuple):
 
     @property
     def begins_setup(self) -> bool:
-        """Return whether it is of the upper half of the set-up, or above it: no rule stands inside that."""
+        """Return whether it is in the upper half of the set-up, which contains no rule, or above it."""
         return self.context != "setup" or not self.facts.keys().isdisjoint(_UPPER_HALF)
 
 
@@ -42,7 +42,7 @@ _UPPER_HALF = frozenset({"Dual-port", "Device", "Number of qps", "Transport type
 
 
 class PerftestTitle(NamedTuple):
-    """What the title says of the test."""
+    """The test that a title names."""
 
     case: str
     both_directions: bool
@@ -62,8 +62,8 @@ _SETUP = lazy(
     r"|Using SRQ|Dual-port|PCIe relax order|ibv_wr\* API|CQ Moderation|rdma_cm QPs|Data ex\. method"
     r"|Max inline data|Outstand reads|Post List)\s*: ?(\S+)"
 )
-# These are printed so by nothing else.
-_OUR_SETUP = lazy(
+# Nothing else prints these in this form.
+_DISTINCT_SETUP = lazy(
     r"(?:Device {9}|Number of qps {3}|Transport type |Connection type |Link type {7}|Mtu {13}"
     r"|CQ Moderation {3}|rdma_cm QPs\s+|Data ex\. method |ibv_wr\* API {5}): "
 )
@@ -75,7 +75,7 @@ FACTS: Mapping[str, str] = {
     "Mtu": "mtu",
     "GID index": "gid_index",
 }
-"""Names in the set-up text → facts."""
+"""Name in the set-up text → fact."""
 
 _ADDRESS = lazy(r"\s*(local|remote) address: .*?(QPN 0x[0-9a-f]+ PSN 0x[0-9a-f]+).*")
 _BANNER = lazy(r"\s*\* Waiting for client to connect\.\.\. \*\s*")
@@ -92,7 +92,7 @@ _SIDE = lazy(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
 
 _STATUS = lazy(r"\s*Failed status[- ](?:(.*) \()?(\d+)\)?: wr_id (-?\d+) syndrom (0x[0-9a-f]+)\s*")
 _AT = lazy(r"\s*Completion with (?:error|wc_flags mismatch) at (client|server)\s*")
-_OURS = lazy(
+_DISTINCT_FAILURE = lazy(
     r"\s*(?:Failed to complete run_iter_\w+ function successfully|Did not detect devices"
     r"|Unable to find the Infiniband/RoCE device|IB device \S+ not found|No IB devices found"
     r"|Unable to init the socket connection|ethernet_read_keys: Couldn't read remote address"
@@ -106,7 +106,7 @@ _OURS = lazy(
     r"|(?:\S+: )*(?:line \d+: )?(?:\S*/)?ib_(?:write|read|send|atomic)_(?:bw|lat): (?:error while loading"
     r"|(?:command )?not found|invalid option|option requires|unrecognized option|No such file).*)\s*"
 )
-# Too common to begin an execution. What fails while resources are given back is no failed measurement.
+# Too common to begin an execution. A failure to release resources is not a failed measurement.
 _INSIDE = lazy(
     r"\s*(?:Couldn't (?!destroy|close|Unregister)|Unable to (?!destroy)|Failed to (?:modify|create|exchange"
     r"|negotiate|query|init|sync|post|notify|get c|add DV|set |allocate|complete)|Failed: |accept\(\) failed"
@@ -116,7 +116,7 @@ _INSIDE = lazy(
     r"|The device does not support|Received \d+ times ADDR_ERROR|Link layer on port|bad event waiting"
     r"|Data validation: cannot|Found Incompatibility issue).*"
 )
-_OUR_NOISE = lazy(
+_NOISE = lazy(
     r"\s*(?:If device exists, check if driver is up|(?:scnt=\d+, ccnt=|rcnt=)\d+"
     r"|Please run the same command with the IB.*)\s*"
 )
@@ -125,7 +125,7 @@ MEANINGS: Mapping[int, str] = {
     1: "local length error: a message is longer than the receive buffer",
     2: "local queue pair operation error",
     4: "local protection error: the memory registration does not cover the buffer",
-    5: "work request flushed: the queue pair was already in error, or the other side is gone",
+    5: "work request flushed: the queue pair was already in error, or the other side has exited",
     6: "memory window bind error",
     7: "bad response",
     8: "local access error",
@@ -140,7 +140,7 @@ MEANINGS: Mapping[int, str] = {
     20: "response timeout",
     21: "general error",
 }
-"""ibv_wc_status → what it means."""
+"""ibv_wc_status → meaning."""
 
 _MAY_BEGIN = lazy(
     r"#bytes|(?:BW|Latency)[ _](?:\w+[ _])?Test|ib_(?:write|read|send|atomic)_|raw_ethernet_|address: LID"
@@ -155,12 +155,12 @@ _MAY_MATTER = lazy(
 
 
 def may_begin(text: str) -> bool:
-    """Return whether a line has a sign of perftest at all: a quick look before a long one."""
+    """Return whether a line has any sign of perftest: a fast check before the slow one."""
     return _MAY_BEGIN.search(text) is not None
 
 
 def may_matter(text: str) -> bool:
-    """Return whether a line can mean something while an execution is open."""
+    """Return whether a line can be relevant while an execution is open."""
     return _MAY_MATTER.search(text) is not None
 
 
@@ -176,8 +176,8 @@ def read_title(text: str) -> PerftestTitle | None:
 
 
 def read(text: str) -> PerftestStatement | None:
-    """Return the statement of a line that may stand anywhere; None if others print such a line too."""
-    if _OUR_SETUP.search(text):
+    """Parse a line that counts anywhere; None if other programs print such a line too."""
+    if _DISTINCT_SETUP.search(text):
         return PerftestStatement("setup", Stage.SETUP, facts=dict(_SETUP.findall(text)))
     return next((make(match) for pattern, make in _ANYWHERE if (match := pattern.fullmatch(text))), None)
 
@@ -189,12 +189,12 @@ _ANYWHERE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], PerftestSta
     (_ADDRESS, lambda match: PerftestStatement("address", Stage.SETUP, (match[1], match[2]))),
     (_STATUS, lambda match: PerftestStatement("status", Stage.ANY, (match[2], match[4]))),
     (_AT, lambda match: PerftestStatement("at", Stage.ANY, (match[1], match[0].strip()))),
-    (_OURS, lambda match: PerftestStatement("failure", Stage.ANY, (match[0].strip(),))),
+    (_DISTINCT_FAILURE, lambda match: PerftestStatement("failure", Stage.ANY, (match[0].strip(),))),
 )
 
 
 def read_in_execution(text: str) -> PerftestStatement | None:
-    """Return the statement of a line that counts only while an execution is open."""
+    """Parse a line that counts only while an execution is open."""
     for pattern, make in _ONLY_INSIDE:
         match = pattern.fullmatch(text)
         if match is not None:
@@ -209,30 +209,30 @@ _ONLY_INSIDE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], Perftest
     (_CPU, lambda match: PerftestStatement("cpu", Stage.ANY, (match[0].strip(),))),
     (_WARNING, lambda match: PerftestStatement("warning", Stage.ANY, (match[1],))),
     (_VALIDATION, lambda match: PerftestStatement("wrong", Stage.ANY, (match[1],))),
-    (_OUR_NOISE, lambda _: PerftestStatement("noise", Stage.ANY)),
+    (_NOISE, lambda _: PerftestStatement("noise", Stage.ANY)),
     (_INSIDE, lambda match: PerftestStatement("failure", Stage.ANY, (match[0].strip(),))),
 )
 
 
 def is_rule(text: str) -> bool:
-    """Return whether this is the line that perftest draws above and below its tables."""
+    """Return whether this is the rule that perftest prints above and below its tables."""
     return _RULE.fullmatch(text) is not None
 
 
 def read_version(text: str) -> str:
-    """Read what `-V` prints; empty for any other line."""
+    """Read the version that `-V` prints; empty for any other line."""
     match = _VERSION.fullmatch(text)
     return match[1] if match else ""
 
 
 def side_title(text: str) -> str:
-    """Read a heading that says whose output follows; empty for any other line."""
+    """Read a heading that names the side whose output follows; empty for any other line."""
     match = _SIDE.fullmatch(text)
     return match[1].lower() if match else ""
 
 
 def status_sentence(number: int, syndrome: str) -> str:
-    """Return in words what a completion status means."""
+    """Describe a completion status in words."""
     meaning = MEANINGS.get(number)
     return f"completion with status {number} ({meaning or 'see ibv_wc_status'}), syndrome {syndrome}"
 
@@ -244,9 +244,9 @@ _PROGRAM = lazy(
 )
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 _UNWRAPPED = 60
-"""Columns below which no terminal breaks a line."""
+"""No terminal wraps a line at fewer columns."""
 
-# Options with a value: getopt's string, and long_options[] (perftest_parameters.c).
+# Options that take a value: getopt's string, and long_options[] (perftest_parameters.c).
 _SHORT = frozenset("wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW")
 _LONG = tuple(
     """
@@ -260,31 +260,31 @@ _LONG = tuple(
     source_mac source_port tclass tos tph_mem tx-depth typical_pkt_size use_cuda use_cuda_bus_id use_hl
     use_ib_dm_dmabuf use_mlu use_musa use_musa_bus_id use_neuron use_opencl use_rocm vector vlan_pcp
     wait_destroy
-    """.split()  # noqa: SIM905 - eighty quoted words say no more
+    """.split()  # noqa: SIM905 - eighty quoted words would add nothing
 )
 
 
 class PerftestCommand(NamedTuple):
-    """What a command line in a log starts."""
+    """The program that a command line in a log starts."""
 
     program: str
     side: str
     """`client` with a server's address, else `server`."""
     both_directions: bool = False
     cycles: bool = False
-    """Whether times are printed in CPU cycles (`-C`), under a header that says usec."""
+    """Whether times are printed in CPU cycles (`-C`), under a header that states usec."""
 
 
 def read_command(text: str) -> PerftestCommand | None:
-    """Read a line that starts a program; None for a line that merely names it."""
-    found = read_words(text, _PROGRAM, _STOP)
-    if found is None:
+    """Read a line that starts a program; None for a line that only names it."""
+    command = read_words(text, _PROGRAM, _STOP)
+    if command is None:
         return None
-    operands, flags = _arguments(found.words)
+    operands, flags = _arguments(command.words)
     if len(operands) > 1:
         return None
     return PerftestCommand(
-        program=found.program,
+        program=command.program,
         side="client" if operands else "server",
         both_directions=bool({"b", "bidirectional"} & flags),
         cycles=bool({"C", "report-cycles"} & flags),
@@ -292,7 +292,7 @@ def read_command(text: str) -> PerftestCommand | None:
 
 
 def unwrapped(command: str, text: str) -> str:
-    """Return a command line joined with the line below it, if a terminal broke it there; else empty."""
+    """Return a command line joined with the line below it, if a terminal wrapped it there; else empty."""
     joined = command + text
     if len(command) < _UNWRAPPED or not text.strip():
         return ""

@@ -1,7 +1,7 @@
-"""fi_pingpong: libfabric's own ping-pong between two processes. One way latency, and bandwidth.
+"""fi_pingpong: libfabric's own ping-pong between two processes. One-way latency, and bandwidth.
 
-It has no closing line, prints sizes cut down, and runs over whatever network libfabric lists first, so
-fabbench starts it with ``-v``, one size at a time, and reads what was really used.
+It has no closing line, truncates sizes in print, and runs over the first network that libfabric lists. So
+fabbench starts it with ``-v``, one size at a time, and reads what was actually used.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Pingpong(LibfabricBenchmark):
     Run libfabric's fi_pingpong: a server and a client process per size.
 
     Which provider, domain and addresses were used is read from the program; a configuration that used others
-    than requested counts as off-fabric. `latency` is one way, `bandwidth` adds both directions.
+    than requested counts as off-fabric. `latency` is one-way, `bandwidth` adds both directions.
 
     Example: fabbench run pingpong --on local --fabric shm --fabric tcp
     """

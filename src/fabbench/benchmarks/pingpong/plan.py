@@ -1,4 +1,4 @@
-"""How fi_pingpong is started: one pair of processes for each size, so that nothing of one is in the next."""
+"""How fi_pingpong is started: one pair of processes per size, so that sizes do not affect each other."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from fabbench.model.units import Sweep
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
 
-_LONG_ENOUGH_S = 0.15
-"""Time to measure one size for: the first messages of a connection (about 1 ms) are below 1 % of it."""
+_MIN_TIME_S = 0.15
+"""Measured time per size: the first messages of a connection (about 1 ms) are less than 1 % of it."""
 _MARGIN = 1.3
-"""By how much longer than necessary a size is measured, as its speed is a guess."""
-_FEWEST, _MOST = 10, 5_000_000
+"""Safety factor for the measured time, because the speed is a guess."""
+_MIN_ITERATIONS, _MAX_ITERATIONS = 10, 5_000_000
 
-# Guesses (one way seconds for the smallest message, bytes per second), for the number of iterations alone.
+# Guesses (one-way seconds for the smallest message, bytes per second), only for the number of iterations.
 _SPEED: Mapping[str, tuple[float, float]] = {
     "shm": (0.7e-6, 8e9),
     "efa": (12e-6, 10e9),
@@ -32,14 +32,14 @@ _SPEED: Mapping[str, tuple[float, float]] = {
     "tcp": (10e-6, 3e9),
     "sockets": (1e-3, 0.2e9),
 }
-_USUAL_SPEED = (10e-6, 2e9)
-# Providers of connected endpoints, which connect before the clock starts.
+_DEFAULT_SPEED = (10e-6, 2e9)
+# Providers with connected endpoints, which connect before timing starts.
 _CONNECTED = frozenset({"tcp", "verbs", "sockets", "net"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingpongWork:
-    """A ping-pong over some sizes. See `fabbench.plan.build.Work`."""
+    """A ping-pong over a range of sizes. See `fabbench.plan.request.Work`."""
 
     min_bytes: int = min_bytes("64")
     max_bytes: int = max_bytes("4M")
@@ -62,14 +62,14 @@ class PingpongWork:
     timeout_s: float = timeout("60", "Abort a size that takes longer.")
 
     def __post_init__(self) -> None:
-        """Raise RequestError for one domain and all of them."""
+        """Raise RequestError if both one domain and all domains are requested, or the sizes are invalid."""
         if self.domain and self.all_domains:
             raise RequestError("One domain and all domains are mutually exclusive.", hint="Leave one out.")
         _ = self.measured
 
     @property
     def measured(self) -> tuple[int, ...]:
-        """The sizes, in bytes; raises RequestError for what is no range."""
+        """The sizes in bytes. Raise RequestError if they are not a valid range."""
         if self.sizes:
             return self.sizes
         return tuple(Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor).sizes())
@@ -93,7 +93,7 @@ class PingpongWork:
         return self.measured
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return one step for each domain and size: the server on the first host, the client on the last."""
+        """Return one step per domain and size: the server on the first host, the client on the last."""
         return tuple(
             self._step(execution, fabric, hosts, size, rail)
             for rail in self._rails(fabric, hosts)
@@ -101,19 +101,19 @@ class PingpongWork:
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the provider, and the domain where one was chosen.
+        """Return what the log must show: the provider, and the domain if one was chosen.
 
-        Where each step has its own, the log's markers say which.
+        If each step has its own, the log's markers name it.
         """
         chosen = {domain for rail in self._rails(fabric, hosts) for domain in (rail.server, rail.client)}
         return Proof(fabric=fabric, domain=(chosen.pop() or None) if len(chosen) == 1 else None)
 
     def domains(self, fabric: str, host: Host) -> tuple[str, ...]:
-        """Return the domains of a host's RDMA devices; none on other fabrics."""
+        """Return the domains of a host's RDMA devices; empty on other fabrics."""
         return libfabric.domains(fabric, self._endpoint(fabric), host)
 
     def _rails(self, fabric: str, hosts: Sequence[Host]) -> Sequence[Rail]:
-        """Return the domains of server and client, for each execution over all sizes."""
+        """Return the domains of server and client, for each pass over all sizes."""
         first, last = hosts[0], hosts[-1]
         if self.all_domains and libfabric.names_domains(fabric):
             names = [self.domains(fabric, host) for host in (first, last)]
@@ -154,10 +154,11 @@ class PingpongWork:
 
 
 def enough_iterations(name: str, endpoint: str, size: int) -> int:
-    """Return the number of iterations that make connection set-up less than 1 % of what is measured.
+    """Return the number of iterations that makes connection set-up less than 1 % of the measured time.
 
-    It is rounded to two digits, since the program prints no more of it.
+    It is rounded to two digits, because the program prints no more.
     """
-    needed_s = max(_LONG_ENOUGH_S, setup_s(endpoint, name) / SETUP_SHARE * _MARGIN)
-    start_s, rate = _SPEED.get(name, _USUAL_SPEED)
-    return libfabric.rounded_iterations(needed_s / 2 / (start_s + size / rate), _FEWEST, _MOST)
+    needed_s = max(_MIN_TIME_S, setup_s(endpoint, name) / SETUP_SHARE * _MARGIN)
+    start_s, rate = _SPEED.get(name, _DEFAULT_SPEED)
+    required = needed_s / 2 / (start_s + size / rate)
+    return libfabric.rounded_iterations(required, _MIN_ITERATIONS, _MAX_ITERATIONS)

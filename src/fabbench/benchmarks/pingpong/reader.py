@@ -1,8 +1,8 @@
-"""Reads fi_pingpong's output: its tables, its ``-v`` text and its errors, of both sides of a pair.
+"""Reads the output of fi_pingpong: tables, ``-v`` text and errors, of both sides of a pair.
 
-A row is ``%-8s%-8s=%-8s%-8s%8.2fs%10.2f%11.2f%11.2f``, with sizes cut down to one decimal digit (1500 bytes
-are ``1.4k``). Units: MB/sec is 1e6 bytes per second, both directions added; usec/xfer is one way. No digit is
-invented.
+A row is ``%-8s%-8s=%-8s%-8s%8.2fs%10.2f%11.2f%11.2f``, with sizes truncated to one decimal digit (1500 bytes
+are ``1.4k``). Units: MB/sec is 1e6 bytes per second, both directions added; usec/xfer is one-way. No digits
+are invented.
 """
 
 import re
@@ -40,7 +40,7 @@ from fabbench.model.units import format_size
 
 HEADER = ("bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec")
 
-# Columns that are full stand without a blank between them; suffixes and decimals tell where each ends.
+# There is no blank between full columns; suffixes and decimals show where each ends.
 _PATTERN = row_pattern(
     (
         (rf"\s*(?P<size>{SIZE})", rf"\s*{SIZE_CUT}"),
@@ -88,13 +88,13 @@ class PingpongRow(NamedTuple):
 
 
 def read_row(text: str) -> PingpongRow | None:
-    """Read a whole row; None for anything else."""
+    """Read a complete row; None for any other text."""
     match = _PATTERN.whole.fullmatch(text)
     return PingpongRow(*match.groups()) if match else None
 
 
 def is_header(text: str) -> bool:
-    """Return whether this is the table's header, whole or cut after two columns or more."""
+    """Return whether this is the header of the table, complete or cut off after two or more columns."""
     words = text.split()
     if len(words) < 2 or tuple(words[:2]) != HEADER[:2] or len(words) > len(HEADER):
         return False
@@ -102,20 +102,20 @@ def is_header(text: str) -> bool:
 
 
 def may_be_cut(text: str) -> bool:
-    """Return whether this could be a row with its end missing."""
+    """Return whether this could be a row without its end."""
     return _PATTERN.may_be_cut(text)
 
 
 def is_damaged(text: str) -> bool:
-    """Return whether this is what is left of a row."""
+    """Return whether this is the remains of a row."""
     return is_damaged_row(text.split(), _CELLS)
 
 
 def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
-    """Return whether the figures of a row fit each other. `sent`: as `row_size` has it."""
+    """Return whether the figures of a row are consistent. `sent`: as in `row_size`."""
     figures = PrintedRow(row.sent, row.total, row.time, row.bandwidth, row.latency, row.rate)
-    told = row.sign != "=" or row.ack == row.sent
-    return told and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
+    acks_match = row.sign != "=" or row.ack == row.sent
+    return acks_match and figures.fits(sizes_of(row.size, size), requested=sent, times=_BOTH_WAYS)
 
 
 def joined(first: str, second: str) -> str | None:
@@ -126,11 +126,11 @@ def joined(first: str, second: str) -> str | None:
 
 
 def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None = None) -> Size:
-    """Return which size a row measured.
+    """Return the size that a row measured.
 
-    `requested` and `sent` are the size and the number of messages that were asked for: they count if the row
-    prints them so. Without them, a size that was cut down to its first digits is narrowed by the other
-    columns: by `total`, and by MB/sec times usec/xfer, which is the size again.
+    `requested` and `sent` are the requested size and number of messages: they count if they print like the
+    row. Otherwise, the other columns narrow down a truncated size: `total`, and MB/sec times usec/xfer, which
+    is the size again.
     """
     others = (
         by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS),
@@ -143,13 +143,13 @@ USUAL_SETUP_S = 0.035
 """Set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4."""
 SHARED_MEMORY_SETUP_S = 0.0002
 SETUP_SHARE = 0.01
-"""A figure of which set-up is more than this is marked."""
+"""A figure with a larger share of set-up than this is flagged."""
 
 
 def setup_s(endpoint: str, provider: str) -> float:
-    """Return the seconds of set-up that the first row of a process holds.
+    """Return the seconds of set-up that the first row of a process includes.
 
-    Connected (``msg``) endpoints connect before the clock starts, datagrams do not connect at all.
+    Connected (``msg``) endpoints connect before timing starts, datagrams do not connect at all.
     """
     if endpoint != "rdm":
         return 0.0
@@ -157,19 +157,19 @@ def setup_s(endpoint: str, provider: str) -> float:
 
 
 def setup_findings(sizes: Sequence[int]) -> Iterator[Finding]:
-    """Yield a finding that names the sizes whose figure holds too much of the connection's set-up."""
+    """Yield a finding that lists the sizes whose figure includes too much connection set-up."""
     if sizes:
         yield Finding(
             code="setup-time",
             severity=Severity.WARNING,
             meaning="Connection set-up may be more than 1 % of the figure at "
             f"{', '.join(map(format_size, sizes))}.",
-            advice="Use more iterations, or -e msg where the provider has it.",
+            advice="Use more iterations, or -e msg if the provider has it.",
         )
 
 
 def unacknowledged(row: PingpongRow, size: int) -> str:
-    """Return in a sentence how many messages were lost or came twice."""
+    """Report in a sentence how many messages were lost or duplicated."""
     if row.sign == "+":
         return f"{row.ack} of {row.sent} messages of {format_size(size)} were not acknowledged."
     return f"{row.ack} more messages of {format_size(size)} were acknowledged than the {row.sent} sent."
@@ -186,17 +186,17 @@ _ERROR = lazy(
     r"|unrecognized option|No such file).*"
     r"|(?:\S+: )+(?:line \d+: )?(?:\S*/)?fi_pingpong: (?:command not found|not found|No such file).*"
 )
-# These are too common to begin an execution, and say something inside one.
+# Too common to begin an execution, but meaningful inside one.
 _ERROR_INSIDE = lazy(
     r"Unknown endpoint : .*|Unknown transmit mode.*|Error at iteration=\d+ size=\d+ byte=\d+.*"
     r"|\d+s timeout expired.*|Usage:\s*"
 )
 _USAGE = lazy(r"\s+fi_pingpong \[OPTIONS\].*")
 _SIDE_TITLE = lazy(r"\W*(server|client) (?:log|output)\W*", re.IGNORECASE)
-# Any other line says nothing, unless a torn row or an fi_info block is waiting for its rest.
+# Any other line is irrelevant, unless a torn row or an fi_info block is waiting for its rest.
 _MAY_MATTER = lazy(r"^\s*\d|pingpong|#sent|\[debug\]|\[error\]|Unknown |Error at |timeout|Usage")
 _MAY_BEGIN = lazy(r"pingpong|#sent|\d +[=+-]\d")
-_GLUED = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
+_DEBUG_BOUNDARY = lazy(r"(?<=.)(?=\[(?:debug|error)\] )")
 _JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 
 
@@ -204,20 +204,20 @@ _JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 class PingpongProcess(PairProcess):
     """A process of fi_pingpong."""
 
-    debugs: bool = False
-    """Whether its first ``-v`` text was seen."""
+    debug_seen: bool = False
+    """Whether its first ``-v`` line was seen."""
 
 
 class PingpongExecution(PairExecution[PingpongProcess]):
-    """One execution of fi_pingpong while it is being read."""
+    """One execution of fi_pingpong, read line by line."""
 
     mirrored = ("remote connection closed", "Connection reset by peer", "failed to connect")
-    usual_program = PROGRAM
+    default_program = PROGRAM
 
     def __init__(self, execution: str) -> None:
         super().__init__(execution, Record(benchmark="pingpong", case="pingpong", finished=None))
         self._setup_sizes: list[int] = []
-        """Sizes whose figure holds the connection's set-up."""
+        """Sizes whose figure includes connection set-up."""
 
     @property
     @override
@@ -231,16 +231,16 @@ class PingpongExecution(PairExecution[PingpongProcess]):
             self.report("endpoint", marker.facts["endpoint"], UNTOLD)
 
     def has(self, side: str, stream: Stream, *, starting: bool) -> bool:
-        """Return whether debug text of `side` is of a known process; one without a side learns it here.
+        """Return whether debug text of `side` is from a known process; set the side of one that has none.
 
-        `starting`: the text is what a process says first, so that one which said it before is another.
+        `starting`: it is the first text of a process, so a process that already printed it is another one.
         """
         for process in self.processes:
             if process.stream == stream and not (process.table and starting) and process.side in {side, ""}:
-                if starting and process.debugs:
+                if starting and process.debug_seen:
                     continue
                 process.side = side
-                process.debugs = process.debugs or starting
+                process.debug_seen = process.debug_seen or starting
                 return True
         return False
 
@@ -281,17 +281,17 @@ class PingpongExecution(PairExecution[PingpongProcess]):
     def _note_iterations(
         self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None
     ) -> None:
-        """Note the row's iterations, and whether set-up is more than its share of the figure."""
+        """Record the iterations of a row, and whether set-up exceeds its share of the figure."""
         count = exact_count(row.sent, process.command.iterations if process.command else None)
         if count is not None:
             self.iterations.add(count)
-        # Only the first row can hold the set-up.
+        # Only the first row can include the set-up.
         if process.rows != 1 or latency is None:
             return
-        fewest = count if count is not None else count_range(row.sent).low
+        minimum = count if count is not None else count_range(row.sent).low
         provider = self.reported.first("provider").partition(";")[0]
         setup = setup_s(self.reported.first("endpoint"), provider)
-        if setup > SETUP_SHARE * latency * 2 * fewest and size not in self._setup_sizes:
+        if setup > SETUP_SHARE * latency * 2 * minimum and size not in self._setup_sizes:
             self._setup_sizes.append(size)
 
     @override
@@ -300,7 +300,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         if not words.startswith(("Usage:", f"{PROGRAM} [OPTIONS]")) or not self.record.failures:
             super().fail(text, stream)
         if self.step is not None and words.startswith("Error at iteration="):
-            # Both sides of a step check alike, so this is the network's doing and no mistake in the call.
+            # Both sides of a step check the same data, so the network is at fault, not the command line.
             self.record.wrong += 1
 
     @override
@@ -352,7 +352,7 @@ class PingpongReader(PairReader[PingpongExecution]):
     # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
-        """Read one line, or one of several that were printed as one; return whether it is ours."""
+        """Read one line, or one of several printed as one; return whether it comes from fi_pingpong."""
         text, stream = line.text, line.stream
         if text[:1].isdigit() and self._inside(line):
             return True
@@ -372,7 +372,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         return True
 
     def _begins_table(self, text: str, stream: Stream) -> bool:
-        """Return whether a table begins here: with its header, or with a row if there is no header."""
+        """Return whether a table begins here, with its header or, if that is missing, with a row."""
         if is_header(text):
             return True
         if self.current is not None and self.current.in_table(stream):
@@ -381,7 +381,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         return row is not None and row.layout() == text.strip()
 
     def _inside(self, line: Line) -> bool:
-        """Read what counts only while an execution is open; return whether it is ours."""
+        """Read a line that counts only while an execution is open; return whether it did."""
         execution = self.current
         if execution is None:
             return False
@@ -393,7 +393,7 @@ class PingpongReader(PairReader[PingpongExecution]):
         return execution.keep_torn(line)
 
     def _debug(self, text: str, stream: Stream) -> None:
-        """Read what ``-v`` says."""
+        """Read the output of ``-v``."""
         execution = self.open_execution()
         side, starting = "", text.startswith("- dst_addr")
         if starting:
@@ -408,7 +408,7 @@ class PingpongReader(PairReader[PingpongExecution]):
             self.add(PingpongProcess(stream=stream, side=side))
 
     def _table(self, line: Line) -> None:
-        """Begin a table, and with it a process unless one was waiting for its table."""
+        """Begin a table, and a new process with it, unless one was waiting for its table."""
         stream = line.stream
         if self.current is None or not self.current.has_waiting(stream):
             self.add(PingpongProcess(stream=stream, side=stream.side or self._side_title))
@@ -423,7 +423,7 @@ class PingpongReader(PairReader[PingpongExecution]):
 
 
 def _pieces(line: Line) -> Iterator[Line]:
-    """Yield the lines in a line: those of a table inside a JSON string, and debug text behind a torn row."""
+    """Split a line that contains several: a table inside a JSON string, or debug text after a torn row."""
     if "\\n" in line.text:
         table = _JSON_TABLE.search(line.text)
         if table is not None:
@@ -431,7 +431,7 @@ def _pieces(line: Line) -> Iterator[Line]:
                 yield line._replace(text=text.removesuffix("\\r"))
             return
     if "[debug] " in line.text or "[error] " in line.text:
-        for text in _GLUED.split(line.text):
+        for text in _DEBUG_BOUNDARY.split(line.text):
             yield line._replace(text=text)
         return
     yield line

@@ -1,4 +1,4 @@
-"""all_reduce in torch.distributed: fabbench's own program, and the reports of others."""
+"""all_reduce of torch.distributed: fabbench's own program, and the reports of other programs."""
 
 from types import MappingProxyType
 from typing import TYPE_CHECKING

@@ -13,9 +13,9 @@ from fabbench.model.options import option
 from fabbench.model.plan import Proof, Shape, Step
 
 FILE = "torch_all_reduce.py"
-"""The program, as it lies in each host's directory of the step."""
+"""File name of the program in the step's directory on each host."""
 WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-"""Bytes of one element of each type."""
+"""Type → bytes of one element."""
 PYTHON = "python3"
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
@@ -26,7 +26,7 @@ def _program() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchWork:
-    """All_reduce of one matrix, or of some sizes. See `fabbench.plan.request.Work`.
+    """All_reduce of one matrix, or of several sizes. See `fabbench.plan.request.Work`.
 
     Its defaults are those of the benchmark in modal-labs/multinode-training-guide: 4 GB in float32.
     """
@@ -52,7 +52,7 @@ class TorchWork:
     together = False
 
     def __post_init__(self) -> None:
-        """Raise RequestError for sizes that are no whole elements."""
+        """Raise RequestError for sizes that are not whole elements."""
         width = WIDTHS[self.dtype]
         for size in self.sizes:
             if size <= 0 or size % width:
@@ -76,7 +76,7 @@ class TorchWork:
         return nccl_env.why_unsupported(fabric, host)
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
-        """Return the one step."""
+        """Return the only step."""
         each = nccl_env.gpus_per_host(hosts)
         master = _address(hosts)
         given = nccl_env.environment(fabric, hosts)
@@ -96,7 +96,7 @@ class TorchWork:
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
-        """Return what the log must show: the network, and the NICs where their number is known."""
+        """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics)
 
     def _words(self, host: Host, master: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class TorchWork:
 
 
 def _address(hosts: Sequence[Host]) -> str:
-    """Return where all ranks reach the first host."""
+    """Return the address at which all ranks reach the first host."""
     if len(hosts) == 1 or all(host.virtual for host in hosts):
         return "127.0.0.1"
     return hosts[0].address or hosts[0].name

@@ -1,15 +1,15 @@
-"""Times torch.distributed's all_reduce: one process for each GPU, started by mpirun, torchrun or srun.
+"""Times torch.distributed's all_reduce: one process per GPU, started by mpirun, torchrun or srun.
 
-It measures as all_reduce_bench.py of stas00/ml-engineering does, and its copy in
-modal-labs/multinode-training-guide: some warm-ups, then all trials back to back between two events; the
-payload over the mean time of one of them is algbw, averaged over the ranks, and busbw is 2(n-1)/n of it. It
-also prints what they do.
+It measures like all_reduce_bench.py of stas00/ml-engineering, and its copy in
+modal-labs/multinode-training-guide: a few warm-ups, then all trials back to back between two events; algbw is
+the payload divided by the mean time of one trial, averaged over the ranks, and busbw is 2(n-1)/n of it. It
+prints the same text as they do.
 
     mpirun -np 2 python3 torch_all_reduce.py --master 10.0.0.1
     mpirun -np 2 python3 torch_all_reduce.py --backend gloo --rows 1000
     torchrun --nproc-per-node 8 torch_all_reduce.py --size 1048576 --size 4294967296
 
-It stands alone: Python 3.8 or later and torch.
+It is standalone: it needs only Python 3.8 or later and torch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-# Rank, number of ranks, and rank on its host: Open MPI, MPICH and Intel MPI, torchrun, srun.
-_STARTERS = (
+# Rank, number of ranks, and local rank: Open MPI, MPICH and Intel MPI, torchrun, srun.
+_RANK_VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -35,20 +35,20 @@ _STARTERS = (
 _NO_TORCH = 3
 
 
-class Place(NamedTuple):
-    """Which process this is."""
+class Process(NamedTuple):
+    """This process among the ranks."""
 
     rank: int
     ranks: int
     local: int
 
 
-def place(environment: Mapping[str, str]) -> Place:
-    """Read who started this process, and as what; alone if nobody did."""
-    for rank, ranks, local in _STARTERS:
+def read_process(environment: Mapping[str, str]) -> Process:
+    """Read the rank of this process from its launcher's variables; a single rank if there are none."""
+    for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
-            return Place(int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0")))
-    return Place(0, 1, 0)
+            return Process(int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0")))
+    return Process(0, 1, 0)
 
 
 def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
@@ -67,12 +67,12 @@ def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Na
 
 
 def payload(size: int) -> str:
-    """Write a payload so that it can be read back exactly: ``4.0GB`` as the others do, else in bytes."""
+    """Format a payload so that it can be read back exactly: ``4.0GB`` as the others do, else in bytes."""
     return f"{size / 1e9}GB" if size % 10**8 == 0 else f"{size}B"
 
 
 def sentences(size: int, trials: int, ranks: int, algbw: float) -> str:
-    """Report one payload; `algbw` is in bytes per second."""
+    """Return the report of one payload; `algbw` is in bytes per second."""
     busbw = algbw * 2 * (ranks - 1) / ranks
     what = f"all_reduce with a {payload(size)} payload"
     return (
@@ -83,7 +83,7 @@ def sentences(size: int, trials: int, ranks: int, algbw: float) -> str:
 
 
 def header(trials: int, warmup: int, ranks: int) -> str:
-    """Begin the report of several payloads."""
+    """Return the header of the report of several payloads."""
     return (
         f"The average bandwidth of all_reduce over {ranks} ranks ({warmup} warmups / {trials} trials):\n\n"
         "| payload |    busbw   |    algbw   |\n| ------: | ---------: | ---------: |\n"
@@ -91,7 +91,7 @@ def header(trials: int, warmup: int, ranks: int) -> str:
 
 
 def row(size: int, ranks: int, algbw: float) -> str:
-    """Report one of several payloads."""
+    """Return the row of one of several payloads."""
     busbw = algbw * 2 * (ranks - 1) / ranks
     return f"| {_binary(size)} | {_rate(busbw)} | {_rate(algbw)} |\n"
 
@@ -108,45 +108,45 @@ def _rate(value: float) -> str:
 
 
 class Bench:
-    """The measurement itself, in one process of several."""
+    """The measurement, in one of several processes."""
 
-    def __init__(self, torch: Any, asked: argparse.Namespace, where: Place) -> None:
-        self._torch, self._asked = torch, asked
+    def __init__(self, torch: Any, args: argparse.Namespace, process: Process) -> None:
+        self._torch, self._args = torch, args
         self._distributed = importlib.import_module("torch.distributed")
-        self._cuda = asked.backend == "nccl"
+        self._cuda = args.backend == "nccl"
         if self._cuda:
-            self.device = torch.device("cuda", where.local % max(torch.cuda.device_count(), 1))
+            self.device = torch.device("cuda", process.local % max(torch.cuda.device_count(), 1))
             torch.cuda.set_device(self.device)
         else:
             self.device = torch.device("cpu")
-        master = f"[{asked.master}]" if ":" in asked.master else asked.master
+        master = f"[{args.master}]" if ":" in args.master else args.master
         self._distributed.init_process_group(
-            asked.backend,
-            init_method=f"tcp://{master}:{asked.port}",
-            rank=where.rank,
-            world_size=where.ranks,
+            args.backend,
+            init_method=f"tcp://{master}:{args.port}",
+            rank=process.rank,
+            world_size=process.ranks,
         )
 
     def algbw(self, shape: Sequence[int]) -> float:
-        """Measure one payload, in bytes per second."""
-        asked, torch = self._asked, self._torch
-        data = torch.rand(*shape, dtype=torch.float32).to(getattr(torch, asked.dtype)).to(self.device)
-        for _ in range(asked.warmup):
+        """Measure one payload; return algbw in bytes per second."""
+        args, torch = self._args, self._torch
+        data = torch.rand(*shape, dtype=torch.float32).to(getattr(torch, args.dtype)).to(self.device)
+        for _ in range(args.warmup):
             self._distributed.all_reduce(data)
-        self._together()
-        seconds = self._timed(data) / asked.trials
-        self._together()
-        mean = torch.tensor([data.numel() * WIDTHS[asked.dtype] / seconds], dtype=torch.float64)
+        self._synchronize()
+        seconds = self._timed(data) / args.trials
+        self._synchronize()
+        mean = torch.tensor([data.numel() * WIDTHS[args.dtype] / seconds], dtype=torch.float64)
         mean = mean.to(self.device)
         self._distributed.all_reduce(mean)
         return float(mean.item()) / int(self._distributed.get_world_size())
 
     def _timed(self, data: Any) -> float:
-        """Return the seconds of all trials."""
+        """Return the total time of all trials in seconds."""
         if not self._cuda:
-            begun = time.perf_counter()
+            started = time.perf_counter()
             self._trials(data)
-            return time.perf_counter() - begun
+            return time.perf_counter() - started
         events = [self._torch.cuda.Event(enable_timing=True) for _ in range(2)]
         events[0].record()
         self._trials(data)
@@ -155,57 +155,57 @@ class Bench:
         return float(events[0].elapsed_time(events[1])) / 1e3
 
     def _trials(self, data: Any) -> None:
-        for _ in range(self._asked.trials):
+        for _ in range(self._args.trials):
             self._distributed.all_reduce(data)
 
-    def _together(self) -> None:
-        """Wait until all ranks are here, and their GPUs have nothing left to do."""
+    def _synchronize(self) -> None:
+        """Wait until all ranks have arrived and their GPUs are idle."""
         self._distributed.barrier()
         if self._cuda:
             self._torch.cuda.synchronize()
 
     def close(self) -> None:
-        """End together."""
-        self._together()
+        """Shut down with the other ranks."""
+        self._synchronize()
         self._distributed.destroy_process_group()
 
 
 def versions(torch: Any) -> str:
-    """Return the versions of what is measured with."""
+    """Return a line with the versions of the software in use."""
     nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
     return f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n"
 
 
-def measure(bench: Bench, asked: argparse.Namespace, where: Place) -> None:
-    """Measure everything, and report it as rank 0."""
-    if asked.sizes is None:
-        size = asked.rows * asked.columns * WIDTHS[asked.dtype]
-        algbw = bench.algbw((asked.rows, asked.columns))
-        _say(where, sentences(size, asked.trials, where.ranks, algbw))
+def measure(bench: Bench, args: argparse.Namespace, process: Process) -> None:
+    """Measure everything; rank 0 reports it."""
+    if args.sizes is None:
+        size = args.rows * args.columns * WIDTHS[args.dtype]
+        algbw = bench.algbw((args.rows, args.columns))
+        _report(process, sentences(size, args.trials, process.ranks, algbw))
         return
-    _say(where, header(asked.trials, asked.warmup, where.ranks))
-    for size in asked.sizes:
-        _say(where, row(size, where.ranks, bench.algbw((size // WIDTHS[asked.dtype],))))
+    _report(process, header(args.trials, args.warmup, process.ranks))
+    for size in args.sizes:
+        _report(process, row(size, process.ranks, bench.algbw((size // WIDTHS[args.dtype],))))
 
 
-def _say(where: Place, text: str) -> None:
-    if where.rank == 0:
+def _report(process: Process, text: str) -> None:
+    if process.rank == 0:
         sys.stdout.write(text)
         sys.stdout.flush()
 
 
 def main() -> int:
-    """Run; gives the exit status."""
-    asked, where = options(sys.argv[1:], os.environ), place(os.environ)
+    """Run; return the exit status."""
+    args, process = options(sys.argv[1:], os.environ), read_process(os.environ)
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
-        _say(where, f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
+        _report(process, f"ModuleNotFoundError: {error} ({sys.executable}): pip install torch\n")
         return _NO_TORCH
-    bench = Bench(torch, asked, where)
-    if asked.backend == "nccl":
-        _say(where, versions(torch))
-    measure(bench, asked, where)
+    bench = Bench(torch, args, process)
+    if args.backend == "nccl":
+        _report(process, versions(torch))
+    measure(bench, args, process)
     bench.close()
     return 0
 

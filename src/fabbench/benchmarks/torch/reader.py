@@ -1,15 +1,15 @@
-"""All_reduce benchmarks of torch.distributed: all_reduce_bench.py's reports, and those of its copies.
+"""Reads all_reduce benchmarks of torch.distributed: the reports of all_reduce_bench.py and its copies.
 
-There is no closing line. NCCL's debug text around a report is read elsewhere. Two families, both from
-stas00/ml-engineering's `all_reduce_bench.py`:
+There is no closing line. NCCL's debug text around a report is read elsewhere. There are two families, both
+from stas00/ml-engineering's `all_reduce_bench.py`:
 
 Sentences, until 2025-01: ``The average bandwidth of all_reduce with a 4.0GB payload (50 trials, 16 ranks):``
 and two result lines. GB and GBps are 1e9, Gbps is 1e9 bits per second.
 
-A Markdown table since then: ``| payload | busbw | algbw |``, payloads 1024-based. Until 2025-01-22 they
-are written KB, MB, GB, and GBps is 2^30 bytes per second; after that KiB, MiB, GiB, and GBps is 1e9.
-``--profile_stability`` has no payload column, and a row per trial. Since 2026 there may be columns of
-one call's latency.
+A Markdown table since then: ``| payload | busbw | algbw |``, with 1024-based payloads. Until 2025-01-22 they
+are written as KB, MB, GB, and GBps is 2^30 bytes per second; after that as KiB, MiB, GiB, and GBps is 1e9.
+``--profile_stability`` has no payload column, and one row per trial. Since 2026 there may be columns for the
+latency of one call.
 """
 
 import math
@@ -40,7 +40,7 @@ _OVER = lazy(
 )
 _RESULT = lazy(
     rf"(?:.*\s)?(?P<metric>algbw|busbw): {_RATE.format('value')}(?: \(std: (?P<std>\d+\.\d+)\))?"
-    rf" \({_RATE.format('again')}\)\s*"
+    rf" \({_RATE.format('bits')}\)\s*"
 )
 _RESULT_CUT = lazy(r"\s*(?:algbw|busbw):.*")
 _ENVIRONMENT = lazy(
@@ -60,17 +60,17 @@ _POWERS = " KMGTPE"
 _STATS = {"latency median": "median", "p99": "p99", "mean": "mean"}
 
 
-class Announced(NamedTuple):
+class Announcement(NamedTuple):
     """The sentence above the figures."""
 
     case: str | None
     facts: dict[str, str | int]
     size: int | None = None
-    """Of all figures; None: a table says it in each row."""
+    """Payload of all figures in bytes; None: each row of a table states it."""
     table: bool = False
     """Whether a table follows."""
     rounded: bool = False
-    """Whether the payload has three decimals, so that the size is not known exactly."""
+    """Whether the payload is printed with three decimals, so that the exact size is unknown."""
 
 
 class Rate(NamedTuple):
@@ -78,7 +78,7 @@ class Rate(NamedTuple):
 
     digits: str
     unit: str
-    """In which it is printed: ``GBps``, ``Gbps``."""
+    """The printed unit: ``GBps``, ``Gbps``."""
     binary: bool = False
     """Whether G is 2^30, as in the tables of 2025-01."""
 
@@ -89,7 +89,7 @@ class Rate(NamedTuple):
 
     @property
     def printed(self) -> Printed:
-        """The rates that are printed so, in bytes per second."""
+        """The range of rates that print like this, in bytes per second."""
         return printed(self.digits).times(float(self._factor))
 
     @property
@@ -105,8 +105,8 @@ class Result(NamedTuple):
 
     metric: str
     rate: Rate
-    again: Rate
-    """The same in bits."""
+    in_bits: Rate
+    """The same rate in bits."""
     stdev: Rate | None
 
 
@@ -117,40 +117,40 @@ class Row(NamedTuple):
     """None: the table has no payload column."""
     rates: dict[str, Rate]
     times: dict[str, float]
-    """Statistic → seconds of one call."""
+    """Statistic → latency of one call in seconds."""
 
 
-def read_sentence(text: str) -> Announced | None:
-    """Read the sentence above figures, whole or cut after its first words."""
+def read_sentence(text: str) -> Announcement | None:
+    """Read the sentence above figures, complete or cut off after its first words."""
     facts: dict[str, str | int]
     match = _SENTENCE.fullmatch(text)
     if match is not None:
         facts = {"ranks": int(match["ranks"]), "trials": int(match["trials"])}
         size = _size(match["payload"], match["unit"], thousand=1024 if "i" in match["unit"] else 1000)
         rounded = len(match["payload"].partition(".")[2]) == 3
-        return Announced(match["case"], facts, size, rounded=rounded)
+        return Announcement(match["case"], facts, size, rounded=rounded)
     match = _OVER.fullmatch(text)
     if match is not None:
         facts = {name: int(match[name]) for name in ("ranks", "trials", "warmup")}
         if match["method"]:
             facts["method"] = match["method"]
         whole = _size(match["payload"], "GiB", thousand=1024) if match["payload"] else None
-        return Announced(match["case"], facts, whole, table=True)
-    return Announced(None, {}) if _SENTENCE_CUT.fullmatch(text) else None
+        return Announcement(match["case"], facts, whole, table=True)
+    return Announcement(None, {}) if _SENTENCE_CUT.fullmatch(text) else None
 
 
 def read_result(text: str) -> Result | None:
-    """Read a whole result line."""
+    """Read a complete result line."""
     match = _RESULT.fullmatch(text)
     if match is None:
         return None
     rate = Rate(match["value"], match["value_unit"])
     stdev = rate._replace(digits=match["std"]) if match["std"] else None
-    return Result(match["metric"], rate, Rate(match["again"], match["again_unit"]), stdev)
+    return Result(match["metric"], rate, Rate(match["bits"], match["bits_unit"]), stdev)
 
 
 def is_result_cut(text: str) -> bool:
-    """Return whether this is a result line that cannot be read whole."""
+    """Return whether this is an incomplete result line."""
     return _RESULT_CUT.fullmatch(text) is not None
 
 
@@ -163,40 +163,40 @@ def read_environment(text: str) -> dict[str, str | int] | None:
 
 
 def read_header(text: str) -> tuple[str, ...] | None:
-    """Read a table's header: its columns, in the order in which they are printed."""
+    """Read the header of a table: its columns in print order."""
     cells = tuple(_cells(text))
     known = {"busbw", "algbw"} <= set(cells) <= set(_COLUMNS) and text.rstrip().endswith("|")
     return cells if known else None
 
 
 def read_row(text: str, columns: tuple[str, ...]) -> Row | None:
-    """Read a whole row. Bandwidths may be blank where there are latencies."""
+    """Read a complete row. Bandwidths may be blank if there are latencies."""
     cells = _cells(text)
     if len(cells) != len(columns) or not text.rstrip().endswith("|"):
         return None
-    found: dict[str, re.Match[str]] = {}
+    matches: dict[str, re.Match[str]] = {}
     for name, cell in zip(columns, cells, strict=True):
         match = _COLUMNS[name].fullmatch(cell)
         if match is not None:
-            found[name] = match
+            matches[name] = match
         elif cell or name not in {"busbw", "algbw"} or not set(columns) & set(_STATS):
             return None
     size, binary = None, False
-    if payload := found.get("payload"):
+    if payload := matches.get("payload"):
         unit = payload["unit"]
         size = _size(payload["number"], unit, thousand=1024)
         binary = len(unit) == 2 and unit != "iB"
     rates = {
         name: Rate(match["value"], match["value_unit"], binary)
         for name in ("algbw", "busbw")
-        if (match := found.get(name))
+        if (match := matches.get(name))
     }
-    times = {stat: float(f"{found[name]['us']}e-6") for name, stat in _STATS.items() if name in found}
+    times = {stat: float(f"{matches[name]['us']}e-6") for name, stat in _STATS.items() if name in matches}
     return Row(size, rates, times)
 
 
 def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
-    """Return whether this is a row that cannot be read whole, told by its first cell or most of all."""
+    """Return whether this is an incomplete row, judging by its first cell or by most of its cells."""
     cells = _cells(text)
     if not cells:
         return False
@@ -208,7 +208,7 @@ def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
 
 
 def _cells(text: str) -> list[str]:
-    """Split a row of a Markdown table, whole or cut; empty for any other line."""
+    """Split a row of a Markdown table, complete or cut off; empty for any other line."""
     stripped = text.strip()
     if not stripped.startswith("|"):
         return []
@@ -238,20 +238,20 @@ class _Report:
     record: Record
     size: int | None = None
     columns: tuple[str, ...] = ()
-    """Of its table; empty: there is none yet."""
+    """Columns of its table; empty: no table yet."""
     expects_table: bool = False
     rates: dict[str, Rate] = field(default_factory=dict)
     """The result lines so far."""
     stdevs: dict[str, Rate] = field(default_factory=dict)
 
     def result(self, result: Result) -> bool:
-        """Take in a result line of the sentence form; return False for one that contradicts itself."""
-        again = result.again.printed
-        if not result.rate.printed.meets(again.low, again.high):
-            self._find(
+        """Add a result line of the sentence form; return False if it contradicts itself."""
+        in_bits = result.in_bits.printed
+        if not result.rate.printed.meets(in_bits.low, in_bits.high):
+            self._add_finding(
                 "rate-mismatch",
                 f"The printed {result.metric} is {result.rate.digits} {result.rate.unit} and also "
-                f"{result.again.digits} {result.again.unit}, which is not the same.",
+                f"{result.in_bits.digits} {result.in_bits.unit}, which is not the same.",
             )
             return False
         self.rates[result.metric] = result.rate
@@ -260,13 +260,13 @@ class _Report:
         return True
 
     def point(self, rates: dict[str, Rate], size: int, line: Line) -> list[Point]:
-        """Return the point of one size; none, and a damaged row, where its figures contradict each other."""
+        """Return the point of one size; none, and a damaged row, if its figures contradict each other."""
         ranks = self.record.facts.get("ranks")
         algbw, busbw = rates.get("algbw"), rates.get("busbw")
         if self.record.case == "all_reduce" and isinstance(ranks, int) and ranks and algbw and busbw:
-            found = ratios(0, ANYTHING, algbw.printed, busbw.printed)
-            if not ALL_REDUCE.of(ranks).fits(found):
-                self._find(
+            allowed = ratios(0, ANYTHING, algbw.printed, busbw.printed)
+            if not ALL_REDUCE.of(ranks).fits(allowed):
+                self._add_finding(
                     "row-arithmetic",
                     f"At {format_size(size)} the printed busbw ({busbw.digits} {busbw.unit}) is not the "
                     f"algbw ({algbw.digits} {algbw.unit}) times 2(n-1)/n with {ranks} ranks.",
@@ -277,14 +277,14 @@ class _Report:
         return [Point(size, _MAIN, metrics, tuple(rates[name].value for name in metrics))]
 
     def damage(self, line: Line) -> None:
-        """Note a row that cannot be read, or that contradicts itself."""
+        """Record a row that cannot be read or that contradicts itself."""
         self.record.damaged.append(Damaged(line.number, line.text))
 
     def row(self, row: Row, line: Line) -> Sequence[Point]:
-        """Take in a row of the table form."""
+        """Add a row of the table form."""
         size = self.size if row.size is None else row.size
         if size is None:
-            self._find(
+            self._add_finding(
                 "size-unknown", "The table has no payload column, and the line that states it is missing."
             )
             return ()
@@ -299,14 +299,14 @@ class _Report:
         return points
 
     def finish(self) -> Record:
-        """End the report. Results that only begin are given, and the rest is missing."""
+        """End the report. Partial results are kept, and the report counts as unfinished."""
         if self.rates:
             self.record.finished = False
             self.flush(Line(0, ""))
         return self.record
 
     def flush(self, line: Line) -> Sequence[Point]:
-        """Make the points of the result lines read so far; `line` is the last."""
+        """Return the points of the result lines read so far; `line` is the last."""
         rates, stdevs = self.rates, self.stdevs
         self.rates, self.stdevs = {}, {}
         if self.size is None:
@@ -323,13 +323,13 @@ class _Report:
         self.record.points += points
         return points
 
-    def _find(self, code: str, meaning: str) -> None:
+    def _add_finding(self, code: str, meaning: str) -> None:
         if all(finding.code != code for finding in self.record.findings):
             self.record.findings.append(Finding(code=code, severity=Severity.WARNING, meaning=meaning))
 
 
 class TorchReader(Reader):
-    """Reads one stream group. Each rank that prints a report has its own."""
+    """Reads one stream group. Each rank that prints has a report of its own."""
 
     def __init__(self) -> None:
         self._reports: dict[Stream, _Report] = {}
@@ -346,7 +346,7 @@ class TorchReader(Reader):
             self._environment[stream] = versions
             return None
         if "torch" in text and _FAILED.fullmatch(text):
-            return self._fail(line, self._reports.get(stream) or self._any())
+            return self._fail(line, self._reports.get(stream) or self._any_report())
         report = self._reports.get(stream)
         return self._inside(line, report) if report is not None else None
 
@@ -357,8 +357,8 @@ class TorchReader(Reader):
 
     # ------------------------------------------------------------ lines
 
-    def _begin(self, stream: Stream, announced: Announced) -> Sequence[Reading]:
-        """Begin a report with its sentence."""
+    def _begin(self, stream: Stream, announced: Announcement) -> Sequence[Reading]:
+        """Begin a report at its sentence."""
         before = self._reports.pop(stream, None)
         versions = self._environment.pop(stream, {})
         record = Record(
@@ -370,23 +370,24 @@ class TorchReader(Reader):
                 Finding(
                     code="size-truncated",
                     severity=Severity.NOTE,
-                    meaning=f"The payload has three decimals in print; {announced.size} bytes are assumed.",
+                    meaning="The payload is printed with three decimals: "
+                    f"{announced.size} bytes are assumed.",
                 )
             )
         return [before.finish()] if before is not None else []
 
     def _table(self, stream: Stream, columns: tuple[str, ...]) -> Sequence[Reading]:
-        """Begin a table, and with it a report unless one was waiting for its table."""
+        """Begin a table, and a new report with it, unless one was waiting for its table."""
         report = self._reports.get(stream)
         out: Sequence[Reading] = []
         if report is None or not report.expects_table:
-            out = self._begin(stream, Announced("all_reduce", {}))
+            out = self._begin(stream, Announcement("all_reduce", {}))
             report = self._reports[stream]
         report.columns, report.expects_table = columns, False
         return out
 
     def _inside(self, line: Line, report: _Report) -> Sequence[Reading] | None:
-        """Read what counts only inside a report."""
+        """Read a line that counts only inside a report."""
         text, record = line.text, report.record
         if report.columns and "|" in text:
             row = read_row(text, report.columns)
@@ -416,16 +417,16 @@ class TorchReader(Reader):
         return self._fail(line, report) if _FAILED_INSIDE.fullmatch(text) else None
 
     def _fail(self, line: Line, report: _Report | None) -> Sequence[Reading]:
-        """Take note of an error; it may be all that there is of a report."""
+        """Record an error; a report may consist of nothing else."""
         if report is None:
             report = self._reports[line.stream] = _Report(
                 Record(benchmark="torch", case="all_reduce", finished=None)
             )
-        sentence = f"torch said: {quoted(line.text)}"
+        sentence = f"torch reported: {quoted(line.text)}"
         if sentence not in report.record.failures:
             report.record.failures.append(sentence)
         return ()
 
-    def _any(self) -> _Report | None:
-        """Return the report that is open in another stream: any rank's error is its failure."""
+    def _any_report(self) -> _Report | None:
+        """Return a report that is open in another stream: an error of any rank is its failure."""
         return next(iter(self._reports.values()), None)

@@ -1,7 +1,8 @@
 """Plan → one bash script that runs all of it, on hosts that are known only when it runs. Pure.
 
-The script's own part is here and in steps.py; what is the same in every script is library.sh. It prints what
-`fabbench.execution.runner` yields: the same markers, tags and lines. It is read like any other log.
+The plan's part of the script is written here and in steps.py; library.sh is the same in every script. The
+script prints what `fabbench.execution.runner` yields: the same markers, tags and lines. Its output is read
+like any other log.
 """
 
 import shlex
@@ -21,9 +22,9 @@ from fabbench.model.plan import Plan
 
 
 def script(plan: Plan, target: ScriptTarget) -> str:
-    """Write the script. Its exit status is 0 if every step ended with 0; 4 if one did not.
+    """Return the script. Its exit status is 0 if every step ended with 0; 4 if one did not.
 
-    Raise RequestError for what cannot be run by a script.
+    Raise RequestError for plans that a script cannot run.
     """
     steps = Steps(plan, target)
     parts = (
@@ -54,13 +55,13 @@ def script(plan: Plan, target: ScriptTarget) -> str:
         *(_execution(plan, index, steps.functions[index], target) for index in range(len(plan.executions))),
         "check_signals\n",
         target.closing,
-        '[ -n "$all_well" ] || exit 4\n',
+        '[ -n "$all_ok" ] || exit 4\n',
     )
     return "".join(parts)
 
 
 def _contract() -> Iterator[str]:
-    """Yield what sessions go by too."""
+    """Yield the constants that the script shares with sessions."""
     values: Mapping[str, str | int] = {
         "sign": MARKER_SIGN,
         "partner_s": session.PARTNER_S,
@@ -72,14 +73,14 @@ def _contract() -> Iterator[str]:
         "silent": session.SILENT,
         "not_ready": session.NOT_READY,
         "longest_output": session.LONGEST_OUTPUT,
-        "most_lines": session.MOST_LINES,
+        "max_lines": session.MAX_LINES,
         "too_much": session.TOO_MUCH,
     }
     yield from (f"{name}={quote(str(value))}\n" for name, value in values.items())
 
 
 def _end_programs() -> str:
-    """Write the program that ends a run's programs on a host."""
+    """Return the variable with the program that ends a run's programs on a host."""
     return "end_programs=" + quote(session.end_programs_script() + 'end_programs "$1"') + "\n\n"
 
 
@@ -92,7 +93,7 @@ make_base
 
 
 def headline(plan: Plan) -> str:
-    """Return in words what a script of the plan is for."""
+    """Return a sentence that describes the script of a plan."""
     configurations = " and ".join(configuration.label for configuration in plan.configurations)
     repeats = max((execution.repeat for execution in plan.executions), default=1)
     each = f", {repeats} repeats" if repeats > 1 else ""
@@ -116,7 +117,7 @@ def _hosts(plan: Plan, target: ScriptTarget) -> Iterator[str]:
 
 
 def _reach(plan: Plan, target: ScriptTarget) -> str:
-    """Write the function `reach`, which starts a program on a host."""
+    """Return the function `reach`, which starts a program on a host."""
     here = (
         '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n' if target.here else ""
     )
@@ -131,12 +132,12 @@ def _reach(plan: Plan, target: ScriptTarget) -> str:
 
 
 def _brief(words: tuple[str, ...]) -> str:
-    """Write a command whose time may be limited."""
+    """Return a command that may get a time limit."""
     return wrapped(["$brief", *map(quote, words)])
 
 
 def _inside(target: ScriptTarget) -> str:
-    """Write the function that starts a program in a container on a host."""
+    """Return the function `inside`, which starts a program in a container on a host."""
     if target.ranks is not RankStarter.SRUN:
         raise RequestError("mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun.")
     several = len(target.insides) > 1
@@ -151,7 +152,7 @@ _SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node
 
 
 def _toggle(plan: Plan) -> str:
-    """Write the checks of FABRIC and EXECUTION, which choose what is run."""
+    """Return the checks of FABRIC and EXECUTION, which choose what is run."""
     pattern = " | ".join(map(quote, ("all", *(configuration.label for configuration in plan.configurations))))
     labels = shlex.quote(
         f", and this script has {' and '.join(configuration.label for configuration in plan.configurations)}."
@@ -165,7 +166,7 @@ def _toggle(plan: Plan) -> str:
 
 
 def _snapshot(target: ScriptTarget) -> str:
-    """Write the program that prints what a host's NICs have counted."""
+    """Return the variable with the program that prints a host's NIC counters."""
     return f"snapshot={quote(f'{SNAPSHOT}fabbench_counters')}\n\n" if target.inventory is not None else ""
 
 

@@ -1,8 +1,8 @@
 """Plan → a short bash script as a person would write it, on hosts that are known only when it runs. Pure.
 
 It runs what `fabbench.execution.script.script` runs: the same commands, environment and marker lines. It has
-no limits of silence, no NIC counters and no clean-up after signals. Debug lines are printed, and not written
-into files, so that its output holds the proof of the transport.
+no silence limits, no NIC counters and no cleanup after signals. Debug lines are printed, not written to
+files, so that its output contains the proof of the transport.
 """
 
 import base64
@@ -35,7 +35,7 @@ READ_MPIJOB = """\
 mapfile -t hosts < <(cut -d' ' -f1 /etc/mpi/hostfile)
 for host in "${hosts[@]}"; do until getent hosts "$host" >/dev/null; do sleep 1; done; done
 """
-"""How hosts become known; a cluster's DNS learns of pods after they are ready."""
+"""How the hosts are determined; a cluster's DNS gets pods only after they are ready."""
 
 _STEP = f"""
 step() {{ # NAME FACTS COMMAND…: run a command between marker lines
@@ -74,7 +74,7 @@ _TOGETHER = (
 _INDENT = "        "
 _WIDTH = 122
 _LOOP = 3
-"""So many steps of the same kind are written as a loop."""
+"""From this many steps of the same kind on, they are written as a loop."""
 _SRUN = (*("--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none"),)
 _ON_ALONE = """
 on() { "${@:2}"; } # NUMBER WORD…: run a program
@@ -84,16 +84,16 @@ export OMPI_MCA_plm_rsh_agent="$agent" OMPI_MCA_plm_rsh_no_tree_spawn=1 # Open M
 export PRTE_MCA_plm_ssh_agent="$agent" PRTE_MCA_plm_ssh_no_tree_spawn=1 # and 5
 """
 _FAMILY = 8
-"""From so many variables of one prefix on, all with the prefix are removed."""
+"""From this many variables with one prefix on, all variables with the prefix are unset."""
 _PREFIX = re.compile(r"[A-Z]+_[A-Z]+_")
 _PACKED = "import base64, zlib; exec(zlib.decompress(base64.b64decode('{text}')))"
 
 
 def readable_script(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
-    """Write the script, which begins with its interpreter and comments. `hosts` reads the array hosts.
+    """Return the script, which begins with its interpreter and comments. `hosts` reads the array hosts.
 
-    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for what it cannot
-    run.
+    Its exit status is 0 if every step ended with 0, 4 if one did not. Raise RequestError for plans that it
+    cannot run.
     """
     body = readable_body(plan, target, hosts=hosts)
     several = " FABRIC=LABEL runs one configuration alone." if len(plan.configurations) > 1 else ""
@@ -102,7 +102,7 @@ def readable_script(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
 
 
 def readable_body(plan: Plan, target: ScriptTarget, *, hosts: str) -> str:
-    """Write the script without its first lines, to stand in another document."""
+    """Return the script without its first lines, for inclusion in another document."""
     return "".join(_Script(plan, target, hosts).texts())
 
 
@@ -112,9 +112,9 @@ class _Script:
     def __init__(self, plan: Plan, target: ScriptTarget, hosts: str) -> None:
         self._plan, self._usual, self._target, self._read = plan, target, target, hosts
         self._launches: dict[tuple[str, ...], str] = {}
-        """The words that start ranks → the array that has them."""
+        """The words that start ranks → the array that holds them."""
         self._programs: dict[str, str] = {}
-        """Text of a program → the variable that has it."""
+        """Text of a program → the variable that holds it."""
         if target.ranks is RankStarter.SRUN:
             require_one_mpirun(target)
         elif any(target.insides):
@@ -147,7 +147,7 @@ class _Script:
         yield self._loop(arms)
 
     def _exports(self) -> Iterator[str]:
-        """Yield what mpirun finds in its environment."""
+        """Yield the exports that mpirun needs in its environment."""
         if not self._launches or self._usual.ranks is RankStarter.SRUN:
             return
         yield "# For Open MPI. fabbench render --supervised supports MPICH and Intel MPI, too.\n"
@@ -169,8 +169,8 @@ class _Script:
         labels = [configuration.label for configuration in self._plan.configurations]
         known = " | ".join(map(quote, labels))
         names = " ".join(quote(execution.id) for execution in self._plan.executions)
-        wanted = f"FABRIC is $FABRIC, but this has {', '.join(labels)}."
-        check = f'case ${{FABRIC:-all}} in all | {known}) ;; *) echo "{wanted}" && exit 2 ;; esac\n'
+        message = f"FABRIC is $FABRIC, but this has {', '.join(labels)}."
+        check = f'case ${{FABRIC:-all}} in all | {known}) ;; *) echo "{message}" && exit 2 ;; esac\n'
         skip = '    case ${FABRIC:-all} in all | "$label") ;; *) continue ;; esac\n'
         several = len(labels) > 1 and self._usual.toggled
         port = " port=$((20000 + RANDOM % 9000))" if self._pairs else ""
@@ -183,7 +183,7 @@ class _Script:
     # ------------------------------------------------------------ configurations
 
     def _arms(self) -> Iterator[str]:
-        """Yield the part of each configuration."""
+        """Yield the case arm of each configuration."""
         for configuration in self._plan.configurations:
             bodies: dict[str, None] = {}
             for execution in self._plan.executions:
@@ -213,17 +213,17 @@ class _Script:
     # ------------------------------------------------------------ ranks
 
     def _of_ranks(self, steps: Sequence[Step]) -> Iterator[str]:
-        """Yield the steps, and before them what their ranks have in their environment."""
+        """Yield the steps, each preceded by the environment of its ranks if that changes."""
         before: tuple[str, ...] = ()
         for step in steps:
-            found = {tuple(self._env(command)) for command in step.commands}
-            if len(found) == 1 and found != {before}:
-                (before,) = found
+            environments = {tuple(self._env(command)) for command in step.commands}
+            if len(environments) == 1 and environments != {before}:
+                (before,) = environments
                 yield _array("env", before)
-            yield self._ranks(step, shared=len(found) == 1)
+            yield self._ranks(step, shared=len(environments) == 1)
 
     def _env(self, command: Command) -> Iterator[str]:
-        """Yield the words of env for a command: what it does not inherit, and what it gets."""
+        """Yield the words of env for a command: variables to unset, and variables to set."""
         families = [match[0] for name in command.unset if (match := _PREFIX.match(name))]
         whole = {name for name in families if families.count(name) >= _FAMILY}
         if whole:
@@ -234,7 +234,7 @@ class _Script:
             if not name.startswith(tuple(whole)):
                 yield from ("-u", name)
         for name, value in {**self._target.env, **command.env}.items():
-            # Without a file of their own, debug lines are printed.
+            # Without a debug file, debug lines are printed.
             if "{folder}" not in value:
                 yield f"{name}={value}"
 
@@ -263,7 +263,7 @@ class _Script:
                 yield word.replace("{server}", self._address())
 
     def _program(self, name: str, files: Mapping[str, str]) -> str:
-        """Return the variable that has a program in Python."""
+        """Return the variable that holds a Python program."""
         packed = base64.b64encode(zlib.compress(files[name].encode(), 9)).decode()
         return self._programs.setdefault(_PACKED.format(text=packed), re.sub(r"\W", "_", name))
 
@@ -320,17 +320,17 @@ class _Script:
         return f"{text}{loop}{self._pair(template, len(shared), _INDENT + '    ')}{_INDENT}done\n"
 
     def _pair(self, step: Step, shared: int, indent: str = _INDENT) -> str:
-        """Write a pair, whose words from `shared` on are its own."""
+        """Return a pair; its first `shared` words are in the array `common`."""
         text = f"{indent}port=$((port + 1))\n"
         for command in step.commands:
-            own = self._side(step, command)[shared:]
-            text += _array(command.role, [_array_of("common"), *own], indent)
+            rest = self._side(step, command)[shared:]
+            text += _array(command.role, [_array_of("common"), *rest], indent)
         client = next(each for each in step.commands if each.role == "client")
         words = ["step", *self._named(step), "pair", str(client.host), str(math.ceil(step.timeout_s))]
         return text + _command(words, indent)
 
     def _template(self, steps: Sequence[Step], names: Sequence[str]) -> Step | None:
-        """Return one step for all, with variables for the facts of these names; None: they differ more."""
+        """Return one step for all, with variables for the named facts; None if they differ in more."""
         first, *others = (_unfilled(step, names) for step in steps)
         return first if all(step == first for step in others) else None
 
@@ -349,12 +349,12 @@ class _Script:
 
 
 def _fact(name: str, value: str | int) -> str:
-    """Write a fact of a marker, which may be a variable."""
+    """Return a fact of a marker, which may be a variable."""
     return f"{name}={value}" if str(value) == variable(name) else marker_words({name: value})
 
 
 def _varying(steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the names of the facts that differ between steps, if a shell has variables of these names."""
+    """Return the names of the facts that differ between steps, if they can be variables of a shell."""
     if len(steps) < _LOOP or len({tuple(step.facts) for step in steps}) > 1:
         return ()
     names = [name for name in steps[0].facts if len({step.facts[name] for step in steps}) > 1]
@@ -378,7 +378,7 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
 
 
 def _array_of(name: str) -> str:
-    """Return the word that stands for all words of an array."""
+    """Return the placeholder for all words of an array."""
     return variable(f"{name}[@]")
 
 
@@ -387,6 +387,6 @@ def _command(words: Sequence[str], indent: str = _INDENT) -> str:
 
 
 def _array(name: str, words: Sequence[str], indent: str = _INDENT) -> str:
-    """Write the assignment of an array."""
+    """Return the assignment of an array."""
     text = wrapped([quote(word) for word in words], indent, "    ", "\n", _WIDTH)
     return f"{indent}{name}=({text.strip()})\n"

@@ -1,6 +1,6 @@
 """The steps of a plan as functions of a script, and words of commands as words of a shell. Pure.
 
-A script's text is quoted here only.
+All quoting for a script's text is done here.
 """
 
 import math
@@ -20,7 +20,7 @@ from fabbench.model.messages import printable
 from fabbench.model.plan import Command, Execution, Plan, Shape, Step
 
 _BEGIN, _END = "\ud800", "\ud801"
-"""Stand around a shell's variable within a word: no text that can be printed has them."""
+"""These enclose a shell variable within a word: no printable text contains them."""
 _VARIABLE = re.compile(f"{_BEGIN}([^{_END}]*){_END}")
 _PLAIN = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
 _WIDTH = 100
@@ -28,12 +28,12 @@ _INDENT = "        "
 
 
 def variable(name: str) -> str:
-    """Return what stands for a shell's variable in a word: ``folder``, ``hosts[0]``."""
+    """Return the placeholder for a shell variable in a word: ``folder``, ``hosts[0]``."""
     return f"{_BEGIN}{name}{_END}"
 
 
 def quote(word: str) -> str:
-    """Write a word so that a shell reads it as it is, with the values of variables in it."""
+    """Quote a word so that a shell reads it literally, except for the variables in it."""
     parts = _VARIABLE.split(word)
     if len(parts) > 1 and all(_PLAIN.fullmatch(part.replace(" ", "")) for part in parts[::2]):
         inner = "".join(f"${{{part}}}" if index % 2 else part for index, part in enumerate(parts))
@@ -45,7 +45,7 @@ def quote(word: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Quote text. What a terminal would obey is written as bash's escapes, so that the script can be read."""
+    """Quote text. Control characters are written as bash escapes, so that the script is readable."""
     return shlex.quote(text) if printable(text) == text else _escaped(text)
 
 
@@ -67,7 +67,7 @@ def _bytes(char: str) -> str:
 
 
 def line(words: Iterable[str], indent: str = "    ") -> str:
-    """Write a command: its words quoted, in lines that a reader can take in."""
+    """Return a command with quoted words, wrapped into readable lines."""
     return wrapped([quote(word) for word in words], indent)
 
 
@@ -78,7 +78,7 @@ def wrapped(
     newline: str = " \\\n",
     width: int = _WIDTH,
 ) -> str:
-    """Write shell text word by word, in lines that a reader can take in."""
+    """Join words of shell text, wrapped into readable lines."""
     lines = [indent]
     for text in _together(texts):
         blank = " " if lines[-1].strip() else ""
@@ -90,7 +90,7 @@ def wrapped(
 
 
 def _together(texts: Sequence[str]) -> Iterator[str]:
-    """Leave an option and its value in one line."""
+    """Keep an option and its value on one line."""
     option = ""
     for text in texts:
         if option and not text.startswith("-"):
@@ -107,24 +107,24 @@ def _together(texts: Sequence[str]) -> Iterator[str]:
 
 
 def comment(text: str) -> str:
-    """Write text as a comment: every line of it."""
+    """Return text as a comment, line by line."""
     return "".join(f"# {printable(part)}\n" for part in text.splitlines())
 
 
 _LONGEST_FILE = 100_000
-"""Characters; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
+"""Bytes; a word of a command may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
 _DETECT = """\
 use_mpirun() { # PATH
-    local said
+    local version
     mpirun=$1
-    said=$("$mpirun" --version 2>&1)
-    if [[ $said =~ \\(Open(\\ MPI|RTE)\\)\\ ([0-9]+)\\. ]]; then
+    version=$("$mpirun" --version 2>&1)
+    if [[ $version =~ \\(Open(\\ MPI|RTE)\\)\\ ([0-9]+)\\. ]]; then
         mpi='Open MPI 4'
         [ "${BASH_REMATCH[2]}" -lt 5 ] || mpi='Open MPI 5'
-    elif [[ $said == *'HYDRA build details'* || $said == *'Intel(R) MPI Library'* ]]; then
+    elif [[ $version == *'HYDRA build details'* || $version == *'Intel(R) MPI Library'* ]]; then
         mpi=hydra
     else
-        stop 3 "$mpirun is no mpirun that fabbench knows: ${said%%$'\\n'*}"
+        stop 3 "$mpirun is not an mpirun that fabbench knows: ${version%%$'\\n'*}"
     fi
     case $mpi in hydra) forward=(-genvlist "PATH${LD_LIBRARY_PATH+,LD_LIBRARY_PATH}@GENVLIST@") ;;
     *) forward=(-x PATH ${LD_LIBRARY_PATH+-x LD_LIBRARY_PATH}@OPTIONS@) ;; esac
@@ -133,24 +133,24 @@ use_mpirun() { # PATH
 
 
 class Steps:
-    """Functions of a script: one for all executions that do the same."""
+    """The functions of a script. Executions that do the same share one."""
 
     def __init__(self, plan: Plan, target: ScriptTarget) -> None:
         self._usual = self._target = target
-        """Of the configuration that is written."""
+        """The target of the configuration that is being written."""
         self._hosts = plan.hosts
         steps = [step for execution in plan.executions for step in execution.steps]
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, steps))))
         alone = plan.hosts == 1 and target.here
         self._shared = not alone and target.reach is ProgramStarter.SSH and _pairs(steps)
         self._files: dict[str, str] = {}
-        """Text → the variable that has it."""
+        """Text → the variable that holds it."""
         self._launches: dict[str, str] = {}
         """Body → the function that starts mpirun."""
         self._paths = _paths(plan, target)
         bodies: dict[str, str] = {}
         self.functions: list[str] = []
-        """For each execution its function."""
+        """The name of each execution's function."""
         comments: dict[str, str] = {}
         for execution in plan.executions:
             self._target = target.of(execution.configuration.variant)
@@ -161,10 +161,10 @@ class Steps:
         self._bodies = [f"{name}() {{ # {comments[name]}\n{body}}}\n\n" for body, name in bodies.items()]
 
     def texts(self) -> Iterator[str]:
-        """Yield the script's text: what the steps need, then themselves."""
+        """Yield the script's text: first what the steps need, then the steps."""
         if self._launches:
             yield self._detect()
-            # All of them, so that what is missing is known before anything starts.
+            # All of them, so that a missing one is noticed before anything starts.
             yield from (f"use_mpirun {quote(path)}\n" for path in reversed(self._target.mpiruns))
             yield "\n"
         yield from (f"{name}() {{\n{body}}}\n\n" for body, name in self._launches.items())
@@ -172,26 +172,30 @@ class Steps:
         yield from self._bodies
 
     def _detect(self) -> str:
-        """Write the function that finds out which mpirun it is, and what it has to pass on."""
+        """Return the function that detects the kind of mpirun, and which variables it must forward."""
         genvlist = "".join(f",{name}" for name in self.inherited)
         options = "".join(f" -x {name}" for name in self.inherited)
         return _DETECT.replace("@GENVLIST@", genvlist).replace("@OPTIONS@", options)
 
     def inheriting(self) -> str:
-        """Return the lines that pass on what programs inherit; where ssh starts some, by files."""
+        """Return the lines that pass on inherited variables: in files if ssh starts some programs."""
         if not self.inherited:
             return ""
         text = line(("inherit", *self.inherited), indent="") + "\n"
         return text + (line(("share", *self.inherited), indent="") + "\n" if self._shared else "")
 
     def required(self) -> str:
-        """Return the lines that stop the script where a host lacks a program, or a directory of a variant."""
+        """Return the lines that stop the script if a host lacks a program, or a directory of a variant."""
         text = ""
         several = len(self._usual.insides) > 1
-        wanted = {name: own.folders for name, own in self._usual.variants.items() if own.folders or several}
+        required = {
+            name: overrides.folders
+            for name, overrides in self._usual.variants.items()
+            if overrides.folders or several
+        }
         if not several:
-            wanted = {"": tuple(dict.fromkeys(chain.from_iterable(wanted.values())))}
-        for name, folders in wanted.items():
+            required = {"": tuple(dict.fromkeys(chain.from_iterable(required.values())))}
+        for name, folders in required.items():
             text += _container(self._usual.of(name), "") if several else ""
             words = (*(f"{folder}/" for folder in folders), *self._paths.get(name if several else "", ()))
             text += line(("require", *words), indent="") + "\n" if words else ""
@@ -209,12 +213,12 @@ class Steps:
         return "".join(self._step(step) for step in execution.steps)
 
     def _use(self, execution: Execution) -> str:
-        """Write the lines that begin an execution where mpirun or the container is not the same for all."""
+        """Return the lines that start an execution if mpirun or the container is not the same for all."""
         ranks = any(step.shape is Shape.MPI for step in execution.steps)
-        own = ranks and self._target.ranks is RankStarter.MPIRUN and len(self._target.mpiruns) > 1
+        switch = ranks and self._target.ranks is RankStarter.MPIRUN and len(self._target.mpiruns) > 1
         if ranks and self._target.ranks is RankStarter.SRUN:
             require_one_mpirun(self._target)
-        mpirun = line(("use_mpirun", self._target.mpirun)) + "\n" if own else ""
+        mpirun = line(("use_mpirun", self._target.mpirun)) + "\n" if switch else ""
         return mpirun + (_container(self._target, "    ") if len(self._target.insides) > 1 else "")
 
     def _step(self, step: Step) -> str:
@@ -225,7 +229,7 @@ class Steps:
         raise RequestError(f"A script cannot run a step of shape {step.shape}.")
 
     def _begin(self, step: Step) -> str:
-        """Write the call that begins a step; its execution is the function's first argument."""
+        """Return the call that starts a step; its execution is the function's first argument."""
         name = step.id.partition("/")[2]
         facts = marker_words(step.facts)
         identity = f'"$1"/{quote(name)}'
@@ -278,7 +282,7 @@ class Steps:
         )
 
     def _with(self, named: Mapping[str, str]) -> str:
-        """Write the list of a step's files."""
+        """Return the line that lists a step's files."""
         for name, text in named.items():
             if len(text.encode()) > _LONGEST_FILE:
                 raise RequestError(f"{name} is too long to include in a script.")
@@ -314,7 +318,7 @@ class Steps:
 
 
 def require_one_mpirun(target: ScriptTarget) -> None:
-    """Raise RequestError where srun starts the ranks, and variants name an mpirun."""
+    """Raise RequestError if variants name an mpirun although srun starts the ranks."""
     if len(target.mpiruns) > 1:
         raise RequestError(
             f"srun starts the ranks, but variants set {' and '.join(target.mpiruns)}.",
@@ -327,20 +331,20 @@ def _pairs(steps: Iterable[Step]) -> bool:
 
 
 def _paths(plan: Plan, target: ScriptTarget) -> Mapping[str, tuple[str, ...]]:
-    """Return the known paths of programs: variant → those its configurations start; empty name: all."""
+    """Return the known paths of programs: variant → those that its configurations start; empty name → all."""
     known = {path for path in target.programs.values() if path.startswith("/")}
-    found: dict[str, dict[str, None]] = {"": {}}
+    paths: dict[str, dict[str, None]] = {"": {}}
     for execution in plan.executions:
         for command in chain.from_iterable(step.commands for step in execution.steps):
             words = (target.programs.get(command.argv[0], ""), *command.argv)
-            own = dict.fromkeys(word for word in words if word in known)
-            found.setdefault(execution.configuration.variant, {}).update(own)
-            found[""].update(own)
-    return {variant: tuple(paths) for variant, paths in found.items()}
+            started = dict.fromkeys(word for word in words if word in known)
+            paths.setdefault(execution.configuration.variant, {}).update(started)
+            paths[""].update(started)
+    return {variant: tuple(started) for variant, started in paths.items()}
 
 
 def _container(target: ScriptTarget, indent: str) -> str:
-    """Write the line that says where programs are started."""
+    """Return the line that sets where programs are started."""
     if not target.inside:
         return f"{indent}through=reach\n"
     return f"{indent}through=inside container=({' '.join(map(quote, target.inside))})\n"

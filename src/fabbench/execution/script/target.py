@@ -18,7 +18,7 @@ MPIJOB_HOSTS = (
     "done </etc/mpi/hostfile\n"
     "cat /etc/mpi/hostfile"
 )
-"""Once they are in the cluster's DNS, which learns of pods after they are ready: up to a minute each."""
+"""Waits up to a minute for each to be in the cluster's DNS, which gets pods only after they are ready."""
 NAMED_HOSTS = "tr -s ' ,' '\\n' <<<\"$* ${HOSTS:-}\""
 """The script's arguments, or the variable HOSTS."""
 SSH = (
@@ -26,14 +26,14 @@ SSH = (
     *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
 )
 BATCH = ("-o", "BatchMode=yes")
-"""Options of ssh in a script that a person reads."""
+"""Options of ssh in a script that is meant to be read."""
 
 
 class RankStarter(StrEnum):
     """What starts ranks on all hosts."""
 
     MPIRUN = "mpirun"
-    """Any: the script distinguishes Open MPI 4 and 5 and hydra when it runs."""
+    """Of any kind: the script distinguishes Open MPI 4, Open MPI 5 and hydra when it runs."""
     SRUN = "srun"
 
 
@@ -46,14 +46,14 @@ class ProgramStarter(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantOverrides:
-    """What a variant's configurations do differently from the others."""
+    """How a variant's configurations differ from the others."""
 
     mpirun: str = "mpirun"
     interface: str = ""
     inside: tuple[str, ...] | None = None
-    """As `ScriptTarget.inside`; None: unchanged."""
+    """As `ScriptTarget.inside`; None if unchanged."""
     folders: tuple[str, ...] = ()
-    """Must be there on every host, or in every container."""
+    """Directories that must exist on every host, or in every container."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +61,17 @@ class ScriptTarget:
     """Where a script runs, and how it starts programs there."""
 
     hosts: str
-    """A command of bash that prints the hosts: the first word of each line, in the order of their ranks."""
+    """A bash command that prints the hosts in rank order: the first word of each line."""
     ranks: RankStarter = RankStarter.MPIRUN
     reach: ProgramStarter = ProgramStarter.SSH
     here: bool = True
-    """Whether the script runs on the first host; else on none of them."""
+    """Whether the script runs on the first host; otherwise it runs on none of them."""
     mpirun: str = "mpirun"
     """Its path."""
     agent: tuple[str, ...] = ()
-    """What mpirun starts its daemons with; empty: its own choice."""
+    """What mpirun starts its daemons with; empty for its default."""
     interface: str = ""
-    """For MPI's own messages; empty: any but the usual wrong ones."""
+    """For MPI's own messages; if empty, any but the usual wrong ones."""
     extra: tuple[str, ...] = ()
     """More options of mpirun, or of srun."""
     ssh: tuple[str, ...] = SSH
@@ -79,31 +79,31 @@ class ScriptTarget:
     programs: Mapping[str, str] = field(default_factory=dict)
     """Program → path, the same on every host."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment of every rank, besides the plan's."""
+    """Environment of every rank, in addition to the plan's."""
     inside: tuple[str, ...] = ()
-    """Options of srun that start a program in a container; empty: programs are the host's own."""
+    """Options of srun that start a program in a container; empty if programs run on the host itself."""
     toggled: bool = True
-    """Whether the variable FABRIC chooses configurations, in a script that a person reads."""
+    """Whether the variable FABRIC chooses configurations, in a script that is meant to be read."""
     command: str = ""
-    """A comment: the command line that the script was made by."""
+    """A comment: the command line that generated the script."""
     header: str = ""
-    """Comments that stand before everything else."""
+    """Comments that precede everything else."""
     opening: str = ""
-    """Text of the script that runs before the first execution: the directory and the traps are there."""
+    """Script text that runs before the first execution, when the directory and the traps are in place."""
     closing: str = ""
-    """Text of the script that runs after the last execution."""
+    """Script text that runs after the last execution."""
     variants: Mapping[str, VariantOverrides] = field(default_factory=dict)
     """Variant → what differs."""
     inventory: Inventory | None = None
-    """What the hosts have, by which their NICs are judged; None: NIC counters are not read."""
+    """What the hosts have, against which their NICs are judged; None if NIC counters are not read."""
 
     def of(self, variant: str) -> "ScriptTarget":
         """Return the target of a variant's configurations."""
-        own = self.variants.get(variant)
-        if own is None:
+        overrides = self.variants.get(variant)
+        if overrides is None:
             return self
-        inside = self.inside if own.inside is None else own.inside
-        return replace(self, mpirun=own.mpirun, interface=own.interface, inside=inside)
+        inside = self.inside if overrides.inside is None else overrides.inside
+        return replace(self, mpirun=overrides.mpirun, interface=overrides.interface, inside=inside)
 
     @property
     def mpiruns(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class ScriptTarget:
 
     @property
     def insides(self) -> tuple[tuple[str, ...], ...]:
-        """Every container that is used; empty: the host itself."""
+        """The srun options of every container that is used; empty options for the host itself."""
         return tuple(dict.fromkeys(self.of(name).inside for name in self.variants or ("",)))
 
 

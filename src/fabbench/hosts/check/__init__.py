@@ -1,4 +1,4 @@
-"""What is wrong with hosts, from what they report, and what to do about it. Pure."""
+"""What is wrong with hosts, judging by what they report, and what to do about it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -58,8 +58,8 @@ def check_host(
 ) -> tuple[Check, ...]:
     """Check one host by itself. `address` is where the others reach it."""
     checks = HostChecks(host=host, probe=probe, requirements=requirements)
-    own = (check(checks) for check in _CHECKS)
-    return (*own, software.interface(checks, address)[0])
+    results = (check(checks) for check in _CHECKS)
+    return (*results, software.interface(checks, address)[0])
 
 
 def check_hosts(
@@ -99,8 +99,8 @@ def _checks(
 
 
 def worst(checks: Iterable[Check]) -> Exit:
-    """Return the exit status: a fail refuses, and so do checks of which not one found anything out."""
-    found = {check.status for check in checks}
-    if Status.FAIL in found or found <= {Status.SKIP}:
+    """Return the exit status: REFUSED if a check failed or all were skipped, else FINE."""
+    statuses = {check.status for check in checks}
+    if Status.FAIL in statuses or statuses <= {Status.SKIP}:
         return Exit.REFUSED
     return Exit.FINE

@@ -1,4 +1,4 @@
-"""Checks between hosts: what should be the same on all, their clocks, whether they reach each other."""
+"""Checks between hosts: what should be the same on all, their clocks, and whether they reach each other."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,26 +12,26 @@ from fabbench.model.messages import listed
 
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 1.0, 30.0
 _NAMED = 3
-"""Hosts named in a sentence."""
+"""How many hosts a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Same:
-    """Something that should be the same on all hosts. `everywhere`: even where no host tells it."""
+    """Something that should be the same on all hosts. `always` checks it even if no host reports it."""
 
     name: str
     value: Callable[[Probe], str]
     advice: str
-    everywhere: bool = False
+    always: bool = False
 
 
 _SAME = (
-    _Same("kernel", lambda probe: probe.kernel, "Start all hosts from the same image.", everywhere=True),
+    _Same("kernel", lambda probe: probe.kernel, "Start all hosts from the same image.", always=True),
     _Same(
         "libfabric version",
         lambda probe: probe.libfabric,
         "Use the same libfabric on all hosts.",
-        everywhere=True,
+        always=True,
     ),
     _Same("EFA installer", lambda probe: probe.efa_installer, "Run the same EFA installer on all hosts."),
     _Same("EFA driver", lambda probe: probe.efa_driver, "Run the same EFA installer on all hosts."),
@@ -50,12 +50,12 @@ _SAME = (
 
 
 def among(hosts: Sequence[HostChecks], interfaces: Mapping[str, str]) -> Iterator[Check]:
-    """Check what should be the same on all hosts; nothing where there is only one."""
+    """Check what should be the same on all hosts; nothing if there is only one."""
     if len(hosts) < 2:
         return
     for same in _SAME:
         values = {checks.host: same.value(checks.probe) for checks in hosts}
-        if same.everywhere or any(values.values()):
+        if same.always or any(values.values()):
             yield from _alike(hosts, same.name, values, same.advice)
     programs = dict.fromkeys(
         name for checks in hosts for name in checks.requirements.programs if name != "mpirun"
@@ -79,7 +79,7 @@ def _alike(
     *,
     fails: Callable[[str, str], bool] = lambda usual, other: False,  # noqa: ARG005
 ) -> Iterator[Check]:
-    """Compare every host with what most have (of equals, the first); `fails` says what is worse than warn."""
+    """Compare every host with the most common value (of equals, the first); `fails` decides fail or warn."""
     known = [values[checks.host] for checks in hosts if values.get(checks.host)]
     usual = Counter(known).most_common(1)[0][0] if known else ""
     having = [checks.host for checks in hosts if values.get(checks.host) == usual]
@@ -97,18 +97,20 @@ def _alike(
         elif value == usual:
             yield checks.passed(name, f"{value}.")
         else:
-            give = checks.fail if fails(usual, value) else checks.warn
-            yield give(name, f"{value}, while {listed(having, _NAMED)} {_have(having)} {usual}.", advice)
+            report = checks.fail if fails(usual, value) else checks.warn
+            yield report(name, f"{value}, while {listed(having, _NAMED)} {_have(having)} {usual}.", advice)
 
 
 def _builds(hosts: Sequence[HostChecks], program: str) -> Mapping[str, str]:
-    """Return where each host has a program, and the size of its file, which stands for its build."""
-    found = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
-    return {host: f"{item.path}, {item.size} bytes" for host, item in found if item and item.size is not None}
+    """Return the path of a program on each host and the size of its file, which stands for its build."""
+    builds = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
+    return {
+        host: f"{item.path}, {item.size} bytes" for host, item in builds if item and item.size is not None
+    }
 
 
 def _elsewhere(hosts: Sequence[HostChecks]) -> Callable[[str, str], bool]:
-    """Return a test of two builds: whether the path differs, which fails where mpirun starts the program."""
+    """Return a test of two builds: whether their paths differ, which is a failure if mpirun starts them."""
     mpi = any(checks.requirements.mpi for checks in hosts)
     return lambda usual, other: mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
 
@@ -142,24 +144,24 @@ def _zones(hosts: Sequence[HostChecks]) -> Iterator[Check]:
         yield from _alike(hosts, "zone", values, advice, fails=lambda usual, other: efa and usual != other)
 
 
-def clock(checks: HostChecks, told: Clock | None) -> Check:
-    """Check how far the host's clock is from the one here, as far as the round trip lets it be known."""
+def clock(checks: HostChecks, measured: Clock | None) -> Check:
+    """Check how far the host's clock is from the local one, within the uncertainty of the round trip."""
     name = "clock"
-    if told is None:
+    if measured is None:
         return checks.skip(
             name, "The clock was not compared.", "Check again: the host did not report its time."
         )
-    seen = f"The clock is {told.offset_s:+.3g} s off (± {told.uncertainty_s:.2g} s)."
-    least = abs(told.offset_s) - told.uncertainty_s
+    seen = f"The clock is {measured.offset_s:+.3g} s off (± {measured.uncertainty_s:.2g} s)."
+    minimum = abs(measured.offset_s) - measured.uncertainty_s
     advice = (
         "Start chrony or another time service there: without it, logs of different hosts cannot be "
         "put in order."
     )
-    if least > _CLOCK_FAIL_S:
+    if minimum > _CLOCK_FAIL_S:
         return checks.fail(name, seen, advice)
-    if least > _CLOCK_WARN_S:
+    if minimum > _CLOCK_WARN_S:
         return checks.warn(name, seen, advice)
-    if abs(told.offset_s) + told.uncertainty_s > _CLOCK_WARN_S:
+    if abs(measured.offset_s) + measured.uncertainty_s > _CLOCK_WARN_S:
         return checks.skip(
             name, f"{seen} That is too imprecise.", "Check again when the connection to the host is faster."
         )
@@ -169,17 +171,17 @@ def clock(checks: HostChecks, told: Clock | None) -> Check:
 def connections(
     host: str, others: Sequence[str], tried: Mapping[tuple[str, str], ConnectionAttempt]
 ) -> Iterator[Check]:
-    """Check that a host reaches those of the others that it was told to try; nothing where there are none."""
+    """Check that a host reaches those of the others that it was to try; nothing if there are no others."""
     if not others:
         return
     untried = ConnectionAttempt(result=ConnectionResult.UNTRIED)
     results = {other: tried.get((host, other), untried) for other in others}
     failed = [
-        f"{name} ({found.why})" if found.why else name
-        for name, found in _of(results, ConnectionResult.FAILED)
+        f"{name} ({attempt.why})" if attempt.why else name
+        for name, attempt in _of(results, ConnectionResult.FAILED)
     ]
     reached = [name for name, _ in _of(results, ConnectionResult.OK)]
-    whys = dict.fromkeys(found.why for _, found in _of(results, ConnectionResult.UNTRIED) if found.why)
+    whys = dict.fromkeys(attempt.why for _, attempt in _of(results, ConnectionResult.UNTRIED) if attempt.why)
     name = "connections"
     if failed:
         advice = (
@@ -200,7 +202,7 @@ def connections(
 def _of(
     results: Mapping[str, ConnectionAttempt], result: ConnectionResult
 ) -> list[tuple[str, ConnectionAttempt]]:
-    return [(name, found) for name, found in results.items() if found.result is result]
+    return [(name, attempt) for name, attempt in results.items() if attempt.result is result]
 
 
 def _have(names: Sequence[str]) -> str:

@@ -1,19 +1,19 @@
-"""Checks of RDMA devices, of what libfabric makes of them, and of GPUs and their way to the network."""
+"""Checks of RDMA devices, of what libfabric offers on them, and of GPUs and their path to the network."""
 
 from fabbench.hosts.check.model import RDMA_FABRICS, Check, HostChecks
 from fabbench.hosts.probe_result import UNLIMITED, Link
 
 _MISSING, _TIMED_OUT = 127, (124, 137)
 _MEMLOCK_ENOUGH = 16 * 1024**3
-"""What AWS's own health check asks for."""
+"""What AWS's own health check requires."""
 _MEMLOCK_TOO_LITTLE = 64 * 1024**2
-"""The largest of the usual defaults, with all of which registering memory has been seen to fail."""
+"""The largest of the usual defaults; memory registration has been seen to fail with all of them."""
 _MIB = 1024**2
 _NO_DEVICES = "In Kubernetes request vpc.amazonaws.com/efa; on EC2 attach EFA interfaces when launching."
 
 
 def libfabric(checks: HostChecks) -> Check:
-    """Check that ``fi_info`` answers, and say what it offers."""
+    """Check that ``fi_info`` works, and report what it offers."""
     probe, name = checks.probe, "libfabric"
     status = probe.fi_info.status
     if status is None:
@@ -32,8 +32,8 @@ def libfabric(checks: HostChecks) -> Check:
     if probe.domains:
         offered = ", ".join(sorted(probe.providers))
         return checks.passed(name, f"libfabric {probe.libfabric or 'of unknown version'} offers {offered}.")
-    said = " ".join(probe.fi_info.said[:1]) or f"It exited with status {status}."
-    seen = f"fi_info lists no providers: {said}"
+    line = " ".join(probe.fi_info.lines[:1]) or f"It exited with status {status}."
+    seen = f"fi_info lists no providers: {line}"
     advice = (
         "On EFA hosts, use the EFA installer's libfabric (/opt/amazon/efa); elsewhere, reinstall libfabric."
     )
@@ -41,7 +41,7 @@ def libfabric(checks: HostChecks) -> Check:
 
 
 def efa(checks: HostChecks) -> Check:
-    """Compare the EFA devices that libfabric offers with those in /sys, and with the catalog."""
+    """Compare the EFA devices that libfabric offers with those in /sys and in the catalog."""
     probe, name = checks.probe, "efa"
     offered, there = len(probe.efa_domains), len(probe.devices_of(Link.EFA))
     if not checks.devices_reported or probe.fi_info.status is None:
@@ -84,7 +84,7 @@ def _no_efa(checks: HostChecks, seen: str, there: int) -> Check:
 
 
 def ports(checks: HostChecks) -> Check:
-    """Check that the ports of RDMA devices are up, alike, and of the kind asked for."""
+    """Check that the ports of RDMA devices are up, alike, and of the requested kind."""
     probe, name = checks.probe, "rdma ports"
     if not checks.devices_reported:
         return checks.not_reported(name)
@@ -114,7 +114,7 @@ def ports(checks: HostChecks) -> Check:
 
 
 def verbs(checks: HostChecks) -> Check:
-    """Check that the devices' files are there, and that this user may open them."""
+    """Check that the device files exist, and that this user can open them."""
     probe, name = checks.probe, "verbs"
     there, usable = probe.verbs_there, probe.verbs or 0
     if there is None:
@@ -140,7 +140,7 @@ def verbs(checks: HostChecks) -> Check:
 
 
 def memlock(checks: HostChecks) -> Check:
-    """Check how much memory a process may lock: RDMA devices need theirs locked."""
+    """Check how much memory a process may lock: RDMA devices need locked memory."""
     limit, name = checks.probe.memlock, "memlock"
     if limit is None:
         return checks.not_reported(name)
@@ -181,7 +181,7 @@ def huge_pages(checks: HostChecks) -> Check:
 
 
 def _amount(size: int) -> str:
-    """Write a number of bytes in the largest unit that keeps it readable."""
+    """Format a number of bytes in the largest unit that fits."""
     for unit, one in (("GiB", 1024**3), ("MiB", _MIB), ("KiB", 1024)):
         if size >= one:
             return f"{size / one:.3g} {unit}"
@@ -189,7 +189,7 @@ def _amount(size: int) -> str:
 
 
 _READY = {"Completed", ""}
-"""States of the NVLink fabric with which programs can start."""
+"""States of the NVLink fabric in which programs can start."""
 
 
 def gpus(checks: HostChecks) -> Check:
@@ -199,7 +199,7 @@ def gpus(checks: HostChecks) -> Check:
     if status is None:
         return checks.not_reported(name)
     if not probe.gpus:
-        return _none(checks, status, expected)
+        return _no_gpus(checks, status, expected)
     models = ", ".join(dict.fromkeys(gpu.name for gpu in probe.gpus))
     seen = f"{len(probe.gpus)} GPUs ({models})."
     if expected and len(probe.gpus) != expected:
@@ -218,15 +218,15 @@ def gpus(checks: HostChecks) -> Check:
     return checks.passed(name, seen)
 
 
-def _none(checks: HostChecks, status: int, expected: int) -> Check:
-    """Return why there is no GPU."""
-    said = " ".join(checks.probe.nvidia_smi.said[:1])
+def _no_gpus(checks: HostChecks, status: int, expected: int) -> Check:
+    """Return the check of a host that reports no GPU."""
+    line = " ".join(checks.probe.nvidia_smi.lines[:1])
     if status == _MISSING:
         seen = "nvidia-smi was not found."
     elif status in _TIMED_OUT:
         seen = "nvidia-smi timed out after 10 s."
     else:
-        seen = f"nvidia-smi shows no GPU: {said or f'status {status}'}"
+        seen = f"nvidia-smi shows no GPU: {line or f'status {status}'}"
     advice = "Install the NVIDIA driver, and give a container its GPUs (nvidia.com/gpu, --gpus all)."
     if status in _TIMED_OUT:
         advice = "A GPU may have fallen off the bus (dmesg | grep Xid): reset or replace the node."
@@ -238,7 +238,7 @@ def _none(checks: HostChecks, status: int, expected: int) -> Check:
 
 
 def work(checks: HostChecks) -> Check:
-    """Check that nobody else uses the GPUs."""
+    """Check that nothing else uses the GPUs."""
     probe, name = checks.probe, "gpu work"
     if probe.nvidia_smi.status is None:
         return checks.not_reported(name)
@@ -256,7 +256,7 @@ def work(checks: HostChecks) -> Check:
 
 
 def plugin(checks: HostChecks) -> Check:
-    """Check that NCCL finds the plugin aws-ofi-nccl, where there are GPUs and EFA."""
+    """Check that NCCL finds the plugin aws-ofi-nccl, if there are GPUs and EFA."""
     probe, name = checks.probe, "plugin"
     if probe.nvidia_smi.status is None or not checks.devices_reported:
         return checks.not_reported(name)

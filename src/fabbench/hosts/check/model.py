@@ -8,15 +8,15 @@ from fabbench.catalog.instances import Instance, instance
 from fabbench.hosts.probe_result import Link, Probe
 
 Progress = Callable[[str, int, int], None]
-"""Called from any thread while hosts are asked: what is being done, for how many it is done, of how many."""
+"""Called from any thread while hosts are probed: what is being done, how many hosts are done, of how many."""
 
 RDMA_FABRICS = {"efa": Link.EFA, "ib": Link.INFINIBAND, "roce": Link.ROCE}
 
 
 class Status(StrEnum):
-    """What came of one check. Skip says that nothing was found out: it is not pass."""
+    """The result of one check. Skip means that it found nothing out, which is not a pass."""
 
-    PASS = "pass"  # noqa: S105 - no password
+    PASS = "pass"  # noqa: S105 - not a password
     WARN = "warn"
     FAIL = "fail"
     SKIP = "skip"
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing checked on one host."""
+    """The check of one thing on one host."""
 
     host: str
     name: str
@@ -32,7 +32,7 @@ class Check:
     seen: str
     """One sentence."""
     advice: str = ""
-    """What to do next; empty where the status is pass."""
+    """What to do next; empty if the status is pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +47,19 @@ class Requirements:
     gpus: bool = False
     """Whether GPUs are needed."""
     fabric: str = ""
-    """The fabric asked for; empty: whatever is there."""
+    """The requested fabric; empty for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """How far a host's clock is ahead of the one here, in seconds, give or take half the round trip."""
+    """How far a host's clock is ahead of the local one, in seconds, give or take half the round trip."""
 
     offset_s: float
     uncertainty_s: float
 
 
 class ConnectionResult(StrEnum):
-    """What came of connecting one host to another."""
+    """The result of connecting one host to another."""
 
     OK = "ok"
     FAILED = "failed"
@@ -68,7 +68,7 @@ class ConnectionResult(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionAttempt:
-    """A connection that one host tried to make to another. `why` is a few words where it was not ok."""
+    """A connection that one host tried to make to another. `why` is a few words unless it was ok."""
 
     result: ConnectionResult
     why: str = ""
@@ -76,7 +76,7 @@ class ConnectionAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRelations:
-    """How hosts are reached, by this machine and by each other. What is not here was not tried: a skip."""
+    """How hosts are reached, by this machine and by each other. What is missing was not tried: a skip."""
 
     unreachable: Mapping[str, str] = field(default_factory=dict)
     """Hosts that gave no answer, each with the reason in a few words."""
@@ -84,12 +84,12 @@ class HostRelations:
     """Where the hosts reach each other."""
     clocks: Mapping[str, Clock] = field(default_factory=dict)
     connections: Mapping[tuple[str, str], ConnectionAttempt] = field(default_factory=dict)
-    """(from, to) → what came of it."""
+    """(from, to) → result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChecks:
-    """One host and what is wanted of it; makes the checks that are named after it."""
+    """One host and its requirements; creates the checks for it."""
 
     host: str
     probe: Probe
@@ -97,12 +97,12 @@ class HostChecks:
 
     @property
     def instance(self) -> Instance | None:
-        """The catalog's entry; None: this is no EC2 instance with EFA, or it is not told."""
+        """The catalog's entry; None if this is not an EC2 instance with EFA, or its type is not reported."""
         return instance(self.probe.instance_type)
 
     @property
     def devices_reported(self) -> bool:
-        """Return whether the answer got as far as the RDMA devices."""
+        """Return whether the answer includes the RDMA devices."""
         return self.probe.verbs_there is not None
 
     @property
@@ -117,11 +117,11 @@ class HostChecks:
         return bool(self.probe.devices) or self.has_efa or self.requirements.fabric in RDMA_FABRICS
 
     def passed(self, name: str, seen: str) -> Check:
-        """Return a check that is passed."""
+        """Return a check that passed."""
         return Check(host=self.host, name=name, status=Status.PASS, seen=seen)
 
     def warn(self, name: str, seen: str, advice: str) -> Check:
-        """Return a check that found something to look at."""
+        """Return a check that found something worth a look."""
         return Check(host=self.host, name=name, status=Status.WARN, seen=seen, advice=advice)
 
     def fail(self, name: str, seen: str, advice: str) -> Check:
@@ -133,7 +133,7 @@ class HostChecks:
         return Check(host=self.host, name=name, status=Status.SKIP, seen=seen, advice=advice)
 
     def not_reported(self, name: str) -> Check:
-        """Return the check of something that the host's answer leaves out."""
+        """Return the check of something that the host's answer does not include."""
         return self.skip(
             name, "The host's answer does not include it.", "Check again; the check named answer shows why."
         )

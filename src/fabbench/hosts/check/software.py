@@ -1,4 +1,4 @@
-"""Checks of programs, of what they inherit, and of the host around them."""
+"""Checks of programs, of the environment that they inherit, and of the host's disk, load and interface."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,17 +8,17 @@ from fabbench.hosts.check.model import Check, HostChecks
 _GIB = 1024**3
 _DISK_WARN, _DISK_FAIL = _GIB, 64 * 1024**2
 _BUSY = 0.5
-"""Load for each CPU from which on other work disturbs a measurement."""
+"""Load per CPU above which other work disturbs a measurement."""
 _CHANGES_RESULTS = (
     "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "NCCL_ALGO",
     "NCCL_PROTO", "FI_PROVIDER",
 )  # fmt: skip
-"""Variables that, inherited, turn a measurement into another one."""
+"""Variables that change what is measured if they are inherited."""
 _VIRTUAL = re.compile(r"lo|docker\d*|veth.*|br-.*|virbr\d*|cni\d*|flannel.*|cali.*|cilium.*")
 
 
 def answer(checks: HostChecks) -> Check:
-    """Check that the host's answer arrived whole and could be read."""
+    """Check that the host's answer is complete and could be read."""
     probe, name = checks.probe, "answer"
     if not probe.whole:
         advice = "Check again. If it persists, check what a login to the host prints, and that it has sh."
@@ -33,37 +33,37 @@ def answer(checks: HostChecks) -> Check:
 
 
 def programs(checks: HostChecks) -> Check:
-    """Check that the programs asked for are there."""
+    """Check that the requested programs were found."""
     probe, requirements, name = checks.probe, checks.requirements, "programs"
-    asked = [program for program in requirements.programs if program != "mpirun"]
-    if not asked:
+    requested = [program for program in requirements.programs if program != "mpirun"]
+    if not requested:
         return checks.skip(name, "No programs to look for.", "Pass --benchmark to look for its programs.")
-    missing = [program for program in asked if program in probe.missing]
+    missing = [program for program in requested if program in probe.missing]
     if missing:
         advice = "Pass their directory with --bin-dir" + (
             f", or install them: {requirements.install}" if requirements.install else "."
         )
         return checks.fail(name, f"Not found: {', '.join(missing)}.", advice)
-    if any(program not in probe.programs for program in asked):
+    if any(program not in probe.programs for program in requested):
         return checks.not_reported(name)
-    return checks.passed(name, f"Found {', '.join(probe.programs[program].path for program in asked)}.")
+    return checks.passed(name, f"Found {', '.join(probe.programs[program].path for program in requested)}.")
 
 
 def mpirun(checks: HostChecks) -> Check:
-    """Check that there is an mpirun whose kind is known."""
+    """Check that there is a supported mpirun."""
     probe, name = checks.probe, "mpirun"
-    wanted = checks.requirements.mpi or "mpirun" in checks.requirements.programs
+    required = checks.requirements.mpi or "mpirun" in checks.requirements.programs
     if probe.mpi:
         return checks.passed(name, f"{probe.mpi.program} is {probe.mpi.kind}, {probe.mpi.version}.")
-    there = probe.programs.get("mpirun")
-    if there and probe.mpi_said.status is None:
+    program = probe.programs.get("mpirun")
+    if program and probe.mpirun_version.status is None:
         return checks.not_reported(name)
-    if there:
-        said = " ".join(probe.mpi_said.said[:1]) or f"status {probe.mpi_said.status}"
-        seen = f"{there.path} --version is not recognized: {said}"
+    if program:
+        line = " ".join(probe.mpirun_version.lines[:1]) or f"status {probe.mpirun_version.status}"
+        seen = f"{program.path} --version is not recognized: {line}"
         advice = "Pass the directory of an Open MPI, MPICH or Intel MPI mpirun with --bin-dir."
-        return checks.fail(name, seen, advice) if wanted else checks.warn(name, seen, advice)
-    if not wanted:
+        return checks.fail(name, seen, advice) if required else checks.warn(name, seen, advice)
+    if not required:
         return checks.skip(name, "mpirun is not needed.", "Nothing to do unless you start ranks.")
     if "mpirun" not in probe.missing:
         return checks.not_reported(name)
@@ -75,7 +75,7 @@ def mpirun(checks: HostChecks) -> Check:
 
 
 def tools(checks: HostChecks) -> Check:
-    """Check the small programs that a run is started with."""
+    """Check the small programs that are needed to start a run."""
     probe, name = checks.probe, "tools"
     missing = [tool for tool in ("stdbuf", "setsid", "timeout") if tool not in probe.tools]
     if missing and not probe.whole:
@@ -87,7 +87,7 @@ def tools(checks: HostChecks) -> Check:
 
 
 def settings(checks: HostChecks) -> Check:
-    """Check what programs on the host inherit: some variables turn a measurement into another one."""
+    """Check what programs on the host inherit: some variables change what is measured."""
     probe, name = checks.probe, "settings"
     if not probe.whole and not probe.interfaces:
         return checks.not_reported(name)
@@ -96,30 +96,30 @@ def settings(checks: HostChecks) -> Check:
         return checks.fail(
             name, f"Programs will abort: {'; '.join(fatal)}.", "Unset it in the host's shell profile."
         )
-    found = [f"{key}={probe.settings[key]}" for key in _CHANGES_RESULTS if key in probe.settings]
+    changes = [f"{key}={probe.settings[key]}" for key in _CHANGES_RESULTS if key in probe.settings]
     if probe.settings.get("FI_EFA_USE_DEVICE_RDMA") == "0":
-        found.append("FI_EFA_USE_DEVICE_RDMA=0")
-    found += probe.files
-    others = len(probe.settings)
-    if found:
+        changes.append("FI_EFA_USE_DEVICE_RDMA=0")
+    changes += probe.files
+    number = len(probe.settings)
+    if changes:
         advice = "Unset them in the host's shell profile, or move the file: they change what is measured."
-        return checks.warn(name, f"Inherited: {', '.join(found)}.", advice)
-    return checks.passed(name, f"No inherited setting changes what is measured (checked {others} settings).")
+        return checks.warn(name, f"Inherited: {', '.join(changes)}.", advice)
+    return checks.passed(name, f"No inherited setting changes what is measured (checked {number} settings).")
 
 
-def _fatal(checks: HostChecks, found: Mapping[str, str]) -> Iterator[str]:
+def _fatal(checks: HostChecks, settings: Mapping[str, str]) -> Iterator[str]:
     """Yield combinations with which libfabric's EFA provider aborts (fi_efa(7), efa_fork_support.c)."""
-    if found.get("FI_EFA_USE_HUGE_PAGE") == found.get("FI_EFA_FORK_SAFE") == "1":
+    if settings.get("FI_EFA_USE_HUGE_PAGE") == settings.get("FI_EFA_FORK_SAFE") == "1":
         yield "FI_EFA_USE_HUGE_PAGE=1 with FI_EFA_FORK_SAFE=1"
-    if found.get("FI_EFA_IFACE") == "":
+    if settings.get("FI_EFA_IFACE") == "":
         yield "FI_EFA_IFACE is set and empty"
     entry = checks.instance
-    if found.get("FI_EFA_USE_DEVICE_RDMA") == "1" and entry and not entry.rdma_read:
+    if settings.get("FI_EFA_USE_DEVICE_RDMA") == "1" and entry and not entry.rdma_read:
         yield f"FI_EFA_USE_DEVICE_RDMA=1 on a {entry.instance_type}, which has no RDMA"
 
 
 def disk(checks: HostChecks) -> Check:
-    """Check that temporary files have room."""
+    """Check that there is room for temporary files."""
     free, name = checks.probe.temporary_free, "disk"
     if free is None:
         return checks.not_reported(name)
@@ -142,19 +142,20 @@ def load(checks: HostChecks) -> Check:
 
 
 def interface(checks: HostChecks, address: str = "") -> tuple[Check, str]:
-    """Check the interface that has the host's address; also give its name, empty if not known.
+    """Check the interface that has the host's address; also return its name, empty if not known.
 
-    `address` is where others reach the host; without it, where it was asked; else the default route counts.
+    `address` is where others reach the host. Without it, the address of the ssh connection counts, else the
+    default route.
     """
     probe, name = checks.probe, "interface"
     address = address or probe.ssh_address
-    found = [item for item in probe.interfaces if item.address == address and address]
-    if not found and not probe.whole:
+    matching = [item for item in probe.interfaces if item.address == address and address]
+    if not matching and not probe.whole:
         return checks.not_reported(name), ""
-    if not found and address and probe.interfaces:
+    if not matching and address and probe.interfaces:
         advice = "Specify an address of the host itself, or its --interface: NCCL uses NCCL_SOCKET_IFNAME."
         return checks.warn(name, f"No interface of the host has the address {address}.", advice), ""
-    chosen = found[0].name if found else probe.default_interface
+    chosen = matching[0].name if matching else probe.default_interface
     if not chosen:
         return checks.not_reported(name), ""
     seen = f"{chosen} ({address})." if address else f"{chosen} has the default route."

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fabbench.catalog.cluster_profiles import Profile
 
 LEASE_S = 90
-"""After how many seconds without a sign of fabbench a pod ends."""
+"""Seconds without a heartbeat from fabbench after which a pod exits."""
 PORT = 2222
-"""Of the pods' sshd."""
+"""Port of the pods' sshd."""
 
 
 CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-network")
@@ -28,7 +28,7 @@ CLUSTER_PROFILES = ("efa-dra", "gke-gib", "gke-tcpxo", "oke-rdma-vf", "oke-host-
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPodOptions(PodOptions, InstanceOptions):
-    """Options of pods that fabbench or its MPIJob makes in a cluster of the kubeconfig."""
+    """Options of pods that fabbench or its MPIJob creates in a cluster of the kubeconfig."""
 
     kubeconfig: Path | None = option(
         File(), "The kubeconfig. Default: KUBECONFIG or ~/.kube/config.", only="run", reaches=True
@@ -57,7 +57,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     host_network: bool = option(Flag(), "Use the nodes' network namespace (hostNetwork).")
     cluster_profile: str = option(
         Choice(CLUSTER_PROFILES),
-        "How pods get at the cluster's fabric, where no device plugin of its own says so: "
+        "How pods access the cluster's fabric, if its device plugin alone does not define that: "
         f"{', '.join(CLUSTER_PROFILES)}.",
         unset="",
     )
@@ -76,14 +76,14 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
 
     @property
     def profile(self) -> "Profile | None":
-        """The profile that is declared."""
+        """The declared profile."""
         from fabbench.catalog.cluster_profiles import declared_profile
 
         return declared_profile(self.cluster_profile)
 
     @property
     def on_host_network(self) -> bool:
-        """Return whether pods use their nodes' network, unless their variant says otherwise."""
+        """Return whether pods use their nodes' network, unless their variant overrides it."""
         return self.host_network or (self.profile is not None and self.profile.host_network)
 
 

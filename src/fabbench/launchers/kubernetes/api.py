@@ -1,7 +1,7 @@
-"""The Kubernetes API, by the client library. Its errors become ours here, and nowhere else.
+"""The Kubernetes API, through the client library. Only this module translates its errors to fabbench's.
 
-Answers stay JSON as the cluster sent it: what reads them is pure, and fields that this release of the
-library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
+Answers stay JSON as sent by the cluster: the code that reads them is pure, and fields that this release of
+the library does not know are kept. docs/adr/kubernetes-client.md has the reasons.
 """
 
 import functools
@@ -20,22 +20,22 @@ from fabbench.model.errors import MachineError, RequestError
 
 T = TypeVar("T")
 Query: TypeAlias = Iterable[tuple[str, str]]
-"""Parameters of a request; a name may come several times."""
+"""Query parameters of a request; a name may occur several times."""
 
 _TIMEOUT = (10.0, 60.0)
-"""Seconds until a connection stands, and without a byte of an answer."""
+"""Timeouts in seconds: to connect, and between bytes of an answer."""
 _WATCH_S = 50
-"""After how many seconds the cluster ends a watch: before its silence would be an error."""
+"""Seconds after which the cluster ends a watch: before its silence would be an error."""
 _PAGE = 500
 _RESTART_S = 15.0
-"""How long an API server may take to restart."""
+"""Seconds that an API server may take to restart."""
 _INVALID, _FORBIDDEN, _MISSING, _UNAUTHORIZED, _CONFLICT = 400, 403, 404, 401, 409
-_AGAIN, _BROKEN = {429}, 500
+_RETRY_STATUSES, _SERVER_ERROR = {429}, 500
 
 
 @functools.cache
 def client_library() -> ModuleType:
-    """Load the client library, which takes its time."""
+    """Load the client library, which is slow."""
     import kubernetes as loaded
     import kubernetes.client
     import kubernetes.config
@@ -47,7 +47,7 @@ def client_library() -> ModuleType:
 
 
 class _Resource(NamedTuple):
-    """Where the API has a kind."""
+    """The path of a kind in the API."""
 
     group: str
     """Empty for the core group."""
@@ -68,26 +68,26 @@ _KINDS: Mapping[str, _Resource] = {
     "ResourceClaimTemplate": CLAIM_TEMPLATE,
     "SelfSubjectAccessReview": _Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews"),
 }
-_OF_CLUSTER = {"Node", "SelfSubjectAccessReview"}
-"""Kinds without a namespace."""
+_CLUSTER_SCOPED = {"Node", "SelfSubjectAccessReview"}
+"""Kinds that are not namespaced."""
 
 
 class _Requests:
-    """Requests by path, through the library's dynamic client: its models take half a second to load."""
+    """Requests by path, through the library's dynamic client: the typed one takes half a second to load."""
 
     def __init__(self, configuration: Any) -> None:
         library = client_library()
         self.api_client = library.client.ApiClient(configuration)
         """Where `kubernetes.stream` looks for it."""
-        # It would ask the cluster for all of its kinds first.
+        # The default discoverer would first request all kinds from the cluster.
         self._client = library.dynamic.DynamicClient(self.api_client, discoverer=lambda *_: None)
 
-    def send(self, method: str, path: str, query: Query = (), **more: Any) -> Any:
-        """Send a request, and return the answer unread. Raise the library's errors.
+    def send(self, method: str, path: str, query: Query = (), **parameters: Any) -> Any:
+        """Send a request, and return the answer, not yet parsed. Raise the library's errors.
 
-        `more` are parameters of the library's `DynamicClient.request`.
+        `parameters` are passed to the library's `DynamicClient.request`.
         """
-        settings = {"_request_timeout": _TIMEOUT, **more}
+        settings = {"_request_timeout": _TIMEOUT, **parameters}
         return self._client.request(method, path, query_params=list(query), serialize=False, **settings)
 
 
@@ -101,35 +101,35 @@ class KubernetesApi:
     namespace: str
 
     def read(self, kind: str, name: str, *, namespace: str = "") -> dict[str, Any]:
-        """Read one object; `AbsentError` where it is not there."""
+        """Read one object; raise AbsentError if it does not exist."""
         return self._ask("read", kind, "GET", self._path(kind, name, namespace=namespace))
 
     def objects(
         self, kind: str, *, labels: str = "", fields: str = "", everywhere: bool = False
     ) -> Iterator[dict[str, Any]]:
         """List objects, page by page; `labels` and `fields` are selectors, which the cluster evaluates."""
-        chosen = {"label_selector": labels, "field_selector": fields}
-        more: dict[str, Any] = {name: text for name, text in chosen.items() if text}
+        selectors = {"label_selector": labels, "field_selector": fields}
+        parameters: dict[str, Any] = {name: text for name, text in selectors.items() if text}
         path = _path(_KINDS[kind]) if everywhere else self._path(kind)
         while True:
-            page = self._ask("list", kind, "GET", path, limit=_PAGE, **more)
+            page = self._ask("list", kind, "GET", path, limit=_PAGE, **parameters)
             yield from page.get("items", ())
-            more["_continue"] = page.get("metadata", {}).get("continue", "")
-            if not more["_continue"]:
+            parameters["_continue"] = page.get("metadata", {}).get("continue", "")
+            if not parameters["_continue"]:
                 return
 
     def create(self, kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Make an object. A field that the cluster does not know is an error.
+        """Create an object. A field that the cluster does not know is an error.
 
-        Where the connection breaks, as when the API server restarts, this tries again for a while.
+        If the connection breaks, as when the API server restarts, retry for a while.
         """
         strict = [("fieldValidation", "Strict")]
-        order = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
+        request = functools.partial(self._ask, "create", kind, "POST", self._path(kind), strict, body=body)
         try:
-            return order()
+            return request()
         except DisconnectedError:
-            with suppress(AlreadyExistsError):  # made at first, but the answer was lost
-                return again(order, DisconnectedError)
+            with suppress(AlreadyExistsError):  # created at first, but the answer was lost
+                return retry(request, DisconnectedError)
             return self.read(kind, body["metadata"]["name"])
 
     def patch(self, kind: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,35 +138,35 @@ class KubernetesApi:
         return self._ask("patch", kind, "PATCH", self._path(kind, name), body=body, content_type=form)
 
     def delete(self, kind: str, name: str, body: Mapping[str, Any], *, namespace: str = "") -> None:
-        """Delete an object; `AbsentError` where it is not there. `body` are the DeleteOptions."""
+        """Delete an object; raise AbsentError if it does not exist. `body` are the DeleteOptions."""
         self._ask("delete", kind, "DELETE", self._path(kind, name, namespace=namespace), body=body)
 
     def plurals(self, group: str, version: str) -> frozenset[str]:
-        """Name what the cluster knows of an API group: ``mpijobs``; nothing where it has no such group."""
+        """Return the resources of an API group, such as ``mpijobs``; none if the cluster lacks the group."""
         try:
-            found = self._ask("discover", f"{group}/{version}", "GET", f"/apis/{group}/{version}")
+            listing = self._ask("discover", f"{group}/{version}", "GET", f"/apis/{group}/{version}")
         except AbsentError:
             return frozenset()
-        return frozenset(each["name"] for each in found.get("resources", ()))
+        return frozenset(each["name"] for each in listing.get("resources", ()))
 
     def allowed(self, attributes: Mapping[str, str]) -> bool:
-        """Ask whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
+        """Return whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
         kind = "SelfSubjectAccessReview"
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": kind,
             "spec": {"resourceAttributes": dict(attributes)},
         }
-        found = self._ask("create", kind, "POST", self._path(kind), body=body)
-        return bool(found.get("status", {}).get("allowed"))
+        review = self._ask("create", kind, "POST", self._path(kind), body=body)
+        return bool(review.get("status", {}).get("allowed"))
 
     def watch(self, kind: str, labels: str) -> Generator[dict[str, Any], None, None]:
-        """Yield objects as they are, and then as they change, until the cluster ends it within a minute."""
+        """Yield objects as they are, then as they change, until the cluster ends it within a minute."""
         path = self._path(kind)
         listed = self._ask("list", kind, "GET", path, label_selector=labels)
         yield from listed.get("items") or ()
         with translated_errors(f"watch {kind}"):
-            # The plain type leaves objects as they come, in all releases of the library.
+            # With this type all releases of the library leave objects as they are.
             events = (
                 client_library()
                 .watch.Watch(return_type=object)
@@ -183,17 +183,18 @@ class KubernetesApi:
 
     @contextmanager
     def log(self, pod: str, container: str, *, follow: bool) -> Iterator[Iterator[bytes]]:
-        """Yield a log piece by piece as it comes, each line with its time.
+        """Yield a log in chunks as it comes, each line with its timestamp.
 
-        Where nothing comes for a minute it ends, as if that were all: who follows a log asks again.
+        It ends if nothing comes for a minute, as if that were all: callers must request it again.
         """
         query = {"container": container, "follow": str(follow).lower(), "timestamps": "true"}
         with translated_errors(f"log of {pod}"):
             path = self._path("Pod", pod, "log")
-            answer = _requests(self.configuration).send("GET", path, query.items(), header_params=_any_type())
+            headers = _accept_any()
+            answer = _requests(self.configuration).send("GET", path, query.items(), header_params=headers)
             action(f"api {self.context}", f"log of {pod} {answer.status}, follow={follow}")
             try:
-                yield _pieces(answer)
+                yield _chunks(answer)
             finally:
                 answer.close()
 
@@ -203,12 +204,12 @@ class KubernetesApi:
         query += [("command", word) for word in argv]
         with translated_errors(f"exec in {pod}"):
             return client_library().stream.stream(
-                # A client of its own: one that streams cannot do anything else.
+                # A separate client: one that streams cannot do anything else.
                 _Requests(self.configuration).send,
                 "GET",
                 self._path("Pod", pod, "exec"),
                 query,
-                header_params=_any_type(),
+                header_params=_accept_any(),
                 binary=True,
                 _preload_content=False,
                 _request_timeout=None,
@@ -216,44 +217,44 @@ class KubernetesApi:
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:
         return _path(
-            _KINDS[kind], *names, namespace="" if kind in _OF_CLUSTER else namespace or self.namespace
+            _KINDS[kind], *names, namespace="" if kind in _CLUSTER_SCOPED else namespace or self.namespace
         )
 
     def _ask(
-        self, verb: str, kind: str, method: str, path: str, query: Query = (), **more: Any
+        self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
     ) -> dict[str, Any]:
         what = f"{verb} {kind}"
-        shown = " ".join((path, *(str(value) for name, value in more.items() if name != "body")))
+        shown = " ".join((path, *(str(value) for name, value in parameters.items() if name != "body")))
         with translated_errors(what):
             try:
-                answer = _requests(self.configuration).send(method, path, query, **more)
+                answer = _requests(self.configuration).send(method, path, query, **parameters)
                 data = answer.data
             except client_library().client.ApiException as error:
                 action(f"api {self.context}", f"{what} {shown}: {error.status}")
                 raise
             action(f"api {self.context}", f"{what} {shown}: {answer.status}")
-            found = json.loads(data) if data else {}
-            return found if isinstance(found, dict) else {}
+            content = json.loads(data) if data else {}
+            return content if isinstance(content, dict) else {}
 
 
-def _any_type() -> dict[str, str]:
-    """Return a header for answers that are no JSON. The library adds to it."""
+def _accept_any() -> dict[str, str]:
+    """Return a header for answers that are not JSON. The library adds to it."""
     return {"Accept": "*/*"}
 
 
 def _path(kind: _Resource, *names: str, namespace: str = "") -> str:
-    """Return the path of a kind, of an object, or of what an object has: ``log``, ``exec``."""
+    """Return the path of a kind, an object, or a subresource: ``log``, ``exec``."""
     root = ("apis", kind.group, kind.version) if kind.group else ("api", kind.version)
-    place = ("namespaces", namespace) if namespace else ()
-    return "".join(f"/{quote(word, safe='')}" for word in (*root, *place, kind.plural, *names))
+    scope = ("namespaces", namespace) if namespace else ()
+    return "".join(f"/{quote(word, safe='')}" for word in (*root, *scope, kind.plural, *names))
 
 
 class AbsentError(MachineError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 class ForbiddenError(MachineError):
-    """The user may not do it."""
+    """The user lacks the permission."""
 
 
 class InvalidError(MachineError):
@@ -265,19 +266,19 @@ class AlreadyExistsError(MachineError):
 
 
 class UnansweredError(MachineError):
-    """The API does not answer, or wants the request again."""
+    """The API does not answer, or asks for a retry."""
 
 
 class DisconnectedError(UnansweredError):
-    """The connection to the API broke, or cannot be made."""
+    """The connection to the API broke, or cannot be established."""
 
 
-def again(ask: Callable[[], T], error: type[MachineError]) -> T:
-    """Ask, and ask again for 15 s where this error says that the connection broke."""
+def retry(request: Callable[[], T], error: type[MachineError]) -> T:
+    """Make a request; retry for 15 s while it raises `error`, which reports a broken connection."""
     deadline = time.monotonic() + _RESTART_S
     while True:
         try:
-            return ask()
+            return request()
         except error:
             if time.monotonic() >= deadline:
                 raise
@@ -285,7 +286,7 @@ def again(ask: Callable[[], T], error: type[MachineError]) -> T:
 
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
-    """Read the kubeconfig. Raise MachineError where there is none, RequestError for a context it has not."""
+    """Read the kubeconfig. Raise MachineError if there is none, RequestError if it lacks the context."""
     library = client_library()
     file = None if config_file is None else str(config_file)
     try:
@@ -295,22 +296,22 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
             f"No usable kubeconfig found: {error}",
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
         ) from error
-    names = {entry["name"]: entry for entry in contexts}
+    names = {each["name"]: each for each in contexts}
     if context is not None and context not in names:
         raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
-    chosen = names[context] if context else current
+    entry = names[context] if context else current
     configuration = library.client.Configuration()
-    configuration.retries = False  # whoever asks decides that
+    configuration.retries = False  # callers decide on retries
     library.config.load_kube_config(
-        file, context=chosen["name"], client_configuration=configuration, persist_config=False
+        file, context=entry["name"], client_configuration=configuration, persist_config=False
     )
-    own = chosen.get("context", {}).get("namespace")
-    return KubernetesApi(configuration, chosen["name"], namespace or own or "default")
+    default = entry.get("context", {}).get("namespace")
+    return KubernetesApi(configuration, entry["name"], namespace or default or "default")
 
 
 @contextmanager
 def translated_errors(what: str) -> Iterator[None]:
-    """Raise ours for the client library's errors."""
+    """Translate the client library's errors to fabbench's."""
     import urllib3.exceptions
 
     library = client_library()
@@ -319,16 +320,16 @@ def translated_errors(what: str) -> Iterator[None]:
     except library.client.ApiException as error:
         body = error.body or error.reason or ""
         text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body)
-        if not error.status:  # the library's way to say that TLS failed
+        if not error.status:  # the library's way to report that TLS failed
             raise _unanswered(text, what) from error
         raise _refusal(error.status, text, what) from error
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise _unanswered(str(error), what) from error
 
 
-def _unanswered(why: str, what: str) -> DisconnectedError:
+def _unanswered(reason: str, what: str) -> DisconnectedError:
     return DisconnectedError(
-        f"The cluster's API does not answer ({what}): {_short(why)}.",
+        f"The cluster's API does not answer ({what}): {_short(reason)}.",
         hint="Try `kubectl version`. Check the network, the VPN and the token.",
     )
 
@@ -354,11 +355,11 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
         return InvalidError(f"The cluster refuses {what}: {message}.")
     if status == _CONFLICT and "already exists" in message:
         return AlreadyExistsError(f"The cluster refuses {what}: {message}.")
-    kind = UnansweredError if status in _AGAIN or status >= _BROKEN else MachineError
-    return kind(f"The cluster refuses {what}, status {status}: {message}.")
+    error_type = UnansweredError if status in _RETRY_STATUSES or status >= _SERVER_ERROR else MachineError
+    return error_type(f"The cluster refuses {what}, status {status}: {message}.")
 
 
-def _pieces(answer: Any) -> Iterator[bytes]:
+def _chunks(answer: Any) -> Iterator[bytes]:
     import urllib3.exceptions
 
     try:

@@ -1,4 +1,4 @@
-"""A cluster's nodes as a table, and what is wrong with them, from what the API says. Pure.
+"""A cluster's nodes as a table, and what is wrong with them, from the API's data. Pure.
 
 Sources of the thresholds: the catalog (fabbench.catalog.instances); AWS's page on HyperPod's node labels.
 """
@@ -16,18 +16,18 @@ from fabbench.report.table import Overview, Table
 
 KEEPS_AWAY = frozenset({"NoSchedule", "NoExecute"})
 _PLUGIN = PROFILES[0].plugin
-_USUAL_TOLERATIONS = default_tolerations()
+_DEFAULT_TOLERATIONS = default_tolerations()
 
 
 def check_nodes(
-    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _USUAL_TOLERATIONS
+    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
 ) -> tuple[Check, ...]:
     """Check nodes, each by itself and then against each other. `tolerations` are those of the pods."""
-    own = (check for node in nodes for check in _own(node, tolerations))
-    return (*own, *_types(nodes), *_zones(nodes))
+    checks = (check for node in nodes for check in _node_checks(node, tolerations))
+    return (*checks, *_types(nodes), *_zones(nodes))
 
 
-def _own(node: Node, tolerations: Sequence[Toleration]) -> Iterator[Check]:
+def _node_checks(node: Node, tolerations: Sequence[Toleration]) -> Iterator[Check]:
     yield _ready(node)
     yield _health(node)
     yield _taints(node, tolerations)
@@ -72,21 +72,22 @@ def _taints(node: Node, tolerations: Sequence[Toleration]) -> Check:
     name = "taints"
 
     def known(taint: Taint) -> bool:
-        """Return whether pods tolerate a taint, or another check speaks of it."""
+        """Return whether pods tolerate a taint, or another check covers it."""
         tolerated = any(each.covers(*taint) for each in tolerations)
         return tolerated or taint.key.startswith("node.kubernetes.io/")
 
-    away = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
-    others = ", ".join(str(taint) for taint in node.taints if taint not in away)
-    if away:
+    repelling = [taint for taint in node.taints if taint.effect in KEEPS_AWAY and not known(taint)]
+    others = ", ".join(str(taint) for taint in node.taints if taint not in repelling)
+    if repelling:
         advice = "If the nodes are meant for this, pass --toleration KEY; otherwise choose other nodes."
-        return _check(node, name, Status.WARN, f"Taints keep pods away: {', '.join(map(str, away))}.", advice)
+        seen = f"Taints keep pods away: {', '.join(map(str, repelling))}."
+        return _check(node, name, Status.WARN, seen, advice)
     return _check(node, name, Status.PASS, f"Tolerated: {others}." if others else "None.")
 
 
 def _fabric(node: Node) -> Check:
     name, entry = "fabric devices", node.entry
-    usual = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA" if entry else ""
+    expected = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))} EFA" if entry else ""
     if not node.resource:
         if entry is None:
             advice = "Nothing to do unless you expect a fabric; then check that its device plugin runs."
@@ -95,18 +96,18 @@ def _fabric(node: Node) -> Check:
             f"Install {_PLUGIN}. If it is installed, check that its DaemonSet covers this instance "
             "type: older manifests list the types. EFA must also be enabled in the node group."
         )
-        return _check(node, name, Status.WARN, f"The node advertises no fabric{usual}.", advice)
-    there, profile = node.fabric.allocatable, node.profile
-    seen = f"{there} {node.resource}{usual}."
-    if not there:
+        return _check(node, name, Status.WARN, f"The node advertises no fabric{expected}.", advice)
+    count, profile = node.fabric.allocatable, node.profile
+    seen = f"{count} {node.resource}{expected}."
+    if not count:
         plugin = profile.plugin if profile else "its device plugin"
         advice = (
             f"No healthy device was found there: check the log of {plugin}, and that the nodes have devices."
         )
         return _check(node, name, Status.FAIL, seen, advice)
-    if entry is None or fabric_name(node) != "EFA" or there in entry.efa_counts:
+    if entry is None or fabric_name(node) != "EFA" or count in entry.efa_counts:
         return _check(node, name, Status.PASS, seen)
-    if there > max(entry.efa_counts):
+    if count > max(entry.efa_counts):
         advice = "Check the node's instance type label; the catalog may be out of date."
     else:
         advice = "Give the node group all EFA interfaces; otherwise you measure fewer."
@@ -114,17 +115,17 @@ def _fabric(node: Node) -> Check:
 
 
 def _gpus(node: Node) -> Check:
-    name, entry, there = "GPUs", node.entry, node.gpus.allocatable
+    name, entry, count = "GPUs", node.entry, node.gpus.allocatable
     expected = entry.gpus if entry else 0
-    if not there and not expected:
+    if not count and not expected:
         return _check(node, name, Status.SKIP, "None.", "Nothing to do: not a GPU node.")
-    seen = f"{there} nvidia.com/gpu" + (f"; a {entry.instance_type} has {expected}." if entry else ".")
-    if there < expected:
+    seen = f"{count} nvidia.com/gpu" + (f"; a {entry.instance_type} has {expected}." if entry else ".")
+    if count < expected:
         advice = (
             "Check the log of NVIDIA's device plugin and nvidia-smi on the node. With MIG, GPUs have "
             "other resource names and cannot be measured."
         )
-        return _check(node, name, Status.FAIL if not there else Status.WARN, seen, advice)
+        return _check(node, name, Status.FAIL if not count else Status.WARN, seen, advice)
     return _check(node, name, Status.PASS, seen)
 
 
@@ -154,17 +155,17 @@ def _free(node: Node) -> Check:
     if node.gpus.all_free and node.fabric.all_free:
         if node.gpus.known and node.fabric.known:
             return _check(node, name, Status.PASS, f"{seen}.")
-        there = (f"{amount.allocatable} {what}" for what, amount in amounts.items() if amount.allocatable)
+        totals = (f"{amount.allocatable} {what}" for what, amount in amounts.items() if amount.allocatable)
         advice = "Runs choose nodes by their capacity, and wait if others use them (rbac-optional.yaml)."
-        return _check(node, name, Status.SKIP, f"{'; '.join(there)}; usage by others is unknown.", advice)
+        return _check(node, name, Status.SKIP, f"{'; '.join(totals)}; usage by others is unknown.", advice)
     advice = "Only fully free nodes are measured: wait for the pods there, or delete them."
     return _check(node, name, Status.WARN, f"{seen}.", advice)
 
 
 def _types(nodes: Sequence[Node]) -> Iterator[Check]:
-    """Check that all nodes are of one type, and note where HyperPod has another name for it."""
+    """Check that all nodes are of one type, and note HyperPod's name for it if it differs."""
     counted = Counter(node.instance_type for node in nodes if node.instance_type)
-    usual = counted.most_common(1)[0][0] if counted else ""
+    common = counted.most_common(1)[0][0] if counted else ""
     for node in nodes:
         name, seen = "instance type", f"{node.label_type}."
         if node.hyperpod:
@@ -172,14 +173,14 @@ def _types(nodes: Sequence[Node]) -> Iterator[Check]:
         if not node.label_type:
             advice = "Choose nodes with --host: their instance types are unknown."
             yield _check(node, name, Status.SKIP, "The node has no instance type label.", advice)
-        elif node.instance_type == usual:
+        elif node.instance_type == common:
             yield _check(node, name, Status.PASS, seen)
         else:
-            reach = efa_reaches(usual, node.instance_type) or not node.fabric.allocatable
+            reachable = efa_reaches(common, node.instance_type) or not node.fabric.allocatable
             advice = "Measure nodes of the same type: choose with --instance-type."
-            more = "" if reach else " EFA on p4d, p4de and dl1 connects only to the same type."
+            more = "" if reachable else " EFA on p4d, p4de and dl1 connects only to the same type."
             yield _check(
-                node, name, Status.WARN, f"{seen[:-1]}, while most others are {usual}.", advice + more
+                node, name, Status.WARN, f"{seen[:-1]}, while most others are {common}.", advice + more
             )
 
 
@@ -187,20 +188,20 @@ def _zones(nodes: Sequence[Node]) -> Iterator[Check]:
     counted = Counter(node.zone for node in nodes if node.zone)
     if len(counted) < 2:
         return
-    usual = counted.most_common(1)[0][0]
+    common = counted.most_common(1)[0][0]
     for node in nodes:
-        if node.zone == usual:
+        if node.zone == common:
             yield _check(node, "zone", Status.PASS, f"{node.zone}.")
         elif not node.zone:
             yield _check(node, "zone", Status.SKIP, "Unknown.", "Check its labels.")
         else:
             advice = "Runs use nodes of one zone: EFA does not cross zones, and TCP is slower across them."
-            seen = f"{node.zone}, while most others are in {usual}."
+            seen = f"{node.zone}, while most others are in {common}."
             yield _check(node, "zone", Status.WARN, seen, advice)
 
 
 def nodes_overview(nodes: Sequence[Node]) -> tuple[Overview, ...]:
-    """Return the nodes as a table, what the guides print with custom-columns and more; none for no nodes."""
+    """Return the nodes as a table, like the guides' custom-columns and more; nothing for no nodes."""
     return (nodes_table(nodes),) if nodes else ()
 
 
@@ -210,7 +211,7 @@ def nodes_table(nodes: Sequence[Node]) -> Overview:
 
 
 def _table(nodes: Sequence[Node]) -> Table:
-    """Return a row per node, in their order. Devices are free/allocatable."""
+    """Return a row per node, in the given order. Devices are free/allocatable."""
     resources = sorted({node.resource for node in nodes if node.resource})
     fabric = "EFA" if set(resources) <= {EFA} else "FABRIC"
     notes = ["GPU and " + fabric + ": free/allocatable."]
@@ -224,8 +225,8 @@ def _table(nodes: Sequence[Node]) -> Table:
     )
 
 
-def _health_words(node: Node) -> str:
-    """Return ``ok`` where a node takes pods, else everything that is the matter."""
+def _health_summary(node: Node) -> str:
+    """Return ``ok`` if a node accepts pods, else everything that is wrong."""
     words = [] if node.ready else ["not ready"]
     words += ["cordoned"] if node.unschedulable else []
     words += [node.health] if node.health not in {"", "Schedulable"} else []
@@ -243,7 +244,7 @@ def _record(node: Node) -> dict[str, object]:
         "zone": node.zone,
         "layers": list(node.layers),
         "ultraserver": node.ultraserver,
-        "health": _health_words(node),
+        "health": _health_summary(node),
         "taints": [str(taint) for taint in node.taints],
     }
 
@@ -260,7 +261,7 @@ def _row(node: Node) -> Sequence[str]:
         str(node.fabric) if node.resource else "-",
         node.zone or "-",
         (node.layers[-1] if node.layers else node.ultraserver) or "-",
-        _health_words(node),
+        _health_summary(node),
     )
 
 
@@ -278,20 +279,20 @@ class Right:
     resource: str
     """In the plural, as RBAC writes it."""
     why: str
-    """What it is for, as the end of "fabbench may not <verb> <resource>: it is needed …"."""
+    """What it is needed for, as the end of "fabbench may not <verb> <resource>: it is needed …"."""
     group: str = _CORE
     """API group; empty for the core."""
     subresource: str = ""
     namespaced: bool = True
-    """Whether it is needed in the namespace of the run only. Else in the whole cluster."""
+    """Whether it is needed only in the run's namespace; else in the whole cluster."""
 
     @property
     def full_resource(self) -> str:
-        """Resource and subresource as RBAC writes them: pods/exec."""
+        """The resource and subresource as in RBAC: pods/exec."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
     def __str__(self) -> str:
-        """Name it as kubectl auth can-i does: create jobs.batch."""
+        """Format it as kubectl auth can-i does: create jobs.batch."""
         return f"{self.verb} {self.full_resource}{'.' + self.group if self.group else ''}"
 
 
@@ -322,7 +323,7 @@ KUBERNETES_RIGHTS: tuple[Right, ...] = (
     *_each("list", "events", "to explain why pods do not start"),
     *_NODES,
 )
-"""For ``--on kubernetes``, in the order in which they are asked after."""
+"""For ``--on kubernetes``, in the order in which they are checked."""
 
 MPIJOB_RIGHTS: tuple[Right, ...] = (
     *_each("create", "mpijobs", "to submit a run", group=_KUBEFLOW),
@@ -336,7 +337,7 @@ MPIJOB_RIGHTS: tuple[Right, ...] = (
     *_each("list", "events", "to explain why pods do not start"),
     *_NODES,
 )
-"""For ``--on mpijob``: the operator makes pods, and everything else."""
+"""For ``--on mpijob``: the operator creates pods and everything else."""
 
 CLAIM_RIGHT = Right(
     verb="create",
@@ -344,7 +345,7 @@ CLAIM_RIGHT = Right(
     group="resource.k8s.io",
     why="to claim devices (--cluster-profile efa-dra)",
 )
-_BY_HAND = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
+_CLEAN_RENDERED = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
     Right(
         verb="list",
@@ -353,8 +354,8 @@ OPTIONAL_RIGHTS: tuple[Right, ...] = (
         why="to see what pods of other namespaces use on a node",
     ),
     *_each("delete", "pods", "to let clean --force delete pods of lost nodes"),
-    *_each("list delete", "services", _BY_HAND),
-    *_each("list delete", SECRETS, _BY_HAND),
+    *_each("list delete", "services", _CLEAN_RENDERED),
+    *_each("list delete", SECRETS, _CLEAN_RENDERED),
     CLAIM_RIGHT,
 )
-"""What no run needs: each shows or does more than a run does."""
+"""What no run needs: each allows seeing or doing more than a run does."""

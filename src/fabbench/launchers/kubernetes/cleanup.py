@@ -1,4 +1,4 @@
-"""Deleting what a run made, at its end or by `fabbench clean`, and waiting until its pods are gone."""
+"""Deleting what a run created, at its end or by `fabbench clean`, and waiting until its pods are gone."""
 
 import time
 from collections import defaultdict
@@ -14,24 +14,24 @@ from fabbench.launchers.kubernetes.manifests import NAME, REQUEST, RUN, SELECTOR
 from fabbench.launchers.kubernetes.watch import is_ready
 from fabbench.model.errors import MachineError
 
-GONE_S = 30.0
-"""For how long pods may take to go."""
+REMOVAL_S = 30.0
+"""Maximum time to wait for pods to be removed."""
 _LOOK_S = 0.5
 _LATE_S = 2.0
-"""For how long an object may come to be after its order was broken off."""
+"""For how long an object may still appear after its creation was interrupted."""
 _STUCK_S = 2.0
-"""For how long pods of lost nodes are looked at: the last one may just be going."""
+"""For how long pods of lost nodes are watched: the last one may be about to go."""
 _POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
 _LEFTOVER_STUCK_S = 3.0
-"""After how long pods of lost nodes are waited for no more: the last one may just be going."""
+"""For how long to wait for pods of lost nodes: the last one may be about to go."""
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")
-"""What makes other things goes before them; what others need goes last."""
+"""Objects that create others go before them; objects that others need go last."""
 _JOBS = ("MPIJob", "Job")
-"""Not every cluster has MPIJobs, and not everybody may see both. Services and Secrets go with their Job: only
-those that were applied by hand stay, and are found by who may list them."""
+"""Not every cluster has MPIJobs, and not every user may list both. Services and Secrets go with their Job:
+only those applied by hand remain, and are found if the user may list them."""
 _ENDS = ("Complete", "Succeeded", "Failed")
-"""Conditions of a Job that has ended; an MPIJob says Succeeded."""
+"""Conditions of a Job that has ended; Succeeded is an MPIJob's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class Remaining:
 
     pods: tuple[str, ...] = ()
     lost: Mapping[str, str] = field(default_factory=dict)
-    """Those of `pods` whose node is lost, and the node."""
+    """Those of `pods` whose node is lost → the node."""
     answered: bool = True
-    """Whether the API said so: else nothing is known."""
+    """Whether the API answered: else nothing is known."""
 
     def error(self, thing: str, *, unanswered: str) -> MachineError | None:
-        """Return the error that names what is left; None where nothing is.
+        """Return the error that names what is left; None if nothing is.
 
-        `thing` was to be removed; `unanswered` is the advice where the API does not answer.
+        `thing` was to be removed; `unanswered` is the advice if the API does not answer.
         """
         if not self.answered:
             return MachineError(f"Cannot remove {thing}: the cluster's API does not answer.", hint=unanswered)
@@ -61,52 +61,57 @@ class Remaining:
                 "clean --force deletes them now.",
             )
         return MachineError(
-            f"These pods still exist after {GONE_S:g} s: {', '.join(self.pods)}.",
+            f"These pods still exist after {REMOVAL_S:g} s: {', '.join(self.pods)}.",
             hint="They exit on their own unless their node is lost; fabbench clean finds them.",
         )
 
 
 def delete_and_wait(
-    api: KubernetesApi, kind: str, name: str, pods: Callable[[], Sequence[Mapping[str, Any]]], *, made: bool
+    api: KubernetesApi,
+    kind: str,
+    name: str,
+    pods: Callable[[], Sequence[Mapping[str, Any]]],
+    *,
+    created: bool,
 ) -> Remaining:
-    """Remove an object, which takes all it owns along, and wait until `pods` gives none.
+    """Remove an object with everything it owns, and wait until `pods` returns none.
 
-    `made` is whether it is known to have been there. Return early where the nodes of all that is left are
-    lost. Raise MachineError for what the API refuses.
+    `created` is whether the object is known to have existed. Return early if the nodes of all that is left
+    are lost. Raise MachineError for what the API refuses.
     """
-    began = time.monotonic()
+    started = time.monotonic()
     stuck_since: float | None = None
     left = Remaining(answered=False)
     while True:
         now = time.monotonic()
         try:
             if _delete(api, kind, name):
-                there = pods()
-                lost = pods_on_lost_nodes(api, there)
-                left = Remaining(pods=tuple(str(pod["metadata"]["name"]) for pod in there), lost=lost)
-                if not there and (made or now - began > _LATE_S):
+                remaining = pods()
+                lost = pods_on_lost_nodes(api, remaining)
+                left = Remaining(pods=tuple(str(pod["metadata"]["name"]) for pod in remaining), lost=lost)
+                if not remaining and (created or now - started > _LATE_S):
                     return left
         except UnansweredError:
-            left = Remaining(answered=False)  # it may be back soon
+            left = Remaining(answered=False)  # the API may be back soon
         stuck = bool(left.pods) and len(left.pods) == len(left.lost)
         stuck_since = (stuck_since or now) if stuck else None
-        if now - began > GONE_S or (stuck_since is not None and now - stuck_since > _STUCK_S):
+        if now - started > REMOVAL_S or (stuck_since is not None and now - stuck_since > _STUCK_S):
             return left
         time.sleep(_LOOK_S)
 
 
 def pods_on_lost_nodes(api: KubernetesApi, pods: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the pods whose node is not heard of any more, or is no more: pod → node."""
-    found = {}
-    seen: dict[str, bool] = {}
+    """Return the pods whose node is not ready or no longer exists: pod → node."""
+    pod_nodes = {}
+    lost: dict[str, bool] = {}
     for pod in pods:
         node = str(pod.get("spec", {}).get("nodeName") or "")
         if node:
-            if node not in seen:
-                seen[node] = _lost(api, node)
-            if seen[node]:
-                found[str(pod["metadata"]["name"])] = node
-    return found
+            if node not in lost:
+                lost[node] = _lost(api, node)
+            if lost[node]:
+                pod_nodes[str(pod["metadata"]["name"])] = node
+    return pod_nodes
 
 
 def _lost(api: KubernetesApi, node: str) -> bool:
@@ -119,7 +124,7 @@ def _lost(api: KubernetesApi, node: str) -> bool:
 
 
 def _delete(api: KubernetesApi, kind: str, name: str) -> bool:
-    """Order the removal of an object. Return whether there is none any more."""
+    """Request the deletion of an object. Return whether it no longer exists."""
     try:
         api.delete(kind, name, _POLICY)
     except AbsentError:
@@ -128,9 +133,9 @@ def _delete(api: KubernetesApi, kind: str, name: str) -> bool:
 
 
 def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, ...]:
-    """Find everything of fabbench's, of any run: in the namespace, or in all.
+    """Find all of fabbench's objects, of any run, in the namespace or in all namespaces.
 
-    Raise MachineError where the user may see no pods, or neither Jobs nor MPIJobs.
+    Raise MachineError if the user may not list pods, or neither Jobs nor MPIJobs.
     """
     objects: list[dict[str, Any]] = []
     unseen: dict[str, MachineError] = {}
@@ -148,15 +153,15 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
 def remove_leftovers(
     api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False
 ) -> None:
-    """Remove runs, and wait until they are gone. Raise MachineError that names what stays.
+    """Remove runs, and wait until they are gone. Raise MachineError that names what remains.
 
-    A pod whose node is lost cannot go: with `force` the cluster forgets it, whatever runs on there.
+    A pod whose node is lost cannot be removed: with `force` the cluster forgets it, even if it still runs.
     """
     for leftover in chosen:
         for thing in leftover.things:
             _delete_object(api, thing)
     names = {(leftover.run, leftover.namespace) for leftover in chosen}
-    began = time.monotonic()
+    started = time.monotonic()
     while True:
         found = find_leftovers(api, everywhere=everywhere)
         left = [each for each in found if (each.run, each.namespace) in names]
@@ -166,14 +171,14 @@ def remove_leftovers(
         lost = _on_lost_nodes(api, [thing for thing in things if thing.kind == "Pod"])
         for thing in lost if force else ():
             _delete_object(api, thing, force=True)
-        waited = time.monotonic() - began
+        waited = time.monotonic() - started
         stuck = not force and waited > _LEFTOVER_STUCK_S and len(lost) == len(things)
-        if stuck or waited > GONE_S:
-            raise _not_gone(things, lost, waited)
+        if stuck or waited > REMOVAL_S:
+            raise _still_there(things, lost, waited)
         time.sleep(_LOOK_S)
 
 
-def _not_gone(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited: float) -> MachineError:
+def _still_there(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited: float) -> MachineError:
     what = ", ".join(f"{thing.kind} {thing.name}" for thing in things)
     on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
     return MachineError(
@@ -184,13 +189,13 @@ def _not_gone(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited: fl
 
 
 def _on_lost_nodes(api: KubernetesApi, pods: Sequence[ObjectRef]) -> list[ObjectRef]:
-    """Return those of pods that are being deleted, and whose node is lost."""
+    """Return those pods that are being deleted and whose node is lost."""
     found = {}
     for pod in pods:
         with suppress(AbsentError):
             found[pod.name] = api.read("Pod", pod.name, namespace=pod.namespace)
-    ending = [each for each in found.values() if each["metadata"].get("deletionTimestamp")]
-    lost = pods_on_lost_nodes(api, ending)
+    deleting = [each for each in found.values() if each["metadata"].get("deletionTimestamp")]
+    lost = pods_on_lost_nodes(api, deleting)
     return [pod for pod in pods if pod.name in lost]
 
 
@@ -202,44 +207,44 @@ def _all(api: KubernetesApi, kind: str, *, everywhere: bool) -> Iterator[dict[st
 def _delete_object(api: KubernetesApi, thing: ObjectRef, *, force: bool = False) -> None:
     body: dict[str, Any] = {"propagationPolicy": "Background", "preconditions": {"uid": thing.uid}}
     if thing.kind != "Pod" or force:
-        body["gracePeriodSeconds"] = 0  # of a pod it would mean to forget it, whatever runs there
+        body["gracePeriodSeconds"] = 0  # for a pod it would mean to forget it, even if it still runs
     try:
         api.delete(thing.kind, thing.name, body, namespace=thing.namespace)
     except AbsentError:
-        return  # it went by itself meanwhile
+        return  # already removed
     except ForbiddenError:
         if thing.kind != "Pod" or force:
             raise
-        # The Job is gone, and the cluster removes its pods: they are waited for.
+        # The Job is gone, and the cluster removes its pods: the caller waits for them.
 
 
 def group_leftovers(objects: Iterable[Mapping[str, Any]], now: datetime) -> tuple[Leftover, ...]:
-    """Find what fabbench made, of any run, by its labels: the oldest first.
+    """Find what fabbench created, of any run, by its labels: the oldest first.
 
-    Objects need their `kind`, which lists of the API leave out.
+    Objects need a `kind`, which list responses of the API omit.
     """
     runs: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for each in objects:
         meta = each.get("metadata") or {}
-        found = meta.get("labels") or {}
-        if found.get(NAME) == "fabbench" and found.get(RUN):
-            runs[found[RUN], meta.get("namespace") or "default"].append(each)
-    left = (_leftover(run, namespace, own, now) for (run, namespace), own in runs.items())
+        labels = meta.get("labels") or {}
+        if labels.get(NAME) == "fabbench" and labels.get(RUN):
+            runs[labels[RUN], meta.get("namespace") or "default"].append(each)
+    left = (_leftover(run, namespace, things, now) for (run, namespace), things in runs.items())
     return tuple(sorted(left, key=lambda each: (-each.age, each.run, each.namespace)))
 
 
-def _leftover(run: str, namespace: str, own: list[Mapping[str, Any]], now: datetime) -> Leftover:
-    made = [datetime.fromisoformat(text) for text in _values(own, "creationTimestamp")]
+def _leftover(run: str, namespace: str, things: list[Mapping[str, Any]], now: datetime) -> Leftover:
+    created = [datetime.fromisoformat(text) for text in _values(things, "creationTimestamp")]
     requests = [
-        text for each in own if (text := ((each["metadata"].get("annotations") or {}).get(REQUEST) or ""))
+        text for each in things if (text := ((each["metadata"].get("annotations") or {}).get(REQUEST) or ""))
     ]
     return Leftover(
         run=run,
         namespace=namespace,
-        age=max(now - min(made), timedelta(0)) if made else timedelta(0),
-        running=any(map(_runs, own)),
+        age=max(now - min(created), timedelta(0)) if created else timedelta(0),
+        running=any(map(_runs, things)),
         request=requests[0] if requests else "",
-        things=tuple(sorted(_references(own, namespace), key=_order)),
+        things=tuple(sorted(_references(things, namespace), key=_order)),
     )
 
 
@@ -249,24 +254,24 @@ def _runs(thing: Mapping[str, Any]) -> bool:
     if thing.get("kind") in _JOBS:
         conditions = status.get("conditions") or ()
         return not any(each.get("type") in _ENDS and each.get("status") == "True" for each in conditions)
-    # A pod that is being deleted has no run any more; where its node is lost it stays "Running" for good.
+    # A pod being deleted no longer belongs to a run; if its node is lost it stays "Running" forever.
     deleted = (thing.get("metadata") or {}).get("deletionTimestamp")
     return thing.get("kind") == "Pod" and status.get("phase") == "Running" and not deleted
 
 
-def _references(own: list[Mapping[str, Any]], namespace: str) -> Iterator[ObjectRef]:
-    there = set(_values(own, "uid"))
-    for each in own:
+def _references(things: list[Mapping[str, Any]], namespace: str) -> Iterator[ObjectRef]:
+    uids = set(_values(things, "uid"))
+    for each in things:
         meta = each["metadata"]
         owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
-        if not owners & there:
+        if not owners & uids:
             yield ObjectRef(each.get("kind") or "", namespace, meta.get("name") or "", meta.get("uid") or "")
 
 
-def _values(own: list[Mapping[str, Any]], key: str) -> list[str]:
-    return [str(each["metadata"][key]) for each in own if each["metadata"].get(key)]
+def _values(things: list[Mapping[str, Any]], key: str) -> list[str]:
+    return [str(each["metadata"][key]) for each in things if each["metadata"].get(key)]
 
 
 def _order(thing: ObjectRef) -> tuple[int, str, str]:
-    place = _ORDER.index(thing.kind) if thing.kind in _ORDER else len(_ORDER)
-    return place, thing.kind, thing.name
+    rank = _ORDER.index(thing.kind) if thing.kind in _ORDER else len(_ORDER)
+    return rank, thing.kind, thing.name

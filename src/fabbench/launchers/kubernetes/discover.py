@@ -1,4 +1,4 @@
-"""What a cluster has, whether the user may use it, and whether the user's own device profile fits it."""
+"""What a cluster has, whether the user may use it, and whether the declared device profile fits it."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +31,23 @@ from fabbench.report.table import Overview
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
+_PARALLEL_REQUESTS = 8
 _UNSEEN = (
     "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
 )
-_HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-"""Selects pods that hold something of a node."""
+_USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects pods that use resources of a node."""
 _SYNTAX = "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
 
 
 def api_of(target: Target) -> KubernetesApi:
-    """Return the API of a target's cluster, without a request. Raise MachineError."""
+    """Return the API of a target's cluster, without making a request. Raise MachineError."""
     options = target.options_as(ClusterPodOptions)
     return open_api(options.kubeconfig, options.context, options.namespace)
 
 
 def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
-    """Return the criteria of a target for nodes."""
+    """Return a target's criteria for nodes."""
     options = target.options_as(ClusterPodOptions)
     return NodeCriteria(
         count=target.nodes,
@@ -61,45 +61,44 @@ def criteria_of(target: Target, needs: Needs) -> NodeCriteria:
 
 
 def cluster_nodes(target: Target) -> Overview:
-    """Return the nodes of a target's cluster that its options choose, as a table. Raise MachineError."""
+    """Return the nodes of a target's cluster that match its options, as a table. Raise MachineError."""
     criteria = criteria_of(target, Needs(programs=(), install=""))
     seen = list_nodes(api_of(target), labels=criteria.labels)
     return nodes_table(matching_nodes(seen, replace(criteria, needs_gpu=False)))
 
 
 def _labels(options: ClusterPodOptions) -> str:
-    """Return the selector of all labels that nodes must have."""
-    own = (f"{key}={value}" for key, value in options.node_selector.items())
-    return ",".join(filter(None, (options.selector.strip(), *own)))
+    """Return the selector for all labels that nodes must have."""
+    selectors = (f"{key}={value}" for key, value in options.node_selector.items())
+    return ",".join(filter(None, (options.selector.strip(), *selectors)))
 
 
 def list_nodes(
-    api: KubernetesApi, tell: Callable[[str], None] | None = None, *, labels: str = ""
+    api: KubernetesApi, report: Callable[[str], None] | None = None, *, labels: str = ""
 ) -> tuple[Node, ...]:
-    """Return the nodes that `labels` select, with what pods have taken of them.
+    """Return the nodes that `labels` select, with what pods use of them.
 
-    Raise MachineError, and RequestError for a selector that the cluster cannot read. Who may not see other
-    namespaces' pods learns what nodes have, and of what is in use only the own part: `tell` gets a sentence
-    that says so.
+    Raise MachineError, and RequestError for a selector that the cluster rejects. For users who may not list
+    other namespaces' pods, usage includes only their namespace: `report` receives a sentence that says so.
     """
     lists = {
         "nodes": lambda: api.objects("Node", labels=labels),
-        "pods": lambda: api.objects("Pod", fields=_HOLDING, everywhere=True),
+        "pods": lambda: api.objects("Pod", fields=_USING_NODES, everywhere=True),
     }
     found = map_hosts(lists, lambda objects: list(objects()))
     if labels and isinstance(refused := found["nodes"], InvalidError):
         raise RequestError(f"{labels!r} is not a valid label selector. {refused}", hint=_SYNTAX)
     all_pods = not isinstance(found["pods"], ForbiddenError)
     if not all_pods:
-        found["pods"] = list(api.objects("Pod", fields=_HOLDING))
-        if tell is not None:
-            tell(_UNSEEN)
-    read = _answered(found)
-    return read_nodes(read["nodes"], read["pods"], all_pods=all_pods)
+        found["pods"] = list(api.objects("Pod", fields=_USING_NODES))
+        if report is not None:
+            report(_UNSEEN)
+    results = _answered(found)
+    return read_nodes(results["nodes"], results["pods"], all_pods=all_pods)
 
 
 def missing_rights(api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS) -> tuple[Right, ...]:
-    """Ask the cluster which of these rights the user lacks."""
+    """Return which of these rights the user lacks, according to the cluster."""
 
     def lacks(right: Right) -> bool:
         attributes = {
@@ -112,12 +111,12 @@ def missing_rights(api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGH
         return not api.allowed(attributes)
 
     by_number = {str(number): right for number, right in enumerate(rights)}
-    answers = _answered(map_hosts(by_number, lacks, _AT_ONCE))
+    answers = _answered(map_hosts(by_number, lacks, _PARALLEL_REQUESTS))
     return tuple(by_number[number] for number, lacking in answers.items() if lacking)
 
 
 def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
-    """Raise the first error: the cluster is the same for all of them."""
+    """Return the results, or raise the first error: all requests go to the same cluster."""
     for answer in found.values():
         if isinstance(answer, MachineError):
             raise answer
@@ -127,22 +126,22 @@ def _answered(found: Mapping[str, T | MachineError]) -> dict[str, T]:
 def require_rights(
     api: KubernetesApi, rights: Sequence[Right] = KUBERNETES_RIGHTS, example: str = "examples/rbac.yaml"
 ) -> None:
-    """Raise MachineError that names the verbs that are missing; `example` is the file that grants them."""
+    """Raise MachineError that names missing verbs; `example` is the file that grants them."""
     if missing := missing_rights(api, rights):
-        may_not = ", ".join(map(str, missing))
+        actions = ", ".join(map(str, missing))
         raise MachineError(
-            f"This user may not {may_not} in namespace {api.namespace} of {api.context}.",
+            f"This user may not {actions} in namespace {api.namespace} of {api.context}.",
             hint=f"{example} grants the permissions needed. Nothing was started.",
         )
 
 
-Ask = Callable[[PodConnection], ProbedHost]
-Meet = Callable[[Mapping[str, ProbedHost]], HostRelations]
+ProbePod = Callable[[PodConnection], ProbedHost]
+Connect = Callable[[Mapping[str, ProbedHost]], HostRelations]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeGroup:
-    """Nodes that one set of pods runs on."""
+    """Nodes that run one set of pods."""
 
     nodes: tuple[Node, ...]
     spec: RunSpec
@@ -151,62 +150,66 @@ class ProbeGroup:
 def probe_pods(  # noqa: PLR0913 - what is probed, and how
     api: KubernetesApi,
     groups: Sequence[ProbeGroup],
-    ask: Ask,
-    meet: Meet,
+    probe_pod: ProbePod,
+    connect: Connect,
     *,
     limit_s: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[Mapping[str, Probe], HostRelations, tuple[Check, ...]]:
-    """Probe a pod on each node, and let those of a group connect to each other.
+    """Probe a pod on each node, and have the pods of a group connect to each other.
 
-    Return probes by the name of the node, relations, and a check of each node's pod. A pod that does not
-    start, or does not answer, is a check that fails. Nothing is left.
+    Return probes by node name, relations, and a check of each node's pod. A pod that does not start or answer
+    is a failed check. Nothing is left behind.
     """
-    found: dict[str, ProbedHost | MachineError] = {}
-    seen = HostRelations()
+    results: dict[str, ProbedHost | MachineError] = {}
+    relations = HostRelations()
     for group in groups:
         try:
-            with JobRun(api, group.spec) as objects:
-                pods = objects.wait(limit_s, group.nodes, tell)
-                ways = {
+            with JobRun(api, group.spec) as job_run:
+                pods = job_run.wait(limit_s, group.nodes, report)
+                connections = {
                     str(pod["spec"]["nodeName"]): PodConnection(
-                        api, pod["metadata"]["name"], CONTAINER, objects.explain_gone
+                        api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit
                     )
                     for pod in pods
                 }
                 with contextlib.ExitStack() as stack:
-                    for way in ways.values():
-                        stack.callback(way.close)
-                    own = map_hosts(ways, ask)
-                    found |= own
-                    answers = {name: one for name, one in own.items() if not isinstance(one, MachineError)}
-                    if answers:
-                        seen = _both(seen, meet(answers))
+                    for connection in connections.values():
+                        stack.callback(connection.close)
+                    group_results = map_hosts(connections, probe_pod)
+                    results |= group_results
+                    probed = {
+                        name: result
+                        for name, result in group_results.items()
+                        if not isinstance(result, MachineError)
+                    }
+                    if probed:
+                        relations = _merge(relations, connect(probed))
         except MachineError as error:
-            found = {**{node.name: error for node in group.nodes}, **found}
-    probes = {name: one.probe for name, one in found.items() if not isinstance(one, MachineError)}
-    return probes, seen, tuple(_check(name, one) for name, one in found.items())
+            results = {**{node.name: error for node in group.nodes}, **results}
+    probes = {name: result.probe for name, result in results.items() if not isinstance(result, MachineError)}
+    return probes, relations, tuple(_check(name, result) for name, result in results.items())
 
 
-def _both(one: HostRelations, other: HostRelations) -> HostRelations:
+def _merge(first: HostRelations, second: HostRelations) -> HostRelations:
     return HostRelations(
-        addresses={**one.addresses, **other.addresses},
-        clocks={**one.clocks, **other.clocks},
-        connections={**one.connections, **other.connections},
+        addresses={**first.addresses, **second.addresses},
+        clocks={**first.clocks, **second.clocks},
+        connections={**first.connections, **second.connections},
     )
 
 
-def _check(node: str, found: ProbedHost | MachineError) -> Check:
-    if isinstance(found, MachineError):
-        advice = found.hint or "Check the events of the namespace and of the node."
-        return Check(host=node, name="pod", status=Status.FAIL, seen=str(found), advice=advice)
+def _check(node: str, result: ProbedHost | MachineError) -> Check:
+    if isinstance(result, MachineError):
+        advice = result.hint or "Check the events of the namespace and of the node."
+        return Check(host=node, name="pod", status=Status.FAIL, seen=str(result), advice=advice)
     return Check(host=node, name="pod", status=Status.PASS, seen="A pod started there and answered.")
 
 
 def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
-    """Raise RequestError for options that the declared profile does not go with.
+    """Raise RequestError for options that conflict with the declared profile.
 
-    `seen` is whether nodes are looked at: else the catalog says what they have.
+    `seen` is whether nodes are inspected: else the catalog says what they have.
     """
     profile = options.profile
     if profile is None:
@@ -231,12 +234,12 @@ def require_profile(options: ClusterPodOptions, *, seen: bool) -> None:
 
 
 def rights_of_profile(options: ClusterPodOptions) -> tuple[Right, ...]:
-    """Return the rights that a run needs beyond the usual ones."""
+    """Return the additional rights that a run with the profile needs."""
     return (CLAIM_RIGHT,) if options.profile is not None and options.profile.device_class else ()
 
 
 def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
-    """Raise MachineError where pods are to claim devices and the cluster knows no such claims."""
+    """Raise MachineError if pods must claim devices but the cluster does not support that."""
     group, version, plural = CLAIM_TEMPLATE
     if rights_of_profile(options) and plural not in api.plurals(group, version):
         raise MachineError(
@@ -246,11 +249,11 @@ def require_claims(api: KubernetesApi, options: ClusterPodOptions) -> None:
         )
 
 
-def mention_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
-    """Tell that nodes have a fabric that pods do not use, as nobody declared it."""
-    found = chosen[0].profile
-    if options.profile is None and found is not None and found.mounts:
+def notify_undeclared(options: ClusterPodOptions, chosen: Sequence[Node]) -> None:
+    """Report that nodes have a fabric that pods do not use, because no profile is declared."""
+    profile = chosen[0].profile
+    if options.profile is None and profile is not None and profile.mounts:
         notify(
-            f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile {found.name}, which "
+            f"The nodes have {chosen[0].resource}. Pods use it with --cluster-profile {profile.name}, which "
             "makes them privileged."
         )

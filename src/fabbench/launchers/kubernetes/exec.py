@@ -1,8 +1,8 @@
-"""Programs in pods, by the API's exec: what `fabbench.remote` needs of a connection, over WebSockets.
+"""Programs in pods, through the API's exec: a connection for `fabbench.remote`, over WebSockets.
 
-mpirun needs no sshd: it calls an agent (exec_launch_agent.sh) as it would call ssh. The agent asks fabbench,
-through a program that fabbench has running in the same pod, and gets the output and the exit status of the
-command. Nothing in the pods needs the cluster's API.
+mpirun needs no sshd: it calls an agent (exec_launch_agent.sh) as it would call ssh. The agent sends its
+request to fabbench, through a program that fabbench runs in the same pod, and gets the output and the exit
+status of the command. Nothing in the pods needs the cluster's API.
 """
 
 import base64
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 _STDIN, _STDOUT, _STDERR, _ERROR = 0, 1, 2, 3
 _WAKE_S = 0.5
 _LINGER_S = 1.0
-_MOST_ERR = 1000
-_MOST_WAITING = 200
-"""Lines of a shell that nobody has asked for: then it waits."""
+_ERR_LINES = 1000
+_QUEUE_LINES = 200
+"""Maximum queued lines of a shell: then it waits until they are read."""
 _REQUEST = re.compile(r'error sending request: \w+ "[^"]*": ')
-"""What the API puts before a kubelet's words: the whole command."""
-_NOT_NOW = re.compile(
+"""What the API prepends to a kubelet's message: the whole command."""
+_TRANSIENT = re.compile(
     r"\bdial\b|\bEOF\b|connection (?:refused|reset)|broken pipe|time(?:d )?-?out|no route|"
     r"pod does not exist|container not found"
 )
-"""What is said where the kubelet cannot be reached, or has just started and knows no pods yet."""
-# exec has no way to close a program's input: the program gets the number of bytes to read.
-_FED = 'head -c "$1" | { shift; exec "$@"; }'
-# A kubelet that stops has the API say "Success" of programs that run on: each says itself how it ended.
-_SAYING = '"$@"; set -- "$?"; echo "fabbench-exec: ended $1" >&2; exit "$1"'
+"""Messages when the kubelet cannot be reached, or has just started and knows no pods yet."""
+# exec cannot close a program's input: the program gets the number of bytes to read.
+_WITH_STDIN = 'head -c "$1" | { shift; exec "$@"; }'
+# When a kubelet stops, the API reports "Success" for running programs: so each prints its exit status.
+_PRINT_STATUS = '"$@"; set -- "$?"; echo "fabbench-exec: ended $1" >&2; exit "$1"'
 _ENDED = re.compile(r"fabbench-exec: ended (\d+)$")
 
 
@@ -72,7 +72,7 @@ class PodPipe:
         try:
             with self._sending:
                 self._stream.write_channel(_STDIN, data)
-        except Exception as error:  # what the WebSocket library raises is not all of one kind
+        except Exception as error:  # the WebSocket library's errors have no common base
             raise lost(self.name, error) from error
 
     def lines(self) -> Iterator[str]:
@@ -80,23 +80,23 @@ class PodPipe:
         return chain.from_iterable(self.batches())
 
     def batches(self, deadline: float = math.inf) -> Iterator[list[str]]:
-        """Yield the same lines, as many as come in one message. Raise TimeoutError at the deadline.
+        """Yield the same lines, those of one message at a time. Raise TimeoutError at the deadline.
 
-        As long as nobody asks for more, nothing is read from the connection: the program waits.
+        The connection is read only when more lines are requested: until then the program waits.
         """
         while True:
             try:
-                open_still = self._stream.is_open()
-                if open_still:
+                is_open = self._stream.is_open()
+                if is_open:
                     self._stream.update(timeout=_WAKE_S)
                 out, err = self._read(_STDOUT), self._read(_STDERR)
-            except Exception as error:  # the same
+            except Exception as error:  # see `send`
                 raise lost(self.name, error) from error
             self.err += self._err.feed(err)
-            del self.err[:-_MOST_ERR]
+            del self.err[:-_ERR_LINES]
             if batch := self._out.feed(out):
                 yield batch
-            if not open_still and not out and not err:
+            if not is_open and not out and not err:
                 break
             if time.monotonic() > deadline:
                 raise TimeoutError
@@ -106,7 +106,7 @@ class PodPipe:
         self._conclude()
 
     def close(self) -> None:
-        """Close the stream. The program runs on."""
+        """Close the stream. The program keeps running."""
         with contextlib.suppress(Exception):
             self._stream.close()
 
@@ -114,73 +114,73 @@ class PodPipe:
         data = self._stream.read_channel(channel) if self._stream.peek_channel(channel) else b""
         return data if isinstance(data, bytes) else data.encode()
 
-    def _own_status(self) -> str:
-        """Take the program's own exit status off its standard error; empty where it has none there."""
+    def _take_printed_status(self) -> str:
+        """Remove the exit status that the program printed from its standard error; empty if there is none."""
         for index in reversed(range(len(self.err))):
-            if said := _ENDED.search(self.err[index]):
-                before = self.err[index][: said.start()]
+            if match := _ENDED.search(self.err[index]):
+                before = self.err[index][: match.start()]
                 self.err[index : index + 1] = [before] if before else []
-                return said[1]
+                return match[1]
         return ""
 
     def _conclude(self) -> None:
-        """Read how it ended, which the API says last. Raise LostError where it does not."""
-        self.status = exit_status(self._read(_ERROR), self._own_status(), self.name)
+        """Read how it ended, which the API reports last. Raise LostError if it does not."""
+        self.status = exit_status(self._read(_ERROR), self._take_printed_status(), self.name)
 
 
-def exit_status(text: bytes, own: str, name: str) -> int:
+def exit_status(text: bytes, printed: str, name: str) -> int:
     """Return the exit status of a program in the pod `name`.
 
-    `text` is the Status object that the API ends with, `own` what the program said of itself. Raise LostError
-    where neither tells, MachineError where the program could not be started.
+    `text` is the API's final Status object, `printed` the status that the program printed. Raise LostError if
+    neither has one, MachineError if the program could not be started.
     """
     try:
         status = json.loads(text)
     except ValueError as error:
         raise lost(name, "it exited without a message") from error
-    # Of programs in a containerd that stops the API says neither: they may run on, or have more to print.
+    # When containerd stops, the API reports neither: programs may keep running, or have more to print.
     if not isinstance(status, dict) or status.get("status") not in {"Success", "Failure"}:
         raise lost(name, f"it exited with {shorten(text.decode('utf-8', 'replace'))}")
     causes = (status.get("details") or {}).get("causes") or ()
     codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
-    if own or codes:
-        return int(own or codes[0])
+    if printed or codes:
+        return int(printed or codes[0])
     if status["status"] == "Success":
         raise lost(name, "the program there did not report its exit")
-    said = _REQUEST.sub("", str(status.get("message") or status.get("reason") or "no reason given"))
-    if _NOT_NOW.search(said):
-        raise lost(name, said.rstrip("."))
-    raise MachineError(f"Cannot run a program in the pod {name}: {said.rstrip('.')}.")
+    message = _REQUEST.sub("", str(status.get("message") or status.get("reason") or "no reason given"))
+    if _TRANSIENT.search(message):
+        raise lost(name, message.rstrip("."))
+    raise MachineError(f"Cannot run a program in the pod {name}: {message.rstrip('.')}.")
 
 
 class PodConnection:
     """One container of a pod; see `fabbench.remote.connection.Connection`."""
 
     def __init__(
-        self, api: KubernetesApi, pod: str, container: str, explain_gone: Callable[[str], str] = str
+        self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str
     ) -> None:
-        """`why` says in sentences what became of a pod that does not run any more, from its name."""
+        """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs."""
         self.name = pod
-        self._explain_gone = explain_gone
+        self._explain_exit = explain_exit
         self._api = api
         self._container = container
         self._pipes: list[PodPipe] = []
         self.host_key = ("", "")
-        """The type and the base64 of the key of the pod's sshd, where it has one."""
+        """The type and base64 of the host key of the pod's sshd, if it has one."""
 
     def connect(self) -> None:
-        """See that the pod is there and runs. Raise GoneError where not, MachineError for no answer."""
+        """Check that the pod exists and runs. Raise GoneError if not, MachineError for no answer."""
         try:
             pod = self._api.read("Pod", self.name)
         except AbsentError:
-            raise GoneError(self._explain_gone(self.name)) from None
+            raise GoneError(self._explain_exit(self.name)) from None
         phase = pod.get("status", {}).get("phase")
         if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
-            raise GoneError(self._explain_gone(self.name))
+            raise GoneError(self._explain_exit(self.name))
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
-        """Run a program to its end. Raise LostError, and MachineError when it takes longer."""
-        words = ("sh", "-c", _FED, "sh", str(len(stdin)), *argv) if stdin else tuple(argv)
+        """Run a program to its end. Raise LostError, and MachineError on a timeout."""
+        words = ("sh", "-c", _WITH_STDIN, "sh", str(len(stdin)), *argv) if stdin else tuple(argv)
         pipe = self.open(words)
         try:
             if stdin:
@@ -195,11 +195,11 @@ class PodConnection:
         return Done(-1 if pipe.status is None else pipe.status, out.lines, list(pipe.err))
 
     def open(self, argv: Sequence[str]) -> PodPipe:
-        """Start a program that runs on. Raise LostError, and MachineError where it cannot be started."""
+        """Start a program and keep its streams open. Raise LostError, and MachineError if it cannot start."""
         action(f"exec {self.name}", argv)
         try:
             self.connect()
-            stream = self._api.exec(self.name, self._container, ("sh", "-c", _SAYING, "sh", *argv))
+            stream = self._api.exec(self.name, self._container, ("sh", "-c", _PRINT_STATUS, "sh", *argv))
         except MachineError as error:
             raise LostError(str(error), hint=error.hint) from error
         pipe = PodPipe(stream, self.name)
@@ -207,15 +207,15 @@ class PodConnection:
         return pipe
 
     def close(self) -> None:
-        """Close all streams; programs run on."""
+        """Close all streams; programs keep running."""
         for pipe in self._pipes:
             pipe.close()
         self._pipes.clear()
 
 
-def lost(name: str, explain_gone: object) -> LostError:
-    """Return the error of a broken connection."""
-    why = str(explain_gone).rstrip(".") or type(explain_gone).__name__
+def lost(name: str, cause: object) -> LostError:
+    """Return the error for a broken connection."""
+    why = str(cause).rstrip(".") or type(cause).__name__
     return LostError(
         f"The connection to the pod {name} broke: {why}.",
         hint="Check the pod, its node and the cluster's API.",
@@ -226,10 +226,10 @@ class PodShell(HostShell):
     """A POSIX shell in a pod."""
 
     def __init__(self, connection: PodConnection, arguments: Sequence[str] = ()) -> None:
-        """Start it; `arguments` are those of its scripts. Raise MachineError."""
+        """Start it; `arguments` are passed to its scripts. Raise MachineError."""
         self._pipe = connection.open(("sh", "-s", "--", *arguments))
-        self._lines: queue.Queue[str | None] = queue.Queue(_MOST_WAITING)
-        """Its lines; None: there are no more."""
+        self._lines: queue.Queue[str | None] = queue.Queue(_QUEUE_LINES)
+        """Its lines; None: no more."""
         self._ended = False
         threading.Thread(target=self._listen, daemon=True, name="fabbench pod shell").start()
 
@@ -240,7 +240,7 @@ class PodShell(HostShell):
     @override
     def until(self, prefix: str, limit_s: float, count: int = 1) -> list[str]:
         deadline = time.monotonic() + limit_s
-        found = AnswerLines(f"The pod {self._pipe.name}")
+        answer = AnswerLines(f"The pod {self._pipe.name}")
         while count > 0 and not self._ended:
             try:
                 line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
@@ -249,31 +249,31 @@ class PodShell(HostShell):
             if line is None:
                 self._ended = True
                 break
-            found.take((line,))
+            answer.take((line,))
             count -= line.startswith(prefix)
-        return found.lines
+        return answer.lines
 
     def _listen(self) -> None:
         try:
             for line in self._pipe.lines():
                 self._lines.put(line)
         except MachineError:
-            pass  # no more lines come: whoever waits for them has a limit
+            pass  # no more lines come: callers wait with a limit
         finally:
             self._lines.put(None)
 
 
 _FAILED = 255
-"""What ssh ends with when it was no command that failed."""
+"""ssh's exit status if it was not the command that failed."""
 
 
 @contextlib.contextmanager
 def exec_launch_agent(
     heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield the agent for an mpirun on any of the `heads` that reaches the hosts by these addresses.
+    """Yield the agent with which mpirun on any of the `heads` reaches the hosts by these addresses.
 
-    What it has started carries the run's mark, and ends with it. Raise MachineError.
+    What it starts carries the run's mark and ends with the run. Raise MachineError.
     """
     relays = {head.name: _Relay(head, by_address) for head in heads}
     try:
@@ -286,13 +286,13 @@ def exec_launch_agent(
 
 
 class _Relay:
-    """The requests of one agent, each run by a thread of its own."""
+    """The requests of one agent, each run by its own thread."""
 
-    def __init__(self, first: RemoteHost, by_address: Mapping[str, RemoteHost]) -> None:
-        self._first = first
+    def __init__(self, head: RemoteHost, by_address: Mapping[str, RemoteHost]) -> None:
+        self._head = head
         self._by_address = by_address
-        self._script = f"{first.folder}/relay/relay.sh"
-        self._folder = f"{first.folder}/relay"
+        self._script = f"{head.folder}/relay/relay.sh"
+        self._folder = f"{head.folder}/relay"
         self._pipe: ProcessStream | None = None
         self._sending = threading.Lock()
         self._closing = threading.Event()
@@ -301,33 +301,33 @@ class _Relay:
 
     @property
     def agent(self) -> tuple[str, ...]:
-        """The command in place of ssh."""
+        """The command that replaces ssh."""
         return ("sh", self._script, self._folder)
 
     def start(self) -> None:
-        """Put the agent there, and wait for its requests in a thread."""
+        """Install the agent, and serve its requests in a thread."""
         script = (files("fabbench.launchers.kubernetes") / "exec_launch_agent.sh").read_bytes()
-        self._first.run("put", self._script, stdin=script)
-        lines = self._first.again(self._open)
+        self._head.run("put", self._script, stdin=script)
+        lines = self._head.again(self._open)
         threading.Thread(target=lambda: self._serve(lines), daemon=True, name="fabbench relay").start()
 
     def close(self) -> None:
-        """Take no more requests. What runs is ended with everything else of the run."""
+        """Accept no more requests. What still runs is ended with everything else of the run."""
         self._closing.set()
         if self._pipe is not None:
             self._pipe.close()
 
     def _open(self) -> Iterator[str]:
-        self._pipe = self._first.connection.open(
-            self._first.marked(("sh", self._script, "serve", self._folder))
+        self._pipe = self._head.connection.open(
+            self._head.marked(("sh", self._script, "serve", self._folder))
         )
         lines = self._pipe.lines()
         if next(lines, "") != "ready":
-            raise self._first.failure(self._pipe.err, "early")
+            raise self._head.failure(self._pipe.err, "early")
         return lines
 
     def _serve(self, lines: Iterator[str]) -> None:
-        """Take requests; where the connection broke, those again that are without an answer."""
+        """Serve requests; after a reconnect, the agent repeats those without an answer."""
         while not self._closing.is_set():
             try:
                 with contextlib.suppress(LostError):
@@ -335,10 +335,10 @@ class _Relay:
                         self._take(line)
                 if self._closing.is_set():
                     return
-                self._first.wait()
-                lines = self._first.again(self._open)
+                self._head.wait()
+                lines = self._head.again(self._open)
             except MachineError:
-                return  # the host is given up, or let go: mpirun's stream raises it too
+                return  # the host is lost or released: mpirun's stream raises it too
 
     def _take(self, line: str) -> None:
         _, name, text = line.split(" ", 2)
@@ -363,18 +363,18 @@ class _Relay:
         remote = self._by_address.get(address)
         if remote is None:
             raise MachineError(f"mpirun requested {address}, which is not a host of this run.")
-        told = OutputQueue()
-        program = RemoteProcess("mpirun's daemon", remote, f"relay-{name}", told)
+        output = OutputQueue()
+        program = RemoteProcess("mpirun's daemon", remote, f"relay-{name}", output)
         env = (f"{MARK}={remote.token}", f"TMPDIR={remote.folder}")
         remote.again(lambda: program.start(("env", *env, "sh", "-c", command)))
         try:
-            return self._followed(name, address, told)
+            return self._follow(name, address, output)
         finally:
-            told.leave()
+            output.leave()
 
-    def _followed(self, name: str, address: str, told: OutputQueue) -> int:
+    def _follow(self, name: str, address: str, output: OutputQueue) -> int:
         while not self._closing.is_set():
-            item = told.get(_WAKE_S)
+            item = output.get(_WAKE_S)
             if isinstance(item, MachineError):
                 raise item
             if isinstance(item, Exception):
@@ -386,7 +386,7 @@ class _Relay:
         return _FAILED
 
     def _send(self, name: str, text: str) -> None:
-        """Send one line to the agent. It asks again for what is lost, but for output."""
+        """Send one line to the agent. It requests lost lines again, except for output."""
         with self._sending, contextlib.suppress(LostError):
             if self._pipe is not None:
                 self._pipe.send(f"{name} {text}\n".encode())

@@ -1,11 +1,11 @@
-# How mpirun starts its daemons in other pods, in place of ssh: fabbench, which has a way into all of them, runs
+# How mpirun starts its daemons in other pods, instead of ssh: fabbench, which is connected to all of them, runs
 # the command there. POSIX sh with coreutils.
 #
 #   sh relay.sh FOLDER [OPTION…] HOST COMMAND…   as ssh is called
 #   sh relay.sh serve FOLDER                     as fabbench calls it
 #
-# Each call writes a file NAME.asked, and says so in the pipe `requests`. fabbench answers in the pipe NAME.told:
-# lines `out TEXT`, and at the end `ended STATUS`. Nothing is looked for again and again: that would be measured.
+# Each call writes a file NAME.asked, and its name to the pipe `requests`. fabbench answers in the pipe NAME.told:
+# lines `out TEXT`, and at the end `ended STATUS`. Nothing polls: that would disturb the measurement.
 { set +x; } 2>/dev/null # hydra calls its agent with -x, as it is ssh's option
 set -u
 umask 077
@@ -16,11 +16,11 @@ show() {
 
 if [ "$1" = serve ]; then
     cd "$2" || exit
-    # One before that lost sight of fabbench would take away requests.
+    # An earlier server that lost its connection to fabbench would take requests.
     # shellcheck disable=SC2046 # words
     [ ! -e server ] || kill $(cat server) 2>/dev/null
     [ -p requests ] || mkfifo requests || exit
-    # Open for both, a pipe makes nobody wait for another end.
+    # A pipe that is open for reading and writing never blocks on its other end.
     exec 4<>requests
     echo ready
     {
@@ -28,8 +28,8 @@ if [ "$1" = serve ]; then
         while read -r file <&4; do show "$file"; done
     } &
     echo "$$ $!" >server
-    while read -r name told; do
-        if [ -p "$name.told" ]; then printf '%s\n' "$told" 1<>"$name.told"; fi
+    while read -r name answer; do
+        if [ -p "$name.told" ]; then printf '%s\n' "$answer" 1<>"$name.told"; fi
     done
     kill "$!"
     exit
@@ -39,7 +39,7 @@ folder=$1
 shift
 while [ $# -gt 0 ]; do
     case $1 in
-    -[bceiFlLmopRSWw]) shift 2 ;; # ssh's options that have a value
+    -[bceiFlLmopRSWw]) shift 2 ;; # ssh's options with a value
     -*) shift ;;
     *) break ;;
     esac

@@ -12,15 +12,15 @@ VARIABLE = "KUBECONFIG"
 def current_context(
     environment: Mapping[str, str], *, file: Path | None = None, context: str = ""
 ) -> str | None:
-    """Return the name of the context that commands use; None: there is none.
+    """Return the name of the context that commands use; None if there is none.
 
-    `file` stands in for KUBECONFIG and ~/.kube/config, `context` for the current one. Raise MachineError for
-    a file that cannot be read.
+    `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context. Raise MachineError for a
+    file that cannot be read.
     """
     if context:
         return context
-    found = (_read(path) for path in _files(environment, file))
-    return next((name for name in found if name), None)
+    names = (_read(path) for path in _files(environment, file))
+    return next((name for name in names if name), None)
 
 
 def _files(environment: Mapping[str, str], file: Path | None) -> list[Path]:
@@ -42,16 +42,16 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
     try:
-        found = yaml.safe_load(text)
+        config = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise _unreadable(path, error) from error
-    name = found.get("current-context") if isinstance(found, dict) else None
+    name = config.get("current-context") if isinstance(config, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def _unreadable(path: Path, error: Exception) -> MachineError:
-    why = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     return MachineError(
-        f"The kubeconfig {path} cannot be read: {why}.",
+        f"The kubeconfig {path} cannot be read: {reason}.",
         hint="It was read because no target is set: specify one with --on.",
     )

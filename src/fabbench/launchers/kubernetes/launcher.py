@@ -1,4 +1,4 @@
-"""The launcher ``kubernetes``: pods on nodes of a cluster, with nothing installed there."""
+"""The launcher ``kubernetes``: pods on nodes of a cluster, which needs nothing installed."""
 
 import contextlib
 import secrets
@@ -15,7 +15,7 @@ from fabbench.hosts.discover import folders, inventories, programs
 from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import KubernetesOptions
-from fabbench.launchers.kubernetes.api import KubernetesApi, again
+from fabbench.launchers.kubernetes.api import KubernetesApi, retry
 from fabbench.launchers.kubernetes.checks import (
     KUBERNETES_RIGHTS,
     SECRETS,
@@ -30,7 +30,7 @@ from fabbench.launchers.kubernetes.discover import (
     cluster_nodes,
     criteria_of,
     list_nodes,
-    mention_undeclared,
+    notify_undeclared,
     probe_pods,
     require_claims,
     require_profile,
@@ -77,39 +77,39 @@ from fabbench.remote.session import HeldHosts
 from fabbench.report.table import Overview
 
 Start = Callable[[Target], contextlib.AbstractContextManager[Allocation]]
-"""Starts pods, and looks what they have; leaving the context ends them."""
+"""Starts pods, and probes them; leaving the context ends them."""
 
 
 class PodKind(NamedTuple):
-    """What of a variant is fixed when its pods start."""
+    """The properties of a variant that are fixed when its pods start."""
 
     image: str = ""
-    """Empty: the target's own."""
+    """Empty: the target's image."""
     host_network: bool = False
 
     @classmethod
     def of(cls, variant: Variant, target: Target) -> Self:
         """Return the kind of pods that a variant needs."""
-        own = target.options_as(KubernetesOptions).host_network
-        return cls(variant.image, own if variant.host_network is None else variant.host_network)
+        default = target.options_as(KubernetesOptions).host_network
+        return cls(variant.image, default if variant.host_network is None else variant.host_network)
 
 
 @contextlib.contextmanager
 def by_kind(target: Target, start: Start) -> Iterator[Allocation]:
-    """Yield pods of each configuration's kind. Every kind is started once before anything is measured."""
+    """Yield pods that switch to each configuration's kind. Start every kind once before measuring."""
     kinds = tuple(dict.fromkeys(PodKind.of(each, target) for each in target.variants))
     if len(kinds) <= 1:
-        with start(_of(target, kinds[0]) if kinds else target) as allocation:
+        with start(_narrowed(target, kinds[0]) if kinds else target) as allocation:
             yield allocation
         return
     with contextlib.ExitStack() as stack:
         pods = _SwitchingPods(target, start, stack)
-        # The one of the first execution comes last.
-        found = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
-        views = {name: hosts for each in found.values() for name, hosts in each.variants.items()}
+        # Start the kind of the first execution last.
+        kind_inventories = {kind: pods.ensure_pods(kind).inventory for kind in reversed(kinds)}
+        views = {name: hosts for each in kind_inventories.values() for name, hosts in each.variants.items()}
         in_order = {variant.name: views[variant.name] for variant in target.variants}
-        own = next((each.image for kind, each in found.items() if not kind.image), "")
-        pods.inventory = replace(found[kinds[0]], image=own, variants=in_order)
+        default_image = next((each.image for kind, each in kind_inventories.items() if not kind.image), "")
+        pods.inventory = replace(kind_inventories[kinds[0]], image=default_image, variants=in_order)
         yield pods
 
 
@@ -119,25 +119,25 @@ class _SwitchingPods:
     remote = True
 
     def __init__(self, target: Target, start: Start, stack: contextlib.ExitStack) -> None:
-        """Leaving `stack` ends what is there then."""
+        """Leaving `stack` ends the pods that exist then."""
         self.inventory = Inventory(target=target.name, hosts=())
         self._kinds = {variant.name: PodKind.of(variant, target) for variant in target.variants}
-        self._where, self._start, self._stack = target, start, stack
+        self._target, self._start, self._stack = target, start, stack
         self._kind: PodKind | None = None
         self._allocation: Allocation | None = None
 
     def ensure_pods(self, kind: PodKind) -> Allocation:
-        """Return running pods of a kind, in place of those of another one."""
+        """Return running pods of a kind, which replace those of another kind."""
         if self._allocation is None or kind != self._kind:
             self._allocation = None
             self._stack.close()
-            self._allocation = self._stack.enter_context(self._start(_of(self._where, kind)))
+            self._allocation = self._stack.enter_context(self._start(_narrowed(self._target, kind)))
             self._kind = kind
         return self._allocation
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return the documents of the pods that are there."""
+        """Return the documents of the current pods."""
         return self._allocation.documents if self._allocation else {}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
@@ -145,16 +145,16 @@ class _SwitchingPods:
         return self.ensure_pods(self._kinds[execution.configuration.variant]).execute(execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read the counters in the pods that are there."""
+        """Read the counters in the current pods."""
         return self._allocation.counters() if self._allocation else {}
 
 
-def _of(target: Target, kind: PodKind) -> Target:
-    """Return the target of the variants whose pods are of one kind."""
+def _narrowed(target: Target, kind: PodKind) -> Target:
+    """Return the target with only the variants whose pods are of one kind."""
     options = target.options_as(KubernetesOptions)
-    own = tuple(variant for variant in target.variants if PodKind.of(variant, target) == kind)
+    variants = tuple(variant for variant in target.variants if PodKind.of(variant, target) == kind)
     options = replace(options, image=kind.image or options.image, host_network=kind.host_network)
-    return replace(target, options=options, variants=own)
+    return replace(target, options=options, variants=variants)
 
 
 _FILE = "kubernetes.yaml"
@@ -173,7 +173,7 @@ class KubernetesLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[Allocation]:
-        """Choose nodes, start a pod on each, and look what they have. Leaving it leaves nothing there."""
+        """Choose nodes, start a pod on each, and probe them. Leaving it leaves nothing there."""
         target = _with_profile(target)
         options = target.options_as(KubernetesOptions)
         api = api_of(target)
@@ -182,9 +182,9 @@ class KubernetesLauncher(Launcher):
         criteria = criteria_of(target, needs)
         seen = list_nodes(api, notify, labels=criteria.labels)
         chosen = choose(seen, criteria)
-        _mention_left_out(seen, chosen, criteria)
-        mention_undeclared(options, chosen)
-        with by_kind(target, lambda here: _pods(here, needs, api, seen, chosen)) as allocation:
+        _notify_left_out(seen, chosen, criteria)
+        notify_undeclared(options, chosen)
+        with by_kind(target, lambda narrowed: _pods(narrowed, needs, api, seen, chosen)) as allocation:
             yield allocation
 
     @override
@@ -193,9 +193,9 @@ class KubernetesLauncher(Launcher):
         api, options = api_of(target), target.options_as(KubernetesOptions)
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        of_type = instance(chosen[0].instance_type)
-        found = inventory_of(
-            of_type.instance_type if of_type else "",
+        entry = instance(chosen[0].instance_type)
+        inventory = inventory_of(
+            entry.instance_type if entry else "",
             len(chosen),
             target=target,
             needs=needs,
@@ -203,7 +203,7 @@ class KubernetesLauncher(Launcher):
             image=options.image,
             profile=options.profile,
         )
-        return found.named([node.name for node in chosen])
+        return inventory.named([node.name for node in chosen])
 
     @override
     def nodes(self, target: Target) -> Overview:
@@ -216,7 +216,7 @@ class KubernetesLauncher(Launcher):
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Check the cluster's nodes; with `deep`, also probe a pod on each that is free."""
+        """Check the cluster's nodes; with `deep`, also probe a pod on each free node."""
         target = _with_profile(target)
         api = api_of(target)
         progress("reading the nodes", 0, 1)
@@ -235,10 +235,10 @@ class KubernetesLauncher(Launcher):
         probes, relations, pods = probe_pods(
             api,
             _groups(target, needs, criteria, seen),
-            lambda way: ask(PodShell(way, arguments), f"The pod {way.name}"),
-            lambda answers: around(target, answers, full=full),
+            lambda pod: ask(PodShell(pod, arguments), f"The pod {pod.name}"),
+            lambda probed: around(target, probed, full=full),
             limit_s=target.options_as(KubernetesOptions).start_timeout,
-            tell=notify,
+            report=notify,
         )
         return Examined(
             probes=probes, relations=relations, checks=(*checks, *pods), overviews=nodes_overview(shown)
@@ -263,41 +263,41 @@ LAUNCHER = KubernetesLauncher()
 def _pods(
     target: Target, needs: Needs, api: KubernetesApi, seen: Sequence[Node], chosen: Sequence[Node]
 ) -> Iterator[RemoteAllocation]:
-    """Start a pod of one image on each of the chosen nodes, and look what they have."""
+    """Start a pod of one image on each of the chosen nodes, and probe them."""
     options = target.options_as(KubernetesOptions)
     resources = _resources(options, needs, chosen)
     spec = _spec(target, needs, resources, chosen)
-    with JobRun(api, spec) as objects:
-        pods = objects.wait(options.start_timeout, seen, notify)
-        by_name = _by_node(pods, api, objects)
+    with JobRun(api, spec) as job_run:
+        pods = job_run.wait(options.start_timeout, seen, notify)
+        by_name = _by_node(pods, api, job_run)
         profile = options.profile
-        found = inventories(
+        inventory = inventories(
             replace(target, gpus=_gpus(target, resources)),
             needs,
-            lambda here, variant: all_well(
-                map_hosts(by_name, lambda pod: again(partial(probe, pod, here, needs, variant), LostError))
+            lambda view, variant: all_well(
+                map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
             ),
         ).with_settings(profile.settings if profile else {})
         remotes = _remotes(by_name, options.lost_after)
         with contextlib.ExitStack() as stack:
             stack.enter_context(agents(remotes))
-            stack.enter_context(_memory_watched(remotes, pods))
+            stack.enter_context(_report_oom_kills(remotes, pods))
             mpi = needs.mpi and len(remotes) > 1
             heads = remotes if needs.divided else remotes[:1]
-            agent = stack.enter_context(_mpi_agent(spec, found, remotes, heads)) if mpi else ()
-            held = HeldHosts(hosts=found.hosts, remotes=remotes, agent=agent)
-            yield RemoteAllocation(replace(found, image=spec.image), held, {_FILE: _shown(spec)})
+            agent = stack.enter_context(_mpi_agent(spec, inventory, remotes, heads)) if mpi else ()
+            held = HeldHosts(hosts=inventory.hosts, remotes=remotes, agent=agent)
+            yield RemoteAllocation(replace(inventory, image=spec.image), held, {_FILE: _document(spec)})
 
 
 def _with_profile(target: Target) -> Target:
-    """Return the target with the network that its profile declares. Raise RequestError."""
+    """Return the target with the network that its profile requires. Raise RequestError."""
     options = target.options_as(KubernetesOptions)
     require_profile(options, seen=True)
     return replace(target, options=replace(options, host_network=options.on_host_network))
 
 
-def _mention_left_out(seen: Sequence[Node], chosen: Sequence[Node], criteria: NodeCriteria) -> None:
-    """Say that a sweep which takes all nodes does not have all."""
+def _notify_left_out(seen: Sequence[Node], chosen: Sequence[Node], criteria: NodeCriteria) -> None:
+    """Report if a sweep that takes all nodes does not get all of them."""
     if criteria.takes_all and len(chosen) < len(seen):
         notify(
             f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. "
@@ -313,8 +313,8 @@ def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node])
 def _groups(
     target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]
 ) -> tuple[ProbeGroup, ...]:
-    """Return the nodes for pods that are only probed: those of a run of so many, or all that are free."""
-    without = _without_sshd(target)
+    """Return the nodes to probe pods on: those that a run would take, or all free nodes."""
+    agentless = _without_sshd(target)
     declared = target.options_as(KubernetesOptions).profile
     chosen = (
         (choose(seen, criteria),)
@@ -323,7 +323,8 @@ def _groups(
     )
     return tuple(
         ProbeGroup(
-            nodes=group, spec=_spec(without, needs, resources_on(group, gpus=True, declared=declared), group)
+            nodes=group,
+            spec=_spec(agentless, needs, resources_on(group, gpus=True, declared=declared), group),
         )
         for group in chosen
     )
@@ -334,11 +335,11 @@ def _without_sshd(target: Target) -> Target:
 
 
 def _rights(target: Target) -> tuple[Right, ...]:
-    """Return what a run needs: only sshd needs a Secret, for its key."""
+    """Return the rights that a run needs: only sshd needs a Secret, for its key."""
     options = target.options_as(KubernetesOptions)
     exec_agent = options.mpi_agent == "exec"
-    usual = (right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
-    return (*usual, *rights_of_profile(options))
+    rights = (right for right in KUBERNETES_RIGHTS if not (exec_agent and right.resource == SECRETS))
+    return (*rights, *rights_of_profile(options))
 
 
 def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequence[Node]) -> RunSpec:
@@ -366,23 +367,23 @@ def _spec(target: Target, needs: Needs, resources: PodResources, chosen: Sequenc
 
 
 def _gpus(target: Target, resources: PodResources) -> int | None:
-    """Count the GPUs of a pod: those that it was given, unless the user says a number."""
+    """Return the number of GPUs of a pod: those it requests, unless the user gives a number."""
     return resources.gpus if target.gpus is None and resources.gpus else target.gpus
 
 
-def _shown(spec: RunSpec) -> str:
-    """Write the objects of a run as they were made, less the private key."""
+def _document(spec: RunSpec) -> str:
+    """Write the objects of a run as created, without the private key."""
     return yaml_documents(
         without_private_keys(workload(spec)), "What fabbench created, without the run's private key."
     )
 
 
 def _by_node(
-    pods: Sequence[Mapping[str, Any]], api: KubernetesApi, objects: JobRun
+    pods: Sequence[Mapping[str, Any]], api: KubernetesApi, job_run: JobRun
 ) -> dict[str, PodConnection]:
-    """Return a way into every pod, by the name of its node."""
+    """Return a connection to every pod, by node name."""
     return {
-        pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, objects.explain_gone)
+        pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit)
         for pod in pods
     }
 
@@ -396,8 +397,8 @@ def _remotes(by_name: Mapping[str, PodConnection], lost_after_s: float) -> tuple
 
 
 @contextlib.contextmanager
-def _memory_watched(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Print at the end in which pods programs were killed for their memory: nothing else does."""
+def _report_oom_kills(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """On exit, report in which pods programs were OOM-killed: nothing else does."""
     before = _oom_counters(remotes)
     yield
     after = _oom_counters(remotes)
@@ -408,7 +409,7 @@ def _memory_watched(remotes: Sequence[RemoteHost], pods: Sequence[Mapping[str, A
 
 
 def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
-    """Read the counters of the pods that answer."""
+    """Read the OOM counters of the pods that answer."""
     found = map_hosts(
         {remote.name: remote for remote in remotes if remote.lost is None},
         lambda remote: "\n".join(remote.connection.run(("cat", *OOM_COUNTERS)).out),
@@ -420,18 +421,21 @@ def _oom_counters(remotes: Sequence[RemoteHost]) -> dict[str, str]:
 def _mpi_agent(
     spec: RunSpec, found: Inventory, remotes: Sequence[RemoteHost], heads: Sequence[RemoteHost]
 ) -> Iterator[tuple[str, ...]]:
-    """Yield how mpirun reaches other pods from the `heads`. For ssh, make these know the host keys."""
-    own = zip(found.addresses(), remotes, strict=True)
-    by_address = [(address, remote) for addresses, remote in own for address in addresses]
+    """Yield the agent with which mpirun on the `heads` reaches other pods. For ssh, install the host keys."""
+    hosts = zip(found.addresses(), remotes, strict=True)
+    by_address = [(address, remote) for addresses, remote in hosts for address in addresses]
     if spec.agent == "exec":
         with exec_launch_agent(heads, dict(by_address)) as agent:
             yield agent
         return
-    read = all_well(map_hosts({remote.name: remote for remote in remotes}, _host_key))
-    lines = [f"[{address}]:{spec.port} {read[remote.name]}\n" for address, remote in by_address]
-    known = "".join(lines).encode()
+    host_keys = all_well(map_hosts({remote.name: remote for remote in remotes}, _host_key))
+    lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
+    known_hosts = "".join(lines).encode()
     all_well(
-        map_hosts({head.name: head for head in heads}, lambda head: head.run("put", KNOWN_HOSTS, stdin=known))
+        map_hosts(
+            {head.name: head for head in heads},
+            lambda head: head.run("put", KNOWN_HOSTS, stdin=known_hosts),
+        )
     )
     yield SSH
 

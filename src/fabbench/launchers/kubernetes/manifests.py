@@ -1,9 +1,9 @@
 """The objects of a run on Kubernetes: a Job whose pods wait for programs, and what they need. Pure.
 
-A pod measures alone on its node, with all of its devices, and without privilege.
+A pod measures alone on its node, with all of the node's devices, and unprivileged.
 The Job is indexed, with one pod per node. Its pods do nothing by themselves: fabbench starts programs in
-them, and they end soon after it is gone (pod_watchdog.sh). Nothing is restarted, and the Job removes itself
-after its end, and with it all that it owns.
+them, and they exit soon after fabbench does (pod_watchdog.sh). Nothing is restarted. After it ends, the Job
+is removed with everything that it owns.
 """
 
 import re
@@ -23,38 +23,38 @@ from fabbench.model.errors import RequestError
 
 NAME = "app.kubernetes.io/name"
 RUN = "fabbench/run"
-"""The label that has the run's id. With `NAME`, everything of fabbench's carries it."""
+"""The label for the run's id. All of fabbench's objects have it and `NAME`."""
 ROLE = "fabbench/role"
-"""The label of pods: `WORKER` where they measure."""
+"""The label of pods: `WORKER` if they measure."""
 WORKER = "worker"
 REQUEST = "fabbench/request"
-"""The annotation that has the command, for those who find the objects."""
+"""The annotation for the command, for people who find the objects."""
 HOST_NETWORK = "fabbench/host-network"
 SELECTOR = f"{NAME}=fabbench,{RUN}"
-"""Selects everything of fabbench's, of any run."""
+"""Selects all of fabbench's objects, of any run."""
 
-FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container of one's own
-"""Where pod_watchdog.sh writes to, in the pod."""
+FOLDER = "/tmp/fabbench"  # noqa: S108 - in a container
+"""Where pod_watchdog.sh writes, in the pod."""
 HEARTBEAT_FILE = f"{FOLDER}-beat"
-"""The file that fabbench makes every few seconds to keep the pod; the pod removes it."""
+"""The file that fabbench creates every few seconds to keep the pod running; the pod removes it."""
 HOST_KEY = f"{FOLDER}/host_key.pub"
-"""The pod's own host key, once it is Ready."""
+"""The pod's host key, once it is Ready."""
 KNOWN_HOSTS = f"{FOLDER}/known_hosts"
 """Where fabbench writes the host keys of all pods, for `SSH`."""
 SSH = ("ssh", "-F", f"{FOLDER}/ssh_config")
-"""The command by which mpirun reaches the other pods."""
+"""The command with which mpirun reaches the other pods."""
 KEYS = "/etc/fabbench/ssh"
 TTL_S = 20
-"""How many seconds after its end a Job is removed. With `LEASE_S`, all is gone in less than two minutes."""
+"""Seconds after its end until a Job is removed. With `LEASE_S`, all is gone in less than two minutes."""
 
-_RUN = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
+_RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")
 _ARGUMENT = re.compile(r"\$(?=[$(])")
-_NAMED = re.compile(r"\$(?=\$|\([^\s()]+\))")
+_REFERENCE = re.compile(r"\$(?=\$|\([^\s()]+\))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshKey:
-    """An ssh key for one run, in OpenSSH's formats. Without its private half where it is only shown."""
+    """An ssh key for one run, in OpenSSH's formats. Without its private half if it is only displayed."""
 
     public: str
     private: str = field(default="", repr=False)
@@ -62,62 +62,62 @@ class SshKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """What the objects of a run are made from."""
+    """What the objects of a run are created from."""
 
     run: str
-    """The run's id: lower-case letters, digits and dashes."""
+    """The run's id: lowercase letters, digits and dashes."""
     count: int
-    """How many pods, each on a node of its own."""
+    """Number of pods, each on its own node."""
     resources: PodResources
     deadline_s: int
-    """After how many seconds the Job ends whatever happens."""
+    """Seconds after which the Job ends in any case."""
     image: str = DEFAULT
     hostnames: tuple[str, ...] = ()
     """Labels ``kubernetes.io/hostname`` of the nodes; empty: any of `instance_type`."""
     instance_type: str = ""
-    """Where no nodes are named; empty: any."""
+    """Used if no nodes are named; empty: any."""
     agent: Literal["ssh", "exec"] = "ssh"
-    """How mpirun reaches the other pods: by ssh, or through fabbench's own connection."""
+    """How mpirun reaches the other pods: by ssh, or through fabbench's connection."""
     key: SshKey | None = None
     port: int = PORT
     lease_s: int = LEASE_S
     ttl_s: int = TTL_S
     host_network: bool = False
-    """Whether pods use the nodes' own network: a variant, no pod as others are."""
+    """Whether pods use the nodes' network: a variant, not how pods usually run."""
     rdma: bool = True
     """Whether RDMA may be measured, which locks memory."""
     user: int | None = None
-    """The user, not root, as whom pods run; None: the image's."""
+    """The non-root user that pods run as; None: the image's."""
     options: PodOptions = field(default_factory=PodOptions)
     request: str = ""
     """The command, for people."""
     independent: bool = False
-    """Whether the others stay when one of the pods fails."""
+    """Whether the other pods keep running when one fails."""
 
     @property
     def name(self) -> str:
-        """The name of every object."""
+        """The name of all objects."""
         return f"fabbench-{self.run}"
 
 
 def run_labels(spec: RunSpec) -> dict[str, str]:
-    """Return the labels of everything of a run."""
+    """Return the labels of all objects of a run."""
     return {NAME: "fabbench", RUN: spec.run}
 
 
 def escape_argument(text: str) -> str:
-    """Write text so that it comes through as an argument: Kubernetes replaces ``$(NAME)`` and ``$$``."""
+    """Escape text for use as an argument: Kubernetes replaces ``$(NAME)`` and ``$$``."""
     return _ARGUMENT.sub("$$", text)
 
 
 def escape_names(text: str) -> str:
-    """Write text so that it comes through as an argument, and can be read: ``$(a b)`` is no reference."""
-    return _NAMED.sub("$$", text)
+    """Escape text for use as an argument, readably: ``$(a b)`` is not a reference and stays."""
+    return _REFERENCE.sub("$$", text)
 
 
 def check_spec(spec: RunSpec, *, key: bool = True) -> None:
-    """Raise RequestError for what the API would refuse. `key` is whether ssh needs one of fabbench's."""
-    if not _RUN.fullmatch(spec.run):
+    """Raise RequestError for what the API would reject. `key`: whether ssh needs a key of fabbench's."""
+    if not _RUN_ID.fullmatch(spec.run):
         raise RequestError(
             f"{spec.run!r} is not a valid name for Kubernetes objects.",
             hint="Use at most 40 lowercase letters, digits and dashes.",
@@ -139,46 +139,46 @@ def check_spec(spec: RunSpec, *, key: bool = True) -> None:
 
 def object_metadata(spec: RunSpec) -> Object:
     """Return the metadata of an object of a run."""
-    found: Object = {"name": spec.name, "labels": run_labels(spec)}
+    metadata: Object = {"name": spec.name, "labels": run_labels(spec)}
     if spec.request:
-        found["annotations"] = {REQUEST: spec.request}
-    return found
+        metadata["annotations"] = {REQUEST: spec.request}
+    return metadata
 
 
 def owner_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of the object that makes the pods, with what the user adds to it."""
-    found = object_metadata(spec)
-    annotations = {**spec.options.annotations, **found.get("annotations", {})}
-    found["labels"] = {**spec.options.labels, **found["labels"]}
-    return {**found, "annotations": annotations} if annotations else found
+    """Return the metadata of the object that creates the pods, with what the user adds."""
+    metadata = object_metadata(spec)
+    annotations = {**spec.options.annotations, **metadata.get("annotations", {})}
+    metadata["labels"] = {**spec.options.labels, **metadata["labels"]}
+    return {**metadata, "annotations": annotations} if annotations else metadata
 
 
 CONTAINER = "fabbench"
 
 
 def workload(spec: RunSpec) -> tuple[Object, ...]:
-    """Return the objects of a run, in the order in which they are made; the first, the Job, owns the others.
+    """Return the objects of a run in order of creation; the first, the Job, owns the others.
 
-    Raise RequestError for what the API would refuse.
+    Raise RequestError for what the API would reject.
     """
     check_spec(spec)
     secret = [_secret(spec)] if spec.agent == "ssh" else []
     return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
 
 
-def indexed_job(spec: RunSpec, script: str, own: Mapping[str, str] | None = None) -> tuple[Object, ...]:
+def indexed_job(spec: RunSpec, script: str, selector: Mapping[str, str] | None = None) -> tuple[Object, ...]:
     """Return a Job whose pods all run `script` with bash, and the Service that gives them names.
 
-    `own` are labels of its pods; None: those that a Job of that name gives them.
+    `selector` are labels of its pods; None: the label that a Job of that name gives them.
     """
     check_spec(spec)
-    labels = dict(own or {"job-name": spec.name})
-    container = measuring(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
+    labels = dict(selector or {"job-name": spec.name})
+    container = benchmark_container(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
     container.pop("readinessProbe")
-    pods = lean(template(spec, container), spec.options, labels)
-    if own:
-        found = pods.get("metadata", {})
-        pods = {"metadata": {**found, "labels": {**found.get("labels", {}), **own}}, "spec": pods["spec"]}
+    pods = lean_template(template(spec, container), spec.options, labels)
+    if selector:
+        meta = pods.get("metadata", {})
+        pods = {"metadata": {**meta, "labels": {**meta.get("labels", {}), **selector}}, "spec": pods["spec"]}
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
     job: Object = {
         "completionMode": "Indexed",
@@ -188,22 +188,22 @@ def indexed_job(spec: RunSpec, script: str, own: Mapping[str, str] | None = None
         "activeDeadlineSeconds": spec.deadline_s,
         "template": pods,
     }
-    names: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
+    service: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
     return (
         *claim_template(spec, {"name": spec.name}),
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": names},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": spec.name}, "spec": service},
         {"apiVersion": "batch/v1", "kind": "Job", "metadata": lean_metadata(spec), "spec": job},
     )
 
 
 def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Object, ...]:
-    """Return objects an owner, as the API returned it when it was made: they go when it goes."""
-    made = owner["metadata"]
+    """Add an owner, as returned by the API, to objects: they are deleted with it."""
+    meta = owner["metadata"]
     reference = {
         "apiVersion": owner.get("apiVersion") or "batch/v1",
         "kind": owner.get("kind") or "Job",
-        "name": made["name"],
-        "uid": made["uid"],
+        "name": meta["name"],
+        "uid": meta["uid"],
     }
     return tuple(
         {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects
@@ -211,7 +211,7 @@ def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Objec
 
 
 def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
-    """Return objects as they may be shown."""
+    """Return objects without private keys, fit to be displayed."""
     return tuple(
         {**each, "stringData": {name: text for name, text in each["stringData"].items() if name != "key"}}
         if each["kind"] == "Secret"
@@ -221,17 +221,17 @@ def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
 
 
 def deadline(seconds: int) -> Object:
-    """Return the patch that moves a Job's deadline, counted from its start.
+    """Return the patch that sets a Job's deadline, counted from its start.
 
-    A Job whose pods cannot start has nobody who counts beats: with a near deadline that fabbench keeps
-    moving, it ends soon after fabbench too.
+    If a Job's pods cannot start, nothing counts heartbeats: with a near deadline that fabbench keeps
+    extending, it still ends soon after fabbench does.
     """
     return {"spec": {"activeDeadlineSeconds": seconds}}
 
 
 @cache
 def watchdog_script() -> str:
-    """Return the script that is process 1 of a pod."""
+    """Return the script that runs as process 1 of a pod."""
     return (files("fabbench.launchers.kubernetes") / "pod_watchdog.sh").read_text("utf-8")
 
 
@@ -239,7 +239,7 @@ def _job(spec: RunSpec) -> Object:
     ssh = spec.agent == "ssh"
     arguments = (str(spec.lease_s), spec.agent, str(spec.port), FOLDER, KEYS)
     command = ("/bin/sh", "-c", escape_argument(watchdog_script()), "fabbench", *arguments)
-    container = measuring(spec, CONTAINER, command, spec.port if ssh else 0)
+    container = benchmark_container(spec, CONTAINER, command, spec.port if ssh else 0)
     volumes: list[Object] = []
     if ssh:
         container["volumeMounts"].append({"name": "ssh", "mountPath": KEYS, "readOnly": True})
@@ -263,7 +263,7 @@ def _job(spec: RunSpec) -> Object:
 
 
 def _backoff(spec: RunSpec) -> Object:
-    """Return what a pod that fails means for the others. Kubernetes before 1.28 does not know `PerIndex`."""
+    """Return the backoff limits. Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running."""
     return (
         {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
     )
@@ -271,14 +271,14 @@ def _backoff(spec: RunSpec) -> Object:
 
 def _secret(spec: RunSpec) -> Object:
     key = spec.key or SshKey(public="")
-    texts = {"authorized_keys": f"restrict {key.public.strip()}\n", "key": key.private}
+    data = {"authorized_keys": f"restrict {key.public.strip()}\n", "key": key.private}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": object_metadata(spec),
         "immutable": True,
         "type": "Opaque",
-        "stringData": {name: text for name, text in texts.items() if text},
+        "stringData": {name: text for name, text in data.items() if text},
     }
 
 
@@ -297,7 +297,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 
 def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()) -> Object:
-    """Return the template of the pods around their container."""
+    """Return the pod template for a container."""
     annotations = {**profile_annotations(spec.resources), **spec.options.annotations}
     pod_spec: Object = {
         "restartPolicy": "Never",
@@ -309,7 +309,7 @@ def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()
         **spec.options.pod_spec(),
         "containers": [container],
         "volumes": [*volumes, *_volumes(spec)],
-        **_beside(spec),
+        **_sidecars_and_claims(spec),
     }
     if spec.host_network:
         pod_spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
@@ -322,52 +322,52 @@ def template(spec: RunSpec, container: Object, *, volumes: Sequence[Object] = ()
 
 
 def profile_annotations(resources: PodResources) -> dict[str, str]:
-    """Return the annotations of pods by which they get at a fabric."""
+    """Return the annotations that give pods access to a fabric."""
     profile = resources.profile
     if profile is None:
         return {}
-    found = dict(profile.annotations)
+    annotations = dict(profile.annotations)
     if profile.device_annotation is not None and resources.devices:
         key, each = profile.device_annotation
-        found[key] = ",".join([each] * resources.devices)
-    return found
+        annotations[key] = ",".join([each] * resources.devices)
+    return annotations
 
 
-def _beside(spec: RunSpec) -> Object:
-    """Return what pods have beside their container: the platform's side-car, claims of devices."""
+def _sidecars_and_claims(spec: RunSpec) -> Object:
+    """Return what pods have besides their container: the platform's sidecar, device claims."""
     profile = spec.resources.profile
-    found: Object = {}
-    if profile is not None and (own := profile.sidecar) is not None:
-        found["initContainers"] = [_sidecar(own)]
+    fields: Object = {}
+    if profile is not None and (sidecar := profile.sidecar) is not None:
+        fields["initContainers"] = [_sidecar(sidecar)]
     if profile is not None and profile.device_class:
-        found["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
-    return found
+        fields["resourceClaims"] = [{"name": CLAIM, "resourceClaimTemplateName": spec.name}]
+    return fields
 
 
-def _sidecar(own: Sidecar) -> Object:
-    """Return a container that starts before the benchmark's, and ends with it (Kubernetes 1.29)."""
+def _sidecar(sidecar: Sidecar) -> Object:
+    """Return a container that starts before the benchmark's and ends with it (Kubernetes 1.29)."""
     return {
-        "name": own.name,
-        "image": own.image,
+        "name": sidecar.name,
+        "image": sidecar.image,
         "restartPolicy": "Always",
-        "command": ["/bin/sh", "-c", escape_names(own.script)],
-        "securityContext": {"capabilities": {"add": list(own.capabilities)}},
-        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in own.mounts],
-        "env": env_list(own.env),
+        "command": ["/bin/sh", "-c", escape_names(sidecar.script)],
+        "securityContext": {"capabilities": {"add": list(sidecar.capabilities)}},
+        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in sidecar.mounts],
+        "env": env_list(sidecar.env),
     }
 
 
 def env_list(env: Mapping[str, str]) -> list[Object]:
-    """Return variables as a container has them."""
+    """Return environment variables as in a container spec."""
     return [{"name": key, "value": escape_argument(value)} for key, value in env.items()]
 
 
 CLAIM = "fabric"
-"""The name of a pod's claim of devices."""
+"""The name of a pod's device claim."""
 
 
 def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
-    """Return the ResourceClaimTemplate of pods that claim their devices; nothing where they request them."""
+    """Return the ResourceClaimTemplate of pods that claim devices; nothing if they request them."""
     profile = spec.resources.profile
     if profile is None or not profile.device_class:
         return ()
@@ -382,72 +382,72 @@ def claim_template(spec: RunSpec, metadata: Object) -> tuple[Object, ...]:
     )
 
 
-def lean(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
-    """Return the template of pods with the defaults of their namespace in place of strict security.
+def lean_template(pods: Object, options: PodOptions, labels: Mapping[str, str]) -> Object:
+    """Return a pod template that relies on the namespace's defaults instead of strict security.
 
-    `labels` are those that their controller gives them.
+    `labels` are those that the controller gives its pods.
     """
     left_out = {"enableServiceLinks", "terminationGracePeriodSeconds", "securityContext"}
     spec = {key: value for key, value in pods["spec"].items() if key not in left_out}
     spec["containers"] = [_lean_container(each) for each in spec.pop("containers")]
     if "affinity" in spec:
-        alone = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
-        apart = {"requiredDuringSchedulingIgnoredDuringExecution": [alone]}
-        spec["affinity"] = {**spec["affinity"], "podAntiAffinity": apart}
+        term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": _HOSTNAME}
+        anti_affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        spec["affinity"] = {**spec["affinity"], "podAntiAffinity": anti_affinity}
     metadata = {"labels": dict(options.labels), "annotations": pods["metadata"].get("annotations")}
     kept = {key: value for key, value in metadata.items() if value}
     return {"metadata": kept, "spec": spec} if kept else {"spec": spec}
 
 
 def lean_metadata(spec: RunSpec) -> Object:
-    """Return the metadata of an object that users remove by themselves."""
-    found = {"labels": dict(spec.options.labels), "annotations": dict(spec.options.annotations)}
-    return {"name": spec.name, **{key: value for key, value in found.items() if value}}
+    """Return the metadata of an object that users remove themselves."""
+    fields = {"labels": dict(spec.options.labels), "annotations": dict(spec.options.annotations)}
+    return {"name": spec.name, **{key: value for key, value in fields.items() if value}}
 
 
 def _lean_container(container: Object) -> Object:
     left_out = {"imagePullPolicy", "ports", "securityContext", "command"}
-    found = {key: value for key, value in container.items() if key not in left_out}
+    fields = {key: value for key, value in container.items() if key not in left_out}
     limits = container["resources"]["limits"]
     requests = {k: v for k, v in container["resources"]["requests"].items() if limits.get(k) != v}
-    found["resources"] = {**container["resources"], "requests": requests}
+    fields["resources"] = {**container["resources"], "requests": requests}
     if not requests:
-        found["resources"].pop("requests")
+        fields["resources"].pop("requests")
     added = container["securityContext"]["capabilities"].get("add", ())
-    if kept := [each for each in added if each not in {*_OF_SSHD, *_OF_LOW_PORTS}]:
-        found["securityContext"] = {"capabilities": {"add": kept}}
+    if kept := [each for each in added if each not in {*_SSHD_CAPABILITIES, *_LOW_PORT_CAPABILITIES}]:
+        fields["securityContext"] = {"capabilities": {"add": kept}}
     if container["securityContext"]["privileged"]:
-        found["securityContext"] = {"privileged": True, **found.get("securityContext", {})}
-    return {**found, "command": container["command"][:-1], "args": container["command"][-1:]}
+        fields["securityContext"] = {"privileged": True, **fields.get("securityContext", {})}
+    return {**fields, "command": container["command"][:-1], "args": container["command"][-1:]}
 
 
 def pod_security(user: int | None = None) -> Object:
-    """Return the security context of pods: the runtime's filter of system calls, and the user."""
-    found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
-    return found if user is None else {**found, "runAsNonRoot": True, "runAsUser": user}
+    """Return the security context of pods: the runtime's seccomp profile, and the user."""
+    context: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
+    return context if user is None else {**context, "runAsNonRoot": True, "runAsUser": user}
 
 
 def container_security(capabilities: Sequence[str] = (), *, privileged: bool = False) -> Object:
-    """Return the security context of a container: no capabilities but these, and no privilege."""
-    kept: Object = {"drop": ["ALL"]}
+    """Return the security context of a container: only these capabilities, unprivileged by default."""
+    allowed: Object = {"drop": ["ALL"]}
     if capabilities:
-        kept["add"] = list(capabilities)
-    return {"privileged": privileged, "allowPrivilegeEscalation": privileged, "capabilities": kept}
+        allowed["add"] = list(capabilities)
+    return {"privileged": privileged, "allowPrivilegeEscalation": privileged, "capabilities": allowed}
 
 
-_OF_SSHD = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
-"""What sshd needs as root: before a login it gives up its rights, in an empty root. Without AUDIT_WRITE it
-ends at a login where the kernel audits them (github.com/containers/podman/issues/10164)."""
-_OF_LOW_PORTS = ("NET_BIND_SERVICE",)
+_SSHD_CAPABILITIES = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
+"""What sshd needs as root: before a login it drops privileges, in an empty root. Without AUDIT_WRITE it exits
+at a login if the kernel audits logins (github.com/containers/podman/issues/10164)."""
+_LOW_PORT_CAPABILITIES = ("NET_BIND_SERVICE",)
 _UNPRIVILEGED_PORT = 1024
 
 
-def measuring(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
-    """Return the container that programs run in. `port` is its sshd's; 0: it has none."""
+def benchmark_container(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Object:
+    """Return the container that programs run in. `port` is its sshd's; 0: no sshd."""
     resources, profile = spec.resources, spec.resources.profile
     capabilities = {
-        *(_OF_SSHD if port else ()),
-        *(_OF_LOW_PORTS if 0 < port < _UNPRIVILEGED_PORT else ()),
+        *(_SSHD_CAPABILITIES if port else ()),
+        *(_LOW_PORT_CAPABILITIES if 0 < port < _UNPRIVILEGED_PORT else ()),
         *(profile.capabilities if profile and spec.rdma else ()),
     }
     mounts = [{"name": each.name, "mountPath": each.path} for each in (profile.mounts if profile else ())]
@@ -459,7 +459,7 @@ def measuring(spec: RunSpec, name: str, command: Sequence[str], port: int) -> Ob
         "command": list(command),
         "resources": {"requests": resources.requests(), "limits": resources.limits()},
         "securityContext": container_security(sorted(capabilities), privileged=privileged),
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - of a container
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *mounts],  # noqa: S108 - in a container
     }
     if profile and profile.env:
         container["env"] = env_list(profile.env)
@@ -476,8 +476,8 @@ def _pod_labels(spec: RunSpec) -> dict[str, str]:
 
 
 def _affinity(spec: RunSpec) -> Object:
-    alone = {"labelSelector": {"matchLabels": _pod_labels(spec)}, "topologyKey": _HOSTNAME}
-    affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [alone]}}
+    term = {"labelSelector": {"matchLabels": _pod_labels(spec)}, "topologyKey": _HOSTNAME}
+    affinity: Object = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     key, values = _HOSTNAME, list(spec.hostnames)
     if not values and spec.instance_type:
         key, name = "node.kubernetes.io/instance-type", plain(spec.instance_type)

@@ -1,4 +1,4 @@
-"""Nodes and pods as the API lists them → what there is, and what of it is free. Pure."""
+"""Nodes and pods as listed by the API → what nodes have, and how much of it is free. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,10 +12,10 @@ from fabbench.model.errors import MachineError
 from fabbench.model.messages import listed
 
 Used: TypeAlias = Mapping[str, int]
-"""Resource → what pods on a node request of it: CPUs in thousandths, memory in bytes, devices."""
+"""Resource → what the pods on a node request: millicores, bytes of memory, devices."""
 
 LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{number}" for number in range(1, 5))
-"""Labels of the network's layers, the widest first. Nodes with the same last one share the lowest switch."""
+"""Labels of network layers, widest first. Nodes that share the last one share the lowest switch."""
 _ULTRASERVER = "topology.k8s.aws/ultraserver-id"
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
@@ -24,24 +24,24 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 
 
 class Amount(NamedTuple):
-    """How much of something a node lets pods have, and how much of that no pod requests."""
+    """How much of a resource is allocatable on a node, and how much of that no pod requests."""
 
     allocatable: int = 0
     free: int = 0
     known: bool = True
-    """Whether all pods are seen: else `free` may be less."""
+    """Whether all pods are visible: else less may be free."""
 
     def __str__(self) -> str:
         return f"{self.free if self.known else '?'}/{self.allocatable}"
 
     @property
     def all_free(self) -> bool:
-        """Return whether no pod holds any of it."""
+        """Return whether no pod uses any of it."""
         return self.free == self.allocatable
 
     @property
     def in_use(self) -> int:
-        """Return what pods hold."""
+        """Return how much pods use."""
         return self.allocatable - self.free
 
 
@@ -49,7 +49,7 @@ _NONE = Amount()
 
 
 class Taint(NamedTuple):
-    """What keeps pods away that do not tolerate it."""
+    """A taint, which repels pods that do not tolerate it."""
 
     key: str
     value: str
@@ -61,7 +61,7 @@ class Taint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One node. Empty text means: the node does not say."""
+    """One node. An empty string means that the node does not report it."""
 
     name: str
     label_type: str = ""
@@ -69,13 +69,13 @@ class Node:
     arch: str = ""
     ready: bool = False
     why_not: str = ""
-    """Why it is not ready, in the kubelet's or controller's words."""
+    """Why it is not ready, as the kubelet or controller reports it."""
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: Amount = _NONE
     resource: str = ""
-    """The extended resource by which pods request its fabric; empty: none is advertised, not even 0 of it."""
+    """The extended resource with which pods request its fabric; empty: none is advertised, not even 0."""
     fabric: Amount = _NONE
     """The devices of `resource`."""
     huge_pages: Amount = _NONE
@@ -83,10 +83,10 @@ class Node:
     memory: Amount = _NONE
     """Bytes."""
     cpus: Amount = _NONE
-    """Thousandths."""
+    """Millicores."""
     zone: str = ""
     layers: tuple[str, ...] = ()
-    """Its places in the network, the widest first."""
+    """The values of `LAYERS`: where it is in the network, widest first."""
     ultraserver: str = ""
     health: str = ""
     """HyperPod's node-health-status."""
@@ -112,19 +112,19 @@ class Node:
 
     @property
     def profile(self) -> Profile | None:
-        """How a pod gets at its fabric."""
+        """How pods get access to its fabric."""
         return profile_for(self.resource) if self.resource else None
 
     @property
     def hostname(self) -> str:
-        """The value of its label ``kubernetes.io/hostname``, by which pods are bound to it."""
+        """The value of its ``kubernetes.io/hostname`` label, which pods select it by."""
         return self.labels.get("kubernetes.io/hostname", self.name)
 
 
 def read_nodes(
     nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = (), *, all_pods: bool = True
 ) -> tuple[Node, ...]:
-    """Read nodes, and what pods leave free on them; `all_pods` is whether these are all there are."""
+    """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     used = read_pods(pods)
     return tuple(
         read_node(node, used.get(_meta(node).get("name", ""), {}), all_pods=all_pods) for node in nodes
@@ -132,16 +132,16 @@ def read_nodes(
 
 
 def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:
-    """Read one node. `used` is what pods on it request; what it does not tell stays empty.
+    """Read one node. `used` is what pods on it request; what it does not report stays empty.
 
-    Raise ValueError for an amount that is no quantity.
+    Raise ValueError for an amount that is not a quantity.
     """
     meta, spec, status = _meta(node), node.get("spec") or {}, node.get("status") or {}
     labels = dict(meta.get("labels") or {})
     amounts = dict(_amounts(status.get("allocatable") or {}, used or {}, all_pods=all_pods))
     ready, why_not = _ready(status.get("conditions") or ())
-    some = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
-    resource = some or fabric_resource(amounts)
+    available = fabric_resource([name for name, amount in amounts.items() if amount.allocatable])
+    resource = available or fabric_resource(amounts)
     info = status.get("nodeInfo") or {}
     return Node(
         name=meta.get("name", ""),
@@ -172,7 +172,7 @@ def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bo
 
 
 def read_pods(pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Used]:
-    """Add up what pods request, by the node that they are on. Pods that have ended hold nothing."""
+    """Add up what pods request, by node. Pods that have ended use nothing."""
     used: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for pod in pods:
         node = (pod.get("spec") or {}).get("nodeName")
@@ -185,45 +185,45 @@ def read_pods(pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Used]:
 def requests(pod: Mapping[str, Any]) -> Mapping[str, int]:
     """Add up what one pod requests, as the scheduler does.
 
-    Containers and sidecars run together; the other init containers run one after another before them, each
-    beside the sidecars above it (k8s.io/component-helpers/resource, PodRequests).
+    Containers and sidecars run together; other init containers run before them, one after another, each with
+    the sidecars listed above it (k8s.io/component-helpers/resource, PodRequests).
     """
     spec = pod.get("spec") or {}
     total: dict[str, int] = defaultdict(int)
     for container in spec.get("containers") or ():
         _add(total, _requested(container))
     sidecars: dict[str, int] = defaultdict(int)
-    most: dict[str, int] = defaultdict(int)
+    peaks: dict[str, int] = defaultdict(int)
     for container in spec.get("initContainers") or ():
-        own = _requested(container)
+        requested = _requested(container)
         if container.get("restartPolicy") == "Always":
-            _add(total, own)
-            _add(sidecars, own)
-            own = {}
-        for name in {*own, *sidecars}:
-            most[name] = max(most[name], own.get(name, 0) + sidecars[name])
-    for name, amount in most.items():
+            _add(total, requested)
+            _add(sidecars, requested)
+            requested = {}
+        for name in {*requested, *sidecars}:
+            peaks[name] = max(peaks[name], requested.get(name, 0) + sidecars[name])
+    for name, amount in peaks.items():
         total[name] = max(total[name], amount)
     _add(total, {name: _number(name, text) for name, text in (spec.get("overhead") or {}).items()})
     return total
 
 
 def values_of_label(nodes: Iterable[Mapping[str, Any]], names: Sequence[str], key: str) -> Mapping[str, str]:
-    """Return node → the value of its label `key`. Raise MachineError that says which nodes lack it."""
+    """Return node → value of its label `key`. Raise MachineError that names the nodes that lack it."""
     labels = {_meta(node).get("name", ""): _meta(node).get("labels") or {} for node in nodes}
-    found = {name: labels.get(name, {}).get(key, "") for name in names}
-    if missing := [name for name in names if not found[name]]:
+    values = {name: labels.get(name, {}).get(key, "") for name in names}
+    if missing := [name for name in names if not values[name]]:
         shared = set[str].intersection(*(set(labels.get(name, {})) for name in names))
         topology = sorted(each for each in shared if "topology" in each)
         raise MachineError(
             f"Nodes without the label {key}: {listed(missing)}.",
             hint=f"All of them have {listed(topology)}." if topology else "Pass --groups FILE.",
         )
-    return found
+    return values
 
 
 def fabric_name(node: Node) -> str:
-    """Return the name of a node's fabric for people: ``EFA``, or the resource."""
+    """Return the display name of a node's fabric: ``EFA``, or the resource."""
     return "EFA" if node.resource in {EFA, ""} else node.resource
 
 
@@ -241,7 +241,7 @@ def _ready(conditions: Iterable[Mapping[str, Any]]) -> tuple[bool, str]:
             if condition.get("status") == "True":
                 return True, ""
             return False, str(condition.get("message") or condition.get("reason") or "")
-    return False, "The node has no condition Ready"
+    return False, "The node has no Ready condition"
 
 
 def _amounts(allocatable: Mapping[str, str], used: Used, *, all_pods: bool) -> Iterator[tuple[str, Amount]]:
@@ -251,7 +251,7 @@ def _amounts(allocatable: Mapping[str, str], used: Used, *, all_pods: bool) -> I
 
 
 def _requested(container: Mapping[str, Any]) -> Mapping[str, int]:
-    """Read a container's requests; where one is missing, its limit counts."""
+    """Read a container's requests; a missing one defaults to its limit."""
     resources = container.get("resources") or {}
     amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: _number(name, text) for name, text in amounts.items()}

@@ -1,4 +1,4 @@
-"""The objects of one run in a cluster: made, waited for, kept alive while fabbench lives, removed."""
+"""The objects of one run in a cluster: creating, waiting for, keeping alive and removing them."""
 
 import threading
 import time
@@ -29,27 +29,27 @@ _BEATS = 'while read -r _; do : >"$1" && echo beat; done'
 
 
 class Heartbeat:
-    """A thread that shows pods that fabbench is alive, and moves the Job's deadline on.
+    """A thread that shows pods that fabbench is alive, and extends the Job's deadline.
 
-    Pods that run count the seconds since the last beat. For those that do not, there is the deadline. Each
-    beat has a thread of its own: a pod that takes long to answer, or is lost, keeps none from the others.
+    Running pods count the seconds since the last heartbeat; for pods that do not run, there is the deadline.
+    Each beat has its own thread: a pod that is slow to answer or lost does not delay the others.
     """
 
     def __init__(
         self, api: KubernetesApi, spec: RunSpec, pods: Callable[[], Sequence[dict[str, Any]]]
     ) -> None:
-        """`pods` gives the Job's pods."""
+        """`pods` returns the Job's pods."""
         self._api, self._spec, self._pods = api, spec, pods
         self._beats: dict[str, PodPipe] = {}
         self._beating: set[str] = set()
         """Pods that have not answered the last beat yet."""
         self._closing = threading.Event()
-        self._begun = time.monotonic()
-        self._moved = self._begun
+        self._started = time.monotonic()
+        self._extended = self._started
 
     def begin(self) -> None:
-        """Count from now on: the Job is about to be made."""
-        self._begun = self._moved = time.monotonic()
+        """Reset the start time: the Job is about to be created."""
+        self._started = self._extended = time.monotonic()
 
     def start(self) -> None:
         """Start the thread."""
@@ -62,10 +62,10 @@ class Heartbeat:
             pipe.close()
 
     def _run(self) -> None:
-        often = min(_BEAT_S, self._spec.lease_s / 5)
-        while not self._closing.wait(often if self._beats else _LOOK_S):
+        interval = min(_BEAT_S, self._spec.lease_s / 5)
+        while not self._closing.wait(interval if self._beats else _POLL_S):
             try:
-                self._move()
+                self._extend_deadline()
                 running = [pod for pod in self._pods() if pod.get("status", {}).get("phase") == "Running"]
             except MachineError:
                 continue
@@ -75,16 +75,16 @@ class Heartbeat:
                     target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
                 ).start()
 
-    def _move(self) -> None:
-        """Move the Job's deadline on, now and then."""
+    def _extend_deadline(self) -> None:
+        """Extend the Job's deadline from time to time."""
         now = time.monotonic()
-        if now - self._moved >= self._spec.lease_s / 5:
-            patch = deadline(round(now - self._begun) + self._spec.lease_s)
+        if now - self._extended >= self._spec.lease_s / 5:
+            patch = deadline(round(now - self._started) + self._spec.lease_s)
             self._api.patch("Job", self._spec.name, patch)
-            self._moved = now
+            self._extended = now
 
     def _beat(self, name: str) -> None:
-        """Beat, and hear the answer: a connection that does not give one is made anew."""
+        """Send a beat and wait for the answer. Without one, reconnect at the next beat."""
         try:
             if name not in self._beats:
                 connection = PodConnection(self._api, name, CONTAINER)
@@ -94,7 +94,7 @@ class Heartbeat:
             if next(pipe.batches(time.monotonic() + _ANSWER_S), None) is None:
                 self._beats.pop(name).close()
         except (MachineError, TimeoutError):
-            broken = self._beats.pop(name, None)  # the pod may be starting still; the next time is soon
+            broken = self._beats.pop(name, None)  # the pod may still be starting; the next beat is soon
             if broken is not None:
                 broken.close()
         finally:
@@ -103,21 +103,21 @@ class Heartbeat:
 
 Object = Mapping[str, Any]
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _REASON_S = 5.0
-"""How much later than its end a pod's reason may be told."""
+"""How long after a pod's end its reason may still be reported."""
 _ENDED_BY_JOB = "SuccessfulDelete"
 _INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class JobRun:
-    """A context: leaving it removes everything, and waits until the pods are gone."""
+    """A context manager that removes everything on exit, and waits until the pods are gone."""
 
     def __init__(self, api: KubernetesApi, spec: RunSpec) -> None:
         self._api = api
         self._spec = spec
         self._job: Object = {}
-        self._places: Mapping[str, str] = {}
+        self._pod_nodes: Mapping[str, str] = {}
         """Pod → node."""
         self._watch = PodWatch(api, self._selector)
         self._heartbeat = Heartbeat(api, spec, self.pods)
@@ -126,9 +126,9 @@ class JobRun:
         first, *others = workload(self._spec)
         self._heartbeat.begin()
         try:
-            self._job = self._make(first)
+            self._job = self._create(first)
             for each in owned_by(others, self._job):
-                self._make(each)
+                self._create(each)
         except BaseException as error:
             self._remove(error)
             raise
@@ -141,67 +141,67 @@ class JobRun:
     ) -> None:
         self._remove(error)
 
-    def wait(self, limit_s: float, nodes: Sequence[Node], tell: Callable[[str], None]) -> Sequence[Object]:
+    def wait(self, limit_s: float, nodes: Sequence[Node], notify: Callable[[str], None]) -> Sequence[Object]:
         """Wait until all pods are ready, and return them in the order of their indices.
 
-        `tell` gets what is waited for, once it is known. Raise MachineError with the explanation at
-        once where the reason is permanent, else after `limit_s`.
+        `notify` receives what the pods are waiting for, once known. Raise MachineError with the explanation:
+        at once if the reason is permanent, else after `limit_s`.
         """
-        waiting = ReadinessWait(limit_s, tell)
+        waiting = ReadinessWait(limit_s, notify)
         while True:
             try:
                 pods = sorted(self.pods(), key=_index)
                 if len(pods) == self._spec.count and all(map(is_ready, pods)):
-                    self._places = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
+                    self._pod_nodes = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
                     return pods
-                why = self._explained(pods, nodes)
+                why = self._explain_wait(pods, nodes)
             except UnansweredError as error:
                 why = api_silent(error)
             waiting.observe(why)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
-    def explain_gone(self, name: str) -> str:
-        """Explain what became of a pod that runs no more, or of the one for which the Job ended it.
+    def explain_exit(self, name: str) -> str:
+        """Explain what happened to a pod that no longer runs, or to the pod whose end made the Job end it.
 
-        Of a pod that was killed the reason may come a little later than its end: it is waited for.
+        The reason of a killed pod may come a little later than its end: wait for it.
         """
         deadline = time.monotonic() + _REASON_S
         try:
             while True:
-                first, found, there = self._end_of(name)
+                first, found, exists = self._end_of(name)
                 if found is None or found.code != "killed" or time.monotonic() > deadline:
                     break
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         except MachineError:
             return f"The pod {name} is no longer running."
-        node = self._places.get(first, "")
-        if found is None or (found.code == "deleted" and not there):
+        node = self._pod_nodes.get(first, "")
+        if found is None or (found.code == "deleted" and not exists):
             return f"The pod {first} on {node} was removed. Check its events to see who removed it."
         return str(found) if node in str(found) else f"{found} It was on {node}."
 
     def _end_of(self, name: str) -> tuple[str, Explanation | None, bool]:
-        """Return the pod that ended first, why as far as is known, and whether it is still there."""
+        """Return the pod that ended first, why if known, and whether it still exists."""
         pods = {pod["metadata"]["name"]: pod for pod in self.pods()}
         events = self.events()
-        first = self._first_gone(name, pods, events)
+        first = self._first_ended(name, pods, events)
         pod = pods.get(first) or self._watch.named(first)
         return first, explain_pod(pod, events, self._node(pod)) if pod else None, first in pods
 
-    def _first_gone(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
-        """Return the name of the pod with whose end the Job has failed, and ended the others."""
+    def _first_ended(self, name: str, pods: Mapping[str, Object], events: Sequence[Object]) -> str:
+        """Return the name of the pod that made the Job fail and end the others."""
         ended = [event["message"] for event in events if event.get("reason") == _ENDED_BY_JOB]
         if not any(name in message for message in ended):
             return name
-        own = (each for each in self._places if not any(each in message for message in ended))
+        others = (each for each in self._pod_nodes if not any(each in message for message in ended))
         phases = {each: pod.get("status", {}).get("phase") for each, pod in pods.items()}
-        return next((each for each in own if phases.get(each) != "Running"), name)
+        return next((each for each in others if phases.get(each) != "Running"), name)
 
     def _node(self, pod: Object) -> tuple[Node, ...]:
-        """Return the node of a pod; none where it has none."""
+        """Return the node of a pod; none if it is not on a node."""
         name = pod.get("spec", {}).get("nodeName")
         return read_nodes([self._api.read("Node", name)], ()) if name else ()
 
-    def _explained(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
+    def _explain_wait(self, pods: Sequence[Object], nodes: Sequence[Node]) -> Explanation | None:
         waiting = [pod for pod in pods if not is_ready(pod)]
         events = self.events()
         found = (explain_pod(pod, events, nodes) for pod in waiting)
@@ -221,37 +221,37 @@ class JobRun:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the namespace's events of this run's objects."""
-        # No selector of the API's chooses by the beginning of a name.
+        # No API selector matches name prefixes.
         return [
             event
             for event in self._api.objects("Event")
             if str(event.get("involvedObject", {}).get("name", "")).startswith(self._spec.name)
         ]
 
-    def _make(self, thing: Object) -> Object:
+    def _create(self, thing: Object) -> Object:
         return self._api.create(thing["kind"], thing)
 
     def _remove(self, error: BaseException | None) -> None:
-        """Remove everything, interrupted or not. Raise MachineError where something stays, or notes it."""
+        """Remove everything, even if interrupted. If something remains, raise MachineError or add a note."""
         self._heartbeat.stop()
         self._watch.stop()
         try:
             try:
-                self._removed()
+                self._remove_job()
             except KeyboardInterrupt:
-                self._removed()
+                self._remove_job()
                 raise
         except MachineError as left:
             if error is None:
                 raise
             error.add_note(f"{left} {left.hint}")
 
-    def _removed(self) -> None:
-        """Remove the Job, which takes all it owns along."""
+    def _remove_job(self) -> None:
+        """Remove the Job with everything it owns."""
         name, seconds = self._spec.name, self._spec.lease_s + self._spec.ttl_s
-        left = delete_and_wait(self._api, "Job", name, self.pods, made=bool(self._job))
-        late = f"It exits on its own, and is removed {seconds} s after losing contact with fabbench."
-        if error := left.error(f"Job {name}", unanswered=late):
+        remaining = delete_and_wait(self._api, "Job", name, self.pods, created=bool(self._job))
+        hint = f"It exits on its own, and is removed {seconds} s after losing contact with fabbench."
+        if error := remaining.error(f"Job {name}", unanswered=hint):
             raise error
 
 

@@ -1,7 +1,7 @@
-"""Why a pod does not run: from its status, its events and the nodes, as they really are worded. Pure.
+"""Why a pod does not run, from its status, its events and the nodes. Pure.
 
-The scheduler's wordings: k8s.io/kubernetes/pkg/scheduler/framework (``0/3 nodes are available: 1 Insufficient
-cpu, …``).
+The scheduler's wordings are in k8s.io/kubernetes/pkg/scheduler/framework (``0/3 nodes are available: 1
+Insufficient cpu, …``).
 """
 
 import re
@@ -20,7 +20,7 @@ _AVAILABLE = re.compile(r"(?P<none>\d+)/(?P<all>\d+) nodes are available: (?P<re
 _REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
 _TAINT = re.compile(r"\{([^{}]*)\}")
 _NAMED = 4
-_KEPT_AWAY = (
+_UNSCHEDULABLE = (
     pattern(
         r"anti-affinity",
         "too-few-nodes",
@@ -53,30 +53,32 @@ _KEPT_AWAY = (
     ),
 )
 _CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")
-"""Taints of nodes that are not well: nobody should tolerate them."""
-_SCALED_DOWN = "no nodes available to schedule pods"
+"""Taints of unhealthy nodes, which should never be tolerated."""
+_NO_NODES = "no nodes available to schedule pods"
 
 
-def explain_scheduling(pod: Mapping[str, Any], said: str, nodes: Sequence[Node] = ()) -> Explanation | None:
-    """Explain a message of the scheduler. `nodes` are those of the cluster, with what is free there."""
+def explain_scheduling(
+    pod: Mapping[str, Any], message: str, nodes: Sequence[Node] = ()
+) -> Explanation | None:
+    """Explain a message of the scheduler. `nodes` are the cluster's, with what is free there."""
     name = (pod.get("metadata") or {}).get("name", "")
-    if _SCALED_DOWN in said:
+    if _NO_NODES in message:
         text = f"The pod {name} cannot be scheduled: the cluster has no nodes."
         return Explanation(
             code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False
         )
-    reasons = list(_reasons(said))
+    reasons = list(_reasons(message))
     if not reasons:
         return None
     lacking = [what.removeprefix("Insufficient ") for _, what in reasons if what.startswith("Insufficient ")]
     if lacking:
         return _insufficient(pod, sorted(lacking, key=_weight), reasons, nodes)
-    return _kept_away(name, reasons)
+    return _unschedulable(name, reasons)
 
 
-def _reasons(said: str) -> Iterator[tuple[int, str]]:
-    """Yield how many nodes are out of the question for each reason."""
-    match = _AVAILABLE.search(said)
+def _reasons(message: str) -> Iterator[tuple[int, str]]:
+    """Yield each reason against nodes, with the number of nodes."""
+    match = _AVAILABLE.search(message)
     if match is None:
         return
     text = re.split(r"\.? preemption: |\. ", match["reasons"], maxsplit=1)[0].strip().rstrip(".")
@@ -93,13 +95,13 @@ def _insufficient(
     pod: Mapping[str, Any], lacking: Sequence[str], reasons: Sequence[tuple[int, str]], nodes: Sequence[Node]
 ) -> Explanation:
     meta, requested = pod.get("metadata") or {}, requests(pod)
-    where = _candidates(pod, nodes)
+    candidates = _candidates(pod, nodes)
     texts, final = [], False
     for resource in lacking:
         needed = requested.get(resource, 0)
-        amounts = {node.name: _amount(node, resource) for node in where}
-        most = max((amount.allocatable for amount in amounts.values()), default=0)
-        final = final or bool(where and needed > most)
+        amounts = {node.name: _amount(node, resource) for node in candidates}
+        highest = max((amount.allocatable for amount in amounts.values()), default=0)
+        final = final or bool(candidates and needed > highest)
         texts.append(_sentence(resource, needed, amounts, reasons))
     advice = "Other pods use them: wait until they finish, or choose other nodes."
     if final:
@@ -113,24 +115,25 @@ def _insufficient(
 def _sentence(
     resource: str, needed: int, amounts: Mapping[str, Amount], reasons: Sequence[tuple[int, str]]
 ) -> str:
-    begun = f"{resource}: {_written(resource, needed)} requested"
+    start = f"{resource}: {_quantity(resource, needed)} requested"
     if not amounts:
         count = next(count for count, what in reasons if what == f"Insufficient {resource}")
-        return f"{begun}, and {count} {'node has' if count == 1 else 'nodes have'} less free."
+        return f"{start}, and {count} {'node has' if count == 1 else 'nodes have'} less free."
     short = {name: amount for name, amount in amounts.items() if amount.free < needed} or amounts
     names = sorted(short, key=natural_order)
     shown = [f"{_free(resource, short[name])} on {name}" for name in names[:_NAMED]]
     more = [f"and {len(names) - _NAMED} more nodes"] if len(names) > _NAMED else []
-    return f"{begun}, {', '.join([*shown, *more])}."
+    return f"{start}, {', '.join([*shown, *more])}."
 
 
 def _free(resource: str, amount: Amount) -> str:
-    there = _written(resource, amount.allocatable)
-    return f"{_written(resource, amount.free)} of {there} free" if amount.known else f"some of {there} in use"
+    total = _quantity(resource, amount.allocatable)
+    free = _quantity(resource, amount.free)
+    return f"{free} of {total} free" if amount.known else f"some of {total} in use"
 
 
 def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]:
-    """Return the nodes that the pod is bound to by name; where it is bound to none, those it may go to."""
+    """Return the nodes that the pod's required node affinity allows."""
     affinity = ((pod.get("spec") or {}).get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     expressions = [
@@ -139,10 +142,11 @@ def _candidates(pod: Mapping[str, Any], nodes: Sequence[Node]) -> Sequence[Node]
         for expression in term.get("matchExpressions") or ()
         if expression.get("operator") == "In"
     ]
-    found = list(nodes)
+    candidates = list(nodes)
     for expression in expressions:
-        found = [node for node in found if node.labels.get(expression["key"]) in expression.get("values", ())]
-    return found
+        key, values = expression["key"], expression.get("values", ())
+        candidates = [node for node in candidates if node.labels.get(key) in values]
+    return candidates
 
 
 def _amount(node: Node, resource: str) -> Amount:
@@ -152,7 +156,7 @@ def _amount(node: Node, resource: str) -> Amount:
     return known.get(resource, Amount())
 
 
-def _written(resource: str, number: int) -> str:
+def _quantity(resource: str, number: int) -> str:
     if resource == "cpu":
         return f"{number / 1000:g}"
     if resource == "memory" or resource.startswith(("hugepages-", "ephemeral-storage")):
@@ -160,17 +164,19 @@ def _written(resource: str, number: int) -> str:
     return str(number)
 
 
-def _kept_away(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation:
-    """Explain a pod that fits, but must not go where it would."""
-    said = "; ".join(f"{counted(count, 'node')}: {what.removeprefix('node(s) ')}" for count, what in reasons)
-    text = f"The pod {name} cannot be scheduled. {shorten(said)}."
-    taints = [key.partition(":")[0].strip() for key in _TAINT.findall(said)]
-    own = dict.fromkeys(key for key in taints if not key.startswith(_CONDITIONS))
-    if own:
-        flags = " ".join(f"--toleration {key}" for key in own)
+def _unschedulable(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation:
+    """Explain a pod that fits, but that the nodes do not admit."""
+    summary = "; ".join(
+        f"{counted(count, 'node')}: {what.removeprefix('node(s) ')}" for count, what in reasons
+    )
+    text = f"The pod {name} cannot be scheduled. {shorten(summary)}."
+    taints = [key.partition(":")[0].strip() for key in _TAINT.findall(summary)]
+    tolerable = dict.fromkeys(key for key in taints if not key.startswith(_CONDITIONS))
+    if tolerable:
+        flags = " ".join(f"--toleration {key}" for key in tolerable)
         advice = f"If the nodes are meant for this, tolerate their taints: {flags}."
         return Explanation(code="taints", text=text, advice=advice)
-    found = match_message(_KEPT_AWAY, said)
+    found = match_message(_UNSCHEDULABLE, summary)
     advice = "The chosen nodes are gone or have other labels: run fabbench check, and choose others."
     return Explanation(
         code=found.code if found else "no-node",
@@ -301,25 +307,25 @@ _SETUP = (
 def explain_pod(
     pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = (), nodes: Sequence[Node] = ()
 ) -> Explanation | None:
-    """Explain why a pod does not run; None where nothing is the matter, or nothing is known yet.
+    """Explain why a pod does not run; None if nothing is wrong, or nothing is known yet.
 
-    `events` may be of other objects too. `nodes` are the cluster's, with what is free on them.
+    `events` may include other objects'. `nodes` are the cluster's, with what is free on them.
     """
-    own = sorted((event for event in events if _about(event, pod)), key=_time)
-    return next(_explanations(pod, own, nodes), None)
+    pod_events = sorted((event for event in events if _concerns(event, pod)), key=_time)
+    return next(_explanations(pod, pod_events, nodes), None)
 
 
 def explain_job(job: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
     """Explain why a Job has no pods, or has failed."""
     name = (job.get("metadata") or {}).get("name", "")
-    own = sorted((event for event in events if _about(event, job)), key=_time, reverse=True)
-    for event in own:
+    job_events = sorted((event for event in events if _concerns(event, job)), key=_time, reverse=True)
+    for event in job_events:
         if event.get("reason") == "FailedCreate":
-            said = event.get("message") or ""
-            other = Explanation(
-                code="forbidden", text=f"No pod can be created: {shorten(said)}.", advice="Check the Job."
+            message = event.get("message") or ""
+            fallback = Explanation(
+                code="forbidden", text=f"No pod can be created: {shorten(message)}.", advice="Check the Job."
             )
-            return explain_refusal(said) or other
+            return explain_refusal(message) or fallback
     for condition in (job.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             if condition.get("reason") == "DeadlineExceeded":
@@ -343,13 +349,13 @@ def _explanations(
 
 
 def _lost(pod: Mapping[str, Any], nodes: Sequence[Node], known: Mapping[str, str]) -> Iterator[Explanation]:
-    on = (pod.get("spec") or {}).get("nodeName")
-    node = next((each for each in nodes if each.name == on), None)
-    if on and nodes and node is None:
-        text = f"{on}, where the pod {known['pod']} is, is gone from the cluster."
+    name = (pod.get("spec") or {}).get("nodeName")
+    node = next((each for each in nodes if each.name == name), None)
+    if name and nodes and node is None:
+        text = f"{name}, the node of the pod {known['pod']}, is gone from the cluster."
         yield Explanation(code="node-lost", text=text, advice="Measure without it.")
     elif node and not node.ready:
-        text = f"{on}, where the pod {known['pod']} is, is not ready: {shorten(node.why_not)}."
+        text = f"{name}, the node of the pod {known['pod']}, is not ready: {shorten(node.why_not)}."
         yield Explanation(code="node-lost", text=text, advice="Check the node, and measure without it.")
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         text = f"The pod {known['pod']} is being deleted."
@@ -363,23 +369,24 @@ def _waiting(
     status = pod.get("status") or {}
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = (container.get("state") or {}).get("waiting") or {}
-        reason, said = state.get("reason", ""), state.get("message") or ""
-        about = {**known, "image": container.get("image") or known["image"]}
+        reason, message = state.get("reason", ""), state.get("message") or ""
+        details = {**known, "image": container.get("image") or known["image"]}
         if reason in _PULL_REASONS:
-            # A back-off forgets what the registry said; the event of the last try does not.
-            tries = [_message(event) for event in events if "Failed to pull image" in _message(event)]
-            found = match_message(_PULLS, f"{reason}: {_cause(tries[-1] if tries else said)}", **about)
+            # A back-off drops the registry's answer; the event of the last attempt keeps it.
+            attempts = [_message(event) for event in events if "Failed to pull image" in _message(event)]
+            cause = _cause(attempts[-1] if attempts else message)
+            found = match_message(_PULLS, f"{reason}: {cause}", **details)
         elif reason in _WAIT_REASONS:
-            found = match_message(_WAITS, f"{reason}: {said}", **about)
+            found = match_message(_WAITS, f"{reason}: {message}", **details)
         else:
             found = None
         if found:
             yield found
 
 
-def _cause(said: str) -> str:
-    """Leave out what containerd and the kubelet put in front of a registry's answer, image names and all."""
-    return _BEFORE.sub("", " ".join(said.split()))
+def _cause(message: str) -> str:
+    """Strip what containerd and the kubelet prepend to a registry's answer, including image names."""
+    return _BEFORE.sub("", " ".join(message.split()))
 
 
 def _unscheduled(
@@ -387,11 +394,11 @@ def _unscheduled(
 ) -> Iterator[Explanation]:
     if (pod.get("spec") or {}).get("nodeName"):
         return
-    said = [_message(event) for event in reversed(events) if event.get("reason") == "FailedScheduling"]
+    messages = [_message(event) for event in reversed(events) if event.get("reason") == "FailedScheduling"]
     for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            said.insert(0, condition.get("message") or "")
-    for message in said:
+            messages.insert(0, condition.get("message") or "")
+    for message in messages:
         if found := explain_scheduling(pod, message, nodes):
             yield found
 
@@ -412,13 +419,13 @@ def _setup(
         yield Explanation(code="pulling", text=text, advice="A large image takes minutes.", final=False)
 
 
-def _about(event: Mapping[str, Any], thing: Mapping[str, Any]) -> bool:
-    """Return whether an event is of an object: by its uid, else by its name."""
-    of = event.get("involvedObject") or event.get("regarding") or {}
+def _concerns(event: Mapping[str, Any], thing: Mapping[str, Any]) -> bool:
+    """Return whether an event is about an object, by uid or else by name."""
+    involved = event.get("involvedObject") or event.get("regarding") or {}
     meta = thing.get("metadata") or {}
-    if of.get("uid") and meta.get("uid"):
-        return bool(of["uid"] == meta["uid"])
-    return bool(of.get("name", meta.get("name")) == meta.get("name"))
+    if involved.get("uid") and meta.get("uid"):
+        return bool(involved["uid"] == meta["uid"])
+    return bool(involved.get("name", meta.get("name")) == meta.get("name"))
 
 
 def _time(event: Mapping[str, Any]) -> str:

@@ -1,17 +1,17 @@
-# Process 1 of fabbench's pods. It keeps a pod for as long as fabbench shows that it is there, and reaps what
+# Process 1 of fabbench's pods. It keeps a pod running as long as fabbench sends heartbeats, and reaps what
 # programs leave behind. POSIX sh with coreutils; for ssh also OpenSSH's server, and grep and sed.
 #
 #   sh -c … fabbench LEASE ssh|exec PORT FOLDER KEYS
 #
-# fabbench makes the file FOLDER-beat every few seconds. Without one for LEASE seconds the pod ends, and its Job
-# with it: a laptop that dies leaves nothing in the cluster. Seconds are counted, as clocks may jump.
+# fabbench creates the file FOLDER-beat every few seconds. Without it for LEASE seconds the pod exits, and its
+# Job ends: a laptop that dies leaves nothing in the cluster. Seconds are counted, because clocks may jump.
 set -u
 umask 077
 lease=$1 agent=$2 port=$3 folder=$4 keys=$5
 beat=$folder-beat
 sshd=
 
-# The second word is what the pod's status shows as its message.
+# The second argument is shown as the message of the pod's status.
 end() {
     echo "fabbench: $2" >&2
     if [ -w /dev/termination-log ]; then echo "$2" >/dev/termination-log; fi
@@ -26,7 +26,7 @@ find_sshd() {
     end 127 "sshd not found in this image."
 }
 
-# Programs that come in by ssh get what the image and the pod set, as those by exec do.
+# Programs started by ssh get the environment of the image and the pod, as those started by exec do.
 write_files() {
     export -p >"$folder/env"
     cat >"$folder/session" <<END
@@ -72,7 +72,7 @@ start_sshd() {
     ssh-keygen -q -t ed25519 -N '' -f "$folder/host_key" || end 126 "Cannot generate a host key."
     write_files || end 126 "Cannot write to $folder."
     mkdir -p /run/sshd 2>/dev/null
-    # sshd lets nobody into a locked account, not even with a key. Only where this is a container.
+    # sshd refuses logins to a locked account, even with a key. Only change this inside a container.
     if [ "$$" = 1 ] && grep -q '^root:!' /etc/shadow 2>/dev/null; then
         sed 's/^root:!/root:*/' /etc/shadow >"$folder/shadow" && cat "$folder/shadow" >/etc/shadow
         rm -f "$folder/shadow"
@@ -82,12 +82,12 @@ start_sshd() {
     sshd=$!
 }
 
-trap 'end 143 "It was told to end."' TERM INT
-mkdir -p "$folder" || end 126 "$folder cannot be made."
+trap 'end 143 "Terminated by a signal."' TERM INT
+mkdir -p "$folder" || end 126 "Cannot create $folder."
 if [ "$agent" = ssh ]; then start_sshd; fi
 quiet=0
 while [ "$quiet" -lt "$lease" ]; do
-    # In the background, so that a signal is seen at once.
+    # In the background, so that signals are handled at once.
     sleep 1 &
     wait "$!"
     quiet=$((quiet + 1))
@@ -95,6 +95,6 @@ while [ "$quiet" -lt "$lease" ]; do
         rm -f "$beat"
         quiet=0
     fi
-    [ -z "$sshd" ] || kill -0 "$sshd" 2>/dev/null || end 1 "sshd ended by itself; its log says why."
+    [ -z "$sshd" ] || kill -0 "$sshd" 2>/dev/null || end 1 "sshd exited unexpectedly; see its log."
 done
-end 75 "Nothing was heard of fabbench for $lease s."
+end 75 "No heartbeat from fabbench for $lease s."

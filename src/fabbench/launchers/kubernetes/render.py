@@ -1,7 +1,7 @@
-"""The format ``kubernetes``: an Indexed Job that runs by itself.
+"""The format ``kubernetes``: a self-contained Indexed Job.
 
-Supervised, it is what ``fabbench run --on kubernetes`` makes: pods that wait for programs.
-With ``--schedule`` it is a CronJob that starts such a Job, and a container that writes what it measured.
+Supervised, it is what ``fabbench run --on kubernetes`` creates: pods that wait for programs.
+With ``--schedule`` it is a CronJob that starts such a Job, and a container that writes its results.
 """
 
 import shlex
@@ -54,7 +54,7 @@ An Indexed Job for kubectl apply -f FILE. No private key leaves its pod. The fir
 kubectl logs -f -l batch.kubernetes.io/job-completion-index=0,job-name=@NAME@ --tail=-1 |
   fabbench compare -"""
 _START = """\
-# Every pod: sshd, with the environment of the image for what it starts, and a key that is also its host key.
+# Every pod: an sshd that passes on the image's environment, and a key that is also its host key.
 mkdir -p /run/sshd ~/.ssh && chmod 700 ~/.ssh && cd ~/.ssh || exit
 ssh-keygen -q -t ed25519 -N '' -f id_ed25519
 printf '%s\\n' 'Port @PORT@' 'StrictHostKeyChecking accept-new' 'LogLevel ERROR' >config
@@ -79,20 +79,19 @@ soon after losing contact with it. For a self-contained job, use --as mpijob."""
 
 
 def rendered_spec(source: RenderInput) -> RunSpec:
-    """Return what objects are made from: the nodes of the plan's instance type, with all their devices.
+    """Return the spec of a run on nodes of the plan's instance type, with all their devices.
 
-    Options override: `run_id`, and amounts of `pod_requests`. Hosts that are named are
-    labels ``kubernetes.io/hostname``. Raise RequestError where neither the type nor amounts are known, or
-    the image lacks the benchmark.
+    The options `run_id` and `pod_requests` override it. Named hosts are ``kubernetes.io/hostname`` labels.
+    Raise RequestError if neither the type nor amounts are known, or the image lacks the benchmark.
     """
     options = source.options_as(ClusterPodOptions)
     refuse_images(source.request.variants, "one job")
-    own = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
+    pod_options = options if isinstance(options, KubernetesOptions) else KubernetesOptions()
     amounts = options.pod_requests
     benchmark_named(source.plan.benchmark).require_image(options.image)
     needs_gpus = any(host.gpus for host in source.inventory.hosts)
     instance_type = source.instance.instance_type if source.instance else ""
-    resources = _usual_resources(options.profile, instance_type, gpus=needs_gpus)
+    resources = _default_resources(options.profile, instance_type, gpus=needs_gpus)
     if resources == PodResources() and not amounts:
         raise RequestError(
             "The nodes' resources are unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
@@ -105,30 +104,30 @@ def rendered_spec(source: RenderInput) -> RunSpec:
         image=options.image,
         hostnames=source.request.target.hosts,
         instance_type=instance_type,
-        agent="exec" if own.mpi_agent == "exec" else "ssh",
+        agent="exec" if pod_options.mpi_agent == "exec" else "ssh",
         key=SshKey(public=_PUBLIC_KEY),
         host_network=options.on_host_network,
         rdma=may_use_rdma([configuration.fabric for configuration in source.plan.configurations]),
-        user=own.run_as_user,
-        port=own.pod_ssh_port,
+        user=pod_options.run_as_user,
+        port=pod_options.pod_ssh_port,
         options=options,
         request=f"fabbench run {source.plan.benchmark}",
     )
 
 
-def _usual_resources(profile: Profile | None, instance_type: str, *, gpus: bool) -> PodResources:
-    """Return what pods request where no node was seen. A claim of devices stands in place of a request."""
+def _default_resources(profile: Profile | None, instance_type: str, *, gpus: bool) -> PodResources:
+    """Return what pods request if no nodes were seen. A device claim replaces a request."""
     if not instance_type:
-        found = resources_of_profile(profile) if profile else PodResources()
-        return found if gpus else replace(found, gpus=0)
-    found = resources_of_type(instance_type, gpus=gpus)
+        resources = resources_of_profile(profile) if profile else PodResources()
+        return resources if gpus else replace(resources, gpus=0)
+    resources = resources_of_type(instance_type, gpus=gpus)
     if profile is None:
-        return found
-    return replace(found, resource="", devices=0, declared=profile)
+        return resources
+    return replace(resources, resource="", devices=0, declared=profile)
 
 
 def pod_inventory(target: Target, needs: Needs) -> Inventory:
-    """Return the nodes of the type that is asked for, with what pods request of them. Raise RequestError."""
+    """Return nodes of the requested type, with what pods request of them. Raise RequestError."""
     options = target.options_as(ClusterPodOptions)
     require_profile(options, seen=False)
     nodes = target.nodes or len(target.hosts) or NODES
@@ -153,11 +152,11 @@ class KubernetesManifests(Rendering):
         return bool(target.options_as(KubernetesOptions).metrics_image)
 
     def render(self, source: RenderInput) -> str:
-        """Write the Job, its Secret and its Service. Its pods wait for programs, and name none."""
+        """Write the Job, its Secret and its Service. Its pods wait for programs and name none."""
         target = source.request.target
-        own = target.options_as(KubernetesOptions)
-        times = {"--schedule": own.schedule, "--metrics-image": own.metrics_image}
-        times["--metrics-dir"] = own.metrics_dir
+        options = target.options_as(KubernetesOptions)
+        times = {"--schedule": options.schedule, "--metrics-image": options.metrics_image}
+        times["--metrics-dir"] = options.metrics_dir
         given = {
             **times,
             "--interface": target.interface,
@@ -175,35 +174,36 @@ class KubernetesManifests(Rendering):
     @override
     def readable(self, source: RenderInput) -> str:
         """Write a Job that runs by itself, and its Service."""
-        own = source.options_as(KubernetesOptions)
-        if own.mpi_agent == "exec":
+        options = source.options_as(KubernetesOptions)
+        if options.mpi_agent == "exec":
             raise RequestError(
                 "--mpi-agent exec has no effect in a self-contained Job.",
                 hint="Add --supervised, or drop it.",
             )
-        _require_schedule(own)
+        _require_schedule(options)
         spec = rendered_spec(source)
-        names = host_names(spec, scheduled=bool(own.schedule))
-        start = around(_START.replace("@PORT@", str(spec.port)), spec, metrics=bool(own.metrics_image))
+        names = host_names(spec, scheduled=bool(options.schedule))
+        start = _START.replace("@PORT@", str(spec.port))
+        start = wrap_start(start, spec, metrics=bool(options.metrics_image))
         target = source.script_target("", ssh=BATCH, opening=f"hosts=({names})\n{start}", toggled=False)
         script = readable_body(source.plan, target, hosts="")
-        made = cron_job(spec, script, own.schedule) if own.schedule else indexed_job(spec, script)
-        if own.metrics_image:
-            pods = made[-1]["spec"]["jobTemplate"]["spec"]["template"]
-            folder, gates = own.metrics_dir or METRICS_FOLDER, gate_words(source.request)
-            add_metrics(pods, spec, image=own.metrics_image, folder=folder, gates=gates)
-        about = source.command + (_CRON if own.schedule else _INDEXED).replace("@NAME@", spec.name)
-        return yaml_documents(made, about, compact=True)
+        objects = cron_job(spec, script, options.schedule) if options.schedule else indexed_job(spec, script)
+        if options.metrics_image:
+            pods = objects[-1]["spec"]["jobTemplate"]["spec"]["template"]
+            folder, gates = options.metrics_dir or METRICS_FOLDER, gate_words(source.request)
+            add_metrics(pods, spec, image=options.metrics_image, folder=folder, gates=gates)
+        comment = source.command + (_CRON if options.schedule else _INDEXED).replace("@NAME@", spec.name)
+        return yaml_documents(objects, comment, compact=True)
 
 
-def _require_schedule(own: KubernetesOptions) -> None:
-    """Raise RequestError for options of metrics without what they are part of."""
-    if own.metrics_image and not own.schedule:
+def _require_schedule(options: KubernetesOptions) -> None:
+    """Raise RequestError for metrics options without the options that they require."""
+    if options.metrics_image and not options.schedule:
         raise RequestError(
             "--metrics-image has no effect without --schedule.",
             hint="Add it, or pipe the log of the Job into fabbench compare - --format openmetrics.",
         )
-    if own.metrics_dir and not own.metrics_image:
+    if options.metrics_dir and not options.metrics_image:
         raise RequestError("--metrics-dir has no effect without --metrics-image.", hint="Add it.")
 
 
@@ -214,13 +214,13 @@ RESULTS = "/results"
 """Where the containers of a pod share its log."""
 _NAME = "batch.kubernetes.io/job-name"
 _LOST_S = 3600
-"""A start that was missed by more than this is left out."""
+"""A start that is late by more than this is skipped."""
 _SHARED = f"""\
 exec > >(tee {RESULTS}/log) 2>&1 && tee=$! # for the container that writes metrics
 trap 'end; exec >&- 2>&-; wait "$tee"; touch {RESULTS}/done' EXIT
 """
 _STALE = """\
-[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f /metrics/@FILE@ # of a night when this node was the first
+[ "$JOB_COMPLETION_INDEX" = 0 ] || rm -f /metrics/@FILE@ # from a run in which this node was first
 """
 _METRICS = f"""\
 [ "$JOB_COMPLETION_INDEX" = 0 ] || exit 0
@@ -229,19 +229,19 @@ cd /metrics || exit
 fabbench compare {RESULTS}/log --format openmetrics@GATES@ >.@FILE@
 status=$?
 [ -s .@FILE@ ] || echo "fabbench_exit_status $status" >.@FILE@ # nothing was measured
-mv .@FILE@ @FILE@ # whole, or not at all
+mv .@FILE@ @FILE@ # atomic
 exit "$status"
 """
 
 
 def host_names(spec: RunSpec, *, scheduled: bool) -> str:
-    """Return the pods' names as words of a shell. The name of a scheduled Job is known when it starts."""
+    """Return the pods' names as shell words. A scheduled Job's name is known only when it starts."""
     job = '"$JOB_NAME"' if scheduled else spec.name
     return " ".join(f"{job}-{number}.{spec.name}" for number in range(spec.count))
 
 
-def around(start: str, spec: RunSpec, *, metrics: bool) -> str:
-    """Return the beginning of the script, which shares the first pod's log where `metrics` are written."""
+def wrap_start(start: str, spec: RunSpec, *, metrics: bool) -> str:
+    """Return the start of the script, which shares the first pod's log if `metrics` are written."""
     return f"{_STALE.replace('@FILE@', _file(spec))}{start}{_SHARED}" if metrics else start
 
 
@@ -250,45 +250,45 @@ def _file(spec: RunSpec) -> str:
 
 
 def cron_job(spec: RunSpec, script: str, schedule: str) -> tuple[Object, ...]:
-    """Return the CronJob of an Indexed Job, and its Service. Two Jobs never measure at the same time."""
+    """Return the CronJob of an Indexed Job, and its Service. Its Jobs never run at the same time."""
     service, job = indexed_job(spec, script, {RUN: spec.run})
     pods = job["spec"]["template"]["spec"]
     (container,) = pods["containers"]
     name = {"name": "JOB_NAME", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{_NAME}']"}}}
     run = {key: container.pop(key) for key in ("command", "args")}
     pods["containers"] = [{**container, "env": [*container.get("env", ()), name], **run}]
-    made: Object = {
+    cron_spec: Object = {
         "schedule": schedule,
         "concurrencyPolicy": "Forbid",
         "startingDeadlineSeconds": _LOST_S,
         "jobTemplate": {"spec": job["spec"]},
     }
-    return (service, {**job, "kind": "CronJob", "spec": made})
+    return (service, {**job, "kind": "CronJob", "spec": cron_spec})
 
 
 def gate_words(request: "RunRequest") -> str:
-    """Return the gates of a request as words of a shell, with a space before each."""
+    """Return the gates of a request as shell words, with a space before each."""
     words = [word for gate in request.gates for word in ("--gate", gate)]
     return "".join(f" {shlex.quote(word)}" for word in (*words, *(["--strict"] if request.strict else [])))
 
 
 def add_metrics(pods: Object, spec: RunSpec, *, image: str, folder: str, gates: str = "") -> None:
-    """Add a container to the template of pods that writes the first pod's results to `folder` of its node.
+    """Add a container to a pod template that writes the first pod's results to `folder` of its node.
 
-    It evaluates `gates`, too: the Job fails where one fails.
+    It also evaluates `gates`: the Job fails if one fails.
     """
-    inner = pods["spec"]
-    (container,) = inner["containers"]
+    pod_spec = pods["spec"]
+    (container,) = pod_spec["containers"]
     mounts: list[Object] = [
         {"name": "results", "mountPath": RESULTS},
         {"name": "metrics", "mountPath": "/metrics"},
     ]
     container["volumeMounts"] += [{**each} for each in mounts]
-    inner["volumes"] += [
+    pod_spec["volumes"] += [
         {"name": "results", "emptyDir": {}},
         {"name": "metrics", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}},
     ]
-    inner["containers"].append(
+    pod_spec["containers"].append(
         {
             "name": "metrics",
             "image": image,

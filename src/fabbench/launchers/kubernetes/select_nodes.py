@@ -1,4 +1,4 @@
-"""Which nodes a run takes: alike, all free, close together; and what pods request of them. Pure."""
+"""Which nodes a run takes (alike, free and close together), and what pods request of them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,38 +17,38 @@ from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import listed
 
 _NAMED = 4
-"""Nodes named in a line."""
+"""Maximum nodes named in a line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCriteria:
-    """What nodes a run needs."""
+    """Which nodes a run needs."""
 
     count: int | None = None
     """How many; None: as many as `names`, or 2."""
     every: bool = False
-    """Whether, where neither says how many, all that are free and alike are taken: 2 or more."""
+    """Whether to take all nodes that are free and alike, at least 2, if neither gives a number."""
     instance_type: str = ""
     """With or without HyperPod's ``ml.``; empty: any one."""
     names: tuple[str, ...] = ()
     """Only these; empty: any."""
     labels: str = ""
-    """The selector that the cluster chose the nodes by, for people."""
+    """The selector that the cluster filtered the nodes by, for messages."""
     needs_gpu: bool = False
     tolerations: tuple[Toleration, ...] = field(default_factory=default_tolerations)
     """Taints that do not matter."""
 
     @property
     def takes_all(self) -> bool:
-        """Return whether all free nodes that are alike are taken, however many."""
+        """Return whether to take all free nodes that are alike."""
         return self.every and self.count is None and not self.names
 
 
 def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
-    """Choose nodes that are alike and whose devices are all free, in one zone, as close as the labels tell.
+    """Choose nodes in one zone that are alike and fully free, as close together as the labels tell.
 
-    Raise MachineError, with what there is and why each was left out, if there are too few; RequestError for
-    numbers that make no sense.
+    Raise MachineError, with the available nodes and why others were left out, if there are too few;
+    RequestError for invalid numbers.
     """
     needed = _count_needed(criteria, nodes)
     left_out: dict[str, list[Node]] = defaultdict(list)
@@ -64,29 +64,29 @@ def choose(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
     if not large:
         raise _too_few(needed, groups, left_out, criteria.labels)
     if criteria.takes_all:
-        most = max(map(len, large))
-        return min((tuple(group) for group in large if len(group) == most), key=_rank)
+        largest = max(map(len, large))
+        return min((tuple(group) for group in large if len(group) == largest), key=_rank)
     return min((_closest(group, needed) for group in large), key=_rank)
 
 
 def matching_nodes(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[Node, ...]:
-    """Return those nodes that match by name and type, whether they can be taken or not.
+    """Return the nodes that match by name and type, whether they can be taken or not.
 
-    Raises as `choose` does for a name that there is not.
+    Raise errors as `choose` does for unknown names.
     """
     _count_needed(criteria, nodes)
     return tuple(node for node in nodes if not any(_mismatches(node, criteria)))
 
 
 def usable_groups(nodes: Sequence[Node], criteria: NodeCriteria) -> tuple[tuple[Node, ...], ...]:
-    """Return all nodes that can be taken now, however many: groups of those that are alike."""
+    """Return all nodes that can be taken now, in groups of nodes that are alike."""
     usable = (node for node in matching_nodes(nodes, criteria) if not any(_obstacles(node, criteria)))
     groups = _groups(sorted(usable, key=lambda each: natural_order(each.name)), named=bool(criteria.names))
     return tuple(map(tuple, groups))
 
 
 def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) -> Check:
-    """Check which nodes a run would take now. Too few fail where a number or names were given."""
+    """Check which nodes a run would take now. Too few nodes fail only if a number or names were given."""
     name = "nodes for a run"
     try:
         chosen = choose(nodes, criteria)
@@ -101,10 +101,10 @@ def check_choice(nodes: Sequence[Node], criteria: NodeCriteria, cluster: str) ->
 
 
 def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None = None) -> PodResources:
-    """Return what pods request on nodes that were found: everything that all of them have free.
+    """Return what pods request on these nodes: everything that is free on all of them.
 
-    `gpus` is whether the benchmark uses GPUs, and `declared` the profile that the user declares. Raise
-    MachineError where nodes lack what it needs.
+    `gpus` is whether the benchmark uses GPUs, and `declared` the user's profile. Raise MachineError if nodes
+    lack what it needs.
     """
     first = nodes[0]
     profile = declared or first.profile
@@ -117,7 +117,7 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
             hint=f"Check {declared.plugin}, or declare another profile.",
         )
     pages = profile is not None and profile.huge_pages and (devices or profile.device_class)
-    found = PodResources(
+    resources = PodResources(
         gpus=min(node.gpus.free for node in nodes) if gpus else 0,
         resource=first.resource if devices else "",
         devices=min(devices, 1) if shared else devices,
@@ -125,14 +125,14 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
         declared=declared,
     )
     return with_memory_and_cpus(
-        found,
+        resources,
         memory=min(node.memory.free for node in nodes),
         millis=min(node.cpus.free for node in nodes),
     )
 
 
 def shared_layer(nodes: Sequence[Node]) -> str:
-    """Name the lowest part of the network that all nodes share; empty where the labels do not tell."""
+    """Return the lowest network layer that all nodes share; empty if the labels do not tell."""
     shared = ""
     for values in zip(*(node.layers for node in nodes), strict=False):
         if len(set(values)) > 1:
@@ -151,11 +151,11 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
             f"--nodes is {needed}, but {len(names)} nodes were given.",
             hint="List as many nodes, or drop --nodes.",
         )
-    there = {node.name for node in nodes}
-    unknown = [name for name in names if name not in there]
+    known = {node.name for node in nodes}
+    unknown = [name for name in names if name not in known]
     if unknown:
-        shown = ", ".join(sorted(there, key=natural_order)[:_NAMED]) or "none at all"
-        more = " and others" if len(there) > _NAMED else ""
+        shown = ", ".join(sorted(known, key=natural_order)[:_NAMED]) or "none"
+        more = " and others" if len(known) > _NAMED else ""
         raise MachineError(
             f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.",
             hint=f"It has {shown}{more}.",
@@ -190,33 +190,33 @@ def _obstacles(node: Node, criteria: NodeCriteria) -> Iterator[str]:
 
 
 def _groups(nodes: Sequence[Node], *, named: bool) -> list[list[Node]]:
-    """Put together what one set of pods can run on: one template has one request for all of them."""
+    """Group nodes that one set of pods can run on: a pod template has the same requests for all of them."""
     groups: dict[tuple[object, ...], list[Node]] = defaultdict(list)
     for node in nodes:
-        alike: tuple[object, ...] = (node.arch, node.gpus.allocatable, node.resource, node.fabric.allocatable)
+        key: tuple[object, ...] = (node.arch, node.gpus.allocatable, node.resource, node.fabric.allocatable)
         if not named or node.entry:
-            alike = (*alike, node.instance_type)
+            key = (*key, node.instance_type)
         if not named or node.fabric.allocatable:
-            alike = (*alike, node.zone)
-        groups[alike].append(node)
+            key = (*key, node.zone)
+        groups[key].append(node)
     return list(groups.values())
 
 
 def _closest(nodes: Sequence[Node], count: int) -> tuple[Node, ...]:
-    """Choose nodes that share the lowest layer; of several places that with the fewest to spare."""
+    """Choose nodes that share the lowest layer; of several such sets the one with the fewest to spare."""
     for depth in range(max(len(node.layers) for node in nodes), 0, -1):
-        places: dict[tuple[str, ...], list[Node]] = defaultdict(list)
+        groups: dict[tuple[str, ...], list[Node]] = defaultdict(list)
         for node in nodes:
             if len(node.layers) >= depth:
-                places[node.layers[:depth]].append(node)
-        large = [place for place in places.values() if len(place) >= count]
+                groups[node.layers[:depth]].append(node)
+        large = [group for group in groups.values() if len(group) >= count]
         if large:
-            return tuple(min(large, key=lambda place: (len(place), natural_order(place[0].name)))[:count])
+            return tuple(min(large, key=lambda group: (len(group), natural_order(group[0].name)))[:count])
     return tuple(nodes[:count])
 
 
 def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
-    """Order groups: a fabric first, then the fastest network, the most GPUs, and the closest nodes."""
+    """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness of nodes."""
     node = nodes[0]
     depth = next(
         (
@@ -241,19 +241,19 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
 def _too_few(
     needed: int, groups: Sequence[Sequence[Node]], left_out: Mapping[str, Sequence[Node]], labels: str
 ) -> MachineError:
-    fit = sum(map(len, groups))
+    available = sum(map(len, groups))
     lines = [
-        f"{_count(needed)} needed, {fit or 'none'} available"
-        + (", and not together:" if fit >= needed else ":")
+        f"{_count(needed)} needed, {available or 'none'} available"
+        + (", and not together:" if available >= needed else ":")
     ]
-    lines += [f"  {_names(group)}: {_described(group[0])}, free" for group in groups]
+    lines += [f"  {_names(group)}: {_describe(group[0])}, free" for group in groups]
     lines += [f"  {_names(nodes)}: {why}" for why, nodes in left_out.items()]
     if not groups and not left_out:
         lines = [f"The cluster has no nodes{_with_labels(labels)}."]
         hint = "Check their labels: kubectl describe nodes." if labels else "Add nodes."
         return MachineError(lines[0], hint=hint)
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
-    if fit >= needed:
+    if available >= needed:
         hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
     return MachineError("\n".join(lines), hint=hint)
 
@@ -262,7 +262,7 @@ def _with_labels(labels: str) -> str:
     return f" with the labels {labels}" if labels else ""
 
 
-def _described(node: Node) -> str:
+def _describe(node: Node) -> str:
     parts = [node.label_type or "of unknown type"]
     parts += [f"{node.gpus.allocatable} GPUs"] if node.gpus.allocatable else []
     parts += [f"{node.fabric.allocatable} {fabric_name(node)}"] if node.fabric.allocatable else []

@@ -1,8 +1,8 @@
-"""Why pods ended that should not have, and why the API or a controller refuses an object. Pure.
+"""Why pods ended unexpectedly, and why the API or a controller rejects an object. Pure.
 
-Reasons and wordings: the kubelet (pkg/kubelet: eviction, lifecycle, container runtimes), the scheduler's
-preemption, the taint manager of the controller manager; the admission plugins and the authorizer of
-kube-apiserver.
+Reasons and wordings are those of the kubelet (pkg/kubelet: eviction, lifecycle, container runtimes), the
+scheduler's preemption, the taint manager of the controller manager, and the admission plugins and the
+authorizer of kube-apiserver.
 """
 
 import re
@@ -15,11 +15,11 @@ from fabbench.launchers.kubernetes.nodes import requests
 LEASE_ENDED, NOT_RUNNABLE, NO_PROGRAM, TERMINATED, KILLED = 75, 126, 127, 143, 137
 """Exit statuses that pod_watchdog.sh and shells give a meaning."""
 OOM_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-"""Files in a pod that count programs killed for its memory: of cgroups v2 and v1. Where the kernel ends a
-program that was started in a running pod, the pod goes on and its status says nothing."""
+"""Files in a pod that count OOM-killed programs, in cgroups v2 and v1. If the kernel kills a program that was
+started in a running pod, the pod goes on and its status does not show it."""
 
 _EVICTIONS = frozenset({"Evicted", "Preempted", "Preempting"})
-"""Reasons of events by which the kubelet and the scheduler announce a pod's end."""
+"""Reasons of events with which the kubelet and the scheduler announce a pod's end."""
 _OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _REASONS = (
     pattern(
@@ -35,10 +35,10 @@ _REASONS = (
         "Give the run more time, or measure less.",
     ),
     pattern(
-        r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<asked>\d+), "
+        r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
         r"Available: ?(?P<free>\d+)",
         "insufficient",
-        "{node} has {free} working {what}, but the pod {pod} was assigned {asked}.",
+        "{node} has {free} working {what}, but the pod {pod} was assigned {requested}.",
         "A device failed, or its device plugin lost count: check the plugin's log. Restarting it and "
         "the kubelet helps.",
     ),
@@ -46,7 +46,7 @@ _REASONS = (
         r"^OutOf(?P<what>[^:]+): (?P<why>.*)",
         "insufficient",
         "{node} rejected the pod {pod}: not enough {what}: {why}",
-        "Another pod was faster: try again, or choose other nodes.",
+        "Another pod took it first: try again, or choose other nodes.",
     ),
     pattern(
         r"^(?:NodeLost|NodeNotReady)",
@@ -111,11 +111,11 @@ _STARTS = (
 def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()) -> Explanation | None:
     """Explain why a pod failed, from its status and its own events.
 
-    None where it did not fail, or where nothing says why.
+    Return None if it did not fail or the reason is unknown.
     """
     known = names(pod)
-    for said in (*_said(pod), *_evicted(events)):
-        if found := match_message(_REASONS, said, **known):
+    for message in (*_status_messages(pod), *_evictions(events)):
+        if found := match_message(_REASONS, message, **known):
             return found
     for state in _terminated(pod):
         if found := _container(pod, state, known):
@@ -124,13 +124,13 @@ def explain_end(pod: Mapping[str, Any], events: Iterable[Mapping[str, Any]] = ()
 
 
 def explain_killed(pod: Mapping[str, Any], before: str, after: str) -> Explanation | None:
-    """Explain a program that was killed in a pod, from what `OOM_COUNTERS` said before and after."""
+    """Explain a program killed in a pod, from the contents of `OOM_COUNTERS` before and after."""
     counts = [sum(map(int, _OOM_KILL.findall(text))) for text in (before, after)]
     return _oom("A program in the pod", pod) if counts[1] > counts[0] else None
 
 
 def names(pod: Mapping[str, Any]) -> dict[str, str]:
-    """Name a pod, its node and its image, for sentences."""
+    """Return the names of a pod, its node and its image, to fill in messages."""
     spec = pod.get("spec") or {}
     containers = spec.get("containers") or [{}]
     return {
@@ -140,7 +140,7 @@ def names(pod: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _said(pod: Mapping[str, Any]) -> Iterator[str]:
+def _status_messages(pod: Mapping[str, Any]) -> Iterator[str]:
     status = pod.get("status") or {}
     if status.get("reason"):
         yield f"{status['reason']}: {shorten(status.get('message') or '')}."
@@ -149,8 +149,8 @@ def _said(pod: Mapping[str, Any]) -> Iterator[str]:
             yield f"{condition.get('reason', '')}: {shorten(condition.get('message') or '')}."
 
 
-def _evicted(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is told of a pod before it is ended: its status may say so only later, or never."""
+def _evictions(events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield events that announce a pod's end: its status may show that only later, or never."""
     for event in events:
         reason = str(event.get("reason") or "")
         if reason in _EVICTIONS:
@@ -169,7 +169,7 @@ def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _container(
     pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]
 ) -> Explanation | None:
-    code, reason, said = (
+    code, reason, message = (
         state.get("exitCode", 0),
         state.get("reason", ""),
         shorten(state.get("message") or ""),
@@ -177,27 +177,27 @@ def _container(
     if reason == "OOMKilled":
         return _oom("The pod", pod)
     if reason in {"StartError", "ContainerCannotRun"}:
-        return match_message(_STARTS, said, **known) or _exit(code, said, known)
-    return _exit(code, said, known)
+        return match_message(_STARTS, message, **known) or _exit(code, message, known)
+    return _exit(code, message, known)
 
 
-def _oom(who: str, pod: Mapping[str, Any]) -> Explanation:
+def _oom(subject: str, pod: Mapping[str, Any]) -> Explanation:
     name, limit = names(pod)["pod"], requests(pod).get("memory", 0) / (1 << 30)
-    text = f"{who} {name} was OOM-killed at the pod's memory limit of {limit:.3g} GiB."
+    text = f"{subject} {name} was OOM-killed at the pod's memory limit of {limit:.3g} GiB."
     advice = "Shared memory counts too: use smaller sizes, fewer ranks, or more memory per pod."
     return Explanation(code="oom-killed", text=text, advice=advice)
 
 
-def _exit(code: int, said: str, known: Mapping[str, str]) -> Explanation:
+def _exit(code: int, message: str, known: Mapping[str, str]) -> Explanation:
     pod, image = known["pod"], known["image"]
-    ended = f"The pod {pod} exited with status {code}"
-    text = f"{ended}: {said}." if said else f"{ended}."
+    exited = f"The pod {pod} exited with status {code}"
+    text = f"{exited}: {message}." if message else f"{exited}."
     if code == LEASE_ENDED:
         advice = "fabbench or its connection to the cluster stalled for too long: run it again."
         return Explanation(code="lease", text=text, advice=advice)
     if code in {NOT_RUNNABLE, NO_PROGRAM}:
-        if not said:
-            text = f"{ended}: a program is missing from the image {image}, or cannot be executed."
+        if not message:
+            text = f"{exited}: a program is missing from the image {image}, or cannot be executed."
         advice = "Use an image with sshd and mpirun; --on kubernetes --mpi-agent exec needs no sshd."
         return Explanation(code="no-program", text=text, advice=advice)
     if code == TERMINATED:
@@ -212,10 +212,11 @@ def _exit(code: int, said: str, known: Mapping[str, str]) -> Explanation:
 _LEVEL = "The namespace admits only pods of the level {level}: {why}."
 _TABLE = (
     pattern(
-        r"exceeded quota: (?P<quota>[^,]+), requested: (?P<asked>.*?), used: (?P<used>.*?), "
+        r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
         r"limited: (?P<limit>[^\"\n]+)",
         "quota",
-        "The quota {quota} of the namespace is exceeded: requested {asked}, in use {used}, limit {limit}.",
+        "The quota {quota} of the namespace is exceeded: requested {requested}, in use {used}, "
+        "limit {limit}.",
         "Use fewer nodes or another namespace, or have the quota raised.",
     ),
     pattern(
@@ -279,19 +280,19 @@ _TABLE = (
 )
 
 
-def explain_refusal(said: str) -> Explanation | None:
-    """Explain why something was forbidden, from the message of a Status object, an event or a condition."""
-    groups = _where(said)
-    found = match_message(_TABLE, said, where=groups)
-    if found is None and "forbidden" in said.lower():
+def explain_refusal(message: str) -> Explanation | None:
+    """Explain why a request was forbidden, from the message of a Status, an event or a condition."""
+    scope = _scope(message)
+    found = match_message(_TABLE, message, where=scope)
+    if found is None and "forbidden" in message.lower():
         return Explanation(
             code="forbidden",
-            text=f"The cluster forbids it: {shorten(said)}.",
+            text=f"The cluster forbids it: {shorten(message)}.",
             advice="Ask the cluster's administrators.",
         )
     return found
 
 
-def _where(said: str) -> str:
-    _, _, rest = said.partition('in the namespace "')
+def _scope(message: str) -> str:
+    _, _, rest = message.partition('in the namespace "')
     return f" in the namespace {rest.partition(chr(34))[0]}" if rest else " in the whole cluster"

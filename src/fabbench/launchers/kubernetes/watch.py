@@ -1,4 +1,4 @@
-"""Watching the pods of a run and their logs, over connections that may break; patient with what may pass."""
+"""Watching the pods of a run and their logs over unreliable connections, tolerating transient errors."""
 
 import contextlib
 import queue
@@ -13,18 +13,18 @@ from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.api import ForbiddenError, KubernetesApi, UnansweredError
 from fabbench.model.errors import MachineError
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 
 
 class PodWatch:
     """A thread that keeps the last state of every pod with a label.
 
-    A pod that was evicted says so only until it is gone, which may take less than a second.
+    An evicted pod reports that only until it is gone, which may take less than a second.
     """
 
     def __init__(self, api: KubernetesApi, selector: str) -> None:
         self.last: dict[str, Mapping[str, Any]] = {}
-        """A pod's uid → what was said of it last."""
+        """A pod's uid → its last reported state."""
         self._api = api
         self._selector = selector
         self._closing = threading.Event()
@@ -38,7 +38,7 @@ class PodWatch:
         self._closing.set()
 
     def named(self, name: str) -> Mapping[str, Any] | None:
-        """Return the pod of a name; None: it was never seen."""
+        """Return the last state of the pod of a name; None if it was never seen."""
         return next((pod for pod in reversed([*self.last.values()]) if pod["metadata"]["name"] == name), None)
 
     def _run(self) -> None:
@@ -51,19 +51,19 @@ class PodWatch:
                         self.last[pod["metadata"]["uid"]] = pod
             except MachineError:
                 pass  # the next round tries again
-            self._closing.wait(_AGAIN_S)
+            self._closing.wait(_RETRY_S)
 
 
-_LASTS_S = 3.0
+_REPORT_AFTER_S = 3.0
 """After how long a transient reason is reported."""
 
 
 class ReadinessWait:
-    """One wait, with a limit in seconds."""
+    """A wait with a limit in seconds."""
 
-    def __init__(self, limit_s: float, tell: Callable[[str], None]) -> None:
-        """`tell` gets what keeps pods from starting, once that is known to last."""
-        self._limit_s, self._tell = limit_s, tell
+    def __init__(self, limit_s: float, notify: Callable[[str], None]) -> None:
+        """`notify` receives what keeps pods from starting, once that has lasted a while."""
+        self._limit_s, self._notify = limit_s, notify
         self._deadline = time.monotonic() + limit_s
         self._seen: dict[str, float] = {}
         self._reported = ""
@@ -71,16 +71,16 @@ class ReadinessWait:
     def observe(self, why: Explanation | None) -> None:
         """Note what keeps pods from starting; None: nothing known.
 
-        Raise MachineError with the explanation at once where the reason is permanent, else after the limit.
+        Raise MachineError with the explanation: at once if the reason is permanent, else after the limit.
         """
         now = time.monotonic()
         if why:
             if why.final:
                 raise MachineError(why.text, hint=why.advice)
             first = self._seen.setdefault(why.code, now)
-            if now - first >= _LASTS_S and why.text != self._reported:
+            if now - first >= _REPORT_AFTER_S and why.text != self._reported:
                 self._reported = why.text
-                self._tell(str(why))
+                self._notify(str(why))
         if now > self._deadline:
             raise MachineError(
                 f"The pods were not ready after {self._limit_s:g} s. {why.text if why else ''}".strip(),
@@ -99,32 +99,32 @@ def is_ready(pod: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-_REST_S = 10.0
-"""For how long the rest of a log is requested where the kubelet does not give it: it may be removed."""
+_LOG_END_S = 10.0
+"""For how long to request the rest of a log that the kubelet does not return: it may be removed."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\S+(?: |$)")
-_MOST_WAITING = 200
-"""Lines: then the connection waits until they are read."""
+_QUEUE_LINES = 200
+"""Maximum queued lines: then the connection waits until they are read."""
 _WAKE_S = 0.5
 Queue = queue.Queue[str | MachineError | None]
-"""Lines; at last None, or the error for which no more can come."""
+"""Lines; finally None, or the error that ended them."""
 
 
 class PodLog:
     """A thread that follows a log until its container has ended, and puts its lines into a queue.
 
-    Each line comes with the time at which it was written. After a break the log is read again from its
-    beginning, and goes on where it was: the client library cannot ask for what is later than a time.
+    Each line comes with its timestamp. After a disconnect the log is read again from its beginning, and known
+    lines are skipped: the client library cannot request lines after a given time.
     """
 
     def __init__(self, api: KubernetesApi, pod: str, container: str, ended: Callable[[], bool]) -> None:
-        """Follow nothing yet. `ended` says whether the container has ended, and may raise MachineError."""
-        self.queue: Queue = queue.Queue(_MOST_WAITING)
+        """Do not follow yet. `ended` returns whether the container has ended, or raises MachineError."""
+        self.queue: Queue = queue.Queue(_QUEUE_LINES)
         self.failing: tuple[float, MachineError] | None = None
-        """Since when the log cannot be read, and why."""
+        """Since when the log cannot be read (monotonic seconds), and why."""
         self._api, self._ended = api, ended
         self._pod, self._container = pod, container
         self._last, self._times = "", 0
-        """The time of the last line, and how many lines had it."""
+        """The timestamp of the last line, and the number of lines with it."""
         self._closing = threading.Event()
 
     def start(self) -> None:
@@ -132,7 +132,7 @@ class PodLog:
         threading.Thread(target=self._run, daemon=True, name="fabbench pod log").start()
 
     def stop(self) -> None:
-        """Stop the thread: no more lines are wanted."""
+        """Stop the thread: no more lines are needed."""
         self._closing.set()
 
     def _run(self) -> None:
@@ -155,63 +155,63 @@ class PodLog:
                     end = error
                     break
                 except MachineError as error:
-                    # Also "no such pod", and it is there: so says a kubelet that has just started.
+                    # A kubelet that has just started may report "no such pod" for an existing pod.
                     since = self._failed(error)
                     if (
                         ended
                         and not isinstance(error, UnansweredError)
-                        and time.monotonic() - since > _REST_S
+                        and time.monotonic() - since > _LOG_END_S
                     ):
                         end = error
                         break
-            self._closing.wait(_AGAIN_S)
+            self._closing.wait(_RETRY_S)
         self._put(end)
 
-    def _put(self, told: str | MachineError | None) -> None:
-        """Pass something on as soon as there is room; nothing where no more is wanted."""
+    def _put(self, item: str | MachineError | None) -> None:
+        """Queue an item as soon as there is room, unless the thread is stopped."""
         while not self._closing.is_set():
             with contextlib.suppress(queue.Full):
-                self.queue.put(told, timeout=_WAKE_S)
+                self.queue.put(item, timeout=_WAKE_S)
                 return
 
     def _failed(self, error: MachineError) -> float:
-        """Note an error. Return since when there are any (monotonic seconds)."""
+        """Note an error. Return the time of the first one in a row (monotonic seconds)."""
         since, _ = self.failing or (time.monotonic(), error)
         self.failing = (since, error)
         return since
 
     def _read(self, *, follow: bool) -> Iterator[str]:
-        """Yield the lines that are new, until the connection ends or breaks."""
+        """Yield new lines until the connection ends or breaks."""
         with self._api.log(self._pod, self._container, follow=follow) as pieces:
             if not self._last:
                 self.failing = None
             yield from self._new(_lines(pieces, whole=follow))
 
     def _new(self, texts: Iterator[str]) -> Iterator[str]:
-        """Leave out what was read before, and take note of how far it goes.
+        """Skip lines that were read before, and keep track of the position.
 
-        Raise MachineError for what a kubelet says in place of a log that it cannot read: it has no time.
+        Raise MachineError for the kubelet's error in place of a log that it cannot read: it has no timestamp.
         """
         last, skip = self._last, self._times
         for text in texts:
             if self._closing.is_set():
                 return
-            written, _, line = text.partition(" ")
-            if not _TIME.match(written):
-                raise MachineError(f"The kubelet says: {text}.")
+            timestamp, _, line = text.partition(" ")
+            if not _TIME.match(timestamp):
+                raise MachineError(f"The kubelet reports: {text}.")
             self.failing = None
-            if written < last:
+            if timestamp < last:
                 continue
-            if written == last and skip:
+            if timestamp == last and skip:
                 skip -= 1
                 continue
-            self._times = self._times + 1 if written == self._last else 1
-            self._last = written
+            self._times = self._times + 1 if timestamp == self._last else 1
+            self._last = timestamp
             yield line
 
 
 def _lines(pieces: Iterator[bytes], *, whole: bool) -> Iterator[str]:
-    """Yield lines; of a log that goes on only `whole` ones: the rest of a line comes with the next answer."""
+    """Yield lines. `whole`: leave out an incomplete last line, which comes again with the next response."""
     lines = LineDecoder()
     for piece in pieces:
         yield from lines.feed(piece)

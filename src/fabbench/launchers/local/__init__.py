@@ -1,4 +1,4 @@
-"""The launcher ``local``: this machine, and nothing else. Its options."""
+"""The launcher ``local``: this machine only. Its options."""
 
 from dataclasses import dataclass
 

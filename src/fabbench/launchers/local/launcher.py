@@ -1,4 +1,4 @@
-"""The launcher ``local``: this machine, and nothing else. Linux only."""
+"""The launcher ``local``: this machine only. Linux only."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ from fabbench.model.plan import DEFAULT_VARIANT, Command, Execution, Step, Varia
 from fabbench.plan.request import refuse_images, with_libraries
 
 _ADDRESS = "127.0.0.1"
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - where the kernel has it, no place for temporary files
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the kernel's shared memory, not temporary files
 _LISTEN = "0A"
 _LOOK_S = 20.0
 
@@ -39,7 +39,7 @@ class LocalSession(Session):
     """Programs on this machine; see `fabbench.execution.session.Session`."""
 
     def __init__(self, step: Step, host: Host) -> None:
-        """Begin a session of a step on `host`; nothing is started or written before it is entered."""
+        """Create a session of a step on `host`; nothing is started or written before it is entered."""
         self._step = step
         self._host = host
 
@@ -51,7 +51,7 @@ class LocalSession(Session):
                     Path(self.folder, name).write_text(text, "utf-8")
             except OSError as error:
                 raise unwritable_folder(error) from error
-            self._kept = stack.pop_all()
+            self._resources = stack.pop_all()
         self._debug = Tail(Path(self.folder), DEBUG)
         self._processes = Processes(also=self._debug.limited)
         self._started: list[Process] = []
@@ -63,7 +63,7 @@ class LocalSession(Session):
         self._processes.__exit__(kind, error, trace)
         _remove_shared_memory(self._started)
         self._debug.close()
-        self._kept.close()
+        self._resources.close()
 
     @override
     def mpi_hosts(self) -> MpiHosts:
@@ -91,7 +91,7 @@ class LocalSession(Session):
         word = command.argv[0]
         argv = (self._host.programs.get(word, word), *command.argv[1:])
         name = command.role or word
-        # What mpirun keeps in files goes away with the directory, also when it is killed.
+        # Files that mpirun leaves are removed with the directory, even if it is killed.
         env = {"TMPDIR": self.folder, **command.env}
         process = self._processes.start(argv, name=name, env=env, unset=command.unset)
         self._started.append(process)
@@ -99,10 +99,10 @@ class LocalSession(Session):
 
     @override
     def listens(self, program: Program, port: int) -> bool:
-        """Return whether the program has a socket that listens at `port`, as the kernel's tables say."""
-        pid = self._own([program])[0].pid
-        own = _sockets(pid)
-        return any(inode in own for inode in _listening(pid, port))
+        """Return whether the program has a socket that listens on `port`, by the kernel's tables."""
+        pid = self._processes_of([program])[0].pid
+        sockets = _sockets(pid)
+        return any(inode in sockets for inode in _listening(pid, port))
 
     @override
     def lines(
@@ -117,10 +117,10 @@ class LocalSession(Session):
 
     @override
     def stop(self, programs: Sequence[Program]) -> list[Output]:
-        last = self._processes.stop(self._own(programs))
+        last = self._processes.stop(self._processes_of(programs))
         return last + [Output(None, text) for text in self._debug.read()]
 
-    def _own(self, programs: Sequence[Program]) -> list[Process]:
+    def _processes_of(self, programs: Sequence[Program]) -> list[Process]:
         return [program for program in programs if isinstance(program, Process)]
 
 
@@ -132,17 +132,17 @@ class LocalAllocation:
 
     @property
     def remote(self) -> bool:
-        """False: it is this machine."""
+        """Return False: it is this machine."""
         return False
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return none: nothing is submitted."""
+        """Return no documents: nothing is submitted."""
         return {}
 
     def part(self, hosts: Sequence[int], ended: Event) -> "LocalAllocation":
         """Return some of the virtual nodes."""
-        del ended  # whoever waits for lines is in the main thread, which is interrupted itself
+        del ended  # only the main thread waits for lines, and it is interrupted itself
         return LocalAllocation(self.inventory.part(hosts))
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
@@ -165,7 +165,7 @@ class LocalLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[LocalAllocation]:
-        """Look what this machine has."""
+        """Find out what this machine has."""
         refuse_images(target.variants, "the target local")
         parts = target.options_as(LocalOptions).virtual_nodes
         if parts > 1 and target.interface:
@@ -174,13 +174,13 @@ class LocalLauncher(Launcher):
                 hint="Leave it out.",
             )
         name = socket.gethostname()
-        found = inventories(target, needs, lambda here, variant: {name: self._probe(here, needs, variant)})
-        yield LocalAllocation(parted(found, parts) if parts > 1 else found)
+        hosts = inventories(target, needs, lambda view, variant: {name: self._probe(view, needs, variant)})
+        yield LocalAllocation(parted(hosts, parts) if parts > 1 else hosts)
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Ask this machine. There are no connections to try, and its clock is the one to compare with."""
+        """Probe this machine. There are no connections to try, and its clock is the reference."""
         del full, deep, progress
         name, probe = socket.gethostname(), self._probe(target, needs)
         (host,) = inventory(target, {name: probe}, Needs(programs=(), install="")).hosts
@@ -206,7 +206,7 @@ LAUNCHER = LocalLauncher()
 
 
 def _printed(argv: Sequence[str], env: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Run a program that only prints something, and return its lines; none if it takes too long."""
+    """Run a program that only prints something, and return its lines; none on a timeout."""
     with Processes() as processes:
         processes.start(argv, env=env)
         with contextlib.suppress(TimedOutError):
@@ -215,7 +215,7 @@ def _printed(argv: Sequence[str], env: Mapping[str, str] = MappingProxyType({}))
 
 
 def _remove_shared_memory(processes: Iterable[Process]) -> None:
-    """Remove what libfabric leaves behind where one of its programs was killed."""
+    """Remove what libfabric leaves behind if one of its programs is killed."""
     for process in processes:
         for path in _SHARED_MEMORY.glob(f"{process.pid}:*"):
             with contextlib.suppress(OSError):
@@ -223,19 +223,19 @@ def _remove_shared_memory(processes: Iterable[Process]) -> None:
 
 
 def _sockets(pid: int) -> set[str]:
-    """Return the inodes of a program's open sockets."""
-    found = set()
+    """Return the inodes of a process's open sockets."""
+    inodes = set()
     with contextlib.suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 target = str(entry.readlink())
                 if target.startswith("socket:["):
-                    found.add(target[8:-1])
-    return found
+                    inodes.add(target[8:-1])
+    return inodes
 
 
 def _listening(pid: int, port: int) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen at a port, in the program's own network."""
+    """Yield the inodes of the sockets that listen on a port, in the process's network namespace."""
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/net/{table}").read_text("ascii").splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""Modal: apps that run a plan in its containers. They are rendered, not launched. Its options."""
+"""Modal: apps that run a plan in its containers. These are rendered, not launched. Its options."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Modal: apps that run a plan in its containers. They are rendered, not launched."""
+"""Modal: apps that run a plan in its containers. These are rendered, not launched."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +20,18 @@ from fabbench.model.fabrics import RDMA
 from fabbench.model.plan import Plan, Step
 
 _GPUS = {"H100": "H100!", "H200": "H200", "B200": "B200", "B300": "B300"}
-"""What Modal has clusters with RDMA of, as it writes them. An H100 without ``!`` may be given as an H200."""
-_GPUS_OF_A_HOST = 8
+"""Modal's names of GPUs in RDMA clusters. For an H100 without ``!``, Modal may provide an H200."""
+_GPUS_PER_HOST = 8
 _PACKAGES = ("libhwloc15", "libnl-route-3-200", "openssh-server")
 """The first two are for EFA, which Modal mounts at /opt/amazon/efa; see its multinode-training-guide."""
 _LONGEST_S = 24 * 3600
-"""The longest that a Modal function may run."""
+"""The maximum timeout of a Modal function."""
 _WAIT_S = 900
 _INTERFACE = variable("FABBENCH_INTERFACE")
 _MODULES = ("contextlib", "fcntl", "os", "socket", "struct", "subprocess", "sys", "tempfile", "time")
 _FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
 _SIOCGIFADDR = 0x8915
-"""From linux/sockios.h: asks for an interface's address."""
+"""From linux/sockios.h: gets an interface's address."""
 
 
 class ModalRendering(Rendering):
@@ -42,8 +42,8 @@ class ModalRendering(Rendering):
     inherits = True
 
     def render(self, source: RenderInput) -> str:
-        """Write the app. Raise RequestError for hosts that Modal does not have."""
-        found = _instance(source)
+        """Write the app. Raise RequestError for hosts that Modal does not offer."""
+        instance = _instance(source)
         image = source.options_as(ModalOptions).image
         benchmark = benchmark_named(source.plan.benchmark)
         packages = benchmark.python_packages if image == DEFAULT else ()
@@ -51,55 +51,55 @@ class ModalRendering(Rendering):
             benchmark.require_image(image)
         interface = source.inventory.hosts[0].interface
         text = script(
-            _bound(source.plan),
-            source.script_target(NAMED_HOSTS, interface=interface or _across(source.plan)),
+            _bind_sockets(source.plan),
+            source.script_target(NAMED_HOSTS, interface=interface or _interface_variable(source.plan)),
         )
         parts = (
             source.command,
-            _about(source.plan),
+            _docstring(source.plan),
             *(f"import {name}\n" for name in _MODULES),
             "from pathlib import Path\n\nimport modal\n\n",
-            *(f"{name} = {value}\n" for name, value in _settings(source.plan, found, image, interface)),
+            *(f"{name} = {value}\n" for name, value in _settings(source.plan, instance, image, interface)),
             _image(packages, python=not benchmark.python_packages or bool(packages)),
             f"app = modal.App({_text(f'fabbench-{source.plan.benchmark}')}, image=image)\n\n\n",
             _app(source.request.target.inherited),
-            f"SCRIPT = {written(text)}\n",
+            f"SCRIPT = {literal(text)}\n",
         )
         return "".join(parts)
 
 
 def _instance(source: RenderInput) -> Instance:
-    """Return the type of the hosts, if Modal has such."""
-    found = source.instance
-    if found is None:
+    """Return the type of the hosts, if Modal offers it."""
+    instance = source.instance
+    if instance is None:
         raise RequestError(
             "The containers' GPUs are unknown.",
             hint="Pass the type of their hosts, such as --instance-type p5.48xlarge.",
         )
-    if found.gpu_model not in _GPUS or found.gpus != _GPUS_OF_A_HOST:
-        gpus = f"{found.gpus} {found.gpu_model}" if found.gpus else "no GPU"
+    if instance.gpu_model not in _GPUS or instance.gpus != _GPUS_PER_HOST:
+        gpus = f"{instance.gpus} {instance.gpu_model}" if instance.gpus else "no GPU"
         raise RequestError(
-            f"Modal's clusters have whole hosts with {_GPUS_OF_A_HOST} GPUs of {', '.join(_GPUS)}, but "
-            f"{found.instance_type} has {gpus}.",
+            f"Modal's clusters have whole hosts with {_GPUS_PER_HOST} GPUs of {', '.join(_GPUS)}, but "
+            f"{instance.instance_type} has {gpus}.",
             hint="Pass --instance-type p5.48xlarge, for example.",
         )
-    return found
+    return instance
 
 
-def _across(plan: Plan) -> str:
-    """Return what stands for the interface between the containers, which the app finds out."""
+def _interface_variable(plan: Plan) -> str:
+    """Return a variable for the interface between the containers, which the app determines."""
     return _INTERFACE if plan.hosts > 1 else ""
 
 
-def _bound(plan: Plan) -> Plan:
-    """Let NCCL's sockets use the interface that the app finds, where the plan leaves it open."""
+def _bind_sockets(plan: Plan) -> Plan:
+    """Have NCCL's sockets use the interface that the app determines, if the plan does not set one."""
     executions = (
-        replace(execution, steps=tuple(map(_bound_step, execution.steps))) for execution in plan.executions
+        replace(execution, steps=tuple(map(_bind_step, execution.steps))) for execution in plan.executions
     )
     return replace(plan, executions=tuple(executions))
 
 
-def _bound_step(step: Step) -> Step:
+def _bind_step(step: Step) -> Step:
     commands = (
         replace(command, env={**command.env, "NCCL_SOCKET_IFNAME": f"={_INTERFACE}"})
         if command.env.get("NCCL_SOCKET_IFNAME") == UNKNOWN_INTERFACE
@@ -110,7 +110,7 @@ def _bound_step(step: Step) -> Step:
 
 
 def _app(inherited: Sequence[str]) -> str:
-    """Write what is the same in every app, but for the variables that come from where it is started."""
+    """Write the part that all apps share, and add the variables to inherit from where it is started."""
     text = (files("fabbench.launchers.modal") / "app.txt").read_text("utf-8")
     if not inherited:
         return text
@@ -121,7 +121,7 @@ def _app(inherited: Sequence[str]) -> str:
     return f"INHERITED = {names}\n\n\n" + text.replace(f"if {kept}", f"if name in INHERITED or {kept}", 1)
 
 
-def _about(plan: Plan) -> str:
+def _docstring(plan: Plan) -> str:
     """Write the docstring."""
     return (
         f'"""{headline(plan)} Needs modal 1.6.0 or later.\n\n'
@@ -131,12 +131,12 @@ def _about(plan: Plan) -> str:
     )
 
 
-def _settings(plan: Plan, found: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
+def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Iterator[tuple[str, str]]:
     """Yield the names and values that differ from app to app."""
     fabrics = {configuration.fabric for configuration in plan.configurations}
     yield "IMAGE", _text(image)
     yield "NODES", str(plan.hosts)
-    yield "GPU", _text(f"{_GPUS[found.gpu_model]}:{found.gpus}")
+    yield "GPU", _text(f"{_GPUS[instance.gpu_model]}:{instance.gpus}")
     yield "CLOUD", '"aws"'
     yield "OPTIONS", '{"efa_enabled": True}'
     yield "RDMA", str(bool(fabrics & {*RDMA}))
@@ -149,7 +149,7 @@ def _settings(plan: Plan, found: Instance, image: str, interface: str) -> Iterat
 
 
 def _image(packages: Sequence[str], *, python: bool) -> str:
-    """Write the image: one of a registry, with what Modal and ssh need, and packages of PyPI."""
+    """Write the image: one from a registry, plus what Modal and ssh need, and packages from PyPI."""
     more = ', add_python="3.12"' if python else ""
     pip = f"    .uv_pip_install({_words(packages)})\n" if packages else ""
     return (
@@ -166,12 +166,12 @@ def _words(texts: Iterable[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """Write a short text in Python."""
+    """Write a short string as a Python literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def written(text: str) -> str:
-    """Write a text of many lines as Python has it: as it is, if that can be."""
+def literal(text: str) -> str:
+    """Write a multi-line string as a Python literal: verbatim, if possible."""
     plain = text.replace("\n", "").replace("\t", "").isprintable()
     for quotes in ('"""', "'''"):
         if plain and quotes not in text and not text.endswith(("\\", quotes[0])):

@@ -1,4 +1,4 @@
-"""The format ``script``: a bash script for the first host, told its hosts when it runs. Its options."""
+"""The format ``script``: a bash script for the first host; arguments name all hosts. Its options."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fabbench.launchers.shared_options import InstanceOptions
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptOptions(InstanceOptions):
-    """Options of the format ``script``: it is told its hosts when it runs."""
+    """Options of the format ``script``, whose hosts are given when it runs."""
 
     without = ("hosts",)
 

@@ -1,4 +1,4 @@
-"""The format ``script``: one bash script for the first host, which is told its hosts when it runs."""
+"""The format ``script``: one bash script for the first host; its arguments name all hosts."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The launcher and format ``skypilot``: a cluster that SkyPilot launches. Its options and places."""
+"""The launcher and format ``skypilot``: a cluster that SkyPilot launches. Its options and infrastructures."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,15 +12,15 @@ from fabbench.model.option_types import IMAGE, Choice, Flag, Text, Whole
 from fabbench.model.options import declared, option
 
 IDLE_MINUTES = 10
-"""After how many idle minutes a cluster tears itself down, if nobody says otherwise."""
+"""After how many idle minutes a cluster tears itself down by default."""
 
 
 class Flavour(StrEnum):
-    """What a task's nodes are."""
+    """The kind of a task's nodes."""
 
     PODS = "pods"
     MACHINES = "machines"
-    """Virtual machines of EC2."""
+    """EC2 instances."""
     SLURM = "slurm"
 
 
@@ -30,22 +30,22 @@ _FLAVOURS = {
     "aws": Flavour.MACHINES,
     "slurm": Flavour.SLURM,
 }
-_OF_PODS = tuple(declared(PodOptions))
+_POD_OPTIONS = tuple(declared(PodOptions))
 
 
 def flavour(infra: str) -> Flavour:
-    """Read SkyPilot's notation of a place: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
+    """Parse a SkyPilot infrastructure: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
 
-    Raise RequestError for a place that fabbench does not know.
+    Raise RequestError for one that fabbench does not support.
     """
-    found = _FLAVOURS.get(infra.partition("/")[0].lower())
-    if found is None:
+    kind = _FLAVOURS.get(infra.partition("/")[0].lower())
+    if kind is None:
         raise RequestError(
             f"fabbench does not support SkyPilot on {infra}.",
             hint="Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: "
             "k8s/my-context.",
         )
-    return found
+    return kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     without = ("hosts",)
 
     infra: str = option(
-        Text("SkyPilot's name of a place", "PLACE", r"^[A-Za-z0-9][A-Za-z0-9@:._*/-]*$"),
+        Text("a SkyPilot infrastructure", "PLACE", r"^[A-Za-z0-9][A-Za-z0-9@:._*/-]*$"),
         "SkyPilot infrastructure: k8s, k8s/CONTEXT, aws/REGION, slurm/CLUSTER.",
         default="k8s",
     )
@@ -83,19 +83,19 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
 
     @property
     def flavour(self) -> Flavour:
-        """What the nodes are."""
+        """The kind of the nodes."""
         return flavour(self.infra)
 
     @property
     def node_image(self) -> str:
-        """The image of the nodes; empty: the usual one of the place."""
+        """The image of the nodes; empty for the infrastructure's default."""
         return self.image or (DEFAULT if self.flavour is Flavour.PODS else "")
 
     @override
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
         if self.flavour is not Flavour.PODS:
-            for name in _OF_PODS:
+            for name in _POD_OPTIONS:
                 if getattr(self, name):
                     raise RequestError(
                         f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",

@@ -1,6 +1,6 @@
-"""A cluster of SkyPilot: launched with a task, given more of them, and torn down, whatever happens.
+"""A SkyPilot cluster: launched with a task, given more of them, and torn down no matter what happens.
 
-SkyPilot's own library is an optional one. Its errors become ours here, and nowhere else.
+SkyPilot's library is optional. Its errors are converted to fabbench's only here.
 """
 
 import functools
@@ -30,77 +30,77 @@ _REQUESTS = frozenset({
     "ResourcesMismatchError",
 })  # fmt: skip
 """Names of SkyPilot errors that mean an invalid request."""
-_OLDEST = (0, 14)
-"""The release that fabbench is tried with; those before have not all of it."""
+_MIN_RELEASE = (0, 14)
+"""The oldest release that fabbench is tested with; earlier ones lack parts of the API."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
-_LONGEST = 1500
+_MAX_CHARACTERS = 1500
 
 
-class _Aside(TextIOBase):
-    """Where SkyPilot's own words go: to standard error, as standard output is for results."""
+class _StandardError(TextIOBase):
+    """Sends SkyPilot's own output to standard error, since standard output is for results."""
 
     def write(self, text: str) -> int:
-        """Pass text on, without colours where nobody sees them."""
+        """Pass text on, without colors unless standard error is a terminal."""
         return sys.stderr.write(text if sys.stderr.isatty() else uncoloured(text))
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Flush standard error: nothing is buffered here."""
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Nothing is to be closed: Python does it at its end, where there is no standard error any more."""
+        """Do nothing: Python calls this at exit, when standard error no longer exists."""
 
 
-ASIDE = _Aside()
+STDERR = _StandardError()
 
 
 @functools.cache
 def sky() -> Any:
-    """Load SkyPilot, which takes seconds. Raise MachineError where it is not installed."""
+    """Load SkyPilot, which takes seconds. Raise MachineError if it is not installed."""
     try:
-        # Its loggers keep the standard output that they find when they are made.
-        with redirect_stdout(ASIDE):
+        # Its loggers keep the standard output that they find when they are created.
+        with redirect_stdout(STDERR):
             loaded = importlib.import_module("sky")
     except ImportError as error:
         raise MachineError(f"SkyPilot cannot be loaded: {error}.", hint=_INSTALL) from error
     if not hasattr(loaded, "tail_logs"):
         raise MachineError(f"The package sky in {loaded.__file__} is not SkyPilot.", hint=_INSTALL)
     release = _RELEASE.match(str(getattr(loaded, "__version__", "")))
-    if release and tuple(map(int, release.groups())) < _OLDEST:
-        wanted = ".".join(map(str, _OLDEST))
+    if release and tuple(map(int, release.groups())) < _MIN_RELEASE:
+        required = ".".join(map(str, _MIN_RELEASE))
         raise MachineError(
-            f"SkyPilot {loaded.__version__} is installed, but {wanted} or later is required.", hint=_INSTALL
+            f"SkyPilot {loaded.__version__} is installed, but {required} or later is required.", hint=_INSTALL
         )
     return loaded
 
 
 @contextmanager
-def asking(what: str, hint: str | None = None) -> Iterator[Any]:
+def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
     """Yield SkyPilot's library for one request. Raise MachineError, or RequestError, for its errors.
 
-    `what` begins a sentence: "The cluster x cannot be launched".
+    `failure` begins the message: "The cluster x cannot be launched".
     """
     library = sky()
     try:
-        with redirect_stdout(ASIDE):
+        with redirect_stdout(STDERR):
             yield library
     except (FabbenchError, GeneratorExit):
         raise
     except Exception as error:
         kinds = {kind.__name__ for kind in type(error).__mro__}
-        wrong = kinds & _REQUESTS and "ClusterDoesNotExist" not in kinds
-        kind = RequestError if wrong else MachineError
-        raise kind(f"{what}: {told(error)}", hint=hint) from error
+        invalid = kinds & _REQUESTS and "ClusterDoesNotExist" not in kinds
+        kind = RequestError if invalid else MachineError
+        raise kind(f"{failure}: {error_text(error)}", hint=hint) from error
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the text of a SkyPilot error on one line."""
     text = " ".join(uncoloured(str(error)).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} …"
 
 
-def is_gone(error: BaseException | None) -> bool:
-    """Return whether an error, or what it comes from, says that there is no such cluster."""
+def is_missing_cluster(error: BaseException | None) -> bool:
+    """Return whether an error, or one of its causes, means that the cluster does not exist."""
     while error is not None:
         if type(error).__name__ == "ClusterDoesNotExist":
             return True
@@ -117,48 +117,48 @@ class JobEnd(NamedTuple):
     """How a job ended."""
 
     status: str
-    """As SkyPilot calls it: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``."""
+    """SkyPilot's status: ``SUCCEEDED``, ``FAILED``, ``FAILED_SETUP``, ``CANCELLED``."""
 
     @property
     def fine(self) -> bool:
-        """Return whether everything went well."""
+        """Return whether the job succeeded."""
         return self.status == _FINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterOptions:
-    """What a cluster is to be."""
+    """Options of a cluster."""
 
     name: str
     idle_minutes: int | None = None
-    """After how many idle minutes it tears itself down; None: never."""
+    """After how many idle minutes it tears itself down; None for never."""
     keep: bool = False
     """Whether it is left up at the end."""
     start_s: float | None = None
-    """After how many seconds a cluster that is not up is given up; None: when SkyPilot does."""
+    """After how many seconds to give up on a cluster that is not up; None for SkyPilot's own limit."""
     inherited: tuple[str, ...] = ()
-    """Variables that jobs get as fabbench has them: SkyPilot secrets."""
+    """Variables that jobs inherit from fabbench, as SkyPilot secrets."""
 
 
 class SkyCluster:
-    """One cluster. Use it as a context: leaving it cancels what goes on there, and tears it down.
+    """One cluster. A context manager: leaving it cancels the running job and tears the cluster down.
 
-    A cluster that was there before stays, as does one that is to be kept.
+    A cluster that existed before stays up, as does one with `keep`.
     """
 
     def __init__(self, options: ClusterOptions) -> None:
         self.options = options
         self._stays = options.keep
         self._touched = False
-        """Whether anything was asked of SkyPilot that may have made the cluster."""
+        """Whether a request was made that may have created the cluster."""
         self._running: int | None = None
-        """The job that has not been seen to end."""
+        """The job whose end has not been seen."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nothing behind. An interrupt meanwhile does not keep it from that."""
+        """Leave nothing behind, even if interrupted meanwhile."""
         try:
             self._leave()
         except KeyboardInterrupt:
@@ -168,38 +168,38 @@ class SkyCluster:
     # ------------------------------------------------------------ jobs
 
     def launch(self, document: str, env: Mapping[str, str]) -> int:
-        """Make the cluster, and submit a task there. Return the job's number.
+        """Create the cluster and submit a task to it. Return the job's id.
 
-        Raise RequestError for a task that SkyPilot refuses, MachineError where there are no such machines.
+        Raise RequestError for a task that SkyPilot rejects, MachineError if there are no such machines.
         """
         name = self.options.name
-        with asking("SkyPilot rejects the task") as sky:
+        with sky_request("SkyPilot rejects the task") as sky:
             task = _task(sky, document, env, self.options.inherited)
-        with asking("SkyPilot does not answer") as sky:
+        with sky_request("SkyPilot does not answer") as sky:
             if sky.get(sky.status(cluster_names=[name])):
                 self._stays = True
                 notify(f"Using the existing cluster {name}; it is left up.")
         idle = self.options.idle_minutes
         options = {} if idle is None else {"idle_minutes_to_autostop": idle, "down": True}
         hint = "sky check shows which infrastructures SkyPilot can use."
-        with asking(f"The cluster {name} cannot be launched", hint) as sky:
+        with sky_request(f"The cluster {name} cannot be launched", hint) as sky:
             self._touched = True
             request = sky.launch(task, cluster_name=name, **options)
             return self._submitted(self._up(sky, request))
 
     def submit(self, document: str, env: Mapping[str, str]) -> int:
-        """Submit a task to the cluster, and return the job's number. Raise MachineError."""
-        with asking(f"The cluster {self.options.name} accepts no more jobs") as sky:
+        """Submit a task to the cluster, and return the job's id. Raise MachineError."""
+        with sky_request(f"The cluster {self.options.name} accepts no more jobs") as sky:
             request = sky.exec(
                 _task(sky, document, env, self.options.inherited), cluster_name=self.options.name
             )
-            return self._submitted(sky.stream_and_get(request, output_stream=ASIDE))
+            return self._submitted(sky.stream_and_get(request, output_stream=STDERR))
 
     def _up(self, sky: Any, request: Any) -> Any:
-        """Wait until the cluster is up, and show SkyPilot's words meanwhile. Raises SkyPilot's errors."""
+        """Wait until the cluster is up, showing SkyPilot's output meanwhile. Raises SkyPilot's errors."""
         limit_s = self.options.start_s
         if limit_s is None:
-            return sky.stream_and_get(request, output_stream=ASIDE)
+            return sky.stream_and_get(request, output_stream=STDERR)
         answers: SimpleQueue[Any] = SimpleQueue()
         Thread(target=_answer, args=(answers, sky, request), daemon=True).start()
         try:
@@ -234,7 +234,7 @@ class SkyCluster:
                 if (end := ended(line)) is not None:
                     self._running = None
                     return end
-            with asking(f"SkyPilot does not report the state of job {job}") as sky:
+            with sky_request(f"SkyPilot does not report the state of job {job}") as sky:
                 states = sky.get(sky.job_status(self.options.name, job_ids=[job]))
                 self._running = None
                 return JobEnd(str(getattr(states.get(job), "value", "gone")))
@@ -242,15 +242,15 @@ class SkyCluster:
             self.cancel()
 
     def _tail(self, job: int) -> Iterator[str]:
-        """Follow the log of a job. What had come before a broken connection is not given again."""
-        given = 0
+        """Follow the log of a job. Lines that came before a broken connection are not repeated."""
+        yielded = 0
         for tries in range(_TRIES):
             seen = 0
             try:
                 for line in self._stream(job):
                     seen += 1
-                    if seen > given:
-                        given = seen
+                    if seen > yielded:
+                        yielded = seen
                         yield line
             except MachineError:
                 if tries == _TRIES - 1:
@@ -260,25 +260,25 @@ class SkyCluster:
                 return
 
     def _stream(self, job: int) -> Iterator[str]:
-        what = f"The log of job {job} on {self.options.name} cannot be followed"
-        with asking(what) as sky:
+        failure = f"The log of job {job} on {self.options.name} cannot be followed"
+        with sky_request(failure) as sky:
             chunks = sky.tail_logs(self.options.name, job, follow=True, preload_content=False)
         while True:
-            # No setting of SkyPilot may be in force while others go on with a line.
-            with asking(what):
+            # The redirection for SkyPilot must not be in force while the caller handles a line.
+            with sky_request(failure):
                 chunk = next(chunks, None)
             if chunk is None:
                 return
             yield from uncoloured(chunk).splitlines()
 
     def cancel(self) -> None:
-        """Cancel the job that goes on, if there is one. Where that fails, it is only said."""
+        """Cancel the running job, if there is one. A failure is only reported."""
         job, self._running = self._running, None
         if job is None:
             return
         notify(f"Cancelling job {job} on {self.options.name}.")
         try:
-            with asking(f"Job {job} on {self.options.name} could not be cancelled") as sky:
+            with sky_request(f"Job {job} on {self.options.name} could not be cancelled") as sky:
                 sky.get(sky.cancel(self.options.name, job_ids=[job]))
         except FabbenchError as error:
             notify(str(error))
@@ -293,14 +293,14 @@ class SkyCluster:
             self.cancel()
             notify(f"The cluster {name} is still up. sky down {name} tears it down.")
             return
-        # A job ends with its cluster: nothing that is closed later is to cancel it.
+        # A job ends with its cluster: nothing that is closed later should cancel it.
         self._running = None
         notify(f"Tearing down the cluster {name}.")
         for tries in range(_TRIES):
             try:
                 self._down()
             except MachineError as error:
-                if is_gone(error):
+                if is_missing_cluster(error):
                     break
                 if tries == _TRIES - 1:
                     hint = f"Run sky down {name}, and check sky status."
@@ -311,9 +311,9 @@ class SkyCluster:
         self._touched = False
 
     def _down(self) -> None:
-        """End what the API server still does for the cluster, such as launching it, and then the cluster."""
+        """Cancel the API server's requests for the cluster, such as its launch, then tear it down."""
         name = self.options.name
-        with asking(f"The cluster {name} could not be torn down") as sky:
+        with sky_request(f"The cluster {name} could not be torn down") as sky:
             requests = sky.api_status(cluster_name=name)
             active = [each.request_id for each in requests if each.status in _ACTIVE]
             if active:
@@ -322,7 +322,7 @@ class SkyCluster:
 
 
 def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[str]) -> Any:
-    """Read a task as SkyPilot does, and set variables as --env does, and as --secret."""
+    """Load a task as SkyPilot does, and set variables as --env and --secret do."""
     task = sky.Task.from_yaml_str(document)
     task.update_envs(dict(env))
     if inherited:
@@ -331,14 +331,14 @@ def _task(sky: Any, document: str, env: Mapping[str, str], inherited: Sequence[s
 
 
 def _answer(answers: SimpleQueue[Any], sky: Any, request: Any) -> None:
-    """Hand over what SkyPilot answers, be it an error."""
+    """Put SkyPilot's answer, or its error, into the queue."""
     try:
-        answers.put(sky.stream_and_get(request, output_stream=ASIDE))
-    except Exception as error:  # noqa: BLE001 - it is raised again where somebody waits
+        answers.put(sky.stream_and_get(request, output_stream=STDERR))
+    except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
         answers.put(error)
 
 
-# ---------------------------------------------------------------- what a job's log says of its end
+# ---------------------------------------------------------------- the end of a job, in its log
 
 _FINISHED = re.compile(r"\W{0,3}Job finished \(status: (\w+)\)\.")
 _NODE = re.compile(r"\([^()]*pid=\d+[^()]*\) ")
@@ -349,25 +349,25 @@ _ECHO = re.compile(
 
 
 def ended(line: str) -> JobEnd | None:
-    """Read the last line of a job's log; None for any other line."""
+    """Parse the last line of a job's log; None for any other line."""
     match = _FINISHED.fullmatch(line.strip())
     return JobEnd(match[1]) if match else None
 
 
 def prefix(line: str) -> str:
-    """Return SkyPilot's prefix of a node's line; empty where a line has none, and so is no node's."""
+    """Return SkyPilot's prefix of a node's line; empty for a line that is not from a node."""
     match = _NODE.match(line)
     return match[0] if match else ""
 
 
 def echo(line: str) -> bool:
-    """Return whether a line says no more than that the job's script ended as it did."""
+    """Return whether a line only repeats how the job's script ended."""
     return bool(_ECHO.match(line.strip()))
 
 
 def failed(number: int, end: JobEnd, last: str) -> str:
-    """Write the line that says in a log that a job failed, which `fabbench.evidence.known_errors` knows.
+    """Return the line for the log of a failed job, which `fabbench.evidence.known_errors` recognizes.
 
-    `last` is the last that the job printed.
+    `last` is the last line that the job printed.
     """
     return f"fabbench: SkyPilot ended job {number} as {end.status}{f': {last}' if last else '.'}"

@@ -13,7 +13,15 @@ from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, Rendering, RenderInput, rendering_named
 from fabbench.launchers.batch_job import until_begun
 from fabbench.launchers.skypilot import IDLE_MINUTES, Flavour, SkyPilotOptions
-from fabbench.launchers.skypilot.cluster import ClusterOptions, SkyCluster, asking, echo, failed, prefix, sky
+from fabbench.launchers.skypilot.cluster import (
+    ClusterOptions,
+    SkyCluster,
+    echo,
+    failed,
+    prefix,
+    sky,
+    sky_request,
+)
 from fabbench.logs.demux import Demux
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
@@ -25,7 +33,7 @@ FILE = "task.yaml"
 
 
 class SkyPilotAllocation:
-    """A place that launches its cluster with the first execution; see `fabbench.launchers.Allocation`."""
+    """Launches its cluster with the first execution; see `fabbench.launchers.Allocation`."""
 
     remote = True
 
@@ -34,18 +42,18 @@ class SkyPilotAllocation:
         self._rendering, self._cluster = rendering, cluster
         self._document = self._kept = ""
         self._first: Mapping[str, tuple[list[str], Generator[str, None, None]]] = {}
-        """The execution with which the cluster was launched → what its job has printed, and what it will."""
+        """The execution that launched the cluster → the lines that its job has printed, and the rest."""
 
     @property
     def documents(self) -> Mapping[str, str]:
-        """Return the task that was launched, less its secrets."""
+        """Return the task that was launched, without its secrets."""
         return {FILE: self._kept} if self._kept else {}
 
     def submit(self, source: RenderInput) -> None:
-        """Render the task, launch the cluster with the first execution, and wait until that begins.
+        """Render the task, launch the cluster with the first execution, and wait until that starts.
 
-        Raise RequestError for what cannot be expressed, MachineError where there are no such machines, or
-        something is missing there.
+        Raise RequestError for what cannot be expressed, MachineError if there are no such machines or they
+        lack something.
         """
         require_names(source.plan)
         self._document = self._rendering.render(source)
@@ -53,39 +61,40 @@ class SkyPilotAllocation:
         first = source.plan.executions[0]
         number = self._cluster.launch(self._document, _variables(first))
         lines = _lines(self._cluster, number)
-        begun = [*until_begun(lines)]
-        if not begun or MARKER_SIGN not in begun[-1]:
-            told = Prefixes().cut(begun[-1])[0] if begun else f"Job {number} printed nothing."
-            raise MachineError(told.removeprefix("fabbench: "))
-        self._first = {first.id: (begun, lines)}
+        printed = [*until_begun(lines)]
+        if not printed or MARKER_SIGN not in printed[-1]:
+            message = Prefixes().cut(printed[-1])[0] if printed else f"Job {number} printed nothing."
+            raise MachineError(message.removeprefix("fabbench: "))
+        self._first = {first.id: (printed, lines)}
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
-        """Yield the lines of an execution, and how it ended."""
-        begun, lines = self._first.get(execution.id) or ([], self._job(execution))
+        """Yield the lines of an execution; return how it ended."""
+        printed, lines = self._first.get(execution.id) or ([], self._job(execution))
         with closing(lines):
-            return (yield from Demux(chain(begun, lines)).execute(execution))
+            return (yield from Demux(chain(printed, lines)).execute(execution))
 
     def _job(self, execution: Execution) -> Generator[str, None, None]:
         """Submit an execution, and yield the lines of its job."""
         return _lines(self._cluster, self._cluster.submit(self._document, _variables(execution)))
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Nothing: the script prints them with its lines."""
+        """Return nothing: the script prints the counters with its lines."""
         return {}
 
 
 def _variables(execution: Execution) -> dict[str, str]:
-    """Choose one execution of the task's."""
+    """Return the variables that choose one execution of the task."""
     return {"FABRIC": execution.configuration.label, "EXECUTION": execution.id}
 
 
 def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
-    """Yield the lines of a job; for one that failed outside its steps, a last one with the reason.
+    """Yield the lines of a job; if it failed outside its steps, add a last one with the reason.
 
-    What a launcher says of its failure becomes that reason, or it would be one more execution that failed.
+    A launcher's message about its failure becomes that reason; otherwise it would count as one more failed
+    execution.
     """
     cut = Prefixes().cut
-    node, last, told = "", "", False
+    node, last, step_failed = "", "", False
     with closing(cluster.lines(number)) as lines:
         while True:
             try:
@@ -94,16 +103,16 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
                 ended = end.value
                 break
             text = cut(line)[0]
-            own = prefix(line)
-            node = own or node
-            if not own and (echo(text) or failure(text)):
+            node_prefix = prefix(line)
+            node = node_prefix or node
+            if not node_prefix and (echo(text) or failure(text)):
                 last = last if echo(text) else text
                 continue
             marker = read_marker(text)
-            last = text if own and text.strip() and marker is None else last
-            told = told or bool(marker and marker.kind == "end" and marker.status != 0)
+            last = text if node_prefix and text.strip() and marker is None else last
+            step_failed = step_failed or bool(marker and marker.kind == "end" and marker.status != 0)
             yield line
-    if not ended.fine and not told:
+    if not ended.fine and not step_failed:
         yield f"{node}{failed(number, ended, last)}"
 
 
@@ -117,9 +126,9 @@ class SkyPilotLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[SkyPilotAllocation]:
-        """Take the machines as the catalog has them. Leaving it tears the cluster down.
+        """Take the machines from the catalog. Leaving the context tears the cluster down.
 
-        The cluster is launched when the plan is known.
+        The cluster is launched once the plan is known.
         """
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
@@ -129,16 +138,16 @@ class SkyPilotLauncher(Launcher):
             )
         sky()
         nodes = target.nodes or NODES
-        found = inventory_of(
+        inventory = inventory_of(
             options.instance_type, nodes, target=target, needs=needs, image=options.node_image
         )
         with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
-            yield SkyPilotAllocation(found, rendering_named(self.name), cluster)
+            yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Ask SkyPilot whether it can use the place. Nothing is launched, so nothing is known of machines."""
+        """Check whether SkyPilot can use the infrastructure. Nothing is launched, and no machine checked."""
         del needs, full, deep
         infra = target.options_as(SkyPilotOptions).infra
         progress("querying SkyPilot", 0, 1)
@@ -149,7 +158,7 @@ LAUNCHER = SkyPilotLauncher()
 
 
 def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> ClusterOptions:
-    """Return what the cluster is to be."""
+    """Return the options of the cluster."""
     idle = options.idle_minutes
     if idle is None and not options.keep and options.flavour is not Flavour.SLURM:
         idle = IDLE_MINUTES
@@ -163,7 +172,7 @@ def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> Cl
 
 
 def _checks(infra: str) -> Iterator[Check]:
-    """Yield whether SkyPilot is there, and what it can use."""
+    """Check whether SkyPilot is installed, and can use the infrastructure."""
     try:
         library = sky()
     except FabbenchError as error:
@@ -174,15 +183,15 @@ def _checks(infra: str) -> Iterator[Check]:
     yield Check(host="skypilot", name="library", status=Status.PASS, seen=seen)
     cloud = infra.partition("/")[0]
     try:
-        with asking(f"SkyPilot cannot check {cloud}") as library:
-            # The name sky.check is that of a module.
+        with sky_request(f"SkyPilot cannot check {cloud}") as library:
+            # sky.check is a module.
             sdk = importlib.import_module("sky.client.sdk")
-            found = library.get(sdk.check((cloud,), verbose=False))
+            clouds_of = library.get(sdk.check((cloud,), verbose=False))
     except FabbenchError as error:
         advice = "Run sky check for details."
         yield Check(host="skypilot", name="place", status=Status.FAIL, seen=str(error), advice=advice)
         return
-    enabled = any(clouds for clouds in found.values())
+    enabled = any(clouds for clouds in clouds_of.values())
     advice = "" if enabled else f"Run sky check {cloud} for details."
     status = Status.PASS if enabled else Status.FAIL
     seen = f"{infra}: {'enabled' if enabled else 'not enabled'}."

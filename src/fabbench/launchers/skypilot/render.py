@@ -2,9 +2,9 @@
 
 The format ``skypilot`` is this task as text.
 
-It means what SkyPilot's own example does (examples/aws_efa/nccl_efa.yaml), but for this: the baseline is a
-transport that is chosen and proven, and not what an empty FI_PROVIDER happens to give; no directory of one
-CUDA or plugin release is named; NCCL tunes itself; every step has a time limit.
+It is equivalent to SkyPilot's own example (examples/aws_efa/nccl_efa.yaml), with these differences: the
+baseline is a transport that is chosen and proven, not what an empty FI_PROVIDER happens to select; no
+directory of a particular CUDA or plugin release is named; NCCL tunes itself; every step has a time limit.
 """
 
 from collections.abc import Collection
@@ -39,23 +39,23 @@ from fabbench.plan.request import RunRequest
 
 _GIB = 1024
 _MEMORY = {"A100": 40, "V100": 16}
-"""GPUs that SkyPilot knows in several sizes: the one, in GiB, whose name has no size in it."""
+"""GPUs that SkyPilot has in several sizes → the memory, in GiB, of the one whose name has no size."""
 
 
 def accelerator(instance: Instance) -> str:
-    """Return SkyPilot's name of an instance type's GPUs, such as ``A100-80GB``."""
+    """Return SkyPilot's name for an instance type's GPUs, such as ``A100-80GB``."""
     name = instance.gpu_model.upper().replace("RTX-PRO-SERVER-", "RTXPRO").replace("RTX-PRO-", "RTXPRO")
     memory = (instance.gpu_memory_mib or 0) // _GIB
     larger = memory > _MEMORY.get(name, memory)
     return f"{name}-{memory}GB" if larger else name
 
 
-def network_tier(asked: str, where: Flavour, fabrics: Collection[str]) -> str:
-    """Return the ``network_tier`` to ask for; empty: none.
+def network_tier(requested: str, where: Flavour, fabrics: Collection[str]) -> str:
+    """Return the ``network_tier`` to request; empty for none.
 
-    Virtual machines have EFA only with the best one. Pods ask for their devices themselves.
+    Virtual machines have EFA only with the best one. Pods request their devices themselves.
     """
-    return asked or ("best" if where is Flavour.MACHINES and "efa" in fabrics else "")
+    return requested or ("best" if where is Flavour.MACHINES and "efa" in fabrics else "")
 
 
 ALL = "all"
@@ -63,9 +63,10 @@ _BASE = "tcp"
 
 
 def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
-    """Add tcp, as the last one, to a plan with one configuration on an RDMA fabric.
+    """Add tcp as the last configuration to a plan with a single one on an RDMA fabric.
 
-    So that one variable turns a rendered task to its baseline. A benchmark that has no tcp stays as it is.
+    So one variable switches a rendered task to its baseline. Plans of benchmarks without tcp stay as they
+    are.
     """
     alone = (
         len(planned.configurations) == 1 and planned.configurations[0].fabric in RDMA and not request.variants
@@ -109,77 +110,77 @@ Task = dict[str, Any]
 _MIB_OF_GIB = 1024
 _DOCKER = "docker:"
 _DOCKER_PORT = "10022"
-"""Of the sshd that SkyPilot starts in a container on a virtual machine."""
+"""The port of the sshd that SkyPilot starts in a container on a virtual machine."""
 _END = "FABBENCH_SCRIPT"
 _RUN = """\
 # The first node runs everything, and starts programs on the others. SkyPilot runs this text in an interactive
-# shell, in which errors and signals mean something else: hence a bash of its own.
+# shell, which handles errors and signals differently: hence a separate bash.
 [ "${{SKYPILOT_NODE_RANK:-0}}" = 0 ] || exit 0
 {preamble}exec bash /dev/fd/9 9<<'{end}'
 {script}{end}
 """
 _FIRST_NODE = '[ "${SKYPILOT_NODE_RANK:-0}" = 0 ] || exit 0 # the first node starts all ranks\n'
 _IMAGE_OF_MACHINES = """\
-# Where AWS's images for machines have libfabric's programs and nccl-tests: the newest CUDA comes last.
+# Where AWS's machine images have libfabric's programs and nccl-tests: the newest CUDA comes last.
 for folder in /opt/amazon/efa/bin /usr/local/cuda/efa/test-cuda-*; do
     [ ! -d "$folder" ] || PATH=$folder:$PATH
 done
 export PATH
 """
 _ON_SLURM = """\
-# SkyPilot removes this folder from every node when the cluster goes, also where the script was killed.
+# SkyPilot removes this folder from every node with the cluster, even if the script was killed.
 export FABBENCH_FOLDER=${SKY_RUNTIME_DIR:-/tmp}
 """
 
 
-class _Place(NamedTuple):
-    """What a task needs to know of its nodes."""
+class _Nodes(NamedTuple):
+    """What a task needs to know about its nodes."""
 
     infra: str
     where: Flavour
     image: str
-    """As SkyPilot writes it; empty: none."""
+    """As SkyPilot writes it; empty for none."""
     gpus: int
     share: PodResources | None
-    """None: nothing says what the nodes have."""
+    """What each node has of its instance type; None if the type is not known."""
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the task that runs a plan, in the order in which SkyPilot's examples have it.
+    """Return the task that runs a plan, with fields in the order of SkyPilot's examples.
 
-    Left alone it runs what `job` asks for. Raise RequestError for what cannot be expressed.
+    Without changes it runs the plan of `source`. Raise RequestError for what cannot be expressed.
     """
-    place = _place(source)
-    made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, place)}
+    nodes = _node_info(source)
+    made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
     made |= {"num_nodes": planned.hosts, "envs": {"FABRIC": chosen(source.plan)}}
-    if config := _config(source, place):
+    if config := _config(source, nodes):
         made["config"] = config
     if not supervised:
-        made["run"] = _readable(source, planned, place)
+        made["run"] = _readable(source, planned, nodes)
         return made
-    text = script(planned, _script_target(source, place))
-    made["run"] = _RUN.format(preamble=_preamble(source, place), end=_end(text), script=text)
+    text = script(planned, _script_target(source, nodes))
+    made["run"] = _RUN.format(preamble=_preamble(source, nodes), end=_end(text), script=text)
     return made
 
 
-def _readable(source: RenderInput, planned: Plan, place: _Place) -> str:
-    """Return what every node runs, as a person would write it."""
-    target = _script_target(source, place, ssh=BATCH)
-    on_slurm = place.where is Flavour.SLURM
+def _readable(source: RenderInput, planned: Plan, nodes: _Nodes) -> str:
+    """Return the short, readable script that every node runs."""
+    target = _script_target(source, nodes, ssh=BATCH)
+    on_slurm = nodes.where is Flavour.SLURM
     hosts = READ_SLURM if on_slurm else READ_SKYPILOT
     body = readable_body(planned, target, hosts=hosts)
-    return f"{_FIRST_NODE}{'' if on_slurm else _preamble(source, place)}{body}"
+    return f"{_FIRST_NODE}{'' if on_slurm else _preamble(source, nodes)}{body}"
 
 
 def _end(text: str) -> str:
-    """Return a word that is no line of a text, to stand behind it."""
+    """Return a here-document delimiter that is not a line of the text."""
     word = _END
     while word in text.splitlines():
         word += "_"
     return word
 
 
-def _place(source: RenderInput) -> _Place:
+def _node_info(source: RenderInput) -> _Nodes:
     options = source.options_as(SkyPilotOptions)
     where, image = options.flavour, options.node_image
     if image and where is Flavour.SLURM:
@@ -197,92 +198,92 @@ def _place(source: RenderInput) -> _Place:
             "The instance type for SkyPilot is unknown.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
         )
-    return _Place(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
+    return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
 
 
-def _resources(source: RenderInput, place: _Place) -> Task:
-    found: Task = {"infra": place.infra}
-    instance, share = source.instance, place.share
-    if place.where is Flavour.MACHINES and instance is not None:
-        found["instance_type"] = instance.instance_type
+def _resources(source: RenderInput, nodes: _Nodes) -> Task:
+    resources: Task = {"infra": nodes.infra}
+    instance, share = source.instance, nodes.share
+    if nodes.where is Flavour.MACHINES and instance is not None:
+        resources["instance_type"] = instance.instance_type
     elif instance is not None and share is not None and share.gpus:
-        found["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
-    if place.where is Flavour.PODS and share is not None:
-        found["cpus"] = f"{max(share.cpus // 1000, 1)}+"
-        found["memory"] = f"{max((share.memory >> 20) // _MIB_OF_GIB, 1)}+"
-    elif place.where is not Flavour.MACHINES:
-        found["cpus"] = "1+"
-    if place.image:
-        found["image_id"] = place.image
+        resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
+    if nodes.where is Flavour.PODS and share is not None:
+        resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"
+        resources["memory"] = f"{max((share.memory >> 20) // _MIB_OF_GIB, 1)}+"
+    elif nodes.where is not Flavour.MACHINES:
+        resources["cpus"] = "1+"
+    if nodes.image:
+        resources["image_id"] = nodes.image
     fabrics = [configuration.fabric for configuration in source.plan.configurations]
-    tier = network_tier(source.options_as(SkyPilotOptions).network_tier or "", place.where, fabrics)
-    return {**found, "network_tier": tier} if tier else found
+    tier = network_tier(source.options_as(SkyPilotOptions).network_tier or "", nodes.where, fabrics)
+    return {**resources, "network_tier": tier} if tier else resources
 
 
-def _config(source: RenderInput, place: _Place) -> Task:
-    """Return what SkyPilot has no field for."""
-    if place.where is Flavour.SLURM:
-        # Nobody else on the nodes, and all of their CPUs.
+def _config(source: RenderInput, nodes: _Nodes) -> Task:
+    """Return the settings for which SkyPilot has no field."""
+    if nodes.where is Flavour.SLURM:
+        # The whole nodes, with all of their CPUs.
         return {"slurm": {"sbatch_options": {"exclusive": True}}}
-    if place.where is Flavour.MACHINES:
+    if nodes.where is Flavour.MACHINES:
         return {}
     options = source.options_as(SkyPilotOptions)
-    containers = _containers(place)
+    containers = _containers(nodes)
     if not containers and not any(getattr(options, name) for name in declared(PodOptions)):
         return {}
     pod: Task = {"spec": {**options.pod_spec(), **containers}}
-    about = {"labels": dict(options.labels), "annotations": dict(options.annotations)}
-    if metadata := {name: pairs for name, pairs in about.items() if pairs}:
+    named = {"labels": dict(options.labels), "annotations": dict(options.annotations)}
+    if metadata := {name: pairs for name, pairs in named.items() if pairs}:
         pod = {"metadata": metadata, **pod}
     return {"kubernetes": {"pod_config": pod}}
 
 
-def _containers(place: _Place) -> Task:
-    """Return what pods need for the fabric. GPUs, CPUs and memory are SkyPilot's to request."""
-    if place.share is None or place.share.profile is None:
+def _containers(nodes: _Nodes) -> Task:
+    """Return what pods need for the fabric. SkyPilot itself requests GPUs, CPUs and memory."""
+    if nodes.share is None or nodes.share.profile is None:
         return {}
     devices = {
         name: int(text) if text.isdigit() else text
-        for name, text in place.share.limits().items()
+        for name, text in nodes.share.limits().items()
         if name not in {GPU, "memory"}
     }
     container: Task = {
         "resources": {"limits": devices, "requests": dict(devices)},
-        "securityContext": {"capabilities": {"add": list(place.share.profile.capabilities)}},
+        "securityContext": {"capabilities": {"add": list(nodes.share.profile.capabilities)}},
     }
     return {"containers": [container]}
 
 
-def _script_target(source: RenderInput, place: _Place, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
-    """Return how the script gets to the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
-    by_name = {} if place.image or _folders(source) else _bare(source)
-    if place.where is Flavour.SLURM:
-        gpus = (f"--gpus-per-node={place.gpus}",) if place.gpus else ()
+def _script_target(source: RenderInput, nodes: _Nodes, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
+    """Return how the script reaches the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
+    by_name = {} if nodes.image or _folders(source) else _programs_in_path(source)
+    if nodes.where is Flavour.SLURM:
+        gpus = (f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()
         extra = ("--overlap", *gpus)
         return source.script_target(
             SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=extra, **by_name
         )
-    if place.where is Flavour.MACHINES and place.image:
+    if nodes.where is Flavour.MACHINES and nodes.image:
         port = ("-p", _DOCKER_PORT)
         return source.script_target(SKYPILOT_HOSTS, ssh=(*ssh, *port), agent=("ssh", *ssh, *port))
     return source.script_target(SKYPILOT_HOSTS, ssh=ssh, **by_name)
 
 
-def _bare(source: RenderInput) -> dict[str, Any]:
-    """Let PATH find the programs, where no image of the catalog's is used."""
+def _programs_in_path(source: RenderInput) -> dict[str, Any]:
+    """Have PATH find the programs if no image of the catalog is used."""
     programs = source.inventory.hosts[0].programs
     return {"programs": {path: name for name, path in programs.items()}}
 
 
-def _preamble(source: RenderInput, place: _Place) -> str:
-    if place.where is Flavour.SLURM:
+def _preamble(source: RenderInput, nodes: _Nodes) -> str:
+    if nodes.where is Flavour.SLURM:
         return _ON_SLURM
-    plain = place.where is Flavour.MACHINES and not place.image and not _folders(source)
+    plain = nodes.where is Flavour.MACHINES and not nodes.image and not _folders(source)
     return _IMAGE_OF_MACHINES if plain else ""
 
 
 def _folders(source: RenderInput) -> bool:
-    """Return whether the user says where the programs are."""
+    """Return whether the user specifies where the programs are."""
     return bool(source.request.target.bin_dirs)
 
 
@@ -291,10 +292,10 @@ sky launch -c fabbench FILE runs it, and sky logs fabbench | fabbench parse - re
 _TOGGLE = """
 envs.FABRIC chooses the configurations ({configurations}): sky launch -c fabbench --env FABRIC={other} FILE"""
 _ON_PODS = """
-SkyPilot itself mounts /dev/shm in memory. Huge pages are asked for by --pod-request."""
+SkyPilot itself mounts /dev/shm in memory. Request huge pages with --pod-request."""
 _ON_MACHINES = """
 SkyPilot gives a machine more than one EFA interface only with aws.use_internal_ips: true, and aws.use_ssm or
-aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are dropped in silence."""
+aws.ssh_proxy_command, in ~/.sky/config.yaml. In a task's own config these keys are silently dropped."""
 
 
 class SkyPilotRendering(Rendering):
@@ -305,7 +306,7 @@ class SkyPilotRendering(Rendering):
     inherits = True
 
     def render(self, source: RenderInput) -> str:
-        """Write the task."""
+        """Return the task as YAML."""
         planned = with_base(source.plan, source.request, source.inventory)
         return yaml_document(task(source, planned), source.command + _about(source, planned))
 
@@ -317,7 +318,7 @@ class SkyPilotRendering(Rendering):
 
 
 def _about(source: RenderInput, planned: Plan) -> str:
-    """Return how it is used, and what SkyPilot does besides."""
+    """Return a comment on how to use the task, and on what SkyPilot does itself."""
     labels = [configuration.label for configuration in planned.configurations]
     text = _ABOUT
     if len(labels) > 1:

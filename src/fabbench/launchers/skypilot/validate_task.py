@@ -1,6 +1,6 @@
-"""What SkyPilot accepts in a task without a word, and then drops or does otherwise than meant.
+"""What SkyPilot silently accepts in a task, and then drops or handles differently than intended.
 
-SkyPilot itself refuses unknown fields of a task and of `resources`. Under `config` it takes everything, and
+SkyPilot itself rejects unknown fields of a task and of `resources`. Under `config` it accepts everything, and
 uses what it knows: sky/skylet/constants.py, OVERRIDEABLE_CONFIG_KEYS_IN_TASK. Seen with SkyPilot 0.14.1.
 """
 
@@ -44,22 +44,22 @@ CONFIG: Mapping[str, frozenset[str]] = {
     "vast": frozenset({"datacenter_only", "create_instance_kwargs"}),
     "slurm": frozenset({"sbatch_options", "quota", "cpu_partition"}),
 }  # fmt: skip
-"""Section of `config` → the keys of it that count in a task."""
-_WHOLE = frozenset({"active_workspace", "hooks"})
-"""Sections without keys of their own."""
+"""Section of `config` → its keys that have an effect in a task."""
+_WITHOUT_KEYS = frozenset({"active_workspace", "hooks"})
+"""Sections without known keys."""
 _PODS = ("kubernetes", "ssh")
 _FEW = 3
-"""Instance types named in a line."""
+"""How many instance types a line names."""
 _EMPTY = re.compile(r"FI_PROVIDER=(?:\"\"|''|)[ \t;]*$", re.MULTILINE)
 _BROKEN = re.compile(r"\\\n[ \t]*#[^\n]*")
 _ACCELERATOR = re.compile(r"([^:]+):(\d+)")
 
-_Found = Iterator[tuple[Status, str, str]]
-"""What is wrong: how much, what was seen, and what to do."""
+_Problems = Iterator[tuple[Status, str, str]]
+"""What is wrong: severity, what was seen, and what to do."""
 
 
 def read_tasks(path: Path) -> list[Any]:
-    """Read the documents of a YAML file. Raise MachineError where it cannot be read, or is no YAML."""
+    """Read the documents of a YAML file. Raise MachineError if it cannot be read or is not YAML."""
     import yaml
 
     try:
@@ -67,12 +67,12 @@ def read_tasks(path: Path) -> list[Any]:
     except OSError as error:
         raise MachineError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        told = " ".join(str(error).split())
-        raise MachineError(f"{path} is not valid YAML: {told}.") from error
+        text = " ".join(str(error).split())
+        raise MachineError(f"{path} is not valid YAML: {text}.") from error
 
 
 def check_task(name: str, value: Any) -> tuple[Check, ...]:
-    """Check a task, as YAML gives it. `name` is what to call it."""
+    """Check a task as loaded from YAML. `name` is its display name."""
     if not isinstance(value, dict):
         seen = f"It must be a mapping, but is {'empty' if value is None else type(value).__name__}."
         advice = "A task has fields such as resources, num_nodes and run."
@@ -80,9 +80,9 @@ def check_task(name: str, value: Any) -> tuple[Check, ...]:
     return tuple(check for title, look in _CHECKS.items() for check in _checked(name, title, look(value)))
 
 
-def _checked(name: str, title: str, found: _Found) -> Iterator[Check]:
+def _checked(name: str, title: str, problems: _Problems) -> Iterator[Check]:
     fine = True
-    for status, seen, advice in found:
+    for status, seen, advice in problems:
         fine = False
         yield Check(host=name, name=title, status=status, seen=seen, advice=advice)
     if fine:
@@ -90,7 +90,7 @@ def _checked(name: str, title: str, found: _Found) -> Iterator[Check]:
 
 
 def _mapping(value: Any, *path: str) -> Mapping[str, Any]:
-    """Go down into mappings; empty where there is none."""
+    """Return the mapping at a path of keys; empty if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -99,34 +99,34 @@ def _mapping(value: Any, *path: str) -> Mapping[str, Any]:
 # ---------------------------------------------------------------- fields
 
 
-def _fields(task: Mapping[str, Any]) -> _Found:
+def _fields(task: Mapping[str, Any]) -> _Problems:
     yield from _unknown(task, _TASK, "", "SkyPilot rejects it.")
     yield from _unknown(_mapping(task, "resources"), _RESOURCES, "resources.", "SkyPilot rejects it.")
 
 
-def _config(task: Mapping[str, Any]) -> _Found:
+def _config(task: Mapping[str, Any]) -> _Problems:
     dropped = "SkyPilot silently ignores it."
     config = _mapping(task, "config")
-    yield from _unknown(config, CONFIG.keys() | _WHOLE, "config.", dropped)
+    yield from _unknown(config, CONFIG.keys() | _WITHOUT_KEYS, "config.", dropped)
     for section, keys in CONFIG.items():
         where = "of the configuration in ~/.sky/config.yaml, perhaps"
         yield from _unknown(_mapping(config, section), keys, f"config.{section}.", dropped, where)
 
 
 def _unknown(
-    found: Mapping[str, Any], known: Collection[str], place: str, then: str, instead: str = ""
-) -> _Found:
-    for key in found:
+    fields: Mapping[str, Any], known: Collection[str], prefix: str, effect: str, instead: str = ""
+) -> _Problems:
+    for key in fields:
         if key in known:
             continue
         near = difflib.get_close_matches(str(key), sorted(known), n=1)
         advice = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(known))}."
         if instead and not near:
             advice += f" It is {instead}."
-        yield Status.FAIL, f"{place}{key} is not a valid task field. {then}", advice
+        yield Status.FAIL, f"{prefix}{key} is not a valid task field. {effect}", advice
 
 
-def _pod(task: Mapping[str, Any]) -> _Found:
+def _pod(task: Mapping[str, Any]) -> _Problems:
     for section in _PODS:
         pod = _mapping(task, "config", section, "pod_config")
         for problem in schema_problems(dict(pod), "V1Pod", f"config.{section}.pod_config"):
@@ -137,7 +137,7 @@ def _pod(task: Mapping[str, Any]) -> _Found:
 # ---------------------------------------------------------------- devices
 
 
-def _devices(task: Mapping[str, Any]) -> _Found:
+def _devices(task: Mapping[str, Any]) -> _Problems:
     pod = _mapping(task, "config", "kubernetes", "pod_config", "spec")
     containers = pod.get("containers")
     for container in containers if isinstance(containers, list) else ():
@@ -147,37 +147,41 @@ def _devices(task: Mapping[str, Any]) -> _Found:
             if "/" not in name and not name.startswith("hugepages-"):
                 continue
             if not _same(limits.get(name), requests.get(name, limits.get(name))):
-                told = f"requests {requests.get(name, 'none')}, limits {limits.get(name, 'none')}"
-                yield Status.FAIL, f"{name}: {told}.", "Set both to the same number, as the cluster requires."
+                amounts = f"requests {requests.get(name, 'none')}, limits {limits.get(name, 'none')}"
+                yield (
+                    Status.FAIL,
+                    f"{name}: {amounts}.",
+                    "Set both to the same number, as the cluster requires.",
+                )
         yield from _efa(task, limits.get(EFA))
 
 
 def _same(limit: Any, request: Any) -> bool:
-    """Return whether two amounts are equal. What is none at all is said elsewhere."""
+    """Return whether two amounts are equal. Invalid amounts count as equal: another check reports them."""
     try:
         return limit is not None and parse_quantity(limit) == parse_quantity(request)
     except ValueError:
         return True
 
 
-def _efa(task: Mapping[str, Any], asked: Any) -> _Found:
-    """Compare a number of EFA devices with what the types have that have such GPUs."""
+def _efa(task: Mapping[str, Any], requested: Any) -> _Problems:
+    """Compare a number of EFA devices with that of the instance types with such GPUs."""
     name, gpus = _accelerator(_mapping(task, "resources").get("accelerators"))
     try:
-        count = whole_number(asked)
+        count = whole_number(requested)
     except ValueError:
         return
     types = [
         entry for entry in catalogue().values() if (accelerator(entry).upper(), entry.gpus) == (name, gpus)
     ]
     if types and all(count not in entry.efa_counts for entry in types):
-        told = ", ".join(f"{entry.instance_type} has {entry.efa_counts[-1]}" for entry in types[:_FEW])
+        available = ", ".join(f"{entry.instance_type} has {entry.efa_counts[-1]}" for entry in types[:_FEW])
         advice = "Request all interfaces of a node; otherwise you measure fewer."
-        yield Status.WARN, f"{count} {EFA} with {name}:{gpus}, and {told}.", advice
+        yield Status.WARN, f"{count} {EFA} with {name}:{gpus}, and {available}.", advice
 
 
 def _accelerator(value: Any) -> tuple[str, int]:
-    """Read ``H100:8``, or a mapping with that in it: the name in capitals, and how many."""
+    """Parse ``H100:8``, or the mapping of it: the name in capitals, and the number."""
     if isinstance(value, dict) and len(value) == 1:
         ((name, count),) = value.items()
         value = f"{name}:{count}"
@@ -188,7 +192,7 @@ def _accelerator(value: Any) -> tuple[str, int]:
 # ---------------------------------------------------------------- what runs
 
 
-def _variables(task: Mapping[str, Any]) -> _Found:
+def _variables(task: Mapping[str, Any]) -> _Problems:
     for name, value in _mapping(task, "envs").items():
         if value is None or value == "":
             advice = (
@@ -198,7 +202,7 @@ def _variables(task: Mapping[str, Any]) -> _Found:
             yield Status.FAIL if value is None else Status.WARN, f"envs.{name} has no value.", advice
 
 
-def _run(task: Mapping[str, Any]) -> _Found:
+def _run(task: Mapping[str, Any]) -> _Problems:
     text = task.get("run")
     if not isinstance(text, str):
         return
@@ -214,7 +218,7 @@ def _run(task: Mapping[str, Any]) -> _Found:
         yield Status.FAIL, f"A comment cuts off a line-continued command: {comment}", advice
 
 
-_CHECKS: Mapping[str, Callable[[Mapping[str, Any]], _Found]] = {
+_CHECKS: Mapping[str, Callable[[Mapping[str, Any]], _Problems]] = {
     "fields": _fields,
     "config": _config,
     "pod_config": _pod,
@@ -226,7 +230,7 @@ _CHECKS: Mapping[str, Callable[[Mapping[str, Any]], _Found]] = {
 
 # ---------------------------------------------------------------- pods against the client library
 
-# As older and newer versions of the library write it.
+# In the notations of older and newer versions of the library.
 _LIST, _DICT = re.compile(r"[lL]ist\[(.*)\]"), re.compile(r"[dD]ict[(\[](\w+), (.*)[)\]]")
 _PLAIN: Mapping[str, type | tuple[type, ...]] = {
     "str": str, "int": int, "bool": bool, "float": (int, float), "object": object, "datetime": str,
@@ -235,9 +239,9 @@ _QUANTITIES = "V1ResourceRequirements"
 
 
 def schema_problems(value: Any, model: str, path: str = "") -> Iterator[str]:
-    """Yield everything in a value in JSON form that a model, such as ``V1PodSpec``, does not allow.
+    """Yield everything in a JSON value that a model, such as ``V1PodSpec``, does not allow.
 
-    Null is as good as absent.
+    Null counts as absent.
     """
     path = path or model
     if value is None:
@@ -262,11 +266,11 @@ def schema_problems(value: Any, model: str, path: str = "") -> Iterator[str]:
 
 
 def _model_problems(value: Mapping[str, Any], model: str, path: str) -> Iterator[str]:
-    """Go through the fields of an object."""
+    """Yield the problems of an object's fields."""
     from kubernetes import client
 
-    found = getattr(client, model)
-    fields = {name: found.openapi_types[own] for own, name in found.attribute_map.items()}
+    class_ = getattr(client, model)
+    fields = {name: class_.openapi_types[attribute] for attribute, name in class_.attribute_map.items()}
     for key, each in value.items():
         if key not in fields:
             near = difflib.get_close_matches(str(key), fields, n=1)
@@ -279,7 +283,7 @@ def _model_problems(value: Mapping[str, Any], model: str, path: str) -> Iterator
 
 
 def _quantities(amounts: Mapping[str, Any], path: str) -> Iterator[str]:
-    """Amounts of resources, which may also be numbers."""
+    """Yield the problems of amounts of resources, which may also be numbers."""
     for name, amount in amounts.items():
         try:
             parse_quantity(amount)

@@ -11,15 +11,15 @@ from fabbench.model.options import Surroundings, option
 from fabbench.remote.options import SshOptions
 
 _WORD = r"^[^\s\"'`$\\#-][^\s\"'`$\\#]*$"
-"""What can stand in a line of ``#SBATCH``: no blanks, no quotes, nothing that a shell reads."""
+"""A value in an ``#SBATCH`` line: no blanks, no quotes, nothing that a shell expands."""
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.,:@+-]*$"
-"""What Slurm calls its own things by."""
+"""A name of something in Slurm."""
 _OPTION = re.compile(r"[a-z][a-z-]*(?:=[^\s\"'`$\\#]+)?")
-_OWN = frozenset({
+_RESERVED = frozenset({
     *("array", "comment", "error", "input", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output"),
     *("parsable", "test-only", "wait", "wrap"),
 })  # fmt: skip
-"""Options without which, or with which, it would be no job that fabbench can follow."""
+"""Options that fabbench sets itself, or with which it could not follow the job."""
 
 
 _FORMS = (
@@ -31,7 +31,7 @@ _PARTS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def read_time_limit(text: str) -> int:
-    """Read a time limit: ``30``, ``30:00``, ``2:00:00``, ``1-12``. Raise ValueError."""
+    """Parse a time limit (``30``, ``30:00``, ``2:00:00``, ``1-12``) to seconds. Raise ValueError."""
     for form in _FORMS:
         if match := form.fullmatch(text):
             return sum(int(value) * _PARTS[name] for name, value in match.groupdict().items() if value)
@@ -39,7 +39,7 @@ def read_time_limit(text: str) -> int:
 
 
 def format_time_limit(limit_s: int) -> str:
-    """Return seconds as a time limit: ``D-HH:MM:SS``, and no days where there are none."""
+    """Format seconds as a time limit: ``D-HH:MM:SS``, without days if there are none."""
     days, rest = divmod(limit_s, 86400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days}-{text}" if days else text
@@ -53,7 +53,7 @@ def _time(text: str) -> str:
 def _sbatch_option(text: str) -> str:
     if not _OPTION.fullmatch(text):
         raise ValueError(f"{text!r} is not a valid sbatch option, such as exclude=node7")
-    if text.partition("=")[0] in _OWN:
+    if text.partition("=")[0] in _RESERVED:
         raise ValueError(f"{text!r} is set by fabbench itself; remove it")
     return text
 

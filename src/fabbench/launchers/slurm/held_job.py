@@ -10,7 +10,7 @@ from functools import partial
 from fabbench.launchers import RenderInput
 from fabbench.launchers.batch_job import JobAllocation, longest_s
 from fabbench.launchers.slurm.render import HELD, PartRendering
-from fabbench.launchers.slurm.steps import GRACE_S, HeardStep, JobSteps, StepOutput, run_inside
+from fabbench.launchers.slurm.steps import GRACE_S, JobSteps, StepOutput, StepResult, run_inside
 from fabbench.launchers.slurm.submit import SubmittedJob, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
@@ -24,7 +24,10 @@ FILE = "job.sbatch"
 
 @contextmanager
 def held_nodes(job: SubmittedJob, document: str) -> Iterator[tuple[str, ...]]:
-    """Submit a job that holds nodes, and yield their names. Leaving it ends the job. Raise MachineError."""
+    """Submit a job that holds nodes, and yield their names. Leaving the context ends the job.
+
+    Raise MachineError if the job ends before it holds any.
+    """
     with closing(follow(job, document)) as lines:
         for line in lines:
             if line.startswith(HELD):
@@ -39,19 +42,19 @@ class HeldJob(JobAllocation):
     remote = True
 
     def __init__(self, inventory: Inventory, steps: JobSteps, documents: Mapping[str, str]) -> None:
-        """`documents` are what was submitted to have it."""
+        """`documents` are what was submitted to get the nodes."""
         names = [host.name for host in inventory.hosts]
         super().__init__(inventory, PartRendering(names), FILE, partial(run_inside, nodes=names))
         self._steps = steps
         self._documents = documents
 
     def part(self, hosts: Sequence[int], ended: threading.Event) -> "JobPart":
-        """Return some of the nodes: the script of an execution runs on the first of them."""
+        """Return an allocation of some nodes: the script of an execution runs on the first of them."""
         return JobPart(self.inventory.part(hosts), self._steps, ended)
 
 
 class JobPart(JobAllocation):
-    """Some nodes of a job. It may be used in any thread."""
+    """Some nodes of a job. It can be used in any thread."""
 
     def __init__(self, inventory: Inventory, steps: JobSteps, ended: threading.Event) -> None:
         names = [host.name for host in inventory.hosts]
@@ -61,7 +64,7 @@ class JobPart(JobAllocation):
 
     @override
     def submit(self, source: RenderInput) -> None:
-        # The nodes that were named are those of the whole job.
+        # The requested nodes are those of the whole job.
         target = replace(source.request.target, hosts=(), nodes=None)
         self._limit_s = longest_s(source.plan)
         super().submit(replace(source, request=replace(source.request, target=target)))
@@ -75,21 +78,21 @@ class JobPart(JobAllocation):
 
     def _follow_step(self, document: str) -> Generator[str, None, None]:
         """Run a script as a step, and yield its lines. Raise MachineError as `run_inside` does."""
-        heard = HeardStep()
+        result = StepResult()
         output = StepOutput(self._steps.start(document, self._names), self._ended)
         try:
             deadline = time.monotonic() + self._limit_s
             while (text := output.next(deadline)) is not None:
-                if heard.take(text):
+                if result.take(text):
                     yield text
         except BaseException:
-            if heard.step:
-                self._steps.signal(heard.step, "--signal=TERM")
+            if result.step:
+                self._steps.signal(result.step, "--signal=TERM")
                 if not output.ends(GRACE_S):
-                    self._steps.signal(heard.step)
+                    self._steps.signal(result.step)
             raise
         finally:
             output.close()
-        if heard.status != 0:
+        if result.status != 0:
             self._steps.require_held()
-        heard.judge(self._steps.job)
+        result.judge(self._steps.job)

@@ -1,6 +1,6 @@
 
-# Holds its nodes while fabbench tests parts of them, each in a step of its own. Once there has been no step for three
-# minutes, fabbench is gone: the job ends, and nobody reads its output.
+# Holds its nodes while fabbench tests parts of them, each in its own step. If there has been no step for three minutes,
+# fabbench has exited: the job ends, and nothing reads its output.
 set -u
 trap 'exit 143' TERM INT HUP
 echo "fabbench: Held: $SLURM_JOB_NODELIST"
@@ -8,7 +8,7 @@ idle=0
 while [ "$idle" -lt 12 ]; do
     sleep 15 &
     wait "$!"
-    # Where Slurm's controller does not answer, nobody knows.
+    # If Slurm's controller does not answer, the steps are unknown.
     steps=$(squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%i 2>/dev/null) || continue
     case $steps in
     *.[0-9]*) idle=0 ;;

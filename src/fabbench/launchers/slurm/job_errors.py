@@ -1,6 +1,6 @@
-"""Why sbatch does not take a job, why it does not start, and what ended it. Pure.
+"""Why sbatch rejects a job, why it does not start, and what ended it. Pure.
 
-What sbatch says: the messages in slurm_errno.c. Reasons for waiting: squeue(1), "JOB REASON CODES", and
+Messages of sbatch: those in slurm_errno.c. Reasons for waiting: squeue(1), "JOB REASON CODES", and
 src/common/job_state_reason.c.
 """
 
@@ -11,7 +11,7 @@ from fabbench.launchers.slurm.scontrol import JobState
 from fabbench.model.errors import MachineError
 from fabbench.model.messages import counted
 
-_NOT_TAKEN = (
+_REJECTED = (
     pattern(
         r"invalid partition",
         "partition",
@@ -64,13 +64,13 @@ _NOT_TAKEN = (
 _FAILED = "Batch job submission failed: "
 
 
-def refused(said: Sequence[str]) -> MachineError:
-    """Return the error for a job that was not taken."""
-    parts = (line.removeprefix("sbatch: ").removeprefix("error: ").removeprefix(_FAILED) for line in said)
+def refused(lines: Sequence[str]) -> MachineError:
+    """Return the error for a job that sbatch rejected; `lines` are its messages."""
+    parts = (line.removeprefix("sbatch: ").removeprefix("error: ").removeprefix(_FAILED) for line in lines)
     text = "; ".join(dict.fromkeys(word.strip() for word in parts if word.strip()))
-    found = match_message(_NOT_TAKEN, shorten(text) or "no output")
-    assert found is not None  # noqa: S101 - the last entry fits everything
-    return MachineError(f"sbatch rejected the job. {found.text}", hint=found.advice)
+    explanation = match_message(_REJECTED, shorten(text) or "no output")
+    assert explanation is not None  # noqa: S101 - the last entry matches everything
+    return MachineError(f"sbatch rejected the job. {explanation.text}", hint=explanation.advice)
 
 
 _ANOTHER = "Pass another with --partition, or ask the cluster's administrators."
@@ -168,7 +168,7 @@ _PENDING = (
 
 
 def explain_pending(job: JobState, position: int | None = None) -> Explanation:
-    """Return why a job waits. `position` counts the waiting jobs before it, where that is known."""
+    """Explain why a job is pending. `position` is the number of pending jobs ahead of it, if known."""
     reason = job.reason or job.state
     entry = next((entry for entry in _PENDING if entry.pattern.search(reason)), _PENDING[-1])
     text = entry.text.format(partition=job.partition or "?")
@@ -183,27 +183,27 @@ def explain_pending(job: JobState, position: int | None = None) -> Explanation:
 def _queue(job: JobState, position: int | None, entry: MessagePattern) -> str:
     if entry.code != "queue":
         return ""
-    told = []
+    parts = []
     if position is not None:
-        told.append(f"{counted(position, 'waiting job')} ahead of it")
+        parts.append(f"{counted(position, 'waiting job')} ahead of it")
     if job.start:
-        told.append(f"Slurm expects it to start at {job.start}")
-    return f" {', and '.join(told)}." if told else ""
+        parts.append(f"Slurm expects it to start at {job.start}")
+    return f" {', and '.join(parts)}." if parts else ""
 
 
-_OWN_STATUSES = frozenset({0, 4})
-"""Of a script that came to its end: what its steps did, their markers say."""
+_FINISHED_STATUSES = frozenset({0, 4})
+"""Exit statuses of a script that ran to its end; the markers show what its steps did."""
 _NO_OUTPUT = 53
-"""The signal that Slurm names where the output file cannot be written (slurmd's req.c)."""
+"""The signal that Slurm reports if the output file cannot be written (slurmd's req.c)."""
 _WARNED = 138
-"""128 and SIGUSR1, which Slurm sends some time before the limit."""
+"""128 plus SIGUSR1, which Slurm sends some time before the time limit."""
 _UNWRITTEN = 74
-"""Of a script that could not print (any more)."""
+"""Exit status of a script whose output could not be written."""
 
 
 def explain_end(job: JobState, last: str = "") -> Explanation | None:
-    """Return what ended a job before its own end; None: it came to that. `last` is its last line."""
-    if job.status in _OWN_STATUSES and job.state in {"COMPLETED", "FAILED"}:
+    """Explain what ended a job early; None if its script ran to the end. `last` is its last line."""
+    if job.status in _FINISHED_STATUSES and job.state in {"COMPLETED", "FAILED"}:
         return None
     name = f"Job {job.id}"
     if job.state == "TIMEOUT" or job.status == _WARNED:
@@ -215,15 +215,15 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
     if job.status == _UNWRITTEN:
         text = f"{name} could not write its output {job.output} to the end."
         return Explanation(code="output", text=text, advice=_FULL)
-    told = f" Its last line: {shorten(last)}." if last else ""
+    last_line = f" Its last line: {shorten(last)}." if last else ""
     ended, code, advice = _ENDS.get(job.state, _ENDS[""])
     if job.state == "FAILED" and job.status == 3:
         advice = "Check that line: hosts, a program or a directory is missing there."
     signal = f"by signal {job.signal}" if job.signal else "before its script did"
     how = signal if job.status is None else f"with status {job.status}"
-    said = f" Slurm says: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
+    reason = f" Slurm reports: {job.reason}." if job.reason and job.reason != "NonZeroExitCode" else ""
     text = ended.format(how=how, nodes=job.nodes or "its nodes", state=job.state or "an unknown state")
-    return Explanation(code=code, text=f"{name} {text}.{said}{told}", advice=advice)
+    return Explanation(code=code, text=f"{name} {text}.{reason}{last_line}", advice=advice)
 
 
 SHARE = "Pass a directory shared by the login node and all nodes: --chdir DIRECTORY."

@@ -1,7 +1,7 @@
-"""The launcher ``slurm``: a whole run as one job of Slurm, submitted here or on a login node over ssh.
+"""The launcher ``slurm``: a whole run as one Slurm job, submitted here or on a login node over ssh.
 
-Inside an allocation (``SLURM_JOB_NODELIST``) the script is run there, by srun on its first node, and nothing
-is submitted. Jobs of fabbench that are still queued are its leftovers.
+Inside an allocation (``SLURM_JOB_NODELIST``) the script runs there, by srun on the first node, and nothing is
+submitted. Jobs of fabbench that are still queued are its leftovers.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ from fabbench.launchers.slurm.scontrol import (
     type_of,
 )
 from fabbench.launchers.slurm.steps import JobSteps, run_inside
-from fabbench.launchers.slurm.submit import COMMENT, SAY_NODE, SubmittedJob, by_node, follow
+from fabbench.launchers.slurm.submit import COMMENT, PRINT_NODE, SubmittedJob, by_node, follow
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.hostlist import expand_hostlist
@@ -73,51 +73,51 @@ _WAIT_S = 30
 _ALL_S = 180.0
 
 
-def ask_nodes(
-    there: LoginNode, asked: Sequence[SlurmNode], target: Target, needs: Needs
+def probe_nodes(
+    login_node: LoginNode, requested: Sequence[SlurmNode], target: Target, needs: Needs
 ) -> tuple[Mapping[str, Probe], HostRelations]:
-    """Return what each node told. Those of a job that did not start are unreachable, with Slurm's words."""
+    """Probe nodes in a job. Nodes that did not answer are unreachable, with Slurm's message as the reason."""
     name = f"fabbench-check-{secrets.token_hex(3)}"
-    text = f"{SAY_NODE}\n{script()}".encode()
+    text = f"{PRINT_NODE}\n{script()}".encode()
     arguments = probe_arguments(programs(needs), folders(target))
     try:
-        done = there.run((*_srun(name, asked, target), *arguments), stdin=text, timeout_s=_ALL_S)
+        done = login_node.run((*_srun(name, requested, target), *arguments), stdin=text, timeout_s=_ALL_S)
     except BaseException:
-        there.run_idempotent(("scancel", f"--name={name}"))
+        login_node.run_idempotent(("scancel", f"--name={name}"))
         raise
     probes = {name: read_probe(lines) for name, lines in by_node(done.out).items()}
-    said = shorten(" ".join(done.err)) or "no output"
-    silent = {node.name: said for node in asked if node.name not in probes}
-    return probes, HostRelations(unreachable=silent)
+    message = shorten(" ".join(done.err)) or "no output"
+    unreachable = {node.name: message for node in requested if node.name not in probes}
+    return probes, HostRelations(unreachable=unreachable)
 
 
-def _srun(name: str, asked: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
-    options, count = target.options_as(SlurmOptions), len(asked)
-    gpus = min(node.gpus for node in asked)
+def _srun(name: str, requested: Sequence[SlurmNode], target: Target) -> tuple[str, ...]:
+    options, count = target.options_as(SlurmOptions), len(requested)
+    gpus = min(node.gpus for node in requested)
     return (
         *("srun", f"--job-name={name}", f"--immediate={_WAIT_S}", "--time=5", "--exclusive", "--mem=0"),
         *(f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--cpu-bind=none"),
-        f"--nodelist={','.join(node.name for node in asked)}",
+        f"--nodelist={','.join(node.name for node in requested)}",
         *((f"--gpus-per-node={gpus}",) if gpus and not options.no_gres else ()),
         *(f"--{name}={value}" for name, value in given(options)),
         *("--quiet", "--label", "sh", "-s", "--"),
     )
 
 
-# The clock is that of the machine which prints the times.
-_ASK = 'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)" --format="%A|%P|%V|%j|%k"'
+# The clock of the machine that prints the times.
+_LIST_JOBS = 'date +"now %Y-%m-%dT%H:%M:%S"; squeue --noheader --user="$(id -un)" --format="%A|%P|%V|%j|%k"'
 
 
-def find_jobs(there: LoginNode) -> tuple[Leftover, ...]:
-    """Find this user's jobs that fabbench made, the oldest first. All of them wait or run.
+def find_jobs(login_node: LoginNode) -> tuple[Leftover, ...]:
+    """Find this user's jobs that fabbench submitted, oldest first. All of them are pending or running.
 
-    Raise MachineError where the queue cannot be read.
+    Raise MachineError if the queue cannot be read.
     """
-    done = there.run_idempotent(("sh", "-c", _ASK))
+    done = login_node.run_idempotent(("sh", "-c", _LIST_JOBS))
     if done.status or not done.out:
-        said = " ".join(done.err) or "no output"
+        message = " ".join(done.err) or "no output"
         raise MachineError(
-            f"Slurm's queue cannot be read on {there.name}: {said}.",
+            f"Slurm's queue cannot be read on {login_node.name}: {message}.",
             hint="Check that squeue is installed there.",
         )
     return tuple(sorted(_read(done.out), key=lambda each: -each.age))
@@ -132,19 +132,19 @@ def _read(lines: Sequence[str]) -> Iterator[Leftover]:
             yield Leftover(run=number, namespace=partition, age=age, running=True, request=name, things=())
 
 
-def cancel_jobs(there: LoginNode, chosen: Sequence[Leftover]) -> None:
-    """Cancel jobs, and remove the output of those which `fabbench run` followed."""
+def cancel_jobs(login_node: LoginNode, chosen: Sequence[Leftover]) -> None:
+    """Cancel jobs, and remove the output of those that `fabbench run` followed."""
     for each in chosen:
-        shown = there.run_idempotent(("scontrol", "show", "job", "--oneliner", each.run)).out
-        there.run_idempotent(("scancel", each.run))
+        shown = login_node.run_idempotent(("scontrol", "show", "job", "--oneliner", each.run)).out
+        login_node.run_idempotent(("scancel", each.run))
         job = job_state(next(iter(shown), ""))
         if job.comment.startswith(COMMENT) and job.leaves:
-            there.run_idempotent(("rm", "-f", "--", *job.leaves))
+            login_node.run_idempotent(("rm", "-f", "--", *job.leaves))
 
 
 _NODES = 2
 _AROUND_S = 600
-"""For starting and ending a job that holds nodes, besides what is measured."""
+"""For starting and ending a job that holds nodes, in addition to the measurements."""
 
 
 class SlurmLauncher(Launcher):
@@ -160,27 +160,27 @@ class SlurmLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Look at Slurm's nodes; take them where they are used in parts.
+        """Look at Slurm's nodes, and hold them if they are to be divided.
 
-        Leaving it leaves no job and no file there.
+        Leaving the context leaves no job and no file behind.
         """
-        with login(target) as there:
+        with login(target) as login_node:
             if needs.divided:
-                with _held(target, needs, there) as held:
+                with _held(target, needs, login_node) as held:
                     yield held
                 return
-            place = _allocated(target, needs, there) if inside(target) else _wanted(target, needs, there)
-            with contextlib.closing(place):
-                yield place
+            allocate = _in_allocation if inside(target) else _as_job
+            with contextlib.closing(allocate(target, needs, login_node)) as allocation:
+                yield allocation
 
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         if not needs.divided:
             return super().preview(target, needs)
-        with login(target) as there:
+        with login(target) as login_node:
             if inside(target):
-                return _allocated_nodes(target, needs, there)[0]
-            return _sought(target, needs, there).inventory
+                return _allocated_nodes(target, needs, login_node)[0]
+            return _select_nodes(target, needs, login_node).inventory
 
     @override
     def command_line(self, step: Step, hosts: Sequence[Host], target: Target) -> tuple[str, ...]:
@@ -191,18 +191,18 @@ class SlurmLauncher(Launcher):
 
     @override
     def nodes(self, target: Target) -> Overview:
-        with login(target) as there:
-            seen = _nodes(there)
+        with login(target) as login_node:
+            seen = _nodes(login_node)
             if target.options_as(SlurmOptions).partition is not None:
-                partition = _partition(there, target)
+                partition = _partition(login_node, target)
                 seen = tuple(node for node in seen if partition.has(node))
         return nodes_table(node for node in seen if not target.hosts or node.name in target.hosts)
 
     @override
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         del by
-        with login(target) as there:
-            switch_of = switches(_shown(there, "topology"))
+        with login(target) as login_node:
+            switch_of = switches(_shown(login_node, "topology"))
         if missing := [node for node in nodes if node not in switch_of]:
             raise MachineError(
                 f"Slurm's topology has no switch for {listed(missing)} (scontrol show topology).",
@@ -213,22 +213,22 @@ class SlurmLauncher(Launcher):
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Look at the nodes of a partition, as Slurm's controller shows them.
+        """Examine the nodes of a partition, as Slurm's controller shows them.
 
-        With `deep` the nodes that are idle are asked themselves, in a short job.
+        With `deep`, the idle nodes themselves are probed in a short job.
         """
         del full
         progress("reading the nodes", 0, 1)
-        with login(target) as there:
-            seen, partition = _nodes(there), _partition(there, target)
-            inside_it = [node for node in seen if partition.has(node)]
-            shown = [node for node in inside_it if not target.hosts or node.name in target.hosts]
+        with login(target) as login_node:
+            seen, partition = _nodes(login_node), _partition(login_node, target)
+            members = [node for node in seen if partition.has(node)]
+            shown = [node for node in members if not target.hosts or node.name in target.hosts]
             idle = [node for node in shown if node.idle][: target.nodes]
             probes: Mapping[str, Probe] = {}
             relations = HostRelations()
             if deep and idle:
                 progress("probing the nodes", 0, len(idle))
-                probes, relations = ask_nodes(there, idle, target, needs)
+                probes, relations = probe_nodes(login_node, idle, target, needs)
         checks = check_nodes(shown, partition, target.nodes, _type(target))
         return Examined(probes=probes, relations=relations, checks=checks)
 
@@ -236,33 +236,33 @@ class SlurmLauncher(Launcher):
     @contextlib.contextmanager
     def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> Iterator[Leftovers]:
         del everywhere, force
-        with login(target) as there:
+        with login(target) as login_node:
             yield Leftovers(
-                where=f"Slurm's queue on {there.name}",
+                where=f"Slurm's queue on {login_node.name}",
                 column="PARTITION",
-                found=find_jobs(there),
-                remove=partial(cancel_jobs, there),
+                found=find_jobs(login_node),
+                remove=partial(cancel_jobs, login_node),
             )
 
 
 LAUNCHER = SlurmLauncher()
 
 
-def _nodes(there: LoginNode) -> tuple[SlurmNode, ...]:
-    return nodes(_shown(there, "node"))
+def _nodes(login_node: LoginNode) -> tuple[SlurmNode, ...]:
+    return nodes(_shown(login_node, "node"))
 
 
-def _partition(there: LoginNode, target: Target) -> Partition:
-    return chosen(partitions(_shown(there, "partition")), target.options_as(SlurmOptions).partition)
+def _partition(login_node: LoginNode, target: Target) -> Partition:
+    return chosen(partitions(_shown(login_node, "partition")), target.options_as(SlurmOptions).partition)
 
 
-def _shown(there: LoginNode, what: str) -> list[str]:
+def _shown(login_node: LoginNode, what: str) -> list[str]:
     """Return the lines of `scontrol show`."""
-    done = there.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
+    done = login_node.run_idempotent(("scontrol", "show", what, "--oneliner", "--all"))
     if done.status:
-        said = " ".join((*done.err, *done.out)) or "no output"
+        message = " ".join((*done.err, *done.out)) or "no output"
         raise MachineError(
-            f"Cannot query Slurm on {there.name}: {said}.",
+            f"Cannot query Slurm on {login_node.name}: {message}.",
             hint="Check that scontrol is installed and slurmctld is up, or pass another login "
             "node with --login HOST.",
         )
@@ -273,35 +273,35 @@ def _type(target: Target) -> str:
     return target.options_as(SlurmOptions).instance_type
 
 
-def _wanted(target: Target, needs: Needs, there: LoginNode) -> JobAllocation:
+def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
     """Return the allocation of a job that is to be submitted."""
-    seen, partition = _nodes(there), _partition(there, target)
+    seen, partition = _nodes(login_node), _partition(login_node, target)
     count = target.nodes or len(target.hosts) or _NODES
     fit = require(seen, partition, count, target.hosts)
-    found = _inventory(
+    inventory = _inventory(
         target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)]
     )
-    job = SubmittedJob(there, target.options_as(SlurmOptions).start_timeout, target.inherited)
-    place = _place(found, partial(follow, job))
-    place.cancel_execution = job.cancel_execution
-    place.read_counters = job.counters
-    return place
+    job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
+    allocation = _job_allocation(inventory, partial(follow, job))
+    allocation.cancel_execution = job.cancel_execution
+    allocation.read_counters = job.counters
+    return allocation
 
 
-_OF_JOBS = (
+_JOB_OPTIONS = (
     *("partition", "account", "qos", "time", "reservation", "constraint", "sbatch_options"),
     *("start_timeout", "chdir"),
 )
-"""Options of a job that is submitted: an allocation has them already."""
+"""Options of a job that is submitted; in an allocation they are already fixed."""
 
 
 def _refuse_options_of_jobs(target: Target) -> None:
     """Raise RequestError for an option on the command line that has no effect inside an allocation.
 
-    A target of `fabbench.yaml` may have them: it is for jobs that are submitted, too.
+    A target of `fabbench.yaml` may have them, since it also serves for submitted jobs.
     """
     known = declared(SlurmOptions)
-    for name in _OF_JOBS:
+    for name in _JOB_OPTIONS:
         if name in target.typed:
             raise RequestError(
                 f"{known[name].long} has no effect inside a Slurm allocation (SLURM_JOB_ID is set).",
@@ -309,14 +309,16 @@ def _refuse_options_of_jobs(target: Target) -> None:
             )
 
 
-def _allocated(target: Target, needs: Needs, there: LoginNode) -> JobAllocation:
-    """Return the allocation that this program runs in. Raise MachineError where it has too few nodes."""
-    found, names = _allocated_nodes(target, needs, there)
-    return _place(found, lambda document: run_inside(document, names))
+def _in_allocation(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocation:
+    """Return the allocation that this program runs in. Raise MachineError if it has too few nodes."""
+    inventory, names = _allocated_nodes(target, needs, login_node)
+    return _job_allocation(inventory, lambda document: run_inside(document, names))
 
 
-def _allocated_nodes(target: Target, needs: Needs, there: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
-    """Return what is to be used of the allocation, and the names of all its nodes. Raise MachineError."""
+def _allocated_nodes(
+    target: Target, needs: Needs, login_node: LoginNode
+) -> tuple[Inventory, tuple[str, ...]]:
+    """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
     _refuse_options_of_jobs(target)
     names = allocated()
     count = target.nodes or len(names)
@@ -324,94 +326,96 @@ def _allocated_nodes(target: Target, needs: Needs, there: LoginNode) -> tuple[In
         raise MachineError(
             f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}."
         )
-    fit = tuple(node for node in _nodes(there) if node.name in names)
+    fit = tuple(node for node in _nodes(login_node) if node.name in names)
     return _inventory(target, needs, fit, names[:count]), names
 
 
-class _Sought(NamedTuple):
+class _SelectedNodes(NamedTuple):
     """Nodes that are to be held."""
 
     inventory: Inventory
     named: tuple[str, ...]
-    """Empty: any; Slurm chooses."""
+    """If empty, Slurm chooses."""
 
 
-def _sought(target: Target, needs: Needs, there: LoginNode) -> _Sought:
-    """Return the nodes of a job that holds them. Raise MachineError where there are too few."""
-    seen, partition = _nodes(there), _partition(there, target)
+def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> _SelectedNodes:
+    """Return the nodes for a job that holds them. Raise MachineError if there are too few."""
+    seen, partition = _nodes(login_node), _partition(login_node, target)
     named = target.hosts if target.hosts or target.nodes else _all_idle(seen, partition)
     count = target.nodes or len(named)
     if len(named) > count:
         raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
     fit = require(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    return _Sought(_inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named)
+    return _SelectedNodes(
+        _inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named
+    )
 
 
 @contextlib.contextmanager
-def _held(target: Target, needs: Needs, there: LoginNode) -> Iterator[HeldJob]:
-    """Hold nodes whose parts run executions by themselves, in a job or in this allocation."""
+def _held(target: Target, needs: Needs, login_node: LoginNode) -> Iterator[HeldJob]:
+    """Hold nodes whose parts run executions independently, in a job or in this allocation."""
     if inside(target):
-        found, _ = _allocated_nodes(target, needs, there)
-        job_id, tasks = os.environ["SLURM_JOB_ID"], _most_ranks(found, needs)
-        yield HeldJob(found, JobSteps(there=there, job=job_id, tasks=tasks), {})
+        inventory, _ = _allocated_nodes(target, needs, login_node)
+        job_id, tasks = os.environ["SLURM_JOB_ID"], _max_ranks(inventory, needs)
+        yield HeldJob(inventory, JobSteps(login_node=login_node, job=job_id, tasks=tasks), {})
         return
     options = target.options_as(SlurmOptions)
-    found, named = _sought(target, needs, there)
-    needs.check(found)
-    tasks = _most_ranks(found, needs)
+    inventory, named = _select_nodes(target, needs, login_node)
+    needs.check(inventory)
+    tasks = _max_ranks(inventory, needs)
     document = hold_script(
         options,
-        nodes=len(found.hosts),
+        nodes=len(inventory.hosts),
         tasks=tasks,
-        gpus=found.hosts[0].gpus,
+        gpus=inventory.hosts[0].gpus,
         named=named,
         limit_s=None if needs.held_s is None else needs.held_s + _AROUND_S,
     )
-    job = SubmittedJob(there, options.start_timeout)
+    job = SubmittedJob(login_node, options.start_timeout)
     with held_nodes(job, document) as names:
-        steps = JobSteps(there=there, job=job.job.id, tasks=tasks, inherited=target.inherited)
-        yield HeldJob(found.named(names), steps, {FILE: document})
+        steps = JobSteps(login_node=login_node, job=job.job.id, tasks=tasks, inherited=target.inherited)
+        yield HeldJob(inventory.named(names), steps, {FILE: document})
 
 
 def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
-    """Return the nodes that a sweep takes where nobody names any, and say so. Raise MachineError."""
-    found, most = idle_alike(seen, partition), sum(map(partition.has, seen))
-    if len(found) < _NODES:
+    """Return the nodes of a sweep that names none, and report the choice. Raise MachineError."""
+    idle, total = idle_alike(seen, partition), sum(map(partition.has, seen))
+    if len(idle) < _NODES:
         raise MachineError(
-            f"{len(found)} of {most} nodes of the partition {partition.name} are idle and alike; a sweep "
+            f"{len(idle)} of {total} nodes of the partition {partition.name} are idle and alike; a sweep "
             f"needs {_NODES}.",
             hint="fabbench nodes shows them. To wait for busy ones, pass --nodes N.",
         )
-    if len(found) < most:
+    if len(idle) < total:
         notify(
-            f"{len(found)} of {most} nodes are idle and alike, and are tested. "
+            f"{len(idle)} of {total} nodes are idle and alike, and are tested. "
             "fabbench nodes shows the others."
         )
-    return found
+    return idle
 
 
-def _most_ranks(found: Inventory, needs: Needs) -> int:
-    """Count the ranks that a node may have: one per GPU."""
-    return max(found.hosts[0].gpus if needs.mpi else 0, 1)
+def _max_ranks(inventory: Inventory, needs: Needs) -> int:
+    """Return the maximum number of ranks per node: one per GPU."""
+    return max(inventory.hosts[0].gpus if needs.mpi else 0, 1)
 
 
-def _place(found: Inventory, how: Follow) -> JobAllocation:
-    return JobAllocation(found, rendering_named("slurm"), FILE, how, begins=True)
+def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
+    return JobAllocation(inventory, rendering_named("slurm"), FILE, how, begins=True)
 
 
 def _inventory(
     target: Target, needs: Needs, fit: tuple[SlurmNode, ...], names: list[str] | tuple[str, ...]
 ) -> Inventory:
-    """Return the hosts, as the catalog and Slurm's own counts have them."""
+    """Return the hosts, according to the catalog and Slurm's own counts."""
     instance_type = _type(target) or type_of(fit)
     counted = gpus_of(fit) or None if needs.gpus else None
     gpus = target.gpus if target.gpus is not None else counted
-    found = inventory_of(
+    inventory = inventory_of(
         instance_type,
         len(names),
         target=replace(target, gpus=gpus),
         needs=needs,
         image=target.options_as(SlurmOptions).image,
     )
-    return found.named(names)
+    return inventory.named(names)

@@ -1,4 +1,4 @@
-"""Commands on a login node: on this machine, or over ssh, with connections made again where they break."""
+"""Commands on a login node: on this machine, or over ssh, reconnecting when a connection breaks."""
 
 import contextlib
 import os
@@ -17,48 +17,48 @@ from fabbench.model.hosts import Target
 from fabbench.remote.allocation import all_well, connected
 from fabbench.remote.connection import LONGEST_ANSWER, AnswerLines, Connection, Done, LostError
 
-_AGAIN_S = 1.0
+_RETRY_S = 1.0
 _FED = 'head -c "$0" | "$@" 2>&1'
-"""Gives a command so many bytes of the input, and then its end."""
-# Where images of clouds have Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
-# in their PATH, and a command over ssh gets none of those.
-_PLACES = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
+"""Passes a number of bytes of its input to a command, then end of file."""
+# Where cloud images install Slurm (AWS ParallelCluster and HyperPod: /opt/slurm). Only login shells have it
+# in their PATH, and a command over ssh does not run in one.
+_SLURM_FOLDERS = "/opt/slurm/bin:/usr/local/slurm/bin:/usr/local/bin:/usr/bin:/bin"
 
 
-def placed(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that finds Slurm's programs where PATH does not have them."""
-    return ("sh", "-c", f'PATH="$PATH:{_PLACES}"; export PATH; exec "$@"', "sh", *argv)
+def with_slurm_path(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return a command that also finds Slurm's programs outside of PATH."""
+    return ("sh", "-c", f'PATH="$PATH:{_SLURM_FOLDERS}"; export PATH; exec "$@"', "sh", *argv)
 
 
 class OutputStream(Protocol):
-    """What a command prints, its two outputs together."""
+    """The output of a command, standard output and standard error together."""
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until it ends. Raise LostError where the connection breaks."""
+        """Yield its lines as they come, until it ends. Raise LostError if the connection breaks."""
 
     def close(self) -> None:
-        """End it where it runs on this machine; elsewhere it may run on."""
+        """End the command if it runs on this machine; elsewhere it may keep running."""
 
 
 class LoginNode(Protocol):
-    """A machine where Slurm's commands are."""
+    """A machine that has Slurm's commands."""
 
     @property
     def name(self) -> str:
-        """Return what to call it in a sentence: ``this machine``, ``login1``."""
+        """Return its name for messages: ``this machine``, ``login1``."""
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
-        """Run a command to its end; `timeout_s` is in seconds.
+        """Run a command to its end, for at most `timeout_s` seconds.
 
-        Raise LostError where the connection broke, so that it may have run or not, and MachineError where it
-        takes longer or there is no connection.
+        Raise LostError if the connection broke, so that it may or may not have run, and MachineError if it
+        takes longer or the machine cannot be reached.
         """
 
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
-        """Run a command that may run twice; again where the connection broke. Raise MachineError."""
+        """Run a command that may run twice; retry if the connection broke. Raise MachineError."""
 
     def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
-        """Start a command, from whichever thread, whose output is followed. Raise MachineError."""
+        """Start a command from any thread and return its output. Raise MachineError."""
 
 
 class LocalLogin(LoginNode):
@@ -73,7 +73,7 @@ class LocalLogin(LoginNode):
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         with TemporaryFolder() as folder, Processes() as processes:
             (folder.path / "in").write_bytes(stdin)
-            words = ("sh", "-c", 'exec "$@" <"$0/in" 2>"$0/err"', str(folder.path), *placed(argv))
+            words = ("sh", "-c", 'exec "$@" <"$0/in" 2>"$0/err"', str(folder.path), *with_slurm_path(argv))
             process = processes.start(words, name=argv[0])
             out = AnswerLines(f"{argv[0]} on this machine")
             try:
@@ -91,11 +91,11 @@ class LocalLogin(LoginNode):
 
     @override
     def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
-        return BackgroundStream(placed(argv), stdin)
+        return BackgroundStream(with_slurm_path(argv), stdin)
 
 
 class SshLogin(LoginNode):
-    """A machine that one can ssh to."""
+    """A machine reached over ssh."""
 
     def __init__(self, name: str, connection: Connection, *, lost_after_s: float) -> None:
         self._name = name
@@ -110,8 +110,8 @@ class SshLogin(LoginNode):
     @override
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 60) -> Done:
         if not self._connection.alive:
-            self._again()
-        return self._connection.run(placed(argv), stdin=stdin, timeout_s=timeout_s)
+            self._reconnect()
+        return self._connection.run(with_slurm_path(argv), stdin=stdin, timeout_s=timeout_s)
 
     @override
     def run_idempotent(self, argv: Sequence[str], *, timeout_s: float = 60) -> Done:
@@ -120,20 +120,20 @@ class SshLogin(LoginNode):
             try:
                 return self.run(argv, timeout_s=timeout_s)
             except MachineError as error:
-                # One that loses all packets without a word is seen by asking.
+                # A connection that silently loses all packets is detected only by a request.
                 lost = isinstance(error, LostError) or not self._connection.answers()
                 if not lost or time.monotonic() > deadline:
                     raise
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
 
     @override
     def start(self, argv: Sequence[str], *, stdin: bytes = b"") -> OutputStream:
-        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *placed(argv)))
+        stream = self._connection.open(("sh", "-c", _FED, str(len(stdin)), *with_slurm_path(argv)))
         stream.send(stdin)
         return stream
 
-    def _again(self) -> None:
-        """Connect again, for as long as a machine may be away. Raise MachineError after that."""
+    def _reconnect(self) -> None:
+        """Reconnect, for as long as a machine may be unreachable. Raise MachineError after that."""
         deadline = time.monotonic() + self._lost_after_s
         while True:
             try:
@@ -142,24 +142,24 @@ class SshLogin(LoginNode):
             except MachineError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
             else:
                 return
 
 
 @contextlib.contextmanager
 def login(target: Target) -> Iterator[LoginNode]:
-    """Reach the login node. Raise MachineError where it cannot be reached."""
+    """Connect to the login node. Raise MachineError if it cannot be reached."""
     options = target.options_as(SlurmOptions)
     name = options.login
     if not name:
         yield LocalLogin()
         return
     named = replace(target, hosts=(name,), nodes=None)
-    with connected(named, named.hosts) as found:
-        yield SshLogin(name, all_well(found)[name], lost_after_s=options.lost_after)
+    with connected(named, named.hosts) as results:
+        yield SshLogin(name, all_well(results)[name], lost_after_s=options.lost_after)
 
 
 def inside(target: Target) -> bool:
-    """Return whether this program runs in an allocation of Slurm that is to be used."""
+    """Return whether this program runs inside a Slurm allocation that is to be used."""
     return "SLURM_JOB_ID" in os.environ and not target.options_as(SlurmOptions).login

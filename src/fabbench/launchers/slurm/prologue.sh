@@ -1,22 +1,22 @@
 # ---------------------------------------------------------------- in a Slurm job
 
-# Whatever the job was submitted with: programs have the environment of this script.
+# Programs get the environment of this script, no matter how the job was submitted.
 export SLURM_EXPORT_ENV=ALL
 # Sent some time before the job's time limit.
 trap 'signal=USR1 number_of_signal=10' USR1
-# A job that is started again goes on where it was.
+# A requeued job resumes where it was.
 own_file=
 if [ -z "${DONE_FILE:-}" ]; then
     DONE_FILE=$PWD/fabbench-$SLURM_JOB_ID.done
     own_file=$DONE_FILE
 fi
-[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || say 'The job was started again: what ended well is not repeated.'
+[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || say 'The job was requeued: executions that succeeded are not repeated.'
 
 [ "${hosts[0]}" != localhost ] || hosts=("$SLURMD_NODENAME")
 nodes=$(IFS=,; printf %s "${hosts[*]}")
 
 : >"$base/nodes"
-# A process on every node removes what is there when the job ends, however that comes: Slurm tells it.
+# A process on every node cleans up when the job ends, no matter how: Slurm signals it.
 srun --overlap --quiet --nodes="${#hosts[@]}" --ntasks="${#hosts[@]}" --ntasks-per-node=1 \
     --cpu-bind=none --nodelist="$nodes" -- \
     sh -c 'trap "rm -rf \"$1\"; exit" TERM INT HUP

@@ -1,4 +1,4 @@
-"""The format ``slurm``: a batch script with its directives, as ``fabbench run --on slurm`` submits it."""
+"""The format ``slurm``: a batch script with directives, as ``fabbench run --on slurm`` submits it."""
 
 import math
 import re
@@ -20,23 +20,23 @@ from fabbench.model.plan import Plan, Shape
 OUTPUT = "fabbench-%j.out"
 """The output file; ``%j`` is the job's id."""
 JOB_NAME = "fabbench-"
-"""What the names of jobs begin with."""
+"""The prefix of job names."""
 _OVERRULING = (
     *("ARRAY_INX", "ERROR", "EXPORT", "GPUS", "GPUS_PER_TASK", "INPUT", "MEM_PER_CPU", "MEM_PER_GPU"),
     *("NO_REQUEUE", "WAIT"),
 )
-"""What would make another job of it, less ``SBATCH_``."""
+"""Variables that would make a different job of it, without ``SBATCH_``."""
 _VARIABLES = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
-"""Options whose variables have other names."""
+"""Options whose variables have different names."""
 _DIRECTIVE = re.compile(r"^#SBATCH --([a-z-]+)", re.MULTILINE)
 _SUPERVISED = ("signal=", "open-mode=", "requeue")
 _WARNED_S = 60
-_LEAST_WARNED_S = 300
-"""Slurm warns up to a minute too early: a short job would never come to anything."""
+_MIN_WARNED_S = 300
+"""Slurm warns up to a minute too early: a short job would never finish anything."""
 
 
 def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
-    """Yield the options that are sbatch's own, and srun's."""
+    """Yield the requested options that sbatch and srun have, too."""
     for name in ("partition", "account", "qos", "reservation", "constraint", "chdir"):
         if value := getattr(options, name):
             yield name, value
@@ -45,9 +45,9 @@ def given(options: SlurmOptions) -> Iterator[tuple[str, str]]:
 def directives(
     plan: Plan, options: SlurmOptions, *, gpus: int, nodes: Sequence[str] = (), supervised: bool = True
 ) -> str:
-    """Write the lines. `gpus` are those of each node; `nodes` are the only ones to take, if any are named.
+    """Return the lines. `gpus` is the number per node; `nodes`, if not empty, are the only ones to use.
 
-    A job that is `supervised` is warned before its end, and may be started again.
+    A `supervised` job is signaled before its time limit, and can be requeued.
     """
     texts = _options(plan, options, gpus, nodes)
     kept = (text for text in texts if supervised or not text.startswith(_SUPERVISED))
@@ -55,9 +55,9 @@ def directives(
 
 
 def overruling(script: str) -> tuple[str, ...]:
-    """Return the names of the variables that sbatch would believe rather than the lines of a script."""
-    given = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
-    return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *given}))
+    """Return the names of the variables that would override lines of a script for sbatch."""
+    set_here = (_VARIABLES.get(name, name.upper().replace("-", "_")) for name in _DIRECTIVE.findall(script))
+    return tuple(f"SBATCH_{name}" for name in sorted({*_OVERRULING, *set_here}))
 
 
 def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str])
     yield "mem=0"
     limit_s = read_time_limit(options.time) if options.time else longest_s(plan)
     yield f"time={options.time or format_time_limit(limit_s)}"
-    if limit_s >= _LEAST_WARNED_S:
+    if limit_s >= _MIN_WARNED_S:
         yield f"signal=B:USR1@{_WARNED_S}"
     yield f"output={OUTPUT}"
     yield "open-mode=append"
@@ -79,7 +79,7 @@ def _options(plan: Plan, options: SlurmOptions, gpus: int, nodes: Sequence[str])
 
 
 def _chosen(options: SlurmOptions, nodes: Sequence[str]) -> Iterator[str]:
-    """Yield what the user says."""
+    """Yield what the user requests."""
     yield from (f"{name}={value}" for name, value in given(options))
     yield from options.sbatch_options
     if nodes:
@@ -87,7 +87,7 @@ def _chosen(options: SlurmOptions, nodes: Sequence[str]) -> Iterator[str]:
 
 
 def _tasks(plan: Plan) -> int:
-    """Count the ranks that a node has at most."""
+    """Return the maximum number of ranks per node."""
     ranks = (
         sum(command.ranks for command in step.commands)
         for execution in plan.executions
@@ -102,7 +102,7 @@ _SCHEME = "docker://"
 
 
 HELD = "fabbench: Held: "
-"""What a job prints that holds nodes, before their list."""
+"""The prefix of the line in which a job lists the nodes that it holds."""
 
 
 def hold_script(  # noqa: PLR0913 - what a job requests
@@ -114,9 +114,9 @@ def hold_script(  # noqa: PLR0913 - what a job requests
     named: Sequence[str] = (),
     limit_s: float | None = None,
 ) -> str:
-    """Write the script of a job that holds nodes; `tasks` are those that a step may have on each.
+    """Return the script of a job that holds nodes; `tasks` is the maximum of a step on each node.
 
-    Without a limit the job has the longest time that its partition gives by default.
+    Without a limit the job gets the default time of its partition.
     """
     time = options.time or (format_time_limit(math.ceil(limit_s / 60) * 60) if limit_s else "")
     lines = (
@@ -145,7 +145,7 @@ class SlurmRendering(Rendering):
     inherits = True
 
     def render(self, source: RenderInput) -> str:
-        """Write the script. Raise RequestError for what cannot stand in one."""
+        """Return the script. Raise RequestError for what a script cannot express."""
         mpirun = source.options_as(SlurmOptions).mpi == "mpirun"
         opening = (files("fabbench.launchers.slurm") / "prologue.sh").read_text("utf-8")
         extra = () if mpirun else (f"--nodelist={variable('nodes')}",)
@@ -159,7 +159,7 @@ class SlurmRendering(Rendering):
 
 
 class PartRendering(SlurmRendering):
-    """The same for some nodes of a job."""
+    """The same for some of the nodes of a job."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.hosts = named(names)
@@ -171,7 +171,7 @@ RENDERING: Rendering = SlurmRendering()
 def _target(
     source: RenderInput, *, supervised: bool = True, hosts: str = SLURM_HOSTS, **more: Any
 ) -> ScriptTarget:
-    """Return the target of a script in a job. Raise RequestError for what cannot stand in one."""
+    """Return the target of a script in a job. Raise RequestError for what a script cannot express."""
     options = source.options_as(SlurmOptions)
     chosen = source.request.target.hosts
     if len(chosen) > source.plan.hosts:
@@ -195,7 +195,7 @@ def _target(
 
 
 def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[str, ...]:
-    """Return the options of Pyxis for an image. The step's directory, if there is one, is seen inside."""
+    """Return the Pyxis options for an image. The step's directory, if there is one, is mounted."""
     if not name:
         if options.container_mounts:
             raise RequestError("--container-mounts needs a container.", hint="Pass one with --image NAME.")
@@ -207,10 +207,10 @@ def _container(options: SlurmOptions, name: str, *, supervised: bool) -> tuple[s
 
 
 def container_image(name: str) -> str:
-    """Return an image's name as Pyxis takes it for ``--container-image``; a file is a squashfs image.
+    """Return an image's name in the form of Pyxis's ``--container-image``; a file is a squashfs image.
 
-    Pyxis hands it to enroot, which wants ``docker://REGISTRY#PATH``: without the ``#`` it asks Docker's own
-    registry (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
+    Pyxis passes it to enroot, which expects ``docker://REGISTRY#PATH``: without the ``#`` it uses Docker's
+    own registry (AWS's guide for its Parallel Computing Service; enroot's doc/cmd/import.md).
     ``public.ecr.aws/hpc-cloud/nccl-tests:latest`` becomes
     ``docker://public.ecr.aws#hpc-cloud/nccl-tests:latest``.
     """

@@ -1,7 +1,7 @@
-"""What ``scontrol show`` prints of jobs, nodes and partitions; checks, and the nodes a job could get. Pure.
+"""Output of ``scontrol show`` on jobs, nodes and partitions; checks, and the nodes a job could get. Pure.
 
-A record is one line of ``Name=value`` words. Values may hold blanks (``Reason=Not responding [root@…]``):
-they go on up to the next name, which begins with a capital letter. Read of Slurm 22.05; later versions add
+A record is one line of ``Name=value`` words. Values may contain blanks (``Reason=Not responding [root@…]``):
+they end at the next name, which begins with a capital letter. Based on Slurm 22.05; later versions add
 fields. States of jobs: squeue(1), "JOB STATE CODES".
 """
 
@@ -27,15 +27,15 @@ _NOTHING = frozenset({"(null)", "N/A", "None", "Unknown"})
 
 
 def record(line: str) -> dict[str, str]:
-    """Read one record; empty where the line is none."""
+    """Parse one record; empty if the line is not one."""
     names = list(_NAME.finditer(line))
     ends = [match.start() for match in names[1:]] + [len(line)]
-    found = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)}
-    return {name: "" if value in _NOTHING else value for name, value in found.items()}
+    values = {match[1]: line[match.end() : end].strip() for match, end in zip(names, ends, strict=False)}
+    return {name: "" if value in _NOTHING else value for name, value in values.items()}
 
 
 def records(lines: Iterable[str], first: str) -> list[dict[str, str]]:
-    """Read all records whose first field is `first`; other lines are left out."""
+    """Parse all records whose first field is `first`; ignore other lines."""
     return [record(line) for line in lines if line.startswith(f"{first}=")]
 
 
@@ -44,25 +44,25 @@ _ENDED = frozenset(
     | {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 )  # fmt: skip
 _RUNS = frozenset({"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED", "SUSPENDED"})
-_GONE = re.compile(r"Invalid job id")
+_UNKNOWN_JOB = re.compile(r"Invalid job id")
 _EXIT = re.compile(r"(\d+):(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """A job at some moment."""
+    """The state of a job at some moment."""
 
     id: str
     state: str = ""
-    """As Slurm writes it: `PENDING`, `RUNNING`, …; empty: not known."""
+    """As Slurm writes it: `PENDING`, `RUNNING`, …; empty if not known."""
     reason: str = ""
     partition: str = ""
     status: int | None = None
-    """Exit status of the script; None: it has not ended, or was ended by a signal."""
+    """Exit status of the script; None if it has not ended, or was ended by a signal."""
     signal: int = 0
     restarts: int = 0
     start: str = ""
-    """When it started; of a job that waits, when Slurm expects it to."""
+    """When it started, or when Slurm expects a pending job to start."""
     limit: str = ""
     run_time: str = ""
     nodes: str = ""
@@ -75,21 +75,21 @@ class JobState:
 
     @property
     def done_file(self) -> str:
-        """The file in which the script notes the executions that it need not run (again)."""
+        """The file in which the script records the executions that it need not run (again)."""
         return f"{self.folder}/fabbench-{self.id}.done"
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The files that it leaves; an output that somebody else has chosen (/dev/null) is none of them."""
-        own = self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
-        return (self.output, self.done_file) if own else (self.done_file,) if self.folder else ()
+        """The files that it leaves behind, without an output that fabbench did not choose (/dev/null)."""
+        ours = self.output.rpartition("/")[2] == OUTPUT.replace("%j", self.id)
+        return (self.output, self.done_file) if ours else (self.done_file,) if self.folder else ()
 
     @property
     def ran_s(self) -> int:
-        """For how many seconds it has run, days apart."""
+        """For how many seconds it has run, without whole days."""
         parts = self.run_time.rpartition("-")[2].split(":")
         numbers = [int(part) for part in parts if part.isdecimal()]
-        return sum(number * 60**place for place, number in enumerate(reversed(numbers)))
+        return sum(number * 60**power for power, number in enumerate(reversed(numbers)))
 
     @property
     def over(self) -> bool:
@@ -98,7 +98,7 @@ class JobState:
 
     @property
     def runs(self) -> bool:
-        """Return whether it is on its nodes."""
+        """Return whether it occupies its nodes."""
         return self.state in _RUNS
 
     @property
@@ -107,13 +107,13 @@ class JobState:
         return not self.over and not self.runs and bool(self.state)
 
 
-def gone(lines: list[str]) -> bool:
-    """Return whether Slurm says that it does not know the job (any more)."""
-    return any(_GONE.search(line) for line in lines)
+def is_unknown_job(lines: list[str]) -> bool:
+    """Return whether Slurm reports that it does not, or no longer, know the job."""
+    return any(_UNKNOWN_JOB.search(line) for line in lines)
 
 
 def job_state(line: str) -> JobState:
-    """Read the record of a job."""
+    """Parse the record of a job."""
     fields = record(line)
     match = _EXIT.match(fields.get("ExitCode", ""))
     state = fields.get("JobState", "")
@@ -136,7 +136,7 @@ def job_state(line: str) -> JobState:
 
 
 def accounted(line: str, job: JobState) -> JobState | None:
-    """Read what sacct says of a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``. None: it is no end."""
+    """Parse sacct's line on a job: ``CANCELLED by 1000|0:0|node[0-1]|01:00:00``. None if it has not ended."""
     words, _, rest = line.partition("|")
     code, nodes, limit = (*rest.split("|"), "", "", "")[:3]
     state, match = words.partition(" ")[0], _EXIT.match(code)
@@ -153,7 +153,7 @@ _UNFIT = frozenset(
     | {"UNKNOWN", "ERROR", "PERFCTRS", "REBOOT"}
 )  # fmt: skip
 SILENT = "NOT_RESPONDING"
-"""Stands beside other states for a while: Slurm waits for the node, or will soon call it down."""
+"""Accompanies other states for a while: Slurm waits for the node, or will soon mark it down."""
 _ASLEEP = frozenset(
     {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
 )
@@ -166,7 +166,7 @@ class SlurmNode:
 
     name: str
     states: frozenset[str] = frozenset()
-    """What stands between the plus signs of its state, without Slurm's marks: `IDLE`, `DRAIN`, …"""
+    """The parts of its state between plus signs, without Slurm's flag characters: `IDLE`, `DRAIN`, …"""
     reason: str = ""
     partitions: frozenset[str] = frozenset()
     gpus: int = 0
@@ -176,17 +176,17 @@ class SlurmNode:
 
     @property
     def entry(self) -> Instance | None:
-        """The catalog's entry of its type, which ParallelCluster and HyperPod have among the features."""
-        return next((found for feature in self.features if (found := instance(feature))), None)
+        """The catalog's entry for its type, which ParallelCluster and HyperPod list among the features."""
+        return next((entry for feature in self.features if (entry := instance(feature))), None)
 
     @property
     def fit(self) -> bool:
-        """Return whether it can run jobs, now or once those that it runs have ended."""
+        """Return whether it can run jobs, now or once its current jobs have ended."""
         return not self.states & _UNFIT
 
     @property
     def idle(self) -> bool:
-        """Return whether a job could have the whole node at once."""
+        """Return whether a job could get the whole node immediately."""
         return self.fit and "IDLE" in self.states and not self.states & _ASLEEP
 
     def __str__(self) -> str:
@@ -209,7 +209,7 @@ class Partition:
 
 
 def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
-    """Read ``scontrol show node --oneliner``."""
+    """Parse ``scontrol show node --oneliner``."""
     return tuple(
         SlurmNode(
             name=fields["NodeName"],
@@ -225,7 +225,7 @@ def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
 
 
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
-    """Read ``scontrol show partition --oneliner``."""
+    """Parse ``scontrol show partition --oneliner``."""
     return tuple(
         Partition(
             name=fields["PartitionName"],
@@ -237,45 +237,45 @@ def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
 
 
 def switches(lines: Iterable[str]) -> Mapping[str, str]:
-    """Read ``scontrol show topology``: node → the switch that it is plugged into, or its block.
+    """Parse ``scontrol show topology``: node → the switch that it is plugged into, or its block.
 
-    Of a tree (``SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[0-3]``) the lowest level; topology/block has
+    A tree (``SwitchName=s1 Level=0 LinkSpeed=1 Nodes=node[0-3]``) gives its lowest level; topology/block has
     ``BlockName=b1 BlockIndex=0 Nodes=…``.
     """
-    found: dict[str, str] = {}
+    switch_of: dict[str, str] = {}
     for first in ("SwitchName", "BlockName"):
         for fields in records(lines := tuple(lines), first):
             if fields.get("Level", "0") == "0":
-                found |= dict.fromkeys(expand_hostlist(fields.get("Nodes", "")), fields[first])
-    return found
+                switch_of |= dict.fromkeys(expand_hostlist(fields.get("Nodes", "")), fields[first])
+    return switch_of
 
 
 def chosen(known: Sequence[Partition], name: str | None) -> Partition:
-    """Find the partition that is named, or the default one. Raise MachineError that lists all."""
-    there = ", ".join(each.name for each in known) or "none"
+    """Return the named partition, or the default one. Raise MachineError, which lists all, if not found."""
+    names = ", ".join(each.name for each in known) or "none"
     if name and "," in name:
         several = [chosen(known, one) for one in name.split(",")]
         best = next((each for each in several if each.state in {"UP", ""}), several[0])
         return replace(best, name=name)
-    found = next((each for each in known if each.name == name or (name is None and each.default)), None)
-    if found is None and name is None:
+    partition = next((each for each in known if each.name == name or (name is None and each.default)), None)
+    if partition is None and name is None:
         raise MachineError(
-            f"This cluster has no default partition. Available: {there}.", hint="Pass one with --partition."
+            f"This cluster has no default partition. Available: {names}.", hint="Pass one with --partition."
         )
-    if found is None:
+    if partition is None:
         raise MachineError(
-            f"Unknown partition {name}. Available: {there}.",
+            f"Unknown partition {name}. Available: {names}.",
             hint="Pass one of them with --partition.",
         )
-    return found
+    return partition
 
 
 def require(
     seen: Sequence[SlurmNode], partition: Partition, count: int, named: Sequence[str] = ()
 ) -> tuple[SlurmNode, ...]:
-    """Return the nodes that a job of so many could get. Raise MachineError where they are too few.
+    """Return the nodes that a job of `count` nodes could get. Raise MachineError if there are too few.
 
-    Nodes that run other jobs count. `named` are the only ones to take, if any are named.
+    Nodes that run other jobs count. `named`, if not empty, are the only ones to use.
     """
     inside = [node for node in seen if partition.has(node)]
     unknown = sorted(set(named) - {node.name for node in inside})
@@ -298,13 +298,13 @@ def require(
         raise MachineError(
             f"{count} nodes requested, but {len(fit)} in the partition {partition.name} can run jobs. "
             f"Unavailable: {listed(unfit, _SHOWN)}.",
-            hint="sinfo -R says why. Request fewer with --nodes, or use another partition.",
+            hint="sinfo -R shows why. Request fewer with --nodes, or use another partition.",
         )
     return fit
 
 
 def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...]:
-    """Return the names of the most nodes of a partition that are idle, and have the same type and GPUs."""
+    """Return the largest set of nodes of a partition that are idle and have the same type and GPUs."""
     alike = defaultdict[tuple[int, str], list[str]](list)
     for node in seen:
         if partition.has(node) and node.idle:
@@ -314,26 +314,26 @@ def idle_alike(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ..
 
 
 def gpus_of(fit: Sequence[SlurmNode]) -> int:
-    """Return the GPUs that Slurm counts on most of the nodes."""
+    """Return the number of GPUs that Slurm counts on most of the nodes."""
     counts = Counter(node.gpus for node in fit)
     return counts.most_common(1)[0][0] if counts else 0
 
 
 def type_of(fit: Sequence[SlurmNode]) -> str:
-    """Return the instance type of the nodes; empty where they do not say it, or differ."""
+    """Return the instance type of the nodes; empty if it is not known, or if they differ."""
     types = {node.entry.instance_type if node.entry else "" for node in fit}
     return types.pop() if len(types) == 1 else ""
 
 
 def check_nodes(
-    seen: Sequence[SlurmNode], partition: Partition, wanted: int | None, named_type: str = ""
+    seen: Sequence[SlurmNode], partition: Partition, required: int | None, named_type: str = ""
 ) -> tuple[Check, ...]:
-    """Check the nodes of a partition, and whether a run of so many would get them."""
-    own = (check for node in seen for check in _own(node, named_type))
-    return (*own, _partition(seen, partition, wanted))
+    """Check the nodes of a partition, and whether a run could get the required number of them."""
+    checks = (check for node in seen for check in _check_node(node, named_type))
+    return (*checks, _partition(seen, partition, required))
 
 
-def _own(node: SlurmNode, named_type: str) -> Iterator[Check]:
+def _check_node(node: SlurmNode, named_type: str) -> Iterator[Check]:
     states = "+".join(sorted(node.states)).lower() or "unknown"
     if node.fit and SILENT in node.states:
         advice = "Check again soon: Slurm marks it down if this persists."
@@ -383,24 +383,24 @@ def _gpus(node: SlurmNode, named_type: str) -> Check:
     return Check(host=node.name, name=name, status=Status.PASS, seen=seen)
 
 
-def _partition(seen: Sequence[SlurmNode], partition: Partition, wanted: int | None) -> Check:
+def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | None) -> Check:
     fit = sum(node.fit for node in seen)
-    told = f"{fit} of {len(seen)} nodes can run jobs"
+    summary = f"{fit} of {len(seen)} nodes can run jobs"
     name, host = "partition", partition.name
     if partition.state not in {"UP", ""}:
         advice = "Pass another with --partition."
-        told = f"It is {partition.state} and starts no jobs."
-        return Check(host=host, name=name, status=Status.FAIL, seen=told, advice=advice)
-    if fit < (wanted or 1):
+        text = f"It is {partition.state} and starts no jobs."
+        return Check(host=host, name=name, status=Status.FAIL, seen=text, advice=advice)
+    if fit < (required or 1):
         advice = "sinfo -R shows why the others cannot."
         return Check(
             host=host,
             name=name,
             status=Status.FAIL,
-            seen=f"{told}, but {wanted or 1} requested.",
+            seen=f"{summary}, but {required or 1} requested.",
             advice=advice,
         )
-    return Check(host=host, name=name, status=Status.PASS, seen=f"{told}.")
+    return Check(host=host, name=name, status=Status.PASS, seen=f"{summary}.")
 
 
 def nodes_table(nodes: Iterable[SlurmNode]) -> Overview:

@@ -14,19 +14,19 @@ from fabbench.execution.session import TimedOutError, exports
 from fabbench.launchers import AllocationLostError, shorten
 from fabbench.launchers.slurm.job_errors import explain_end
 from fabbench.launchers.slurm.login_node import LoginNode, OutputStream
-from fabbench.launchers.slurm.scontrol import JobState, gone, job_state
+from fabbench.launchers.slurm.scontrol import JobState, is_unknown_job, job_state
 from fabbench.launchers.slurm.submit import EXPORTED
 from fabbench.model.errors import MachineError
 
 GRACE_S = 20.0
-"""How long the script may take to end what it started."""
+"""How long the script has to end what it started."""
 _WAKE_S = 0.25
 _POLL_S = 0.5
 _COMPLETING, _COMPLETING_S = "COMPLETING", 20.0
-"""The state of a job that has ended, until its nodes are free: then Slurm says how it ended."""
+"""The state of a job that has ended, until its nodes are free; only then Slurm reports how it ended."""
 _STEP, _EXIT = "#@step ", "#@exit "
-# The script comes on standard input; what it starts must not read from there. srun itself would report a
-# status in a line that reads like one of the ranks'.
+# The script comes on standard input, and what it starts must not read from there. srun itself would report a
+# status in a line that looks like one of the ranks'.
 _RUN = (
     f'echo "{_STEP}$SLURM_JOB_ID.$SLURM_STEP_ID"; '
     'file=$(mktemp) && cat >"$file" && { bash "$file" </dev/null & child=$!; '
@@ -37,7 +37,7 @@ _RUN = (
 
 
 def srun_script(head: str, *more: str, env: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the command that runs the script of its standard input on a node, in an allocation."""
+    """Return the command that runs the script on its standard input on a node of an allocation."""
     return (
         *("env", "-u", "FABRIC", "-u", "EXECUTION", "DONE_FILE=/dev/null", "srun", "--overlap", "--quiet"),
         *("--nodes=1", "--ntasks=1", "--ntasks-per-node=1", "--cpu-bind=none", f"--nodelist={head}", *more),
@@ -45,8 +45,8 @@ def srun_script(head: str, *more: str, env: Sequence[str] = ()) -> tuple[str, ..
     )
 
 
-class HeardStep:
-    """What srun's output says of the step."""
+class StepResult:
+    """The result of a step, read from srun's output."""
 
     def __init__(self) -> None:
         self.step = ""
@@ -54,7 +54,7 @@ class HeardStep:
         self._last = ""
 
     def take(self, text: str) -> bool:
-        """Read a line; return whether it is one of the script's own."""
+        """Read a line; return whether it is the script's own output."""
         if text.startswith(_STEP):
             self.step = text.removeprefix(_STEP)
         elif text.startswith(_EXIT):
@@ -66,11 +66,11 @@ class HeardStep:
 
     @property
     def last(self) -> str:
-        """The last line, for a sentence."""
+        """The last line, for messages."""
         return shorten(self._last) or "no output"
 
     def judge(self, job: str) -> None:
-        """Raise MachineError for a script that did not come to its end, or did not start."""
+        """Raise MachineError if the script did not start, or did not run to its end."""
         if not self.step:
             raise MachineError(
                 f"srun started nothing in this allocation (job {job}): {self.last}.",
@@ -89,25 +89,25 @@ class HeardStep:
 def run_inside(document: str, nodes: Sequence[str]) -> Generator[str, None, None]:
     """Run a script on the first node, and yield its lines as they come. Closing it ends the script.
 
-    Raise MachineError for a script that did not come to its end.
+    Raise MachineError if the script does not run to its end.
     """
-    heard = HeardStep()
+    result = StepResult()
     with TemporaryFolder() as folder, Processes() as processes:
         (folder.path / "script").write_text(document, "utf-8")
         words = ("sh", "-c", 'exec "$@" <"$0"', f"{folder.path}/script", *srun_script(nodes[0]))
         processes.start(words, name="srun")
         try:
             for output in processes.lines():
-                if output.text is not None and heard.take(output.text):
+                if output.text is not None and result.take(output.text):
                     yield output.text
         except BaseException:
-            _end(processes, heard.step)
+            _end(processes, result.step)
             raise
-    heard.judge(os.environ["SLURM_JOB_ID"])
+    result.judge(os.environ["SLURM_JOB_ID"])
 
 
 def _end(processes: Processes, step: str) -> None:
-    """Have the script end what it started, and wait for that: srun would have the step killed too soon."""
+    """Have the script end what it started, and wait for it: srun would kill the step too soon."""
     if not step:
         return
     processes.start(("scancel", "--signal=TERM", step))
@@ -116,12 +116,12 @@ def _end(processes: Processes, step: str) -> None:
             pass
 
 
-# ---------------------------------------------------------------- parts of a job, at once
+# ---------------------------------------------------------------- concurrent parts of a job
 
 
 @contextlib.contextmanager
-def _no_fault_of_nodes() -> Iterator[None]:
-    """Raise AllocationLostError for a login node that cannot be asked."""
+def _as_allocation_lost() -> Iterator[None]:
+    """Turn errors of the login node into AllocationLostError, which does not blame the nodes."""
     try:
         yield
     except MachineError as error:
@@ -130,19 +130,20 @@ def _no_fault_of_nodes() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSteps:
-    """Where steps of a job are started, from any thread."""
+    """Starts steps of a job, from any thread."""
 
-    there: LoginNode
+    login_node: LoginNode
     job: str
     """Its id."""
     tasks: int = 1
-    """How many ranks a node may have."""
+    """The maximum number of ranks per node."""
     inherited: tuple[str, ...] = ()
-    """Variables that programs get as fabbench has them."""
+    """Variables that programs inherit from fabbench."""
 
     def start(self, document: str, nodes: Sequence[str]) -> OutputStream:
-        """Start a script on the first of some nodes. Raise AllocationLostError where that is impossible."""
-        # Outside the job srun sets these for the step, and srun inside it takes them for the whole job's.
+        """Start a script on the first of some nodes. Raise AllocationLostError if that fails."""
+        # srun outside the job sets these for the step, and srun inside it takes them for those of the whole
+        # job.
         names = ",".join(nodes)
         env = [f"{name}={names}" for name in ("SLURM_NODELIST", "SLURM_JOB_NODELIST")]
         env += [f"{name}={len(nodes)}" for name in ("SLURM_NNODES", "SLURM_JOB_NUM_NODES")]
@@ -150,44 +151,44 @@ class JobSteps:
         argv = srun_script(nodes[0], f"--jobid={self.job}", "--immediate=60", env=env)
         data = document.encode()
         if self.inherited:
-            own = exports(self.inherited).encode("utf-8", "surrogateescape")
-            argv, data = ("sh", "-c", EXPORTED, str(len(own)), *argv), own + data
-        with _no_fault_of_nodes():
-            return self.there.start(argv, stdin=data)
+            settings = exports(self.inherited).encode("utf-8", "surrogateescape")
+            argv, data = ("sh", "-c", EXPORTED, str(len(settings)), *argv), settings + data
+        with _as_allocation_lost():
+            return self.login_node.start(argv, stdin=data)
 
     def signal(self, step: str, *options: str) -> None:
-        """Send a signal to a step. What cannot be sent ends with the job."""
+        """Send a signal to a step. A step that cannot be signaled ends with the job."""
         with contextlib.suppress(MachineError):
-            # Where the job has just ended, scancel would try again for minutes.
-            self._said(("timeout", "5", "scancel", *options, step))
+            # If the job has just ended, scancel would retry for minutes.
+            self._output(("timeout", "5", "scancel", *options, step))
 
     def require_held(self) -> None:
-        """Raise AllocationLostError where the job is over, or Slurm does not say."""
+        """Raise AllocationLostError if the job is over, or Slurm does not report its state."""
         deadline = time.monotonic() + _COMPLETING_S
         while True:
-            with _no_fault_of_nodes():
-                said = self._said(("scontrol", "show", "job", "--oneliner", self.job))
-            shown = next((line for line in said if line.startswith("JobId=")), "")
+            with _as_allocation_lost():
+                lines = self._output(("scontrol", "show", "job", "--oneliner", self.job))
+            shown = next((line for line in lines if line.startswith("JobId=")), "")
             state = job_state(shown) if shown else None
             if state is None or state.state != _COMPLETING or time.monotonic() > deadline:
                 break
             time.sleep(_POLL_S)
         if state is not None and state.runs and state.state != _COMPLETING:
             return
-        if state is None and not gone(said):
-            told = shorten(" ".join(said)) or "no output"
-            raise AllocationLostError(f"Slurm does not say whether job {self.job} still runs: {told}.")
+        if state is None and not is_unknown_job(lines):
+            text = shorten(" ".join(lines)) or "no output"
+            raise AllocationLostError(f"Slurm does not report whether job {self.job} still runs: {text}.")
         why = explain_end(state) if state is not None and state.over else None
         text = why.text if why is not None else f"Job {self.job}, which held the nodes, has ended."
         raise AllocationLostError(text, hint=why.advice if why is not None else None)
 
-    def _said(self, argv: Sequence[str]) -> list[str]:
-        with closing(self.there.start(argv)) as stream:
+    def _output(self, argv: Sequence[str]) -> list[str]:
+        with closing(self.login_node.start(argv)) as stream:
             return list(stream.lines())
 
 
 class StepOutput:
-    """The lines of a stream, which a thread reads, for who must not wait for them alone."""
+    """The lines of a stream, read by a thread, for callers that also wait for other things."""
 
     def __init__(self, stream: OutputStream, ended: threading.Event) -> None:
         self._stream, self._ended = stream, ended
@@ -195,20 +196,24 @@ class StepOutput:
         threading.Thread(target=self._read, name="fabbench step", daemon=True).start()
 
     def next(self, deadline: float) -> str | None:
-        """Wait for a line; None: there are no more. Raise MachineError; KeyboardInterrupt once ended."""
+        """Wait for a line; None if there are no more.
+
+        Raise KeyboardInterrupt once the event is set, and MachineError at the deadline or if the stream
+        fails.
+        """
         while True:
             if self._ended.is_set():
                 raise KeyboardInterrupt
             with contextlib.suppress(queue.Empty):
-                found = self._lines.get(timeout=_WAKE_S)
-                if isinstance(found, MachineError):
-                    raise AllocationLostError(str(found), hint=found.hint) from found
-                return found
+                item = self._lines.get(timeout=_WAKE_S)
+                if isinstance(item, MachineError):
+                    raise AllocationLostError(str(item), hint=item.hint) from item
+                return item
             if time.monotonic() > deadline:
                 raise MachineError("The step did not end in time.")
 
     def ends(self, wait_s: float) -> bool:
-        """Wait for the end; return whether it came."""
+        """Wait until the stream ends; return whether it did."""
         deadline = time.monotonic() + wait_s
         with contextlib.suppress(queue.Empty):
             while isinstance(self._lines.get(timeout=max(deadline - time.monotonic(), 0)), str):
@@ -217,7 +222,7 @@ class StepOutput:
         return False
 
     def close(self) -> None:
-        """End it; see `OutputStream.close`."""
+        """Close the stream; see `OutputStream.close`."""
         self._stream.close()
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""A job of Slurm: submitted, followed to its end, and cancelled. Commands run on a login node."""
+"""A Slurm job: submitted, followed to its end, and cancelled. Commands run on a login node."""
 
 import base64
 import contextlib
@@ -17,7 +17,7 @@ from fabbench.launchers import notify
 from fabbench.launchers.slurm.job_errors import SHARE, explain_end, explain_pending, refused
 from fabbench.launchers.slurm.login_node import LoginNode
 from fabbench.launchers.slurm.render import overruling
-from fabbench.launchers.slurm.scontrol import JobState, accounted, gone, job_state
+from fabbench.launchers.slurm.scontrol import JobState, accounted, is_unknown_job, job_state
 from fabbench.model.errors import MachineError
 from fabbench.model.hostlist import expand_hostlist
 from fabbench.model.log import MARKER_SIGN
@@ -25,64 +25,67 @@ from fabbench.model.plan import Execution
 from fabbench.remote.connection import LostError
 
 COMMENT = "fabbench:"
-"""How the comments of jobs begin that fabbench submitted; an id of its own follows."""
+"""The prefix of the comments of jobs that fabbench submitted; a unique id follows."""
 _POLL_S = 0.5
 _LOOK_S = 2.0
-_SELDOM_S = 10.0
-"""While output comes, Slurm's controller is left alone."""
+_RARELY_S = 10.0
+"""While output comes, Slurm's controller is queried rarely."""
 _UNSEEN_S = 60.0
 _ANSWER_S = 20.0
 _SETTLE_S = 1.0
 _LATE_S = 15.0
-_POLITE_S = 20.0
-"""How long a script may take to clean up after it was asked to end."""
+_CLEANUP_S = 20.0
+"""How long a script has to clean up after it was signaled to end."""
 _HEARD_S = 3.0
 _END_S = 120.0
 _SILENT_S = 600.0
 _TRIES = 3
 _FIND_S = 5.0
 EXPORTED = 'eval "$(dd bs=1 count="$0" 2>/dev/null)" && exec "$@"'
-"""Takes so many bytes of its input for settings; the rest is left for the program."""
+"""Reads the given number of bytes of its input as settings; the rest is left for the program."""
 _MINE = 'squeue --noheader --user="$(id -un)" --format="%A %k"'
 _SACCT = ("sacct", "--noheader", "--parsable2", "--allocations", "--format=State,ExitCode,NodeList,Timelimit")
 
 
 _BESIDE = ("--overlap", "--quiet", "--immediate=5", "--ntasks-per-node=1", "--cpu-bind=none")
-SAY_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
-"""What programs under srun print first, for `by_node`."""
+PRINT_NODE = 'echo "fabbench node $SLURMD_NODENAME"'
+"""Prints the first line of programs under srun, for `by_node`."""
 _NODE = "fabbench node "
 _LABEL = re.compile(r" *(\d+): ?(.*)")
-_COUNT = f"{SAY_NODE}\n{SNAPSHOT}\nfabbench_counters"
+_COUNT = f"{PRINT_NODE}\n{SNAPSHOT}\nfabbench_counters"
 
 
 def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
-    """Return what each node printed: with --label srun writes the number of the task before each line."""
-    told: dict[str, list[str]] = defaultdict(list)
+    """Return what each node printed: with --label, srun prefixes each line with the number of the task."""
+    outputs: dict[str, list[str]] = defaultdict(list)
     for line in lines:
         if match := _LABEL.fullmatch(line):
-            told[match[1]].append(match[2])
-    return {own[0].removeprefix(_NODE): own[1:] for own in told.values() if own[0].startswith(_NODE)}
+            outputs[match[1]].append(match[2])
+    return {
+        output[0].removeprefix(_NODE): output[1:]
+        for output in outputs.values()
+        if output[0].startswith(_NODE)
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class _Poll:
-    """What poll.sh printed of a job."""
+    """What poll.sh printed about a job."""
 
     job: JobState | None
-    """None: it was not looked at, or Slurm's controller did not answer."""
-    there: bool
-    """Whether its output is there."""
+    """None if it was not queried, or if Slurm's controller did not answer."""
+    output_exists: bool
     data: bytes
-    """What is new in it."""
-    gone: bool = False
-    """Whether Slurm does not know the job any more."""
+    """The new bytes of its output."""
+    unknown: bool = False
+    """Whether Slurm no longer knows the job."""
 
 
 def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
     """Submit a document as a job, and yield the lines of its output as they come. Closing it ends the job.
 
-    Raise MachineError for a job that cannot start, or that something ended. Whatever happens, no job and no
-    file of it is left; what could not be ended is a note of the error.
+    Raise MachineError for a job that cannot start, or that something ended early. In any case, no job and
+    none of its files are left; a job that could not be ended is a note of the error.
     """
     try:
         job.submit(document)
@@ -106,7 +109,7 @@ class SubmittedJob:
     def __init__(
         self, login: LoginNode, start_timeout_s: float | None, inherited: tuple[str, ...] = ()
     ) -> None:
-        """`inherited` are the variables that the job gets as fabbench has them."""
+        """`inherited` are the variables that the job inherits from fabbench."""
         self._login = login
         self._inherited = inherited
         self._start_timeout_s = start_timeout_s
@@ -114,14 +117,14 @@ class SubmittedJob:
         self.job = JobState(id="")
         self._offset = 0
         self._last = ""
-        self._told = ""
-        self._gone = False
+        self._reported = ""
+        self._unknown = False
         self._sent = False
 
-    # ------------------------------------------------------------ its begin
+    # ------------------------------------------------------------ its submission
 
     def submit(self, document: str) -> None:
-        """Submit it. A connection that breaks meanwhile leaves no second job."""
+        """Submit it. A connection that breaks meanwhile does not lead to a second job."""
         unset = (
             word
             for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document))
@@ -130,29 +133,29 @@ class SubmittedJob:
         argv = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
         data = document.encode()
         if self._inherited:
-            # sbatch passes its environment on. By its input no command line has the values.
-            own = exports(self._inherited).encode("utf-8", "surrogateescape")
-            argv, data = ("sh", "-c", EXPORTED, str(len(own)), *argv), own + data
+            # sbatch passes its environment on. With the values on its input, no command line has them.
+            settings = exports(self._inherited).encode("utf-8", "surrogateescape")
+            argv, data = ("sh", "-c", EXPORTED, str(len(settings)), *argv), settings + data
         self._sent = True
         for _ in range(_TRIES):
             try:
                 done = self._login.run(argv, stdin=data)
             except LostError:
-                if found := self._find():
+                if job_id := self._find():
                     break
                 continue
             if done.status:
                 self._sent = False
                 raise refused(done.err or done.out)
-            found = done.out[-1].partition(";")[0].strip() if done.out else ""
+            job_id = done.out[-1].partition(";")[0].strip() if done.out else ""
             break
         else:
             raise MachineError(f"Cannot submit a job on {self._login.name}: its connection keeps breaking.")
-        self.job = JobState(id=found)
-        notify(f"Job {found} was submitted on {self._login.name}.")
+        self.job = JobState(id=job_id)
+        notify(f"Job {job_id} was submitted on {self._login.name}.")
 
     def _find(self) -> str:
-        """Find the job by its comment; empty: there is none."""
+        """Find the job by its comment. Return its id; empty if not found."""
         for line in self._login.run_idempotent(("sh", "-c", _MINE)).out:
             number, _, comment = line.partition(" ")
             if comment.strip() == self._token:
@@ -162,50 +165,50 @@ class SubmittedJob:
     # ------------------------------------------------------------ its output
 
     def lines(self) -> Iterator[str]:
-        """Yield its lines as they come, until it is over and all of them are there.
+        """Yield its lines as they come, until it is over and all of them have arrived.
 
-        Raise MachineError for a job that cannot start, whose output is not seen, or where Slurm's controller
-        does not answer for long.
+        Raise MachineError if the job cannot start, its output is not visible, or Slurm's controller does not
+        answer for too long.
         """
-        whole = LineDecoder()
-        begun = heard = looked = time.monotonic()
+        decoder = LineDecoder()
+        started = answered = looked = time.monotonic()
         look, settled = True, False
         while True:
-            poll = self._once(look=look)
+            poll = self._poll(look=look)
             now = time.monotonic()
             if look:
                 looked = now
-                self._note(poll, now - begun)
-                if poll.job is not None or poll.gone:
-                    heard = now
-                elif now - heard > _SILENT_S:
+                self._update(poll, now - started)
+                if poll.job is not None or poll.unknown:
+                    answered = now
+                elif now - answered > _SILENT_S:
                     raise MachineError(f"Slurm's controller has not answered for {_SILENT_S:.0f} s.")
-            for line in whole.feed(poll.data):
+            for line in decoder.feed(poll.data):
                 self._last = line if line and MARKER_SIGN not in line else self._last
                 yield line
             if self._over and not poll.data:
-                # A file system over a network may show the output some time later.
-                if settled and (poll.there or now - looked > _LATE_S):
+                # A network file system may show the output with some delay.
+                if settled and (poll.output_exists or now - looked > _LATE_S):
                     break
                 settled = True
             else:
                 settled = False
             self._require_output(poll)
             time.sleep(_SETTLE_S if settled else _POLL_S)
-            look = not self._over and time.monotonic() - looked >= self._every(poll, now - begun)
-        yield from whole.rest()
+            look = not self._over and time.monotonic() - looked >= self._interval_s(poll, now - started)
+        yield from decoder.rest()
 
-    def _every(self, poll: _Poll, waited_s: float) -> float:
-        """Return how often Slurm's controller is asked: often until the job starts, then seldom."""
+    def _interval_s(self, poll: _Poll, waited_s: float) -> float:
+        """Return the interval of queries to Slurm's controller: short until the job starts, then long."""
         if not self.job.runs:
-            return 0.0 if waited_s < _SELDOM_S else _LOOK_S if waited_s < _UNSEEN_S else _SELDOM_S
-        return _SELDOM_S if poll.data else _LOOK_S
+            return 0.0 if waited_s < _RARELY_S else _LOOK_S if waited_s < _UNSEEN_S else _RARELY_S
+        return _RARELY_S if poll.data else _LOOK_S
 
     @property
     def _over(self) -> bool:
-        return self._gone or self.job.over
+        return self._unknown or self.job.over
 
-    def _once(self, *, look: bool) -> _Poll:
+    def _poll(self, *, look: bool) -> _Poll:
         poll = _read_poll(
             self._login.run_idempotent(
                 _poll_command(self.job, self._offset, look=look), timeout_s=_ANSWER_S
@@ -214,17 +217,17 @@ class SubmittedJob:
         self._offset += len(poll.data)
         return poll
 
-    def _note(self, poll: _Poll, waited_s: float) -> None:
-        """Take note of what the job does, and tell it. Raise MachineError for one that cannot start."""
-        if poll.gone:
-            self._gone = True
+    def _update(self, poll: _Poll, waited_s: float) -> None:
+        """Update the job's state and report it to the user. Raise MachineError if the job cannot start."""
+        if poll.unknown:
+            self._unknown = True
         if poll.job is None:
             return
         before, self.job = self.job, poll.job
         if before.restarts < poll.job.restarts:
             notify(f"Job {self.job.id} was requeued and starts again; finished executions are not repeated.")
         if poll.job.runs:
-            self._say(f"Job {self.job.id} runs on {self.job.nodes}.")
+            self._report(f"Job {self.job.id} runs on {self.job.nodes}.")
         elif poll.job.pending:
             self._wait(waited_s)
 
@@ -233,7 +236,7 @@ class SubmittedJob:
         if self.job.reason or self.job.state != "PENDING":
             if why.final:
                 raise MachineError(why.text, hint=f"{why.advice} The job was cancelled.")
-            self._say(str(why))
+            self._report(str(why))
         limit_s = self._start_timeout_s
         if limit_s is not None and waited_s > limit_s and not self.job.restarts:
             raise MachineError(
@@ -242,7 +245,7 @@ class SubmittedJob:
             )
 
     def _position(self) -> int | None:
-        """Count the jobs before this one that wait for the partition."""
+        """Return the number of pending jobs ahead of this one in the partition; None if not known."""
         if self.job.reason not in {"Resources", "Priority"}:
             return None
         words = ("--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A")
@@ -250,17 +253,17 @@ class SubmittedJob:
         waiting = [line.strip() for line in out]
         return waiting.index(self.job.id) if self.job.id in waiting else None
 
-    def _say(self, sentence: str) -> None:
-        if sentence != self._told:
-            self._told = sentence
+    def _report(self, sentence: str) -> None:
+        if sentence != self._reported:
+            self._reported = sentence
             notify(sentence)
 
     def _require_output(self, poll: _Poll) -> None:
-        """Raise MachineError where the job has run for some time, and nothing is seen of its output."""
-        if not poll.there and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
-            raise self._unseen()
+        """Raise MachineError if the job has run for some time and its output is not visible."""
+        if not poll.output_exists and not self._offset and self.job.runs and self.job.ran_s > _UNSEEN_S:
+            raise self._output_not_visible()
 
-    def _unseen(self) -> MachineError:
+    def _output_not_visible(self) -> MachineError:
         return MachineError(
             f"Job {self.job.id} ran on {self.job.nodes}, but its output {self.job.output} is not "
             f"visible on {self._login.name}.",
@@ -268,13 +271,13 @@ class SubmittedJob:
         )
 
     def cancel_execution(self, execution: Execution) -> None:
-        """Have the job go on with the next execution: its script looks into this file. Raise nothing."""
+        """Have the job go on with the next execution: its script reads this file. Raises nothing."""
         with contextlib.suppress(MachineError):
             append = 'printf "%s\\n" "$2" >>"$1"'
             self._login.run(("sh", "-c", append, "sh", self.job.done_file, execution.id), timeout_s=_ANSWER_S)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read what the NICs of its nodes have counted, in a step beside what runs. Raise MachineError."""
+        """Read the NIC counters of its nodes, in a step beside what runs. Raise MachineError."""
         if self._over or not self.job.runs:
             return {}
         count = len(expand_hostlist(self.job.nodes))
@@ -285,16 +288,16 @@ class SubmittedJob:
     # ------------------------------------------------------------ its end
 
     def judge(self) -> None:
-        """Raise MachineError for a job that did not come to its own end."""
-        job = _ended_job(self._login, self.job) if self._gone else self.job
+        """Raise MachineError if the job's script did not run to its end."""
+        job = _ended_job(self._login, self.job) if self._unknown else self.job
         why = explain_end(job, self._last) if job else None
         if why is not None:
             raise MachineError(why.text, hint=why.advice)
-        if not self._offset and not self._gone:
-            raise self._unseen()
+        if not self._offset and not self._unknown:
+            raise self._output_not_visible()
 
     def end(self) -> str:
-        """Cancel the job, wait until it is gone, and remove its files. Return a sentence where it is not."""
+        """Cancel the job, wait until it has ended, and remove its files. Return a sentence if it remains."""
         try:
             return self._end()
         except KeyboardInterrupt:
@@ -312,7 +315,7 @@ class SubmittedJob:
             self._login.run_idempotent(("scancel", "--state=PENDING", self.job.id))
             self._look()
             if self.job.runs:
-                self._ask_to_end()
+                self._terminate()
             if not self._over:
                 self._login.run_idempotent(("scancel", self.job.id))
                 self._wait_for_end(_END_S)
@@ -321,22 +324,22 @@ class SubmittedJob:
         self._remove_files()
         return ""
 
-    def _ask_to_end(self) -> None:
-        """Ask the script to end: as long as the job runs it can end what it started on every node."""
-        deadline = time.monotonic() + _POLITE_S
-        # Where the job has just ended, scancel would try again for minutes.
-        polite = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)
+    def _terminate(self) -> None:
+        """Send the script SIGTERM: as long as the job runs, it can end what it started on every node."""
+        deadline = time.monotonic() + _CLEANUP_S
+        # If the job has just ended, scancel would retry for minutes.
+        scancel = ("timeout", "5", "scancel", "--batch", "--signal=TERM", self.job.id)
         while not self._over and time.monotonic() < deadline:
-            # A script that is only being started does not get it.
-            self._login.run_idempotent(polite)
+            # A script that is just being started does not get the signal.
+            self._login.run_idempotent(scancel)
             self._wait_for_end(_HEARD_S)
 
     def _find_late(self) -> str:
-        """Find a job whose submission was interrupted: sbatch may just be at it."""
+        """Find a job whose submission was interrupted: sbatch may still be submitting it."""
         deadline = time.monotonic() + _FIND_S
-        while not (found := self._find()) and time.monotonic() < deadline:
+        while not (job_id := self._find()) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        return found
+        return job_id
 
     def _wait_for_end(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -345,8 +348,8 @@ class SubmittedJob:
             self._look()
 
     def _look(self) -> None:
-        poll = self._once(look=True)
-        self._gone = self._gone or poll.gone
+        poll = self._poll(look=True)
+        self._unknown = self._unknown or poll.unknown
         self.job = poll.job or self.job
 
     def _remove_files(self) -> None:
@@ -354,27 +357,27 @@ class SubmittedJob:
             self._login.run_idempotent(("rm", "-f", "--", *self.job.leaves))
 
 
-# ---------------------------------------------------------------- one look
+# ---------------------------------------------------------------- one poll
 
 
 def _poll_command(job: JobState, offset: int, *, look: bool) -> tuple[str, ...]:
-    """Return the command that prints the output from a byte on, and with `look` the job itself."""
+    """Return the command that prints the output from byte `offset` on, and with `look` the job's state."""
     script = (files("fabbench.launchers.slurm") / "poll.sh").read_text("utf-8")
     return ("sh", "-c", script, "poll", job.id, job.output, str(offset), "look" if look else "")
 
 
 def _read_poll(out: Sequence[str]) -> _Poll:
     """Read what poll.sh printed."""
-    told = [line.removeprefix("job ") for line in out if line.startswith("job ")]
+    lines = [line.removeprefix("job ") for line in out if line.startswith("job ")]
     data = b"".join(base64.b64decode(line[5:]) for line in out if line.startswith("data "))
-    shown = next((line for line in told if line.startswith("JobId=")), "")
-    return _Poll(job_state(shown) if shown else None, "there" in out, data, gone(told))
+    shown = next((line for line in lines if line.startswith("JobId=")), "")
+    return _Poll(job_state(shown) if shown else None, "there" in out, data, is_unknown_job(lines))
 
 
 def _ended_job(login: LoginNode, job: JobState) -> JobState | None:
     """Return the end of a job that Slurm's controller has forgotten (some minutes after its end).
 
-    None where there is no accounting, or it does not know the job.
+    None if there is no accounting, or if it does not know the job.
     """
     out = login.run_idempotent((*_SACCT, f"--jobs={job.id}")).out
     return accounted(out[-1], job) if out else None

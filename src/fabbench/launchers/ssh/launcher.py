@@ -39,11 +39,11 @@ class SshLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[RemoteAllocation]:
-        """Connect to all hosts, look what they have, and put the agent on them."""
+        """Connect to all hosts, probe them and install the agent on them."""
         refuse_images(target.variants, "the launcher ssh")
         names = host_names(target)
-        with connected(target, names) as found:
-            connections = all_well(found)
+        with connected(target, names) as results:
+            connections = all_well(results)
             hosts = _inventory(target, needs, connections)
             token = secrets.token_hex(6)
             lost_after_s = target.options_as(SshLauncherOptions).lost_after
@@ -58,13 +58,13 @@ class SshLauncher(Launcher):
     @override
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
-        with connected(target, host_names(target)) as found:
-            return _inventory(target, needs, all_well(found))
+        with connected(target, host_names(target)) as results:
+            return _inventory(target, needs, all_well(results))
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Ask all hosts at once, and let them connect to each other."""
+        """Probe all hosts in parallel, and have them connect to each other."""
         del deep
         probes, relations = examine(target, needs, full=full, progress=progress)
         return Examined(probes=probes, relations=relations)
@@ -74,19 +74,19 @@ LAUNCHER = SshLauncher()
 
 
 def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connection]) -> Inventory:
-    """Ask all hosts what they have."""
+    """Probe all hosts."""
 
-    def ask(here: Target, variant: Variant) -> Mapping[str, Probe]:
-        asked = map_hosts(connections, lambda connection: probe(connection, here, needs, variant))
-        return distinct(all_well(asked))
+    def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
+        probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
+        return distinct(all_well(probes))
 
-    return inventories(target, needs, ask)
+    return inventories(target, needs, probe_all)
 
 
 def _mpi_ssh(
-    target: Target, needs: Needs, found: Inventory, remotes: Sequence[RemoteHost]
+    target: Target, needs: Needs, inventory: Inventory, remotes: Sequence[RemoteHost]
 ) -> tuple[str, ...]:
-    """Return how mpirun reaches the other hosts, and make it so."""
+    """Set up how mpirun reaches the other hosts, and return its agent."""
     if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
         return ()
-    return run_key.install(found.addresses(), remotes, any_head=needs.divided)
+    return run_key.install(inventory.addresses(), remotes, any_head=needs.divided)

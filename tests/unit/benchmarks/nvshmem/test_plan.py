@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fabbench.benchmarks.nvshmem.plan import COLLECTIVES, PAIRS, NvshmemWork, refuse
+from fabbench.benchmarks.nvshmem.plan import COLLECTIVES, PAIRS, NvshmemWork, reject_unsupported
 from fabbench.logs.parser import LogParser, logs
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AUTO
@@ -103,8 +103,8 @@ def test_no_program_is_a_pair_and_a_collective() -> None:
 def test_nvshmem_has_no_sockets(fabric: str) -> None:
     assert "it has no sockets" in NvshmemWork().lacks(fabric, A)
     with pytest.raises(RequestError, match="it has no sockets"):
-        refuse(("efa", fabric))
-    refuse(("efa", AUTO))
+        reject_unsupported(("efa", fabric))
+    reject_unsupported(("efa", AUTO))
 
 
 def test_what_cannot_be_measured_is_refused() -> None:

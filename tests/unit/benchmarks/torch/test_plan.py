@@ -82,7 +82,7 @@ def test_the_program_and_its_steps_know_the_same_types() -> None:
 def test_whoever_starts_the_program_tells_it_its_rank(
     environment: dict[str, str], expected: tuple[int, int, int]
 ) -> None:
-    assert program.place(environment) == expected
+    assert program.read_process(environment) == expected
 
 
 def read(text: str) -> Log:
@@ -148,4 +148,4 @@ def test_without_torch_the_run_fails_with_the_reason(tmp_path: Path) -> None:
     where = ("--on", "local", "--gpus", "2", "--python", sys.executable, "--fabric", "p2p")
     done = fabbench(tmp_path, "run", "torch", *where)
     assert done.returncode == 4
-    assert "failed: torch said: ModuleNotFoundError: No module named 'torch'" in done.stderr
+    assert "failed: torch reported: ModuleNotFoundError: No module named 'torch'" in done.stderr

@@ -104,7 +104,7 @@ def test_a_small_script() -> None:
         "umask 077\n"
         "make_base\n"
         "\nexecution 000-tcp-r1 tcp steps_1\n"
-        'check_signals\n[ -n "$all_well" ] || exit 4\n'
+        'check_signals\n[ -n "$all_ok" ] || exit 4\n'
     )
 
 

@@ -18,7 +18,7 @@ from fabbench.hosts.check import (
     worst,
 )
 from fabbench.hosts.probe import read_probe
-from fabbench.hosts.probe_result import Interface, Memory, Probe, Ran
+from fabbench.hosts.probe_result import Interface, Memory, Probe, ProgramResult
 from fabbench.model.errors import Exit
 from tests.support.probes import lines, probe
 
@@ -27,7 +27,8 @@ P5, P4D, IB, ROCE, BROKEN, DEBIAN = map(
     probe, ("p5-48xlarge", "p4d-24xlarge", "infiniband", "roce", "broken", "debian")
 )
 NCCL = Requirements(programs=("all_reduce_perf",), install="see the docs", mpi=True, gpus=True, fabric="efa")
-IDLE, GONE, HUNG = Ran(status=0), Ran(status=127), Ran(status=124)
+IDLE, GONE, HUNG = ProgramResult(status=0), ProgramResult(status=127), ProgramResult(status=124)
+BAD = ProgramResult(status=1, lines=("bad",))
 
 
 def one(name: str, found: Probe, wanted: Requirements = NCCL) -> Check:
@@ -140,7 +141,13 @@ CASES = [
     ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=HUNG), NCCL, FAIL, "10 s"),
-    ("gpus", replace(DEBIAN, nvidia_smi=Ran(status=9, said=("No devices",))), ANY, FAIL, "No devices"),
+    (
+        "gpus",
+        replace(DEBIAN, nvidia_smi=ProgramResult(status=9, lines=("No devices",))),
+        ANY,
+        FAIL,
+        "No devices",
+    ),
     ("gpus", ROCE, NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", ROCE, ANY, SKIP, "nvidia-smi was not found"),
     ("gpus", EMPTY, NCCL, SKIP, "does not include"),
@@ -163,8 +170,14 @@ CASES = [
     ("mpirun", ROCE, NCCL, PASS, "hydra, 4.1.2"),
     ("mpirun", BROKEN, NCCL, FAIL, "mpirun was not found"),
     ("mpirun", BROKEN, Requirements(programs=("mpirun",)), FAIL, "mpirun was not found"),
-    ("mpirun", replace(P5, mpi=None, mpi_said=Ran(status=1, said=("bad",))), NCCL, FAIL, "bad"),
-    ("mpirun", replace(P5, mpi=None, mpi_said=HUNG), ANY, WARN, "status 124"),
+    (
+        "mpirun",
+        replace(P5, mpi=None, mpirun_version=ProgramResult(status=1, lines=("bad",))),
+        NCCL,
+        FAIL,
+        "bad",
+    ),
+    ("mpirun", replace(P5, mpi=None, mpirun_version=HUNG), ANY, WARN, "status 124"),
     ("mpirun", BROKEN, ANY, SKIP, "mpirun is not needed"),
     ("mpirun", EMPTY, NCCL, SKIP, "does not include"),
     ("tools", P5, NCCL, PASS, "stdbuf"),

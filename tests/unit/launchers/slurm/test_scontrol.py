@@ -11,9 +11,9 @@ from fabbench.launchers.slurm.scontrol import (
     accounted,
     check_nodes,
     chosen,
-    gone,
     gpus_of,
     idle_alike,
+    is_unknown_job,
     job_state,
     nodes,
     partitions,
@@ -85,8 +85,8 @@ def test_a_job_that_runs() -> None:
 
 
 def test_a_job_that_slurm_has_forgotten() -> None:
-    assert gone(["slurm_load_jobs error: Invalid job id specified"])
-    assert not gone(["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"])
+    assert is_unknown_job(["slurm_load_jobs error: Invalid job id specified"])
+    assert not is_unknown_job(["slurm_load_jobs error: Unable to contact slurm controller (connect failure)"])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""An MPIJob in a cluster: submitted, waited for, followed by its launcher's log, removed."""
+"""An MPIJob in a cluster: submitting it, waiting for it, following its launcher's log, removing it."""
 
 import queue
 import time
@@ -26,13 +26,13 @@ from fabbench.remote.parallel import map_hosts
 
 _ROLE = "training.kubeflow.org/job-role"
 STEPS_FAILED = 4
-"""The status of a script of which a step failed: its log says so, step by step."""
+"""The exit status of a script with failed steps, which its log reports one by one."""
 
 
 def split_pods(
     pods: Iterable[Mapping[str, Any]],
 ) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
-    """Return the launcher's pod (None: there is none yet) and the workers, by name."""
+    """Return the launcher's pod (None if there is none yet) and the workers, sorted by name."""
     launcher, workers = None, []
     for pod in pods:
         if (pod["metadata"].get("labels") or {}).get(_ROLE) == LAUNCHER_ROLE:
@@ -43,52 +43,53 @@ def split_pods(
 
 
 def phase(pod: Mapping[str, Any] | None) -> str:
-    """Return the phase of a pod: ``Running``, ``Failed``, …; empty where there is none."""
+    """Return the phase of a pod: ``Running``, ``Failed``, …; empty if it has none."""
     return str((pod or {}).get("status", {}).get("phase") or "")
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod has ended. The kubelet reports containers before the pod."""
+    """Return whether a pod has ended. The kubelet reports its containers' end before its own."""
     if phase(pod) in {"Succeeded", "Failed"}:
         return True
-    states = [one.get("state") or {} for one in pod.get("status", {}).get("containerStatuses") or ()]
+    states = [status.get("state") or {} for status in pod.get("status", {}).get("containerStatuses") or ()]
     return bool(states) and all("terminated" in state for state in states)
 
 
 def explain_mpijob(
     mpijob: Mapping[str, Any], events: Sequence[Mapping[str, Any]], *, waited_s: float
 ) -> Explanation | None:
-    """Explain an MPIJob that has no pods, or has failed; `waited_s` is for how long it is there."""
+    """Explain an MPIJob that has no pods, or has failed. `waited_s` is the time since it was submitted."""
     name = mpijob.get("metadata", {}).get("name", "")
     conditions = (mpijob.get("status") or {}).get("conditions") or ()
     for event in reversed(events):
-        said = str(event.get("message") or "")
+        message = str(event.get("message") or "")
         if event.get("involvedObject", {}).get("kind") == "MPIJob" and event.get("type") == "Warning":
-            found = explain_refusal(said)
+            found = explain_refusal(message)
             if found:
                 return found
             if event.get("reason") == "ValidationError":
                 advice = "The operator may be older than 0.5."
                 return Explanation(
-                    code="invalid", text=f"The operator rejected it: {shorten(said)}.", advice=advice
+                    code="invalid", text=f"The operator rejected it: {shorten(message)}.", advice=advice
                 )
     for condition in conditions:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
-            why = ": ".join(filter(None, (condition.get("reason"), shorten(condition.get("message") or ""))))
-            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {why}.", advice=_SEE)
-    if not conditions and waited_s > _TAKEN_UP_S:
+            parts = (condition.get("reason"), shorten(condition.get("message") or ""))
+            reason = ": ".join(filter(None, parts))
+            return Explanation(code="ended", text=f"The MPIJob {name} has failed: {reason}.", advice=_SEE)
+    if not conditions and waited_s > _PICKUP_S:
         text = f"The MPI operator has not picked up the MPIJob {name} for {waited_s:.0f} s."
         advice = "Check that the operator runs: kubectl get pods -A -l app=mpi-operator"
         return Explanation(code="operator", text=text, advice=advice, final=False)
     return None
 
 
-_TAKEN_UP_S = 5.0
+_PICKUP_S = 5.0
 _SEE = "Check its pods and events: kubectl describe mpijob."
 
 
 def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
-    """Explain how the launcher ended; None where its log says it all. `last` is its last line."""
+    """Explain how the launcher ended; None if its log explains it. `last` is its last line."""
     states = [
         one.get("state", {}).get("terminated") or {} for one in pod["status"].get("containerStatuses") or ()
     ]
@@ -98,15 +99,15 @@ def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
     found = explain_end(pod)
     if found is not None and found.code not in _BY_STATUS:
         return found
-    if last.startswith(_OWN) and status is not None:
-        text = f"The launcher exited with status {status}: {shorten(last.removeprefix(_OWN))}."
+    if last.startswith(_PREFIX) and status is not None:
+        text = f"The launcher exited with status {status}: {shorten(last.removeprefix(_PREFIX))}."
         return Explanation(code="ended", text=text, advice="Check its log above, and the image.")
     return found
 
 
-_OWN = "fabbench: "
+_PREFIX = "fabbench: "
 _BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
-"""What is known from the exit status alone: the script's own words say more."""
+"""Codes of explanations from the exit status alone: the script's message says more."""
 
 
 def explain_lost(
@@ -115,10 +116,10 @@ def explain_lost(
     events: Sequence[Mapping[str, Any]],
     nodes: Sequence[Node],
 ) -> Explanation | None:
-    """Explain a pod that was there when the launcher started, and does not run any more; None: it does.
+    """Explain a pod that existed when the launcher started but no longer runs; None if it does.
 
-    `last` is what was said of it last, and `now` the pod of that name: where one was deleted the operator
-    makes a new one.
+    `last` is its last known state, and `now` the current pod of that name: the operator replaces deleted
+    pods.
     """
     name, node = last["metadata"]["name"], last.get("spec", {}).get("nodeName", "its node")
     if now is not None and now["metadata"]["uid"] == last["metadata"]["uid"]:
@@ -134,15 +135,15 @@ def explain_lost(
 Object = Mapping[str, Any]
 
 _INSTALL = "https://raw.githubusercontent.com/kubeflow/mpi-operator/v0.6.0/deploy/v2beta1/mpi-operator.yaml"
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _ANSWER_S = 10.0
-_OFTEN_S = 2.0
-_LAST_WORDS_S = 10.0
-"""For how long the launcher may go on after a worker is gone: mpirun says what it saw, and ends."""
+_CHECK_S = 2.0
+_GRACE_S = 10.0
+"""For how long the launcher may go on after a worker is lost: mpirun reports what it saw, and exits."""
 
 
 def require_operator(api: KubernetesApi) -> None:
-    """Raise MachineError where the cluster knows no MPIJob of Kubeflow's."""
+    """Raise MachineError if the cluster does not have Kubeflow's MPIJobs."""
     if MPIJOB.plural not in api.plurals(MPIJOB.group, MPIJOB.version):
         raise MachineError(
             f"The cluster of {api.context} has no MPIJobs (mpijobs.kubeflow.org, v2beta1).",
@@ -153,30 +154,30 @@ def require_operator(api: KubernetesApi) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """For how long things may take, in seconds."""
+    """Timeouts in seconds."""
 
     start_s: float
     """Until the launcher runs."""
     lost_s: float
-    """Until what does not answer is given up."""
+    """Until the run is aborted because something does not answer."""
 
 
 class MpiJobRun:
-    """A context: leaving it removes the MPIJob, and waits until its pods are gone."""
+    """A context manager that removes the MPIJob on exit, and waits until its pods are gone."""
 
     def __init__(
-        self, api: KubernetesApi, run: str, name: str, timeouts: Timeouts, tell: Callable[[str], None]
+        self, api: KubernetesApi, run: str, name: str, timeouts: Timeouts, notify: Callable[[str], None]
     ) -> None:
-        """`run` is the run's id, and `name` that of the MPIJob; `tell` gets what is waited for."""
+        """`run` is the run's id, `name` the MPIJob's; `notify` receives what the run is waiting for."""
         self._api, self._run, self._name = api, run, name
-        self._timeouts, self._tell = timeouts, tell
-        self._ordered = self._made = False
+        self._timeouts, self._notify = timeouts, notify
+        self._submitted = self._created = False
         self._launcher: Object = {}
         self._workers: Sequence[Object] = ()
         self._last = ""
-        self._gone: Explanation | None = None
-        """What became of the first worker that does not run any more."""
-        self._gone_since = 0.0
+        self._lost: Explanation | None = None
+        """What happened to the first pod that was lost."""
+        self._lost_since = 0.0
         self._watch = PodWatch(api, self._selector)
 
     def __enter__(self) -> Self:
@@ -186,7 +187,7 @@ class MpiJobRun:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watch.stop()
-        if not self._ordered:
+        if not self._submitted:
             return
         try:
             try:
@@ -202,16 +203,16 @@ class MpiJobRun:
     def follow(self, document: str) -> Generator[str, None, None]:
         """Submit the MPIJob, and yield the lines of its launcher as they come.
 
-        Raise MachineError where its pods do not start, where one of them is lost, and where the launcher
-        fails for a reason that is not in its log.
+        Raise MachineError if its pods do not start, if one of them is lost, or if the launcher fails for a
+        reason that is not in its log.
         """
         import yaml
 
-        self._ordered = True
+        self._submitted = True
         *others, job = yaml.safe_load_all(document)
-        made = self._api.create("MPIJob", job)
-        self._made = True
-        for each in owned_by(others, made):
+        created = self._api.create("MPIJob", job)
+        self._created = True
+        for each in owned_by(others, created):
             self._api.create(each["kind"], each)
         self._watch.start()
         self._start()
@@ -221,53 +222,53 @@ class MpiJobRun:
             yield from self._lines(log)
         finally:
             log.stop()
-        if self._gone is not None:
-            raise MachineError(self._gone.text, hint=self._gone.advice)
+        if self._lost is not None:
+            raise MachineError(self._lost.text, hint=self._lost.advice)
         if why := explain_launcher(self._pod(), self._last):
             raise MachineError(why.text, hint=why.advice)
 
     def cancel_execution(self, execution: Execution) -> None:
-        """Have the job go on with the next execution: its script looks into this file. Raise nothing."""
+        """Have the job go on with the next execution, through a file that its script reads. Raise nothing."""
         append = 'printf "%s\\n" "$2" >>"$1"'
         with suppress(MachineError):
-            there = self._inside(self._launcher, LAUNCHER_ROLE)
-            there.run(("sh", "-c", append, "sh", DONE_FILE, execution.id), timeout_s=_ANSWER_S)
+            launcher = self._connection(self._launcher, LAUNCHER_ROLE)
+            launcher.run(("sh", "-c", append, "sh", DONE_FILE, execution.id), timeout_s=_ANSWER_S)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
-        """Read what the NICs in the workers have counted, by the names of their nodes."""
+        """Read the NIC counters of the workers, by node name."""
         workers = {str(pod["spec"].get("nodeName")): pod for pod in self._workers}
-        found = map_hosts(workers, self._counted)
+        found = map_hosts(workers, self._read_counters)
         return {name: lines for name, lines in found.items() if not isinstance(lines, MachineError)}
 
-    def _counted(self, worker: Object) -> Sequence[str]:
+    def _read_counters(self, worker: Object) -> Sequence[str]:
         words = ("sh", "-c", f"{SNAPSHOT}\nfabbench_counters")
-        return self._inside(worker, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
+        return self._connection(worker, WORKER_CONTAINER).run(words, timeout_s=_ANSWER_S).out
 
-    def _inside(self, pod: Object, container: str) -> PodConnection:
+    def _connection(self, pod: Object, container: str) -> PodConnection:
         if not pod:
             raise MachineError("The job has no pods yet.")
         return PodConnection(self._api, pod["metadata"]["name"], container)
 
     def _start(self) -> None:
         """Wait until the launcher runs, or has run."""
-        began = time.monotonic()
-        waiting = ReadinessWait(self._timeouts.start_s, self._tell)
+        started = time.monotonic()
+        waiting = ReadinessWait(self._timeouts.start_s, self._notify)
         while True:
             try:
                 launcher, workers = split_pods(self._pods())
                 if launcher is not None and (phase(launcher) == "Running" or has_ended(launcher)):
                     self._launcher, self._workers = launcher, workers
-                    places = ", ".join(str(pod["spec"].get("nodeName")) for pod in workers)
-                    self._tell(f"The workers of {self._name} run on {places}.")
+                    nodes = ", ".join(str(pod["spec"].get("nodeName")) for pod in workers)
+                    self._notify(f"The workers of {self._name} run on {nodes}.")
                     return
                 pods = [*workers, *([launcher] if launcher else [])]
-                why = self._explained(pods, time.monotonic() - began)
+                why = self._explain_wait(pods, time.monotonic() - started)
             except UnansweredError as error:
                 why = api_silent(error)
             waiting.observe(why)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
-    def _explained(self, pods: Sequence[Object], waited_s: float) -> Explanation | None:
+    def _explain_wait(self, pods: Sequence[Object], waited_s: float) -> Explanation | None:
         events = self._events()
         nodes = self._nodes(pods)
         found = (explain_pod(pod, events, nodes) for pod in pods if not is_ready(pod))
@@ -276,28 +277,28 @@ class MpiJobRun:
         )
 
     def _lines(self, log: PodLog) -> Generator[str, None, None]:
-        """Yield lines until there are no more; now and then see that the pods are there."""
-        looked = time.monotonic()
+        """Yield lines until there are no more; check the pods from time to time."""
+        checked = time.monotonic()
         while True:
             try:
-                line = log.queue.get(timeout=_LOOK_S)
+                line = log.queue.get(timeout=_POLL_S)
             except queue.Empty:
                 line = ""
             else:
                 if line is None:
                     return
                 if isinstance(line, MachineError):
-                    gone = self._gone or self._first_gone() or self._why_ended()
-                    raise MachineError(gone.text, hint=gone.advice) if gone else line
+                    lost = self._lost or self._first_lost() or self._why_ended()
+                    raise MachineError(lost.text, hint=lost.advice) if lost else line
                 self._last = line if line and MARKER_SIGN not in line else self._last
                 yield line
             now = time.monotonic()
-            if now - looked > _OFTEN_S:
-                self._look(log)
-                looked = time.monotonic()
+            if now - checked > _CHECK_S:
+                self._check_pods(log)
+                checked = time.monotonic()
 
-    def _look(self, log: PodLog) -> None:
-        """Raise MachineError where the run cannot go on."""
+    def _check_pods(self, log: PodLog) -> None:
+        """Raise MachineError if the run cannot go on."""
         now = time.monotonic()
         if log.failing and now - log.failing[0] > self._timeouts.lost_s:
             since, error = log.failing
@@ -305,19 +306,19 @@ class MpiJobRun:
                 raise MachineError(why.text, hint=why.advice)
             raise MachineError(f"No launcher log for {now - since:.0f} s: {error}", hint=error.hint)
         try:
-            if self._gone is None and (why := self._first_gone()):
-                self._gone, self._gone_since = why, now
+            if self._lost is None and (why := self._first_lost()):
+                self._lost, self._lost_since = why, now
         except UnansweredError:
-            return  # the log's connection says for how long
-        if self._gone is not None and now - self._gone_since > _LAST_WORDS_S:
-            raise MachineError(self._gone.text, hint=self._gone.advice)
+            return  # a silent API is reported through `log.failing`
+        if self._lost is not None and now - self._lost_since > _GRACE_S:
+            raise MachineError(self._lost.text, hint=self._lost.advice)
 
-    def _first_gone(self) -> Explanation | None:
-        """Explain a pod that was there when the launcher began, and does not run any more."""
+    def _first_lost(self) -> Explanation | None:
+        """Explain the first pod that existed when the launcher started but no longer runs."""
         pods = {pod["metadata"]["name"]: pod for pod in self._pods()}
         launcher = pods.get(self._launcher["metadata"]["name"])
         if launcher is not None and has_ended(launcher):
-            return None  # the operator ends the workers now
+            return None  # the operator is ending the workers
         # The launcher first: without it the operator ends the workers.
         for before in (self._launcher, *self._workers):
             uid = before["metadata"]["uid"]
@@ -329,7 +330,7 @@ class MpiJobRun:
         return None
 
     def _why_ended(self) -> Explanation | None:
-        """Explain how the launcher ended; None: it did not, or nobody can tell."""
+        """Explain how the launcher ended; None if it did not, or that is unknown."""
         with suppress(UnansweredError, AbsentError):
             pod = self._pod()
             return explain_launcher(pod, self._last) if has_ended(pod) else None
@@ -365,7 +366,7 @@ class MpiJobRun:
         return tuple(read_nodes(found, ()))
 
     def _remove(self) -> None:
-        left = delete_and_wait(self._api, "MPIJob", self._name, self._pods, made=self._made)
-        late = "It runs to completion, and then its workers are removed. fabbench clean --all removes it now."
-        if error := left.error(f"MPIJob {self._name}", unanswered=late):
+        remaining = delete_and_wait(self._api, "MPIJob", self._name, self._pods, created=self._created)
+        hint = "It runs to completion, and then its workers are removed. fabbench clean --all removes it now."
+        if error := remaining.error(f"MPIJob {self._name}", unanswered=hint):
             raise error

@@ -1,4 +1,4 @@
-"""The launcher ``mpijob``: a run as one MPIJob, where Kubeflow's operator is installed."""
+"""The launcher ``mpijob``: a run as one MPIJob, for clusters with Kubeflow's operator."""
 
 import contextlib
 import secrets
@@ -18,7 +18,7 @@ from fabbench.launchers.kubernetes.discover import (
     cluster_nodes,
     criteria_of,
     list_nodes,
-    mention_undeclared,
+    notify_undeclared,
     require_claims,
     require_profile,
     require_rights,
@@ -44,7 +44,7 @@ class MpiJobLauncher(Launcher):
 
     @contextlib.contextmanager
     def open(self, target: Target, needs: Needs) -> Iterator[JobAllocation]:
-        """Choose nodes, and say what is known of them. Leaving it leaves nothing in the cluster."""
+        """Choose nodes, and describe them from the catalog. Leaving it leaves nothing in the cluster."""
         options = target.options_as(MpiJobOptions)
         require_profile(options, seen=True)
         api = api_of(target)
@@ -54,7 +54,7 @@ class MpiJobLauncher(Launcher):
         require_rights(api, rights, "examples/rbac-mpijob.yaml")
         criteria = criteria_of(target, needs)
         chosen = choose(list_nodes(api, notify, labels=criteria.labels), criteria)
-        mention_undeclared(options, chosen)
+        notify_undeclared(options, chosen)
         seen = resources_on(chosen, gpus=needs.mpi, declared=options.profile)
         resources = override_resources(seen, options.pod_requests)
         run = secrets.token_hex(4)
@@ -63,9 +63,9 @@ class MpiJobLauncher(Launcher):
             hosts=tuple(node.hostname for node in chosen),
             options=replace(options, run_id=run, pod_requests=resources.texts()),
         )
-        of_type = instance(chosen[0].instance_type)
-        found = inventory_of(
-            of_type.instance_type if of_type else "",
+        entry = instance(chosen[0].instance_type)
+        inventory = inventory_of(
+            entry.instance_type if entry else "",
             len(chosen),
             target=resolved,
             needs=needs,
@@ -74,10 +74,11 @@ class MpiJobLauncher(Launcher):
             profile=options.profile,
         )
         timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
-        with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as going:
-            allocation = JobAllocation(found, _ResolvedManifest(resolved), _FILE, going.follow, begins=True)
-            allocation.cancel_execution = going.cancel_execution
-            allocation.read_counters = going.counters
+        with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as job_run:
+            manifest = _ResolvedManifest(resolved)
+            allocation = JobAllocation(inventory, manifest, _FILE, job_run.follow, begins=True)
+            allocation.cancel_execution = job_run.cancel_execution
+            allocation.read_counters = job_run.counters
             allocation.remote = True
             try:
                 yield allocation
@@ -91,7 +92,7 @@ class MpiJobLauncher(Launcher):
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
     ) -> Examined:
-        """Check the cluster's nodes, and for the operator. Nothing is started."""
+        """Check the cluster's nodes, and for the operator. Start nothing."""
         del full, deep
         api = api_of(target)
         progress("reading the nodes", 0, 1)
@@ -111,13 +112,13 @@ LAUNCHER = MpiJobLauncher()
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedManifest(Rendering):
-    """The format ``mpijob``, of the nodes that were found in place of those requested."""
+    """The format ``mpijob``, with the chosen nodes instead of those requested."""
 
     target: Target
     name: str = "mpijob"
 
     def render(self, source: RenderInput) -> str:
-        """Write what `fabbench render` writes with the options for these nodes, requests and this run."""
+        """Write what `fabbench render` would, given the options for these nodes, requests and this run."""
         return rendering_named(self.name).render(
             replace(source, request=replace(source.request, target=self.target))
         )

@@ -1,9 +1,10 @@
 """The format ``mpijob``: one object of Kubeflow's MPI operator, with a script that its launcher runs. Pure.
 
-It is what the EKS user guide (node-efa) applies, but for this: the launcher starts once every worker's sshd
-answers, instead of being restarted until it works; requests come from the nodes or the catalog; /dev/shm is
-memory of the pod and no directory of the host; no variable has ``$PATH`` in it, which nobody would expand;
-and nothing is tried again. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and later).
+It is what the EKS user guide (node-efa) applies, with these differences: the launcher starts once every
+worker's sshd answers, instead of being restarted until it works; requests come from the nodes or the catalog;
+/dev/shm is memory of the pod, not a directory of the host; no variable has ``$PATH`` in it, which nothing
+expands; and nothing is retried. Fields: kubeflow/mpi-operator, pkg/apis/kubeflow/v2beta1/types.go (0.5 and
+later).
 """
 
 from collections.abc import Callable
@@ -17,15 +18,15 @@ from fabbench.launchers.kubernetes.manifests import (
     FOLDER,
     ROLE,
     RunSpec,
+    benchmark_container,
     check_spec,
     claim_template,
     container_security,
     env_list,
     escape_argument,
     escape_names,
-    lean,
     lean_metadata,
-    measuring,
+    lean_template,
     object_metadata,
     owner_metadata,
     pod_security,
@@ -40,9 +41,9 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory, Needs, Target
 
 LAUNCHER_ROLE = "launcher"
-"""The label ``training.kubeflow.org/job-role`` of the pod whose log is the run's, and its container."""
+"""The ``training.kubeflow.org/job-role`` label, and the container, of the pod whose log is the run's."""
 _KUBEFLOW = "training.kubeflow.org"
-"""Before the labels that the operator gives to pods."""
+"""Prefix of the labels that the operator gives to pods."""
 WORKER_CONTAINER = "worker"
 DONE_FILE = f"{FOLDER}-done"
 """Where the launcher's script reads which executions are over."""
@@ -52,10 +53,10 @@ _SSHD = (
     "mkdir -p /run/sshd && ssh-keygen -A && exec /usr/sbin/sshd -De "
     "-o StrictModes=no -o PermitRootLogin=prohibit-password"
 )
-"""The operator would start sshd alone; images leave out its directory and its host keys. The directory of
-keys is a volume that everybody could write to, which sshd's strict modes refuse."""
-_LONGEST = 120 * 1024
-"""Bytes of one argument of a program, which Linux limits to 128 KiB."""
+"""The operator would only start sshd, but images lack its directory and host keys. The key directory is a
+world-writable volume, which sshd's strict modes reject."""
+_LIMIT = 120 * 1024
+"""Maximum bytes of one argument of a program; Linux's limit is 128 KiB."""
 
 
 def mpijob(
@@ -66,22 +67,22 @@ def mpijob(
     escape: Callable[[str], str] = escape_argument,
     done_file: str = "",
 ) -> Object:
-    """Return the MPIJob of a run whose launcher runs `script` with bash, which needs no heartbeat.
+    """Return the MPIJob of a run whose launcher runs `script` with bash. It needs no heartbeat.
 
-    A worker has a slot per GPU. `arch` is that of the nodes to run on; empty: any. Executions that
-    `done_file` names are over; empty: the script has no such file. Raise RequestError.
+    A worker has a slot per GPU. `arch` is the architecture of the nodes; empty: any. Executions named in
+    `done_file` are over; empty: the script has no such file. Raise RequestError.
     """
     check_spec(spec, key=False)
     text = escape(script)
     size = len(text.encode())
-    if size > _LONGEST:
+    if size > _LIMIT:
         raise RequestError(
-            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LONGEST // 1024} KiB.",
+            f"The script of this run has {size // 1024} KiB, but a job holds at most {_LIMIT // 1024} KiB.",
             hint="Use fewer sizes, configurations or repeats per job.",
         )
     port = _port(spec)
     sshd = " ".join((_SSHD, *_on_port(spec)))
-    workers = template(spec, measuring(spec, WORKER_CONTAINER, ("/bin/sh", "-c", sshd), port))
+    workers = template(spec, benchmark_container(spec, WORKER_CONTAINER, ("/bin/sh", "-c", sshd), port))
     return {
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -109,12 +110,12 @@ def mpijob(
 
 
 def _port(spec: RunSpec) -> int:
-    """Return the port of the workers' sshd: on their nodes' network another one has 22."""
+    """Return the port of the workers' sshd: on the nodes' network, 22 belongs to the nodes' sshd."""
     return spec.port if spec.host_network else _PORT
 
 
 def _launcher(spec: RunSpec, text: str, arch: str, done_file: str) -> Object:
-    """Return the pod that runs the script: small, on any node that has the image's architecture."""
+    """Return the pod that runs the script: small, on any node of the image's architecture."""
     container: Object = {
         "name": LAUNCHER_ROLE,
         "image": spec.image,
@@ -142,18 +143,18 @@ def _launcher(spec: RunSpec, text: str, arch: str, done_file: str) -> Object:
         pod_spec["nodeSelector"] = {"kubernetes.io/arch": arch}
     if options.pull_secrets:
         pod_spec["imagePullSecrets"] = [{"name": name} for name in options.pull_secrets]
-    about: Object = {"labels": {**options.labels, **run_labels(spec), ROLE: LAUNCHER_ROLE}}
+    metadata: Object = {"labels": {**options.labels, **run_labels(spec), ROLE: LAUNCHER_ROLE}}
     if options.annotations:
-        about["annotations"] = dict(options.annotations)
-    return {"metadata": about, "spec": pod_spec}
+        metadata["annotations"] = dict(options.annotations)
+    return {"metadata": metadata, "spec": pod_spec}
 
 
 _ABOUT = """\
 For Kubeflow's MPI operator (kubeflow.org/v2beta1, 0.5 and later). The launcher's log is what `fabbench parse`
 and `fabbench compare` read: kubectl logs -l training.kubeflow.org/job-role=launcher --tail=-1"""
 
-# Workers make their host keys when they start, and the operator tells nobody which they are. It is the key of
-# this job, from its Secret, that lets the launcher in.
+# Workers generate their host keys when they start, and the operator does not publish them. The launcher logs
+# in with this job's key, from its Secret.
 _ANY_HOST_KEY = ("-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null")
 
 
@@ -172,14 +173,14 @@ class MpiJobManifest(Rendering):
         return pod_inventory(target, needs)
 
     def render(self, source: RenderInput) -> str:
-        """Write the MPIJob, with the script of all configurations in its launcher."""
+        """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
         ssh = (*SSH, *_ANY_HOST_KEY, *_on_port(spec))
         text = script(
             source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh))
         )
-        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type), done_file=DONE_FILE)
-        return yaml_documents([*claim_template(spec, object_metadata(spec)), made], source.command + _ABOUT)
+        job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), done_file=DONE_FILE)
+        return yaml_documents([*claim_template(spec, object_metadata(spec)), job], source.command + _ABOUT)
 
     @override
     def readable(self, source: RenderInput) -> str:
@@ -187,13 +188,13 @@ class MpiJobManifest(Rendering):
         ssh = (*BATCH, "-o", "LogLevel=ERROR", *_ANY_HOST_KEY, *_on_port(spec))
         target = source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh), toggled=False)
         text = readable_body(source.plan, target, hosts=READ_MPIJOB)
-        made = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
-        made["metadata"] = lean_metadata(spec)
+        job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), escape=escape_names)
+        job["metadata"] = lean_metadata(spec)
         labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
-        for replicas in made["spec"]["mpiReplicaSpecs"].values():
-            replicas["template"] = lean(replicas["template"], spec.options, labels)
+        for replicas in job["spec"]["mpiReplicaSpecs"].values():
+            replicas["template"] = lean_template(replicas["template"], spec.options, labels)
         return yaml_documents(
-            [*claim_template(spec, {"name": spec.name}), made], source.command + _ABOUT, compact=True
+            [*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True
         )
 
 
