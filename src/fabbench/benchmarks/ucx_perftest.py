@@ -52,7 +52,7 @@ class UcxReader(Reader):
         if "Final:" in line.text:
             return self._final(line, record)
         if (match := _ERROR.fullmatch(line.text)) is not None:
-            record.failures.append(f"UCX reported: {match[1].strip()[:300]}")
+            record.failures.append(f"UCX said: {match[1].strip()[:300]}")
             return ()
         return None
 

@@ -31,14 +31,12 @@ class Reading:
         self.mistakes.add(node, f"{path} is {describe(node)}; expected {expected}.")
 
 
-def read_section(
-    node: Node, path: str, reading: Reading, keys: Mapping[str, Read], *, expected: str = "a mapping"
-) -> dict[str, Any]:
+def read_section(node: Node, path: str, reading: Reading, keys: Mapping[str, Read]) -> dict[str, Any]:
     """Return key → value of the valid entries. An empty section counts as absent."""
     if isinstance(node, Scalar) and node.type == "null":
         return {}
     if not isinstance(node, Entries):
-        reading.wrong(node, path or "The file", f"{expected} with some of {', '.join(keys)}")
+        reading.wrong(node, path or "The file", f"a mapping with some of {', '.join(keys)}")
         return {}
     values: dict[str, Any] = {}
     for name, (key, value) in node.entries.items():

@@ -129,8 +129,6 @@ class Rendering(ABC):
     """Its options. A built-in format declares them in its package, as ``FORMAT_OPTIONS`` or ``OPTIONS``."""
     inherits: bool = False
     """Whether programs get the variables of `Target.inherited` from wherever the document is used."""
-    open_starts_nothing: bool = False
-    """Whether `open` only inspects machines, so that `preview` may use it."""
     switches_networks: bool = False
     """Whether each variant gets pods in the network that it requests (`Variant.host_network`)."""
 

@@ -13,10 +13,10 @@ from fabbench.model.units import format_time
 from fabbench.report.heat_map import MOST_SVG_ROWS
 from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.sweep_report import SweepReport
-from fabbench.runs.indexed_run import summary
 from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
+from fabbench.runs.summary import summary
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit

@@ -18,8 +18,8 @@ from fabbench.report import nics_table
 from fabbench.report.table import Table
 from fabbench.runs.document import decode, read
 from fabbench.runs.folders import VERDICT
-from fabbench.runs.indexed_run import gate_of, outcomes
 from fabbench.runs.store import StoredExecution, StoredRun
+from fabbench.runs.summary import gate_of, outcomes
 
 if TYPE_CHECKING:
     from fabbench.report.page import ProofLines, RunPage

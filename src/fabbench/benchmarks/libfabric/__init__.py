@@ -18,6 +18,6 @@ class LibfabricBenchmark(Benchmark):
     def transports(self, fabric: str) -> frozenset[str]:
         if fabric == "p2p":
             raise RequestError(
-                f"{self.name} has no fabric p2p", hint="p2p is NCCL's; use shm inside one host"
+                f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host."
             )
         return providers(fabric)

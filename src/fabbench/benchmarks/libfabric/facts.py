@@ -62,7 +62,7 @@ class ReportedFacts:
 
 def error_sentence(side: str, program: str, text: str) -> str:
     """Return a sentence that quotes an error message of a process."""
-    return f"{f'The {side}' if side else program} reported: {quoted(text)}"
+    return f"{f'The {side}' if side else program} said: {quoted(text)}"
 
 
 def truncated_size(printed: str, size: int) -> Finding:

@@ -55,7 +55,7 @@ def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
         yield Finding(
             code="not-checked",
             severity=Severity.NOTE,
-            meaning="The data were not checked (-c 0): `0 OK` in the footer means nothing.",
+            meaning="The data were not checked (-c 0): `0 OK` in the footer says nothing.",
             advice="Run with -c 1 once.",
         )
     yield from _missing(record, sweep)

@@ -262,8 +262,8 @@ def _unit(read: ExecutionOutput) -> Iterator[Finding]:
         yield Finding(
             code="unit-ambiguous",
             severity=Severity.WARNING,
-            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not state the "
-            "version: 1e9 is assumed, the lower value (2^30 is 7.4 % more).",
+            meaning="GB is 2^30 bytes up to NVSHMEM 3.1 and 1e9 from 3.2 on, and the log does not say which "
+            "version it was: 1e9 is assumed, the lower reading (2^30 is 7.4 % more).",
             advice=_LOG_VERSION,
         )
 
@@ -276,7 +276,7 @@ def _size(read: ExecutionOutput) -> Iterator[Finding]:
             severity=Severity.WARNING,
             meaning="The printed size is one PE's block up to NVSHMEM 3.0 and in device programs of 3.2, the "
             "total of all PEs in 3.1 and from 3.3 on, and bandwidths are computed from it. The log does not "
-            "state the version (or the collective): figures are as printed.",
+            "say which version (or which collective) it was: figures are as printed.",
             advice=_LOG_VERSION,
         )
     elif means == BLOCK:
@@ -333,7 +333,7 @@ def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
             code="moves-nothing",
             severity=Severity.WARNING,
             meaning=f"Below {format_size(8 * blocks)} (8 bytes for each of {blocks} thread blocks) this "
-            f"program moves no data: the figures at {format_sizes(sizes)} are meaningless.",
+            f"program moves no data: the figures at {format_sizes(sizes)} say nothing.",
             advice=f"Begin with -b {8 * blocks}, or use fewer blocks (-c).",
         )
 

@@ -219,4 +219,4 @@ def is_invalid(text: str) -> bool:
 
 def read_failure(text: str) -> str | None:
     """Return a sentence for a line that reports an error."""
-    return f"OSU reported: {text.strip()[:300]}" if _FAILED.fullmatch(text) else None
+    return f"OSU said: {text.strip()[:300]}" if _FAILED.fullmatch(text) else None

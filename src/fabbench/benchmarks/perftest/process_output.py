@@ -457,7 +457,7 @@ class ProcessOutput:
     def _failure(self, statement: PerftestStatement, line: Line) -> None:
         source = f"The {self.side}" if self.side else "perftest"
         message = " ".join(statement.words[0].split())[:LONGEST_QUOTE]
-        self.results.add_failure(f"{source} reported: {message}", line)
+        self.results.add_failure(f"{source} said: {message}", line)
 
     def _noise(self, statement: PerftestStatement, line: Line) -> None:
         """Ignore a line: only that it comes from perftest matters."""

@@ -164,7 +164,7 @@ def setup_findings(sizes: Sequence[int]) -> Iterator[Finding]:
             severity=Severity.WARNING,
             meaning="Connection set-up may be more than 1 % of the figure at "
             f"{', '.join(map(format_size, sizes))}.",
-            advice="Use more iterations, or -e msg if the provider has it.",
+            advice="Use more iterations, or -e msg where the provider has it.",
         )
 
 

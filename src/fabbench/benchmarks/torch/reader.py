@@ -422,7 +422,7 @@ class TorchReader(Reader):
             report = self._reports[line.stream] = _Report(
                 Record(benchmark="torch", case="all_reduce", finished=None)
             )
-        sentence = f"torch reported: {quoted(line.text)}"
+        sentence = f"torch said: {quoted(line.text)}"
         if sentence not in report.record.failures:
             report.record.failures.append(sentence)
         return ()

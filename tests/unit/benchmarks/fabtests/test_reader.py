@@ -266,16 +266,16 @@ def test_an_fi_info_block_names_the_provider() -> None:
     [
         (
             "fi_getinfo(): common/shared.c:1110, ret=-61 (No data available)",
-            "The program reported: fi_getinfo(): common/shared.c:1110, ret=-61 (No data available)",
+            "The program said: fi_getinfo(): common/shared.c:1110, ret=-61 (No data available)",
         ),
         (
             "[error] 1700000000:fabtests:common/shared.c:925: cq_readerr 5,  provider",
-            "The program reported: [error] 1700000000:fabtests:common/shared.c:925: cq_readerr 5, provider",
+            "The program said: [error] 1700000000:fabtests:common/shared.c:925: cq_readerr 5, provider",
         ),
-        ("fi_rma_bw: invalid option -- 'y'", "The program reported: fi_rma_bw: invalid option -- 'y'"),
+        ("fi_rma_bw: invalid option -- 'y'", "The program said: fi_rma_bw: invalid option -- 'y'"),
         (
             "bash: line 1: fi_rdm_bw: command not found",
-            "The program reported: bash: line 1: fi_rdm_bw: command not found",
+            "The program said: bash: line 1: fi_rdm_bw: command not found",
         ),
         ("fi_sread(): benchmarks/rdm_pingpong.c:52, ret=-110 (Conn", None),
     ],
@@ -283,7 +283,7 @@ def test_an_fi_info_block_names_the_provider() -> None:
 def test_errors_alone_are_failures(line: str, reason: str | None) -> None:
     log = read_one([line])
     assert (log.benchmark, log.outcome) == ("fabtests", Outcome.FAILED)
-    assert log.reason == (reason or f"The program reported: {line}")
+    assert log.reason == (reason or f"The program said: {line}")
 
 
 @pytest.mark.parametrize(
@@ -293,13 +293,13 @@ def test_errors_alone_are_failures(line: str, reason: str | None) -> None:
 def test_errors_inside(line: str) -> None:
     assert read_lines([line]) == []
     log = read_one([*fabtests_table((), "2015"), line])
-    assert (log.outcome, log.reason) == (Outcome.FAILED, f"The program reported: {line}")
+    assert (log.outcome, log.reason) == (Outcome.FAILED, f"The program said: {line}")
 
 
 def test_the_cause_comes_before_its_echo() -> None:
     echo = "fi_connect(): common/shared.c:1317, ret=-111 (Connection refused)"
     cause = "fi_getinfo(): common/shared.c:1110, ret=-61 (No data available)"
-    assert read_one([echo, cause]).reason == f"The program reported: {cause}"
+    assert read_one([echo, cause]).reason == f"The program said: {cause}"
 
 
 def test_wrong_data_and_time_limits() -> None:
@@ -307,7 +307,7 @@ def test_wrong_data_and_time_limits() -> None:
     wrong = "Data check error (a!=b) at byte 12 for buffer of size 64"
     assert read_one([*table, wrong]).outcome is Outcome.CORRUPT
     late = read_one([*table, "5s timeout expired"])
-    assert (late.outcome, late.reason) == (Outcome.TIMEOUT, "The program reported: 5s timeout expired")
+    assert (late.outcome, late.reason) == (Outcome.TIMEOUT, "The program said: 5s timeout expired")
 
 
 def test_nothing_measured_is_truncated() -> None:

@@ -81,7 +81,7 @@ def test_both_directions_are_labelled_and_sizes_that_move_nothing_are_told() -> 
     (both,) = parse_file(FOLDER / "put_bw-bi.txt")
     assert {point.labels["direction"] for point in uni.points} == {"uni"}
     assert {point.labels["direction"] for point in both.points} == {"bi"}
-    assert "8 B, 32 B, 128 B are meaningless" in uni.findings[0].meaning
+    assert "8 B, 32 B, 128 B say nothing" in uni.findings[0].meaning
     assert codes(uni) == codes(both) == ["moves-nothing"]
 
 
@@ -502,7 +502,7 @@ def test_sizes_that_move_nothing_follow_the_number_of_blocks() -> None:
     few = [line.replace("ctas: 32", "ctas: 4") for line in dump(8, 64)]
     (found,) = one([*few, *put_bw(rows)]).findings
     assert found.meaning.startswith("Below 32 B (8 bytes for each of 4 thread blocks)")
-    assert "8 B, 16 B are meaningless" in found.meaning
+    assert "8 B, 16 B say nothing" in found.meaning
     assert "moves-nothing" not in codes(one([*few, *put_bw(rows[2:])]))
     assert codes(one([*few, *put_bw(rows, "shmem_p_bw_uni")])) == []
 

@@ -692,13 +692,13 @@ def test_warnings() -> None:
 @pytest.mark.parametrize(
     ("name", "case", "reason"),
     [
-        ("nodevice-debian-ib_send_lat", "ib_send_lat", "The client reported: Did not detect devices"),
+        ("nodevice-debian-ib_send_lat", "ib_send_lat", "The client said: Did not detect devices"),
         (
             "nodevice-debian-ib_write_bw-d-client",
             "ib_write_bw",
-            "The client reported: Did not detect devices",
+            "The client said: Did not detect devices",
         ),
-        ("nodevice-debian-ib_write_bw-server", "ib_write_bw", "The server reported: Did not detect devices"),
+        ("nodevice-debian-ib_write_bw-server", "ib_write_bw", "The server said: Did not detect devices"),
         ("nodevice-ibv_devices", None, "The exit status was 1."),
         ("nodevice-ibv_devinfo", None, "The exit status was 255."),
         ("nodevice-rdma-link-add", None, "The exit status was 1."),
@@ -751,7 +751,7 @@ def test_completion_errors_say_what_they_mean(line: str, status: int, meaning: s
 def test_failures(line: str) -> None:
     log = read_one([line])
     assert (log.benchmark, log.outcome) == ("perftest", Outcome.FAILED)
-    assert log.reason == f"perftest reported: {' '.join(line.split())}"
+    assert log.reason == f"perftest said: {' '.join(line.split())}"
     after = read_one([*run(None, ROW), line])
     assert (after.outcome, len(after.points)) == (Outcome.FAILED, 1)
 
@@ -761,7 +761,7 @@ def test_failures(line: str) -> None:
 )
 def test_failures_that_count_only_inside(line: str) -> None:
     assert read_lines([line]) == []
-    assert read_one(["$ ib_write_bw 10.0.0.1", line]).reason == f"The client reported: {line.strip()}"
+    assert read_one(["$ ib_write_bw 10.0.0.1", line]).reason == f"The client said: {line.strip()}"
 
 
 def test_wrong_data_is_corrupt() -> None:

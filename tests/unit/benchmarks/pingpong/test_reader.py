@@ -80,20 +80,17 @@ GOOD = {
     "udp-rdm": 6,
 }
 FAILED = {
-    "bad-eptype.server": "The server reported: Unknown endpoint : foo",
-    "bad-option.client": "The client reported: fi_pingpong: invalid option -- 's'",
-    "efa-absent.server": "The server reported: fi_getinfo(): util/pingpong.c:1489, "
-    "ret=-61 (No data available)",
-    "efa-absent.client": "The client reported: [error] util/pingpong.c:568 : "
+    "bad-eptype.server": "The server said: Unknown endpoint : foo",
+    "bad-option.client": "The client said: fi_pingpong: invalid option -- 's'",
+    "efa-absent.server": "The server said: fi_getinfo(): util/pingpong.c:1489, ret=-61 (No data available)",
+    "efa-absent.client": "The client said: [error] util/pingpong.c:568 : "
     "ctrl/read: no data or remote connection closed",
-    "verbs-absent.server": "The server reported: fi_getinfo(): util/pingpong.c:1489, "
-    "ret=-61 (No data available)",
-    "tcp-dgram.server": "The server reported: fi_getinfo(): util/pingpong.c:1489, "
-    "ret=-61 (No data available)",
-    "tcp-rdm-iters-differ.client": "The client reported: ctrl/read(): util/pingpong.c:563 , "
+    "verbs-absent.server": "The server said: fi_getinfo(): util/pingpong.c:1489, ret=-61 (No data available)",
+    "tcp-dgram.server": "The server said: fi_getinfo(): util/pingpong.c:1489, ret=-61 (No data available)",
+    "tcp-rdm-iters-differ.client": "The client said: ctrl/read(): util/pingpong.c:563 , "
     "ret=-104 (Connection reset by peer)",
-    "tcp-rdm-sizes-differ.server": "The server reported: [error] util/pingpong.c:1119: cq_readerr: Success",
-    "tcp-rdm-check-one-side.client": "The client reported: Error at iteration=1 size=64 byte=0",
+    "tcp-rdm-sizes-differ.server": "The server said: [error] util/pingpong.c:1119: cq_readerr: Success",
+    "tcp-rdm-check-one-side.client": "The client said: Error at iteration=1 size=64 byte=0",
 }
 
 

@@ -148,4 +148,4 @@ def test_without_torch_the_run_fails_with_the_reason(tmp_path: Path) -> None:
     where = ("--on", "local", "--gpus", "2", "--python", sys.executable, "--fabric", "p2p")
     done = fabbench(tmp_path, "run", "torch", *where)
     assert done.returncode == 4
-    assert "failed: torch reported: ModuleNotFoundError: No module named 'torch'" in done.stderr
+    assert "failed: torch said: ModuleNotFoundError: No module named 'torch'" in done.stderr
