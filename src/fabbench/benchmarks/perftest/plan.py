@@ -112,8 +112,8 @@ class PerftestWork:
             return f"it has no {' and '.join(missing)} of {fabric}, but {', '.join(linked)}."
         without_gid = [name for name in self.devices or linked if self._gid(fabric, name, host) is None]
         if fabric == "roce" and without_gid:
-            names = " and ".join(without_gid)
-            return f"no RoCE v2 GID was found there for {names}; pass another with --gid-index."
+            lack = f"{' and '.join(without_gid)} {'have' if without_gid[1:] else 'has'}"
+            return f"{lack} no RoCE v2 GID there; pass another with --gid-index."
         if self.gpu_memory and not host.gpus:
             return "it has no GPU, but GPU memory was requested."
         return ""
