@@ -210,7 +210,7 @@ def fail(payload: str) -> None:
         lambda payload: terminal.write_drawn(
             render_checks(
                 [Check(host=payload, name=payload, status=Status.FAIL, seen=payload, advice=payload)],
-                colour=False,
+                color=False,
             )
         ),
     ],

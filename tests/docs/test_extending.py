@@ -122,7 +122,7 @@ def test_it_fails_as_it_should(fabbench: Fabbench) -> None:
     assert "iperf3 measures TCP over sockets, and nothing else." in refused.stderr
     failed = fabbench("parse", "-", given="iperf3: error - unable to connect to server: Connection refused\n")
     assert failed.returncode == 4
-    assert "iperf3 said: unable to connect to server: Connection refused." in failed.stdout
+    assert "iperf3 reported: unable to connect to server: Connection refused." in failed.stdout
 
 
 @pytest.mark.parametrize("form", sampled(["lsf", "script", "modal"], every=3))

@@ -59,9 +59,9 @@ def started(mpi: Mpi, hosts: list[str], env: Mapping[str, str], *arguments: str,
     return shlex.join([*mpi.argv(hosts, slots=slots), *passed, ALL_REDUCE, *arguments])
 
 
-def on(lab: Lab, env: Mapping[str, str], *arguments: str, flavour: str = "openmpi4") -> str:
+def on(lab: Lab, env: Mapping[str, str], *arguments: str, node_kind: str = "openmpi4") -> str:
     """The output of a run on all hosts of a lab."""
-    mpi = mpi_flavour(flavour)
+    mpi = mpi_flavour(node_kind)
     done = mpi.run(lab, started(mpi, [host.name for host in lab.hosts], env, *arguments))
     assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout
@@ -164,7 +164,7 @@ Runs = Callable[..., str]
 @pytest.fixture
 def runs(lab: Labs, mpi: Mpi) -> Runs:
     """Runs the stand-in on two hosts, by each mpirun in turn."""
-    return partial(on, lab(2, trust=True), flavour=mpi.name)
+    return partial(on, lab(2, trust=True), node_kind=mpi.name)
 
 
 @pytest.mark.lab

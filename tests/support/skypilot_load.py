@@ -16,7 +16,7 @@ def understood(path: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever it refuses with
         return {"error": f"{type(error).__name__}: {error}"}
     (resources,) = task.resources
-    # Of machines it would fetch a catalogue from the network.
+    # Of machines it would fetch a instance_catalog from the network.
     own = {} if resources.instance_type else resources.to_yaml_config()
     tier = resources.network_tier
     return {

@@ -112,7 +112,7 @@ def expectations(comparison: Comparison) -> tuple[Expectation, ...]:
             setting = setting_of(column, section) if section.shown[index] else None
             figures = {row.size: figure.value for row in section.rows if (figure := row.figures[index])}
             if setting is not None and any(figures.values()):
-                found.append(_judge(_Measured(column.label, section, setting, figures)))
+                found.append(_judge(_MeasuredColumn(column.label, section, setting, figures)))
     return tuple(found)
 
 
@@ -124,7 +124,7 @@ def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float |
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
+class _MeasuredColumn:
     """The figures of one configuration by size."""
 
     column: str
@@ -163,7 +163,7 @@ class _Measured:
         )
 
 
-def _judge(measured: _Measured) -> Expectation:
+def _judge(measured: _MeasuredColumn) -> Expectation:
     value, ceiling = measured.figures[measured.best], measured.ceiling
     if ceiling is not None and value > ceiling * SLACK:
         return measured.assess(measured.best, Assessment.ABOVE, remark=_why_above(measured.setting))
@@ -178,7 +178,7 @@ def _why_above(setting: Setting) -> str:
     return "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
 
 
-def _time(measured: _Measured, known: Sequence[Published]) -> Expectation:
+def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge by the smallest measured size that is also published."""
     by_size: dict[int, list[Published]] = {}
     for figure in filter(_decides, known):
@@ -195,7 +195,7 @@ def _decides(figure: Published) -> bool:
     return figure.role in {Role.REFERENCE, Role.CONFLICT}
 
 
-def _rate(measured: _Measured, known: Sequence[Published]) -> Expectation:
+def _rate(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge by the largest published size that was measured: rates do not fall as sizes grow."""
     least = _LARGE.get(measured.section.metric.name, 1 << 20)
     sizes = {figure.size or least for figure in known if _decides(figure)}
@@ -225,7 +225,7 @@ _TOO_EARLY = "The sweep ends too early to compare."
 _CONTESTED = "Sources disagree about this figure, so it decides nothing."
 
 
-def _unpublished(measured: _Measured, known: Sequence[Published]) -> Expectation:
+def _unpublished(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     """Judge where no normal figure is published; there may be published ones that were too low."""
     bad = [figure for figure in known if figure.role is Role.MISTUNED]
     if any(measured.figures[measured.best] <= figure.value / TOLERANCE for figure in bad):
@@ -234,7 +234,7 @@ def _unpublished(measured: _Measured, known: Sequence[Published]) -> Expectation
     return measured.assess(measured.best, Assessment.UNKNOWN, remark=remark)
 
 
-def _other_bound(measured: _Measured) -> str:
+def _other_bound(measured: _MeasuredColumn) -> str:
     """Explain what bounds a rate besides the NICs, or why busbw may exceed their rate."""
     setting, scale = measured.setting, measured.section.scale
     nvlink = NVLINK.get(setting.system.gpu_model)

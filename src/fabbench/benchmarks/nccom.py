@@ -40,7 +40,7 @@ def _number(cell: str) -> Printed:
 
 
 @dataclass(slots=True)
-class _Table:
+class _NccomTable:
     """One table while it is read."""
 
     record: Record = field(default_factory=lambda: Record(benchmark="nccom", case="nccom-test"))
@@ -91,13 +91,13 @@ class NccomReader(Reader):
     """Reads the tables of one stream group."""
 
     def __init__(self) -> None:
-        self._table: _Table | None = None
+        self._table: _NccomTable | None = None
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         if "size(B)" in line.text and _HEADER.fullmatch(line.text):
             before = self.close()
-            self._table = _Table()
+            self._table = _NccomTable()
             return before
         if self._table is None:
             return None

@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from importlib.resources import files
 
-from fabbench.catalog.instances import catalogue, plain, whole
+from fabbench.catalog.instances import instance_catalog, plain, whole
 from fabbench.model.errors import RequestError
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
@@ -130,7 +130,7 @@ def _published(row: Mapping[str, str]) -> Published:
 
 
 def _instances() -> Iterator[System]:
-    for name, entry in catalogue().items():
+    for name, entry in instance_catalog().items():
         yield System(
             name=name,
             gpus=entry.gpus,

@@ -56,11 +56,11 @@ def plain(instance_type: str) -> str:
 
 def instance(instance_type: str) -> Instance | None:
     """Return an instance type; None: it is not in the catalog, so it has no EFA or is newer."""
-    return catalogue().get(plain(instance_type))
+    return instance_catalog().get(plain(instance_type))
 
 
 @cache
-def catalogue() -> Mapping[str, Instance]:
+def instance_catalog() -> Mapping[str, Instance]:
     """Return the whole catalog."""
     text = (files("fabbench.catalog") / "instances.csv").read_text("utf-8")
     rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))

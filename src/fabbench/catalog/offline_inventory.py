@@ -11,7 +11,7 @@ from itertools import chain
 
 from fabbench.catalog.cluster_profiles import EFA, Profile
 from fabbench.catalog.images import BELOW_PREFIX, below
-from fabbench.catalog.instances import Instance, catalogue, instance
+from fabbench.catalog.instances import Instance, instance, instance_catalog
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
@@ -28,7 +28,7 @@ def require_instance(instance_type: str) -> Instance:
     """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
     entry = instance(instance_type)
     if entry is None:
-        near = difflib.get_close_matches(instance_type.lower(), catalogue(), n=4, cutoff=0.5)
+        near = difflib.get_close_matches(instance_type.lower(), instance_catalog(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {instance_type} with EFA.",
             hint=f"Did you mean {' or '.join(near)}?"

@@ -158,7 +158,7 @@ def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]"
 
     context, width = click.get_current_context(), terminal.width()
     text = render_checks(
-        checks, form, overviews=overviews, colour=width is not None, width=width, full=is_verbose(context)
+        checks, form, overviews=overviews, color=width is not None, width=width, full=is_verbose(context)
     )
     terminal.write_drawn(text)
     context.exit(worst(checks))

@@ -36,9 +36,9 @@ def _fabrics() -> Iterator[str]:
 
 
 def _instance_types() -> Iterator[str]:
-    from fabbench.catalog.instances import catalogue
+    from fabbench.catalog.instances import instance_catalog
 
-    yield from catalogue()
+    yield from instance_catalog()
 
 
 def _benchmarks() -> Iterator[str]:

@@ -100,7 +100,7 @@ def execution_lines(
     execution: "Execution", inventory: "Inventory", request: "RunRequest", launcher: "Launcher"
 ) -> Iterator[str]:
     """Yield the environment and commands of the first step of an execution, and how many steps follow."""
-    hosts = inventory.seen_by(execution.configuration.variant)
+    hosts = inventory.hosts_for_variant(execution.configuration.variant)
     step, *others = execution.steps
     yield f"Environment: {_environment(step) or 'unchanged'}"
     if step.shape is Shape.MPI:

@@ -63,4 +63,4 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         sys.stdout.writelines(history_page(result, __version__))
         return
     width = terminal.width()
-    terminal.write_drawn(render_history(result, form, colour=width is not None, width=width))
+    terminal.write_drawn(render_history(result, form, color=width is not None, width=width))

@@ -25,12 +25,12 @@ def command(type_: str, form: str) -> None:
 
     TYPE is an instance type (p5.48xlarge), a family (p5) or a prefix of either.
     """
-    from fabbench.catalog.instances import catalogue, plain
+    from fabbench.catalog.instances import instance_catalog, plain
     from fabbench.catalog.offline_inventory import require_instance
     from fabbench.report.table import Overview, Table, render_overview
 
     prefix = plain(type_)
-    matches = [each for name, each in sorted(catalogue().items()) if name.startswith(prefix)]
+    matches = [each for name, each in sorted(instance_catalog().items()) if name.startswith(prefix)]
     exact = [each for each in matches if each.instance_type == prefix]
     instances = exact or matches or [require_instance(type_)]
     table = Table(
@@ -41,7 +41,7 @@ def command(type_: str, form: str) -> None:
     )
     overview = Overview(name="instances", table=table, records=[asdict(each) for each in instances])
     width = terminal.width()
-    terminal.write_drawn(render_overview(overview, form, colour=width is not None, width=width))
+    terminal.write_drawn(render_overview(overview, form, color=width is not None, width=width))
 
 
 def _row(instance: "Instance") -> tuple[str, ...]:

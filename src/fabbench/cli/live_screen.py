@@ -215,7 +215,7 @@ def _window(table: Table, newest: int, room: int) -> Table:
 
 
 def _grid(table: Table) -> "Grid":
-    grid = drawn(table, colour=True)
+    grid = drawn(table, color=True)
     grid.show_edge = False
     return grid
 

@@ -56,4 +56,4 @@ def command(form: str, **given: Any) -> None:
     terminal.notify(f"Target {target.name}: {reason}.")
     width = terminal.width()
     overview = launcher_named(target.launcher).nodes(target)
-    terminal.write_drawn(render_overview(overview, form, colour=width is not None, width=width))
+    terminal.write_drawn(render_overview(overview, form, color=width is not None, width=width))

@@ -47,11 +47,11 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.
     """
-    colour = sys.stdout.isatty()
+    color = sys.stdout.isatty()
     job = parse_on_cores.ParseJob(
         form=form,
         proof=options.known_proof(fabric, instance_type, nodes, nics),
-        colour=colour,
+        color=color,
         width=width(),
     )
     click.get_current_context().exit(_print(files, job, lenient=exit_zero))

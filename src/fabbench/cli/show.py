@@ -105,7 +105,7 @@ def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
     configurations = {column.label: column.logs for column in columns}
     width = terminal.width()
     return render_comparison(
-        comparison, form, configurations=configurations, colour=width is not None, width=width
+        comparison, form, configurations=configurations, color=width is not None, width=width
     )
 
 
@@ -182,5 +182,5 @@ def _written(table: "Table", form: str) -> str:
 
     width = terminal.width()
     if form == "terminal":
-        return to_terminal([table], colour=width is not None, width=width)
+        return to_terminal([table], color=width is not None, width=width)
     return to_markdown(table)

@@ -139,7 +139,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     else:
         report = replace(report, left_out=left_out)
         width = terminal.width()
-        text = render_sweep(report, how.form, colour=width is not None, width=width)
+        text = render_sweep(report, how.form, color=width is not None, width=width)
     terminal.write_drawn(text)
     if diagnosis.bad:
         return Exit.BAD_ANSWER

@@ -169,7 +169,7 @@ def print_comparison(
 
         columns = width()
         text = render_comparison(
-            comparison, form, verdict=verdict, configurations=logs, colour=columns is not None, width=columns
+            comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
         )
         write_drawn(text)
     for breach in verdict.breaches if verdict else ():

@@ -55,7 +55,7 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     for variant in variants:
         if not variant.paths:
             continue
-        hosts = [host for host in inventory.seen_by(variant.name) if host.own is not None]
+        hosts = [host for host in inventory.hosts_for_variant(variant.name) if host.own is not None]
         names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own or ())
         without = [host.name for host in hosts if not host.own]
         if not hosts:

@@ -112,7 +112,7 @@ class RenderInput:
     ) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
 
-        first = self.inventory.seen_by(variant.name)[0]
+        first = self.inventory.hosts_for_variant(variant.name)[0]
         mpirun = first.mpi.program if first.mpi is not None else "mpirun"
         return VariantOverrides(
             mpirun=mpirun,

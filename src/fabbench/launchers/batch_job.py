@@ -69,7 +69,7 @@ class JobAllocation:
         document = self._rendering.render(source)
         self._documents = {self._name: self._rendering.render(source.redacted())}
         self._lines = self._follow(document)
-        first = [*until_begun(self._lines)] if self._begins else []
+        first = [*until_started(self._lines)] if self._begins else []
         self._demux = Demux(chain(first, self._lines))
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
@@ -97,7 +97,7 @@ class JobAllocation:
             self._lines.close()
 
 
-def until_begun(lines: Iterable[str]) -> Iterator[str]:
+def until_started(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines up to and including the first marker."""
     for line in lines:
         yield line

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from fabbench.logs import learned_prefixes
 from fabbench.logs.learned_prefixes import Cut, Form, NumberedPrefix, Sign, Signs, find_sign, signs_in
-from fabbench.model.log import UNTOLD, Stream
+from fabbench.model.log import NO_STREAM, Stream
 from fabbench.model.patterns import lazy
 
 _STD = r"<std(?:out|err|diag)>: ?"
@@ -69,7 +69,7 @@ class Prefixes:
         """Whether ansible prints a program's output twice: as one string, and line by line."""
         self._learn_all(lines)
 
-    def cut(self, raw: str, outer: Stream = UNTOLD) -> tuple[str, Stream]:
+    def cut(self, raw: str, outer: Stream = NO_STREAM) -> tuple[str, Stream]:
         """Return the text without its prefixes, and the stream that it belongs to.
 
         `outer`: what prefixes cut before have stated. The text contains newlines if a log entry holds several
@@ -77,7 +77,7 @@ class Prefixes:
         """
         first = raw[:1]
         if first == "\x1b":
-            raw = uncoloured(raw)
+            raw = strip_colors(raw)
             first = raw[:1]
         if self._forms and first in self.starts:
             text, stream = self._cut_all(raw, outer)
@@ -88,11 +88,13 @@ class Prefixes:
                 text, stream = self._cut_all(bare, outer)
                 if len(text) < len(bare):
                     return text, stream
-            return uncoloured(raw) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
+            return strip_colors(
+                raw
+            ) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
         if first not in _STARTS or (first == "#" and raw[1:2] != ">"):
             return raw, outer
         # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.
-        end = raw.find(">:", 0, 40) + 2 if first == "[" and outer is UNTOLD else 0
+        end = raw.find(">:", 0, 40) + 2 if first == "[" and outer is NO_STREAM else 0
         if end > 1 and (known := self._known.get(raw[:end])) is not None:
             text = raw[end + 1 :] if raw[end : end + 1] == " " else raw[end:]
             return (text, known) if text[:1] not in _NESTED else self._cut_all(text, known)
@@ -170,7 +172,7 @@ class Prefixes:
     def _cut_all(self, text: str, stream: Stream) -> tuple[str, Stream]:
         """Cut prefixes until nothing matches; learned ones once each."""
         if "\x1b" in text:
-            text = uncoloured(text)
+            text = strip_colors(text)
         forms = self._forms
         for _ in range(_MAX_STACKED):
             matched = False
@@ -205,7 +207,7 @@ def _lines_with(signs: Signs, sample: Sequence[str]) -> list[tuple[int, str]]:
     return [(number, line) for number, line in enumerate(sample) if signs and find_sign(line, signs)]
 
 
-def uncoloured(text: str) -> str:
+def strip_colors(text: str) -> str:
     """Remove terminal colors."""
     return _COLOR.sub("", text)
 

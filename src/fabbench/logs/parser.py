@@ -16,13 +16,13 @@ from fabbench.evidence.judge import judge
 from fabbench.evidence.nccl import CHANNEL, HANDLERS, HEAD, Evidence
 from fabbench.logs.channel_lines import ChannelLines
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
-from fabbench.logs.launcher_prefixes import Prefixes, uncoloured
+from fabbench.logs.launcher_prefixes import Prefixes, strip_colors
 from fabbench.logs.learned_prefixes import find_sign
 from fabbench.logs.step_endings import TIMEOUT_STATUS, StepEndings
 from fabbench.model.log import (
     MARKER_SIGN,
     NCCL_DEBUG,
-    UNTOLD,
+    NO_STREAM,
     Ending,
     Line,
     Log,
@@ -152,7 +152,7 @@ class LogParser:
         number = self._number - channels.skipped
         for raw in lines:
             number += 1
-            text, stream = raw, UNTOLD
+            text, stream = raw, NO_STREAM
             origin, info, message = raw.partition(INFO)
             if not info:
                 if previous is not None and raw[:1] != "#":  # rows never start with this
@@ -204,12 +204,12 @@ class LogParser:
 
     def _endings(self) -> AbstractSet[str]:
         """Return the known endings of channel lines: lines without a prefix that have one add nothing."""
-        group = self._groups.get(UNTOLD.group)
+        group = self._groups.get(NO_STREAM.group)
         return group.evidence.endings if group is not None else frozenset()
 
     def _shortcut(self, stream: Stream) -> Shortcut | None:
         """Return a fast way to read rows, if they have no prefix."""
-        reader = self._group(stream).current if stream == UNTOLD else None
+        reader = self._group(stream).current if stream == NO_STREAM else None
         return reader.shortcut("") if reader is not None else None
 
     def close(self, ending: Ending | None = None) -> list[Result]:
@@ -239,7 +239,7 @@ class LogParser:
         """Read a line that is neither a plain row nor plain debug text of a known host."""
         text = text[:LONGEST_LINE]
         if "\x1b" in text:
-            text = uncoloured(text)
+            text = strip_colors(text)
         group = self._group(stream)
         if text.startswith(MARKER_SIGN) and (marker := read_marker(text)) is not None:
             return self._mark(group, marker)

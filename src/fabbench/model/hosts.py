@@ -121,7 +121,7 @@ class Inventory:
     variants: Mapping[str, tuple[Host, ...]] = field(default_factory=dict)
     """Variant → the hosts as it sees them: its programs, providers, interface, mpirun."""
 
-    def seen_by(self, variant: str) -> tuple[Host, ...]:
+    def hosts_for_variant(self, variant: str) -> tuple[Host, ...]:
         """Return the hosts as a variant sees them."""
         return self.variants.get(variant, self.hosts)
 

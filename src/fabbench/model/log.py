@@ -60,7 +60,7 @@ class Stream(NamedTuple):
     """`server` or `client`, where fabbench itself started both. Empty: not known."""
 
 
-UNTOLD = Stream()
+NO_STREAM = Stream()
 
 
 class Line(NamedTuple):
@@ -68,7 +68,7 @@ class Line(NamedTuple):
 
     number: int
     text: str
-    stream: Stream = UNTOLD
+    stream: Stream = NO_STREAM
 
 
 class Point(NamedTuple):

@@ -77,17 +77,17 @@ def _resolve(token: str, inventory: Inventory, work: Work) -> tuple[str, ...]:
 
 def _everywhere(fabric: str, inventory: Inventory, work: Work) -> bool:
     """Return whether all hosts have a fabric, in every variant."""
-    return all(not work.lacks(fabric, host) for _, host in inventory.views())
+    return all(not work.why_unsupported(fabric, host) for _, host in inventory.views())
 
 
 def _best_inside(token: str, host: Host, work: Work) -> str:
     """Return the name of the best fabric for ranks that are all on one host."""
     if token == AB:
         raise _no_network("An RDMA fabric and tcp", host)
-    best = next((name for name in _INSIDE if not work.lacks(name, host)), "")
+    best = next((name for name in _INSIDE if not work.why_unsupported(name, host)), "")
     if not best:
         raise MachineError(
-            f"Nothing can be measured on {host.name} alone: {work.lacks(_INSIDE[0], host)}",
+            f"Nothing can be measured on {host.name} alone: {work.why_unsupported(_INSIDE[0], host)}",
             hint="Specify more hosts (--on ssh --host A --host B). If a host has more GPUs than were "
             "found, pass --gpus N.",
         )
@@ -112,7 +112,7 @@ def _require(fabric: str, benchmark: str, inventory: Inventory, work: Work) -> N
             hint="Choose a network fabric, or a single host.",
         )
     for name, host in inventory.views():
-        if why := work.lacks(fabric, host):
+        if why := work.why_unsupported(fabric, host):
             raise MachineError(
                 f"{fabric} is not available on {name}: {why} {_search_notes(inventory)}",
                 hint="Nothing was started. Choose a fabric that was found, or other machines (--on, --host; "
@@ -153,7 +153,7 @@ def _executions(
             name = f"{number:03}-{configuration.label}-r{repeat}"
             number += 1
             hosts, variant = (
-                inventory.seen_by(configuration.variant),
+                inventory.hosts_for_variant(configuration.variant),
                 named(request.variants, configuration.variant),
             )
             steps = work.steps(name, configuration.fabric, hosts)

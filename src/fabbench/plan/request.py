@@ -37,7 +37,7 @@ class Work(Protocol):
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, in bytes, that each log of a complete execution has."""
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return a sentence on why `fabric` cannot be measured on `host`; empty if it can."""
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:

@@ -22,7 +22,7 @@ from fabbench.remote.parallel import connect_all, map_hosts
 from fabbench.remote.session import HeldHosts, RemoteSession
 from fabbench.remote.ssh_client import with_clients
 from fabbench.remote.ssh_config import all_settings
-from fabbench.remote.transport import GoneError, Transport
+from fabbench.remote.transport import HostGoneError, Transport
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def host_names(target: Target) -> tuple[str, ...]:
     return target.hosts[: target.nodes]
 
 
-def all_well(results: Mapping[str, T | MachineError]) -> dict[str, T]:
+def require_all(results: Mapping[str, T | MachineError]) -> dict[str, T]:
     """Return the results, or raise MachineError with the errors and hints of all hosts that failed."""
     failed = {name: result for name, result in results.items() if isinstance(result, MachineError)}
     if failed:
@@ -134,7 +134,7 @@ class RemoteAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution over the hosts."""
-        held = replace(self.held, hosts=self.inventory.seen_by(execution.configuration.variant))
+        held = replace(self.held, hosts=self.inventory.hosts_for_variant(execution.configuration.variant))
         return run_steps(lambda step: RemoteSession(held, step), execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:
@@ -147,7 +147,7 @@ class RemoteAllocation:
 def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
     """Run the agent on all hosts, and clean up at the end. Raise MachineError if anything is left."""
     try:
-        all_well(map_hosts({remote.name: remote for remote in remotes}, RemoteHost.start))
+        require_all(map_hosts({remote.name: remote for remote in remotes}, RemoteHost.start))
         yield
     except BaseException as error:
         for sentence in _clean_up(remotes):
@@ -155,7 +155,7 @@ def agents(remotes: Sequence[RemoteHost]) -> Iterator[None]:
         raise
     leftovers = _clean_up(remotes)
     for remote in remotes:
-        if isinstance(remote.lost, GoneError):
+        if isinstance(remote.lost, HostGoneError):
             raise remote.lost
     if leftovers:
         raise MachineError(" ".join(leftovers[:_MAX_SHOWN]), hint="Look for it there, and stop or remove it.")

@@ -18,7 +18,7 @@ from fabbench.counters.snapshot import SNAPSHOT
 from fabbench.execution.session import FORWARDED, end_programs_script
 from fabbench.model.errors import MachineError
 from fabbench.remote.connection import Done, LostError
-from fabbench.remote.transport import GoneError, ProcessStream, Transport
+from fabbench.remote.transport import HostGoneError, ProcessStream, Transport
 
 _LEASES = 2
 """How long a host waits for fabbench, as a multiple of how long fabbench waits for the host."""
@@ -175,14 +175,14 @@ class RemoteHost:
 
     def _clean(self) -> Sequence[str]:
         try:
-            if isinstance(self.lost, GoneError):
+            if isinstance(self.lost, HostGoneError):
                 return ()
             if self.lost is not None:
                 raise self.lost
             if not self._up.is_set():
                 self.connection.connect()
             leftovers = self._remove_all()
-        except GoneError as error:
+        except HostGoneError as error:
             self.lost = error
             return ()
         except MachineError as error:
@@ -196,7 +196,7 @@ class RemoteHost:
     def _remove_all(self) -> Sequence[str]:
         """Have the agent remove everything, reconnecting for a while if necessary.
 
-        Raise GoneError once it is known that the host no longer exists: of an evicted pod, the container
+        Raise HostGoneError once it is known that the host no longer exists: of an evicted pod, the container
         is lost first.
         """
         deadline = time.monotonic() + _GONE_S
@@ -223,7 +223,7 @@ class RemoteHost:
                 try:
                     self.connection.close()
                     self.connection.connect()
-                except GoneError as error:
+                except HostGoneError as error:
                     self.lost = error
                     return
                 except MachineError as error:

@@ -7,7 +7,7 @@ from fabbench.model.errors import MachineError
 from fabbench.remote.connection import Done
 
 
-class GoneError(MachineError):
+class HostGoneError(MachineError):
     """The host no longer exists and will not come back: its pod has ended, or was removed."""
 
 

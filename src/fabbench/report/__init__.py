@@ -21,13 +21,13 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     *,
     verdict: "Verdict | None" = None,
     configurations: Mapping[str, Sequence[Log]] | None = None,
-    colour: bool = False,
+    color: bool = False,
     width: int | None = None,
 ) -> str:
     """Write a comparison in one of `FORMATS`, or as `RAW_CSV`; `verdict` adds the results of its gates.
 
     `configurations` (label → logs) adds mean and sum of rails where a configuration has several; not in CSV.
-    `colour` and `width` are for `terminal` only; without both it is plain text. Ends with a newline.
+    `color` and `width` are for `terminal` only; without both it is plain text. Ends with a newline.
     """
     from fabbench.report import comparison_tables  # not needed to parse logs
 
@@ -40,7 +40,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
         ]
         if form == "markdown":
             return "\n".join(map(to_markdown, tables))
-        return to_terminal(tables, colour=colour, width=width)
+        return to_terminal(tables, color=color, width=width)
     if form in {"svg", "openmetrics", "comment"}:
         return _for_tools(comparison, form, verdict, rails)
     if form in CSV_FORMATS:

@@ -33,18 +33,18 @@ def render_checks(  # noqa: PLR0913 - what is written, and how
     form: str = "table",
     *,
     overviews: Sequence[Overview] = (),
-    colour: bool = False,
+    color: bool = False,
     width: int | None = None,
     full: bool = True,
 ) -> str:
     """Write checks in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline.
 
-    `colour` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
+    `color` and `width` are for `table`. Overviews come before the checks; JSON is then a mapping of all of
     them, and CSV has the checks only. Without `full`, tables leave out skipped checks that need no action.
     """
     parts = [*(each.table for each in overviews), *check_tables(checks, full=full)]
     if form == "table":
-        return to_terminal(parts, colour=colour, width=width)
+        return to_terminal(parts, color=color, width=width)
     if form == "markdown":
         return "\n".join(map(to_markdown, parts))
     if form in CSV_FORMATS:

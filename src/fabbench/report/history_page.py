@@ -158,7 +158,7 @@ class TrendPlot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Area:
+class _TrendArea:
     count: int
     low: float
     high: float
@@ -210,14 +210,14 @@ def _drawn(trend: TrendPlot) -> Iterator[str]:
         yield f'<text x="{x:.1f}" y="{_TOP - 10}" text-anchor="middle">{number}</text>'
 
 
-def _area(trend: TrendPlot) -> _Area:
+def _area(trend: TrendPlot) -> _TrendArea:
     low, high = min(trend.values), max(trend.values)
     span = max(high - low, _SPAN * high)
     bottom = max((low + high - span) / 2 - 0.06 * span, 0.0)
-    return _Area(len(trend.values), bottom, bottom + 1.12 * span)
+    return _TrendArea(len(trend.values), bottom, bottom + 1.12 * span)
 
 
-def _ticks(area: _Area) -> Iterator[tuple[float, str]]:
+def _ticks(area: _TrendArea) -> Iterator[tuple[float, str]]:
     """Yield round values with labels."""
     rough = (area.high - area.low) / 5
     power = floor(log10(rough))

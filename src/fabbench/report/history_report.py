@@ -22,7 +22,7 @@ _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
 def render_history(
-    history: History, form: str = "markdown", *, colour: bool = False, width: int | None = None
+    history: History, form: str = "markdown", *, color: bool = False, width: int | None = None
 ) -> str:
     """Write a history in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
@@ -33,7 +33,7 @@ def render_history(
     if form == "markdown":
         return to_markdown(history_table(history))
     if form == "terminal":
-        return to_terminal([history_table(history)], colour=colour, width=width)
+        return to_terminal([history_table(history)], color=color, width=width)
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 

@@ -61,8 +61,8 @@ class LogWriter:
     """Takes the sources that could not be read, with the reasons."""
 
 
-def log_writer(form: str, *, colour: bool = False, width: int | None = None) -> LogWriter:
-    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `colour` and `width` are for `table`."""
+def log_writer(form: str, *, color: bool = False, width: int | None = None) -> LogWriter:
+    """Return the writer of one of `FORMATS`, or of `RAW_CSV`; `color` and `width` are for `table`."""
     if form == "json":
         return LogWriter(
             log=json_contract.Elements().write,
@@ -76,7 +76,7 @@ def log_writer(form: str, *, colour: bool = False, width: int | None = None) -> 
         return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
         return LogWriter(
-            log=lambda log: terminal_pieces(log_tables(log), colour=colour, width=width),
+            log=lambda log: terminal_pieces(log_tables(log), color=color, width=width),
             separator="\n",
         )
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")

@@ -35,7 +35,7 @@ class SweepReport:
 
 
 def render_sweep(
-    report: SweepReport, form: str = "markdown", *, colour: bool = False, width: int | None = None
+    report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None
 ) -> str:
     """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
@@ -49,7 +49,7 @@ def render_sweep(
     if form == "markdown":
         return f"{to_markdown(suspects_table(report))}\n```text\n{_heat_map(report)}```\n"
     if form == "terminal":
-        table = to_terminal([suspects_table(report)], colour=colour, width=width)
+        table = to_terminal([suspects_table(report)], color=color, width=width)
         return f"{table}\n{_heat_map(report)}"
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 

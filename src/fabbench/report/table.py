@@ -199,32 +199,32 @@ LONG = 1000
 _ROWS_PER_BLOCK = 512
 
 
-def to_terminal(tables: Iterable[Table], *, colour: bool = False, width: int | None = None) -> str:
-    """Write tables one after another. `colour` requests color; the variable NO_COLOR still disables it.
+def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> str:
+    """Write tables one after another. `color` requests color; the variable NO_COLOR still disables it.
 
     Without `width` nothing is wrapped or cut. Every character is text: rich's markup in cells is ignored.
     """
-    return "".join(terminal_pieces(tables, colour=colour, width=width))
+    return "".join(terminal_pieces(tables, color=color, width=width))
 
 
 def terminal_pieces(
-    tables: Iterable[Table], *, colour: bool = False, width: int | None = None
+    tables: Iterable[Table], *, color: bool = False, width: int | None = None
 ) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece. Rows of `LONG` tables are never wrapped."""
     tables = list(tables)
-    if not colour and width is None and not any(table.keys for table in tables):
+    if not color and width is None and not any(table.keys for table in tables):
         yield from _plain_pieces(tables)
         return
     from rich.text import Text
 
     out = io.StringIO()
-    terminal = console(out, colour=colour, width=width or 10_000)
+    terminal = console(out, color=color, width=width or 10_000)
     separate = True
     for index, table in enumerate(tables):
         if index and separate:
             terminal.print()
         # The box for a terminal has a blank line below it.
-        separate = not (colour and table.header and not table.notes)
+        separate = not (color and table.header and not table.notes)
         if table.headline:
             terminal.print(text_of(table.headline, style="bold"), soft_wrap=width is None)
             terminal.print()
@@ -232,10 +232,10 @@ def terminal_pieces(
             terminal.print(text_of(table.title, style="bold"), soft_wrap=width is None)
         if table.header and len(table.rows) > LONG:
             yield _drain(out)
-            yield from _long_grid(table, colour=colour)
+            yield from _long_grid(table, color=color)
         elif table.header:
             for part in fitting(points_aligned(table), terminal.width):
-                terminal.print(drawn(part, colour=colour))
+                terminal.print(drawn(part, color=color))
         for note in table.notes:
             whole = text_of(note, style="dim")
             lines = whole.wrap(terminal, width - 2) if width else [whole]
@@ -253,7 +253,7 @@ def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
             yield "".join(f"{_plain(line)}\n" for line in above)
         if table.header:
             short = len(table.rows) <= LONG
-            yield from _long_grid(points_aligned(table) if short else table, colour=False)
+            yield from _long_grid(points_aligned(table) if short else table, color=False)
         if table.notes:
             yield "".join(f"{_plain(f'- {note}')}\n" for note in table.notes)
 
@@ -270,12 +270,12 @@ def _drain(out: io.StringIO) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def drawn(table: Table, *, colour: bool) -> "Grid":
+def drawn(table: Table, *, color: bool) -> "Grid":
     """Return the cells of a table for rich."""
     from rich import box
     from rich.table import Table as Grid
 
-    grid = Grid(box=box.SIMPLE_HEAD if colour else box.ASCII2, pad_edge=not colour)
+    grid = Grid(box=box.SIMPLE_HEAD if color else box.ASCII2, pad_edge=not color)
     widths = _widths(table) if table.keys else [None] * len(table.header)
     for name, align, width in zip(table.header, table.aligns(), widths, strict=True):
         side: JustifyMethod = "left" if align == "l" else "right"
@@ -351,7 +351,7 @@ def _columns_of(table: Table, indices: Sequence[int]) -> Table:
     )
 
 
-def _long_grid(table: Table, *, colour: bool) -> Iterator[str]:
+def _long_grid(table: Table, *, color: bool) -> Iterator[str]:
     """Write a grid like rich's, in blocks. Iterates over the rows twice: first for widths."""
     aligns, widths = table.aligns(), list(map(_cell_width, map(_cell_text, table.header)))
     for row in table.rows:
@@ -362,9 +362,9 @@ def _long_grid(table: Table, *, colour: bool) -> Iterator[str]:
         for cell, width, align in zip(map(_cell_text, cells), widths, aligns, strict=True):
             blank = " " * (width - _cell_width(cell))
             padded.append(cell + blank if align == "l" else blank + cell)
-        return f" {'   '.join(padded)}".rstrip() if colour else f"| {' | '.join(padded)} |"
+        return f" {'   '.join(padded)}".rstrip() if color else f"| {' | '.join(padded)} |"
 
-    if colour:
+    if color:
         above, below = "\n", "\n"
         rule = f" {chr(0x2500) * (sum(widths) + 3 * len(widths) - 3)}"
     else:
@@ -401,10 +401,10 @@ def text_of(text: str, *, style: str = "") -> "Text":
     return Text(_one_line(text), style=style)
 
 
-def console(file: IO[str], *, colour: bool | None = None, width: int | None = None) -> "Console":
+def console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> "Console":
     """Return a rich console that passes only styles and the moves of a live view to a terminal.
 
-    All printed text is made printable, whatever its source. `colour` None: color if `file` is a terminal.
+    All printed text is made printable, whatever its source. `color` None: color if `file` is a terminal.
     """
     from rich.console import Console
 
@@ -418,7 +418,7 @@ def console(file: IO[str], *, colour: bool | None = None, width: int | None = No
 
     settings: dict[str, Any] = {} if width is None else {"width": width}
     return TextConsole(
-        file=file, force_terminal=colour, highlight=False, emoji=False, markup=False, **settings
+        file=file, force_terminal=color, highlight=False, emoji=False, markup=False, **settings
     )
 
 
@@ -426,7 +426,7 @@ def console(file: IO[str], *, colour: bool | None = None, width: int | None = No
 
 
 def render_overview(
-    overview: Overview, form: str = "table", *, colour: bool = False, width: int | None = None
+    overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None
 ) -> str:
     """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
@@ -435,4 +435,4 @@ def render_overview(
         return to_csv(overview.table, raw=form == RAW_CSV)
     if form == "markdown":
         return to_markdown(overview.table)
-    return to_terminal([overview.table], colour=colour, width=width)
+    return to_terminal([overview.table], color=color, width=width)

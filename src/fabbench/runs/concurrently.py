@@ -21,7 +21,7 @@ _ENDING_S = 60.0
 """How long threads may take to stop: each ends the programs that it has started."""
 
 
-class _Pool(Generic[T, U]):
+class _Workers(Generic[T, U]):
     """Worker threads that process the items of a list, and return the result of each."""
 
     def __init__(self, items: Sequence[T], work: Callable[[T], U], ended: threading.Event) -> None:
@@ -79,7 +79,7 @@ def concurrently(
     Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
     of a piece of work that failed.
     """
-    pool = _Pool(items, work, ended)
+    pool = _Workers(items, work, ended)
     try:
         pool.start()
         for _ in items:

@@ -47,7 +47,7 @@ class CounterSampler:
         self._allocation = allocation
         self._view = view
         self._remote = allocation.remote
-        hosts = allocation.inventory.seen_by(execution.configuration.variant)
+        hosts = allocation.inventory.hosts_for_variant(execution.configuration.variant)
         expected, among = expected_nics(execution, hosts)
         self.counters = ExecutionCounters(expected=expected, among=among, hosts={})
         self._printed = PrintedCounters(execution.id)

@@ -132,7 +132,7 @@ class ParseJob:
 
     form: str
     proof: Proof | None = None
-    colour: bool = False
+    color: bool = False
     width: int | None = None
 
 
@@ -235,7 +235,7 @@ def _all_pieces(source: Source, part: ByteRange | None, more: bool, job: ParseJo
 
 
 def _pieces(source: Source, job: ParseJob, part: ByteRange | None = None) -> Iterator[Piece]:
-    write = log_writer(job.form, colour=job.colour, width=job.width).log
+    write = log_writer(job.form, color=job.color, width=job.width).log
     logs, untrusted = 0, False
     for entry in parse_source(source, proof=job.proof) if part is None else _range(source, part, job):
         if isinstance(entry, Unread):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.catalog.instances import catalogue, efa_reaches, instance
+from fabbench.catalog.instances import efa_reaches, instance, instance_catalog
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_a_type_without_efa_is_not_there() -> None:
 
 
 def test_every_row_has_a_network_and_interfaces() -> None:
-    assert len(catalogue()) == 299
-    for name, found in catalogue().items():
+    assert len(instance_catalog()) == 299
+    for name, found in instance_catalog().items():
         assert found.efa_interfaces > 0, name
         assert found.network_gbps > 0, name
         assert (found.gpus > 0) == bool(found.gpu_model), name
@@ -47,10 +47,10 @@ def test_every_row_has_a_network_and_interfaces() -> None:
 
 
 def test_gb200_may_have_fewer_interfaces_and_less_bandwidth_than_it_could() -> None:
-    found = catalogue()["p6e-gb200.36xlarge"]
+    found = instance_catalog()["p6e-gb200.36xlarge"]
     assert found.efa_counts == (16, 4)
     assert found.efa_gbps_if_lower == 1600
-    assert catalogue()["p5.48xlarge"].efa_counts == (32,)
+    assert instance_catalog()["p5.48xlarge"].efa_counts == (32,)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from fabbench.model.errors import MachineError
 from fabbench.remote import host
 from fabbench.remote.connection import Done, LostError
 from fabbench.remote.host import RemoteHost
-from fabbench.remote.transport import GoneError, ProcessStream, Transport
+from fabbench.remote.transport import HostGoneError, ProcessStream, Transport
 
 
 class Breaking(Transport):
@@ -43,7 +43,7 @@ class Breaking(Transport):
 
 
 BROKE = LostError('The connection to the pod broke: container not found ("fabbench").')
-GONE = GoneError("The pod was evicted.")
+GONE = HostGoneError("The pod was evicted.")
 CLEAN = Done(0, ["fabbench-agent: here"], [])
 
 

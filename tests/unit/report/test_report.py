@@ -192,9 +192,9 @@ def test_plain_text_without_a_terminal() -> None:
 def test_colour_for_a_terminal_unless_it_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    assert "\x1b[1m" in to_terminal([TABLE], colour=True, width=60)
+    assert "\x1b[1m" in to_terminal([TABLE], color=True, width=60)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not re.search(r"\x1b\[[0-9;]*3\dm", to_terminal([TABLE], colour=True, width=60))
+    assert not re.search(r"\x1b\[[0-9;]*3\dm", to_terminal([TABLE], color=True, width=60))
 
 
 def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> None:
@@ -206,7 +206,7 @@ def test_a_note_goes_on_below_its_first_word_where_the_terminal_is_narrow() -> N
 def test_one_blank_line_is_between_tables_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     tables = [replace(TABLE, title="", notes=()), Table(header=(), rows=(), notes=["So."]), TABLE]
-    text = "\n".join(to_terminal(tables, colour=True, width=60).splitlines())
+    text = "\n".join(to_terminal(tables, color=True, width=60).splitlines())
     plain = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).strip().splitlines()]
     # The title of the last is followed by one, and so are its cells.
     assert [index for index, line in enumerate(plain) if not line] == [3, 5, 7, 11]

@@ -20,7 +20,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def drawn(columns: list[Column], width: int = 80) -> list[str]:
     """Draw a comparison, without its colors."""
-    text = render_comparison(compare(columns), "terminal", colour=True, width=width)
+    text = render_comparison(compare(columns), "terminal", color=True, width=width)
     return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
 
 

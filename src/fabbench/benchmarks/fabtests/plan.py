@@ -89,7 +89,7 @@ class FabtestsWork:
         del hosts
         return () if self.all_sizes else self.sizes
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         endpoint = PROGRAMS[self.program]
         if why := libfabric.why_unsupported(fabric, endpoint, host):

@@ -13,7 +13,7 @@ from fabbench.benchmarks.command_line import CommandLine
 from fabbench.benchmarks.consistency import unmeasured
 from fabbench.benchmarks.libfabric.facts import InfoBlock, ReportedFacts, error_sentence
 from fabbench.model.compat import override
-from fabbench.model.log import UNTOLD, Damaged, Labels, Line, Marker, Point, Record, Stream
+from fabbench.model.log import NO_STREAM, Damaged, Labels, Line, Marker, Point, Record, Stream
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class PairExecution(Generic[P]):
         if program and self.program and program != self.program:
             return False
         peers = [peer for peer in self.processes if peer.stream == process.stream]
-        if process.stream != UNTOLD or not peers:
+        if process.stream != NO_STREAM or not peers:
             return not peers
         return len(peers) == 1 and {peers[0].side, process.side} == {"server", "client"}
 

@@ -153,7 +153,7 @@ class NcclWork:
         common = [_printed(self.sweep, name, width, ranks) for name, width in kinds]
         return tuple(sorted(set.intersection(*common))) if common else ()
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if self.devices:
             return nccl_env.why_no_choice(fabric, host, self.devices)

@@ -135,7 +135,7 @@ class NvshmemWork:
         del hosts
         return tuple(self.sweep.sizes()) if _PRINT_EVERY_SIZE.issuperset(self.tests) else ()
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric not in _TRANSPORTS:
             return why_unsupported(fabric)

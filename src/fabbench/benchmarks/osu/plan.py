@@ -131,7 +131,7 @@ class OsuWork:
             size = 2 * size or 1
         return tuple(sizes)
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         if fabric == "p2p":
             return "MPI does not report whether ranks reach each other's GPUs; nccl measures p2p."

@@ -94,7 +94,7 @@ class PerftestWork:
         del hosts
         return _ALL_SIZES if self.all_sizes else self._sizes()
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`: it has no such device, or no address for one.
 
         Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none either.

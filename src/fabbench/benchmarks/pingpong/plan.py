@@ -77,7 +77,7 @@ class PingpongWork:
     needs = libfabric.needs(PROGRAM, INSTALL)
     together = False
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         endpoint = self._endpoint(fabric)
         if why := libfabric.why_unsupported(fabric, endpoint, host):

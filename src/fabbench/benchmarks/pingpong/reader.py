@@ -34,7 +34,7 @@ from fabbench.benchmarks.libfabric.facts import (
 )
 from fabbench.benchmarks.libfabric.pair_reader import PairExecution, PairProcess, PairReader
 from fabbench.model.compat import override
-from fabbench.model.log import UNTOLD, Damaged, Finding, Line, Marker, Point, Record, Severity, Stream
+from fabbench.model.log import NO_STREAM, Damaged, Finding, Line, Marker, Point, Record, Severity, Stream
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
@@ -228,7 +228,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
     def begin(self, marker: Marker) -> None:
         super().begin(marker)
         if marker.facts.get("endpoint"):
-            self.report("endpoint", marker.facts["endpoint"], UNTOLD)
+            self.report("endpoint", marker.facts["endpoint"], NO_STREAM)
 
     def has(self, side: str, stream: Stream, *, starting: bool) -> bool:
         """Return whether debug text of `side` is from a known process; set the side of one that has none.

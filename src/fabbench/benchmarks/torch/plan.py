@@ -71,7 +71,7 @@ class TorchWork:
         del hosts
         return self.sizes or (self.rows * self.columns * WIDTHS[self.dtype],)
 
-    def lacks(self, fabric: str, host: Host) -> str:
+    def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
         return nccl_env.why_unsupported(fabric, host)
 

@@ -35,7 +35,7 @@ _RANK_VARIABLES = (
 _NO_TORCH = 3
 
 
-class Process(NamedTuple):
+class RankProcess(NamedTuple):
     """This process among the ranks."""
 
     rank: int
@@ -43,12 +43,14 @@ class Process(NamedTuple):
     local: int
 
 
-def read_process(environment: Mapping[str, str]) -> Process:
+def read_process(environment: Mapping[str, str]) -> RankProcess:
     """Read the rank of this process from its launcher's variables; a single rank if there are none."""
     for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
-            return Process(int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0")))
-    return Process(0, 1, 0)
+            return RankProcess(
+                int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0"))
+            )
+    return RankProcess(0, 1, 0)
 
 
 def options(words: Sequence[str], environment: Mapping[str, str]) -> argparse.Namespace:
@@ -110,7 +112,7 @@ def _rate(value: float) -> str:
 class Bench:
     """The measurement, in one of several processes."""
 
-    def __init__(self, torch: Any, args: argparse.Namespace, process: Process) -> None:
+    def __init__(self, torch: Any, args: argparse.Namespace, process: RankProcess) -> None:
         self._torch, self._args = torch, args
         self._distributed = importlib.import_module("torch.distributed")
         self._cuda = args.backend == "nccl"
@@ -176,7 +178,7 @@ def versions(torch: Any) -> str:
     return f"- software: torch={torch.__version__}, cuda={torch.version.cuda}, nccl={nccl}\n"
 
 
-def measure(bench: Bench, args: argparse.Namespace, process: Process) -> None:
+def measure(bench: Bench, args: argparse.Namespace, process: RankProcess) -> None:
     """Measure everything; rank 0 reports it."""
     if args.sizes is None:
         size = args.rows * args.columns * WIDTHS[args.dtype]
@@ -188,7 +190,7 @@ def measure(bench: Bench, args: argparse.Namespace, process: Process) -> None:
         _report(process, row(size, process.ranks, bench.algbw((size // WIDTHS[args.dtype],))))
 
 
-def _report(process: Process, text: str) -> None:
+def _report(process: RankProcess, text: str) -> None:
     if process.rank == 0:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -176,7 +176,7 @@ def _execution(plan: Plan, index: int, function: str, target: ScriptTarget) -> s
     if target.inventory is not None:
         words.append(
             execution_counters.expected_facts(
-                execution, target.inventory.seen_by(execution.configuration.variant)
+                execution, target.inventory.hosts_for_variant(execution.configuration.variant)
             )
         )
     return line(words, indent="") + "\n"

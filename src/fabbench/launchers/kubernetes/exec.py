@@ -24,13 +24,13 @@ from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
 from fabbench.model.actions import action
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
-from fabbench.remote.allocation import all_well
+from fabbench.remote.allocation import require_all
 from fabbench.remote.connection import AnswerLines, Done, LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.parallel import map_hosts
 from fabbench.remote.process import OutputQueue, ProcessEnded, RemoteProcess
 from fabbench.remote.session import MARK
-from fabbench.remote.transport import GoneError, HostShell
+from fabbench.remote.transport import HostGoneError, HostShell
 
 if TYPE_CHECKING:
     from fabbench.remote.transport import ProcessStream
@@ -169,14 +169,14 @@ class PodConnection:
         """The type and base64 of the host key of the pod's sshd, if it has one."""
 
     def connect(self) -> None:
-        """Check that the pod exists and runs. Raise GoneError if not, MachineError for no answer."""
+        """Check that the pod exists and runs. Raise HostGoneError if not, MachineError for no answer."""
         try:
             pod = self._api.read("Pod", self.name)
         except AbsentError:
-            raise GoneError(self._explain_exit(self.name)) from None
+            raise HostGoneError(self._explain_exit(self.name)) from None
         phase = pod.get("status", {}).get("phase")
         if phase != "Running" or pod.get("metadata", {}).get("deletionTimestamp"):
-            raise GoneError(self._explain_exit(self.name))
+            raise HostGoneError(self._explain_exit(self.name))
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout_s: float = 30) -> Done:
         """Run a program to its end. Raise LostError, and MachineError on a timeout."""
@@ -277,7 +277,7 @@ def exec_launch_agent(
     """
     relays = {head.name: _Relay(head, by_address) for head in heads}
     try:
-        all_well(map_hosts(relays, _Relay.start))
+        require_all(map_hosts(relays, _Relay.start))
         # All hosts have the same folder.
         yield relays[heads[0].name].agent
     finally:

@@ -68,7 +68,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.log import Ending
 from fabbench.model.plan import Execution, Variant
 from fabbench.remote import run_key
-from fabbench.remote.allocation import RemoteAllocation, agents, all_well, probe
+from fabbench.remote.allocation import RemoteAllocation, agents, probe, require_all
 from fabbench.remote.check_hosts import around, ask
 from fabbench.remote.connection import LostError
 from fabbench.remote.host import RemoteHost
@@ -274,7 +274,7 @@ def _pods(
         inventory = inventories(
             replace(target, gpus=_gpus(target, resources)),
             needs,
-            lambda view, variant: all_well(
+            lambda view, variant: require_all(
                 map_hosts(by_name, lambda pod: retry(partial(probe, pod, view, needs, variant), LostError))
             ),
         ).with_settings(profile.settings if profile else {})
@@ -428,10 +428,10 @@ def _mpi_agent(
         with exec_launch_agent(heads, dict(by_address)) as agent:
             yield agent
         return
-    host_keys = all_well(map_hosts({remote.name: remote for remote in remotes}, _host_key))
+    host_keys = require_all(map_hosts({remote.name: remote for remote in remotes}, _host_key))
     lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
     known_hosts = "".join(lines).encode()
-    all_well(
+    require_all(
         map_hosts(
             {head.name: head for head in heads},
             lambda head: head.run("put", KNOWN_HOSTS, stdin=known_hosts),

@@ -147,7 +147,7 @@ class LocalAllocation:
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:
         """Run an execution with programs of this machine."""
-        host = self.inventory.seen_by(execution.configuration.variant)[0]
+        host = self.inventory.hosts_for_variant(execution.configuration.variant)[0]
         return run_steps(lambda step: LocalSession(step, host), execution)
 
     def counters(self) -> Mapping[str, Sequence[str]]:

@@ -15,7 +15,7 @@ IDLE_MINUTES = 10
 """After how many idle minutes a cluster tears itself down by default."""
 
 
-class Flavour(StrEnum):
+class NodeKind(StrEnum):
     """The kind of a task's nodes."""
 
     PODS = "pods"
@@ -25,15 +25,15 @@ class Flavour(StrEnum):
 
 
 _FLAVOURS = {
-    "k8s": Flavour.PODS,
-    "kubernetes": Flavour.PODS,
-    "aws": Flavour.MACHINES,
-    "slurm": Flavour.SLURM,
+    "k8s": NodeKind.PODS,
+    "kubernetes": NodeKind.PODS,
+    "aws": NodeKind.MACHINES,
+    "slurm": NodeKind.SLURM,
 }
 _POD_OPTIONS = tuple(declared(PodOptions))
 
 
-def flavour(infra: str) -> Flavour:
+def node_kind(infra: str) -> NodeKind:
     """Parse a SkyPilot infrastructure: ``k8s/CONTEXT``, ``aws/REGION/ZONE``, ``slurm/CLUSTER/PARTITION``.
 
     Raise RequestError for one that fabbench does not support.
@@ -82,26 +82,26 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
     start_timeout: float | None = start_timeout("a cluster that is not up")
 
     @property
-    def flavour(self) -> Flavour:
+    def node_kind(self) -> NodeKind:
         """The kind of the nodes."""
-        return flavour(self.infra)
+        return node_kind(self.infra)
 
     @property
     def node_image(self) -> str:
         """The image of the nodes; empty for the infrastructure's default."""
-        return self.image or (DEFAULT if self.flavour is Flavour.PODS else "")
+        return self.image or (DEFAULT if self.node_kind is NodeKind.PODS else "")
 
     @override
     def __post_init__(self) -> None:
         known = declared(SkyPilotOptions)
-        if self.flavour is not Flavour.PODS:
+        if self.node_kind is not NodeKind.PODS:
             for name in _POD_OPTIONS:
                 if getattr(self, name):
                     raise RequestError(
                         f"{known[name].long} has no effect with --infra {self.infra}: it is for pods.",
                         hint="It works with --infra k8s.",
                     )
-        if self.flavour is Flavour.SLURM and self.idle_minutes is not None:
+        if self.node_kind is NodeKind.SLURM and self.idle_minutes is not None:
             raise RequestError(
                 "SkyPilot does not tear down idle clusters on Slurm.", hint="Leave --idle-minutes out."
             )

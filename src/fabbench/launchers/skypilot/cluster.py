@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, NamedTuple, Self
 
 from fabbench.launchers import notify
-from fabbench.logs.launcher_prefixes import uncoloured
+from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 
 _INSTALL = (
@@ -36,12 +36,12 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)")
 _MAX_CHARACTERS = 1500
 
 
-class _StandardError(TextIOBase):
+class _SkyPilotOutput(TextIOBase):
     """Sends SkyPilot's own output to standard error, since standard output is for results."""
 
     def write(self, text: str) -> int:
         """Pass text on, without colors unless standard error is a terminal."""
-        return sys.stderr.write(text if sys.stderr.isatty() else uncoloured(text))
+        return sys.stderr.write(text if sys.stderr.isatty() else strip_colors(text))
 
     def flush(self) -> None:
         """Flush standard error: nothing is buffered here."""
@@ -51,7 +51,7 @@ class _StandardError(TextIOBase):
         """Do nothing: Python calls this at exit, when standard error no longer exists."""
 
 
-STDERR = _StandardError()
+STDERR = _SkyPilotOutput()
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def sky_request(failure: str, hint: str | None = None) -> Iterator[Any]:
 
 def error_text(error: BaseException) -> str:
     """Return the text of a SkyPilot error on one line."""
-    text = " ".join(uncoloured(str(error)).split()) or type(error).__name__
+    text = " ".join(strip_colors(str(error)).split()) or type(error).__name__
     return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} …"
 
 
@@ -269,7 +269,7 @@ class SkyCluster:
                 chunk = next(chunks, None)
             if chunk is None:
                 return
-            yield from uncoloured(chunk).splitlines()
+            yield from strip_colors(chunk).splitlines()
 
     def cancel(self) -> None:
         """Cancel the running job, if there is one. A failure is only reported."""

@@ -11,8 +11,8 @@ from fabbench.catalog.offline_inventory import inventory_of, require_names
 from fabbench.evidence.known_errors import failure
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, Rendering, RenderInput, rendering_named
-from fabbench.launchers.batch_job import until_begun
-from fabbench.launchers.skypilot import IDLE_MINUTES, Flavour, SkyPilotOptions
+from fabbench.launchers.batch_job import until_started
+from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
 from fabbench.launchers.skypilot.cluster import (
     ClusterOptions,
     SkyCluster,
@@ -61,7 +61,7 @@ class SkyPilotAllocation:
         first = source.plan.executions[0]
         number = self._cluster.launch(self._document, _variables(first))
         lines = _lines(self._cluster, number)
-        printed = [*until_begun(lines)]
+        printed = [*until_started(lines)]
         if not printed or MARKER_SIGN not in printed[-1]:
             message = Prefixes().cut(printed[-1])[0] if printed else f"Job {number} printed nothing."
             raise MachineError(message.removeprefix("fabbench: "))
@@ -160,7 +160,7 @@ LAUNCHER = SkyPilotLauncher()
 def _cluster_options(options: SkyPilotOptions, inherited: tuple[str, ...]) -> ClusterOptions:
     """Return the options of the cluster."""
     idle = options.idle_minutes
-    if idle is None and not options.keep and options.flavour is not Flavour.SLURM:
+    if idle is None and not options.keep and options.node_kind is not NodeKind.SLURM:
         idle = IDLE_MINUTES
     return ClusterOptions(
         name=options.cluster_name or f"fabbench-{secrets.token_hex(2)}",

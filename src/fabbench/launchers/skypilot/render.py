@@ -27,7 +27,7 @@ from fabbench.execution.script.target import (
 )
 from fabbench.launchers import Rendering, RenderInput
 from fabbench.launchers.pod_options import PodOptions, yaml_document
-from fabbench.launchers.skypilot import Flavour, SkyPilotOptions
+from fabbench.launchers.skypilot import NodeKind, SkyPilotOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.fabrics import RDMA
@@ -50,12 +50,12 @@ def accelerator(instance: Instance) -> str:
     return f"{name}-{memory}GB" if larger else name
 
 
-def network_tier(requested: str, where: Flavour, fabrics: Collection[str]) -> str:
+def network_tier(requested: str, where: NodeKind, fabrics: Collection[str]) -> str:
     """Return the ``network_tier`` to request; empty for none.
 
     Virtual machines have EFA only with the best one. Pods request their devices themselves.
     """
-    return requested or ("best" if where is Flavour.MACHINES and "efa" in fabrics else "")
+    return requested or ("best" if where is NodeKind.MACHINES and "efa" in fabrics else "")
 
 
 ALL = "all"
@@ -137,7 +137,7 @@ class _Nodes(NamedTuple):
     """What a task needs to know about its nodes."""
 
     infra: str
-    where: Flavour
+    where: NodeKind
     image: str
     """As SkyPilot writes it; empty for none."""
     gpus: int
@@ -166,7 +166,7 @@ def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task
 def _readable(source: RenderInput, planned: Plan, nodes: _Nodes) -> str:
     """Return the short, readable script that every node runs."""
     target = _script_target(source, nodes, ssh=BATCH)
-    on_slurm = nodes.where is Flavour.SLURM
+    on_slurm = nodes.where is NodeKind.SLURM
     hosts = READ_SLURM if on_slurm else READ_SKYPILOT
     body = readable_body(planned, target, hosts=hosts)
     return f"{_FIRST_NODE}{'' if on_slurm else _preamble(source, nodes)}{body}"
@@ -182,8 +182,8 @@ def _end(text: str) -> str:
 
 def _node_info(source: RenderInput) -> _Nodes:
     options = source.options_as(SkyPilotOptions)
-    where, image = options.flavour, options.node_image
-    if image and where is Flavour.SLURM:
+    where, image = options.node_kind, options.node_image
+    if image and where is NodeKind.SLURM:
         raise RequestError(
             "SkyPilot's containers on Slurm have no srun, which starts the ranks.",
             hint="Drop --image, or use --on slurm.",
@@ -193,7 +193,7 @@ def _node_info(source: RenderInput) -> _Nodes:
     gpus = max(host.gpus for host in source.inventory.hosts)
     share = resources_of_type(source.instance.instance_type, gpus=gpus > 0) if source.instance else None
     share = override_resources(share, options.pod_requests) if share else None
-    if share is None and (where is Flavour.MACHINES or gpus):
+    if share is None and (where is NodeKind.MACHINES or gpus):
         raise RequestError(
             "The instance type for SkyPilot is unknown.",
             hint="Pass their type, such as --instance-type p5.48xlarge.",
@@ -204,14 +204,14 @@ def _node_info(source: RenderInput) -> _Nodes:
 def _resources(source: RenderInput, nodes: _Nodes) -> Task:
     resources: Task = {"infra": nodes.infra}
     instance, share = source.instance, nodes.share
-    if nodes.where is Flavour.MACHINES and instance is not None:
+    if nodes.where is NodeKind.MACHINES and instance is not None:
         resources["instance_type"] = instance.instance_type
     elif instance is not None and share is not None and share.gpus:
         resources["accelerators"] = f"{accelerator(instance)}:{share.gpus}"
-    if nodes.where is Flavour.PODS and share is not None:
+    if nodes.where is NodeKind.PODS and share is not None:
         resources["cpus"] = f"{max(share.cpus // 1000, 1)}+"
         resources["memory"] = f"{max((share.memory >> 20) // _MIB_OF_GIB, 1)}+"
-    elif nodes.where is not Flavour.MACHINES:
+    elif nodes.where is not NodeKind.MACHINES:
         resources["cpus"] = "1+"
     if nodes.image:
         resources["image_id"] = nodes.image
@@ -222,10 +222,10 @@ def _resources(source: RenderInput, nodes: _Nodes) -> Task:
 
 def _config(source: RenderInput, nodes: _Nodes) -> Task:
     """Return the settings for which SkyPilot has no field."""
-    if nodes.where is Flavour.SLURM:
+    if nodes.where is NodeKind.SLURM:
         # The whole nodes, with all of their CPUs.
         return {"slurm": {"sbatch_options": {"exclusive": True}}}
-    if nodes.where is Flavour.MACHINES:
+    if nodes.where is NodeKind.MACHINES:
         return {}
     options = source.options_as(SkyPilotOptions)
     containers = _containers(nodes)
@@ -257,13 +257,13 @@ def _containers(nodes: _Nodes) -> Task:
 def _script_target(source: RenderInput, nodes: _Nodes, ssh: tuple[str, ...] = SSH) -> ScriptTarget:
     """Return how the script reaches the nodes: by ssh, which SkyPilot sets up between them, or by srun."""
     by_name = {} if nodes.image or _folders(source) else _programs_in_path(source)
-    if nodes.where is Flavour.SLURM:
+    if nodes.where is NodeKind.SLURM:
         gpus = (f"--gpus-per-node={nodes.gpus}",) if nodes.gpus else ()
         extra = ("--overlap", *gpus)
         return source.script_target(
             SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=extra, **by_name
         )
-    if nodes.where is Flavour.MACHINES and nodes.image:
+    if nodes.where is NodeKind.MACHINES and nodes.image:
         port = ("-p", _DOCKER_PORT)
         return source.script_target(SKYPILOT_HOSTS, ssh=(*ssh, *port), agent=("ssh", *ssh, *port))
     return source.script_target(SKYPILOT_HOSTS, ssh=ssh, **by_name)
@@ -276,9 +276,9 @@ def _programs_in_path(source: RenderInput) -> dict[str, Any]:
 
 
 def _preamble(source: RenderInput, nodes: _Nodes) -> str:
-    if nodes.where is Flavour.SLURM:
+    if nodes.where is NodeKind.SLURM:
         return _ON_SLURM
-    plain = nodes.where is Flavour.MACHINES and not nodes.image and not _folders(source)
+    plain = nodes.where is NodeKind.MACHINES and not nodes.image and not _folders(source)
     return _IMAGE_OF_MACHINES if plain else ""
 
 
@@ -327,8 +327,8 @@ def _about(source: RenderInput, planned: Plan) -> str:
     if names := source.request.target.inherited:
         secrets = " ".join(f"--secret {name}" for name in names)
         text += f"\nIts programs inherit variables from where it is launched: sky launch {secrets} FILE"
-    where = source.options_as(SkyPilotOptions).flavour
-    return text + {Flavour.PODS: _ON_PODS, Flavour.MACHINES: _ON_MACHINES}.get(where, "")
+    where = source.options_as(SkyPilotOptions).node_kind
+    return text + {NodeKind.PODS: _ON_PODS, NodeKind.MACHINES: _ON_MACHINES}.get(where, "")
 
 
 RENDERING = SkyPilotRendering()

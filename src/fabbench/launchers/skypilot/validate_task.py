@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fabbench.catalog.cluster_profiles import EFA
-from fabbench.catalog.instances import catalogue
+from fabbench.catalog.instances import instance_catalog
 from fabbench.catalog.kubernetes_resources import parse_quantity, whole_number
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.skypilot.render import accelerator
@@ -172,7 +172,9 @@ def _efa(task: Mapping[str, Any], requested: Any) -> _Problems:
     except ValueError:
         return
     types = [
-        entry for entry in catalogue().values() if (accelerator(entry).upper(), entry.gpus) == (name, gpus)
+        entry
+        for entry in instance_catalog().values()
+        if (accelerator(entry).upper(), entry.gpus) == (name, gpus)
     ]
     if types and all(count not in entry.efa_counts for entry in types):
         available = ", ".join(f"{entry.instance_type} has {entry.efa_counts[-1]}" for entry in types[:_FEW])

@@ -14,7 +14,7 @@ from fabbench.launchers.slurm import SlurmOptions
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Target
-from fabbench.remote.allocation import all_well, connected
+from fabbench.remote.allocation import connected, require_all
 from fabbench.remote.connection import LONGEST_ANSWER, AnswerLines, Connection, Done, LostError
 
 _RETRY_S = 1.0
@@ -157,7 +157,7 @@ def login(target: Target) -> Iterator[LoginNode]:
         return
     named = replace(target, hosts=(name,), nodes=None)
     with connected(named, named.hosts) as results:
-        yield SshLogin(name, all_well(results)[name], lost_after_s=options.lost_after)
+        yield SshLogin(name, require_all(results)[name], lost_after_s=options.lost_after)
 
 
 def inside(target: Target) -> bool:

@@ -17,11 +17,11 @@ from fabbench.remote import run_key
 from fabbench.remote.allocation import (
     RemoteAllocation,
     agents,
-    all_well,
     connected,
     distinct,
     host_names,
     probe,
+    require_all,
 )
 from fabbench.remote.check_hosts import examine
 from fabbench.remote.connection import Connection
@@ -43,7 +43,7 @@ class SshLauncher(Launcher):
         refuse_images(target.variants, "the launcher ssh")
         names = host_names(target)
         with connected(target, names) as results:
-            connections = all_well(results)
+            connections = require_all(results)
             hosts = _inventory(target, needs, connections)
             token = secrets.token_hex(6)
             lost_after_s = target.options_as(SshLauncherOptions).lost_after
@@ -59,7 +59,7 @@ class SshLauncher(Launcher):
     def preview(self, target: Target, needs: Needs) -> Inventory:
         refuse_images(target.variants, "the launcher ssh")
         with connected(target, host_names(target)) as results:
-            return _inventory(target, needs, all_well(results))
+            return _inventory(target, needs, require_all(results))
 
     def examine(
         self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
@@ -78,7 +78,7 @@ def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connectio
 
     def probe_all(target: Target, variant: Variant) -> Mapping[str, Probe]:
         probes = map_hosts(connections, lambda connection: probe(connection, target, needs, variant))
-        return distinct(all_well(probes))
+        return distinct(require_all(probes))
 
     return inventories(target, needs, probe_all)
 

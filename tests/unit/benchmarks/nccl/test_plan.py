@@ -88,7 +88,7 @@ def test_nics_are_chosen_by_name(fabric: str, setting: tuple[str, str]) -> None:
     """As whole names, and no others may have been used."""
     host = Host(name="a", gpus=8, devices={f"mlx5_{n}": fabric for n in range(12)})
     work = NcclWork(devices=("mlx5_1", "mlx5_2"))
-    assert work.lacks(fabric, host) == ""
+    assert work.why_unsupported(fabric, host) == ""
     ((command,),) = (step.commands for step in work.steps("t", fabric, (host, host)))
     assert setting in command.env.items()
     assert setting[0] not in command.unset
@@ -116,7 +116,7 @@ def test_nics_that_are_tested_one_by_one() -> None:
 )
 def test_nics_that_cannot_be_chosen(fabric: str, devices: dict[str, str], complaint: str) -> None:
     host = Host(name="a", gpus=8, devices=devices)
-    assert NcclWork(devices=("mlx5_1",)).lacks(fabric, host) == complaint
+    assert NcclWork(devices=("mlx5_1",)).why_unsupported(fabric, host) == complaint
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_no_program_is_a_pair_and_a_collective() -> None:
 
 @pytest.mark.parametrize("fabric", ["tcp", "ofi-tcp", "shm", "ab"])
 def test_nvshmem_has_no_sockets(fabric: str) -> None:
-    assert "it has no sockets" in NvshmemWork().lacks(fabric, A)
+    assert "it has no sockets" in NvshmemWork().why_unsupported(fabric, A)
     with pytest.raises(RequestError, match="it has no sockets"):
         reject_unsupported(("efa", fabric))
     reject_unsupported(("efa", AUTO))

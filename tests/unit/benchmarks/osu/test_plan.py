@@ -87,7 +87,7 @@ def test_another_mpi_is_refused_as_its_transport_cannot_be_chosen() -> None:
 
 
 def test_what_a_host_lacks() -> None:
-    assert not OsuWork().lacks("efa", HOSTS[0])
-    assert OsuWork().lacks("ib", HOSTS[0])
-    assert OsuWork().lacks("p2p", HOSTS[0])
-    assert not OsuWork().lacks("shm", HOSTS[0])
+    assert not OsuWork().why_unsupported("efa", HOSTS[0])
+    assert OsuWork().why_unsupported("ib", HOSTS[0])
+    assert OsuWork().why_unsupported("p2p", HOSTS[0])
+    assert not OsuWork().why_unsupported("shm", HOSTS[0])
