@@ -95,6 +95,8 @@ def files(host: Host) -> list[str]:
 def nothing_left(lab: Lab, within_s: float = 15) -> Iterator[None]:
     """Hold that what happens inside leaves no job, no file and no process on any host."""
     first = lab[0]
+    # What an earlier test has ended may be on its way out.
+    assert processes.eventually(lambda: not any(line.endswith(" COMPLETING") for line in queued(first)))
     queue, before, kept = queued(first), lab.traces(), files(first)
     yield
     assert processes.eventually(lambda: queued(first) == queue, within_s), queued(first)

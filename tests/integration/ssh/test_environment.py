@@ -8,7 +8,7 @@ import pytest
 from fabbench.model.log import Outcome
 from fabbench.model.plan import Plan, Step
 from tests.support import script_plans, slurm_runs
-from tests.support.host_fixtures import Labs, mpi_flavour
+from tests.support.host_fixtures import Labs, mpi_flavour, standin
 from tests.support.hosts import Lab
 from tests.support.secrets_watch import VALUE, Seen, kept, watched
 from tests.support.ssh_runs import STORE, nccl, nothing_left, pingpong, run, the_run
@@ -84,7 +84,7 @@ def test_by_a_script(lab: Labs, made: object, program: str) -> None:
 
 def test_a_job_of_slurm(lab: Labs) -> None:
     site = lab(3, slurm=True)
-    with watched(NAME) as seen:
+    with watched(NAME) as seen, standin(*site.hosts, ROW_S=0.1):  # ranks live long enough to be seen
         done = run(site, slurm_runs.nccl(*FAST), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, "python3")

@@ -54,18 +54,19 @@ def test_two_at_once(lab: Labs) -> None:
             config.write_text(OWN_CONNECTIONS + config.read_text())
     before = homes(site)
     masters: list[set[str]] = []
-    with nothing_left(site), standin(*site.hosts, ROW_S=1):
-        started = [user.start(nccl(site, *SLOW, "--ssh-client", "openssh", "-v")) for user in (ann, bob)]
-        assert processes.eventually(lambda: min(rows(ann), rows(bob)) >= 1 or ended(started), 60)
-        assert all(user.owns(host) for user in (ann, bob) for host in site.hosts)
-        for host in site.hosts:
-            host.sh(bob.argv("sh", "-c", "umask 022; echo for all >/tmp/open"))
-        assert ann.can_get_at(bob) == ["/tmp/open"] * len(site.hosts)
-        for host in site.hosts:
-            host.path("/tmp/open").unlink()
-        assert ann.can_get_at(bob) == []
-        assert bob.can_get_at(ann) == []
-        assert ended(started) == []
+    with nothing_left(site):
+        with standin(*site.hosts, WAIT_AT=SIZES[2]):  # both measure until all has been looked at
+            started = [user.start(nccl(site, *SLOW, "--ssh-client", "openssh", "-v")) for user in (ann, bob)]
+            assert processes.eventually(lambda: min(rows(ann), rows(bob)) >= 1 or ended(started), 60)
+            assert all(user.owns(host) for user in (ann, bob) for host in site.hosts)
+            for host in site.hosts:
+                host.sh(bob.argv("sh", "-c", "umask 022; echo for all >/tmp/open"))
+            assert ann.can_get_at(bob) == ["/tmp/open"] * len(site.hosts)
+            for host in site.hosts:
+                host.path("/tmp/open").unlink()
+            assert ann.can_get_at(bob) == []
+            assert bob.can_get_at(ann) == []
+            assert ended(started) == []
         for process in started:
             _, err = process.communicate(timeout=90)
             assert process.returncode == 0, err
