@@ -148,7 +148,7 @@ class ExecutionCounters:
         return {host: moved for host, pair in self.hosts.items() if (moved := pair.traffic())}
 
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
-        """Return the traffic of the fabric's NICs, for each host that has any. Idle NICs are kept."""
+        """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
         kept = {
             host: of_fabric(moved, self.expected.fabric, chosen=self.expected.chosen)
             for host, moved in traffic.items()

@@ -100,7 +100,7 @@ def install(
 
 
 def _on_each(remotes: Sequence[RemoteHost], work: Callable[[RemoteHost], object]) -> None:
-    """Call `work` for each host. Raise the first failure."""
+    """Call `work` on all hosts concurrently. Raise the first failure."""
     from fabbench.remote.parallel import map_hosts
 
     for result in map_hosts({remote.name: remote for remote in remotes}, work).values():

@@ -146,9 +146,9 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the task that runs a plan, with fields in the order of SkyPilot's examples.
+    """Return the SkyPilot task that runs `planned`. Fields are in the order of SkyPilot's examples.
 
-    Without changes it runs the plan of `source`. Raise RequestError for what cannot be expressed.
+    Raise RequestError for options that a SkyPilot task cannot express.
     """
     nodes = _node_info(source)
     made: Task = {"name": f"fabbench-{planned.benchmark}", "resources": _resources(source, nodes)}
