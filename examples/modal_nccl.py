@@ -28,6 +28,7 @@ RDMA = True
 TIMEOUT_S = 11580
 WAIT_S = 900
 PORT = 2222  # of sshd
+SSHD_S = 60  # maximum time until it listens
 INTERFACE = ""  # between the containers; empty: the one with their addresses
 FOR_NCCL = ("NCCL_HOSTID", "NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
 SIOCGIFADDR = 0x8915
@@ -113,7 +114,7 @@ def generate_key(file: Path) -> str:
 
 
 def serve(folder: Path, address: str) -> None:
-    """Start sshd."""
+    """Start sshd, and return once it accepts connections."""
     Path("/run/sshd").mkdir(parents=True, exist_ok=True)
     settings = {
         "ListenAddress": address,
@@ -128,6 +129,15 @@ def serve(folder: Path, address: str) -> None:
     }
     options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
     subprocess.run(["/usr/sbin/sshd", "-f", "/dev/null", *options], check=True)
+    # It returns before it listens, and does not tell whether it could.
+    deadline = time.monotonic() + SSHD_S
+    while True:
+        with contextlib.suppress(ConnectionRefusedError):
+            socket.create_connection((address, PORT), timeout=SSHD_S).close()
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"sshd did not listen on {address} port {PORT} within {SSHD_S} s.")
+        time.sleep(0.1)
 
 
 def run(fabric: str, addresses: list[str]) -> int:

@@ -131,14 +131,18 @@ def play(
         return list(pool.map(container, range(len(hosts))))
 
 
-def in_containers(words: Sequence[str], lab: Labs, folder: Path, **env: str) -> str:
+def in_containers(
+    words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/usr/sbin/sshd", **env: str
+) -> str:
     """Run an app on two hosts, see that all is well, and give what its first container printed.
 
-    `env` is what a Secret of Modal's brings into the containers.
+    `sshd` stands in for the container's. `env` is what a Secret of Modal's brings into the containers.
     """
     site = lab(2, homes="own", share=(folder,), fresh=True)
     app, board = folder / "app.py", folder / "board"
-    app.write_text(render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output)
+    text = render(*words, "--fabric", "tcp", *TYPE, "--repeat", "2").output
+    assert '"/usr/sbin/sshd"' in text
+    app.write_text(text.replace('"/usr/sbin/sshd"', f'"{sshd}"'))
     board.mkdir()
     first, other = play(site.hosts, app, board, env)
     assert (first.returncode, first.stderr) == (0, ""), first.stdout
@@ -187,3 +191,13 @@ def test_a_variable_from_the_environment_reaches_programs_alone(
 def test_containers_find_each_other_by_ssh(lab: Labs, tmp_path: Path) -> None:
     words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
     assert "198.18.2.10" in in_containers(words, lab, tmp_path)
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_the_first_container_waits_until_sshd_listens_in_the_others(lab: Labs, tmp_path: Path) -> None:
+    sshd = tmp_path / "sshd"
+    sshd.write_text('#!/bin/sh\n(sleep 2; exec /usr/sbin/sshd "$@") >/dev/null 2>&1 &\n')
+    sshd.chmod(0o755)
+    words = ("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin")
+    in_containers(words, lab, tmp_path, sshd=str(sshd))

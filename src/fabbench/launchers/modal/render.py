@@ -143,6 +143,7 @@ def _settings(plan: Plan, instance: Instance, image: str, interface: str) -> Ite
     yield "TIMEOUT_S", str(min(longest_s(plan), _LONGEST_S))
     yield "WAIT_S", str(_WAIT_S)
     yield "PORT", "2222  # of sshd"
+    yield "SSHD_S", "60  # maximum time until it listens"
     yield "INTERFACE", f"{_text(interface)}  # between the containers; empty: the one with their addresses"
     yield "FOR_NCCL", f"({_words(_FOR_NCCL)})"
     yield "SIOCGIFADDR", f"{_SIOCGIFADDR:#x}"
