@@ -29,7 +29,7 @@ def interrupted(run: RunningCommand, number: signal.Signals = signal.SIGINT) -> 
     run.process.send_signal(number)
     time.sleep(0.3)
     run.process.send_signal(number)
-    assert run.ends(60) == 130, run.err
+    assert run.ends() == 130, run.err
     assert "Interrupted" in run.err
 
 
@@ -48,7 +48,7 @@ def test_interrupted_while_pods_start(client: Client) -> None:
         run.until(lambda: "pulling" in client.events())
         run.process.send_signal(signal.SIGINT)
         assert processes.eventually(lambda: client.names("jobs") == [], 15)
-        assert run.ends(60) == 130, run.err
+        assert run.ends() == 130, run.err
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ STAGES: dict[str, Callable[[Client], object]] = {
 def test_killed(client: Client, stage: str) -> None:
     """The cluster ends everything by itself."""
     slow = client.cluster.standin(WAIT_AT=SIZES[2])
-    with client.nothing_left(within_s=60), slow, client.running(client.short_lease()) as run:
+    with client.nothing_left(), slow, client.running(client.short_lease()) as run:
         run.until(lambda: STAGES[stage](client))
         run.process.kill()
         run.process.communicate()
 
 
 def test_killed_while_pods_cannot_start(client: Client) -> None:
-    with client.nothing_left(within_s=60), client.running(client.short_lease("--image", HANGS)) as run:
+    with client.nothing_left(), client.running(client.short_lease("--image", HANGS)) as run:
         run.until(lambda: "pulling" in client.events())
         run.process.kill()
         run.process.communicate()
@@ -124,7 +124,7 @@ def test_a_pod_is_deleted(client: Client, index: int) -> None:
     with client.nothing_left(), client.midway() as run:
         pod = client.pods()[index]
         client.kubectl("delete", pod, "--wait=false")
-        assert run.ends(60) in {3, 4}, run.err
+        assert run.ends() in {3, 4}, run.err
     name = pod.removeprefix("pod/")
     gone = rf"^Error: The pod {name} (on ip-\S+ was removed|exited with status 143|is being deleted)"
     assert re.search(gone, run.err, re.MULTILINE), run.err
@@ -140,7 +140,7 @@ def test_a_program_is_killed_for_its_memory(client: Client) -> None:
         client.limit_memory(pod, 256 << 20)
         client.kubectl("exec", pod, "--", "python3", "-c", "b'x' * (900 << 20)", check=False)
         run.goes_on()
-        run.ends(60)
+        run.ends()
     assert f"A program in the pod {pod} was OOM-killed at the pod's memory limit" in run.err
 
 
@@ -148,6 +148,6 @@ def test_a_rank_is_killed(client: Client) -> None:
     with client.nothing_left(), client.midway() as run:
         pod = client.pods()[1].removeprefix("pod/")
         client.kubectl("exec", pod, "--", "sh", "-c", "kill -9 $(pgrep -f all_reduce_perf)", check=False)
-        assert run.ends(30) == 4, run.err
+        assert run.ends() == 4, run.err
     (log,) = client.logs("tcp")
     assert log.outcome is not Outcome.OK

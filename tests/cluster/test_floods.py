@@ -50,5 +50,5 @@ def test_a_job_whose_launcher_prints_fast(client: Client, mpijobs: Cluster, rate
     """Its script ends the step; its log is read as fast as it is stored."""
     del mpijobs
     client.launcher = "mpijob"
-    with client.nothing_left(within_s=60), client.cluster.standin(FLOOD=rate):
+    with client.nothing_left(), client.cluster.standin(FLOOD=rate):
         ends_in_its_time(client, client.call(measured(client.nccl("--timeout", "8"))))

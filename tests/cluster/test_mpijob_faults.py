@@ -60,7 +60,7 @@ def test_a_kubelet_starts_anew(client: Client, own: bool, away: bool) -> None:
         node.restore()
         assert processes.eventually(node.ready, 60)
         run.goes_on()
-        assert run.ends(120) == 0, run.err
+        assert run.ends() == 0, run.err
     assert is_whole(client)
 
 
@@ -74,7 +74,7 @@ def test_a_nodes_containerd_starts_anew(client: Client) -> None:
         node.restore()
         assert processes.eventually(node.ready, 60)
         run.goes_on()
-        assert run.ends(120) == 0, run.err
+        assert run.ends() == 0, run.err
     assert is_whole(client)
 
 
@@ -82,7 +82,7 @@ def test_the_launchers_node_loses_its_kubelet(client: Client) -> None:
     """The log is not taken for whole because it is not heard any more."""
     with losing(client, *SOON, own=True) as (run, node):
         node.stop_kubelet()
-        assert run.ends(120) == 4, run.err
+        assert run.ends() == 4, run.err
         silent = r"^Error: No launcher log for \d+ s.*10250"
         assert re.search(silent, run.err, re.MULTILINE), run.err
         assert "because their node is lost: fabbench-" in run.err, run.err
@@ -95,7 +95,7 @@ def test_the_launchers_node_loses_its_kubelet(client: Client) -> None:
 def test_a_node_loses_its_power(client: Client) -> None:
     with losing(client, *SOON, own=False) as (run, node):
         node.pull_the_plug()
-        assert run.ends(120) == 4, run.err
+        assert run.ends() == 4, run.err
         silent = r"No launcher log for \d+ s.*"
         not_ready = rf"{node.name}, the node of the pod \S+, is not ready: .*|The pod \S+ on {node.name} .*"
         assert re.search(rf"^Error: ({silent}|{not_ready})", run.err, re.MULTILINE), run.err
@@ -107,7 +107,7 @@ def test_a_node_loses_its_power(client: Client) -> None:
 def test_a_node_is_drained(client: Client, own: bool) -> None:
     with losing(client, own=own) as (run, node):
         node.drain()
-        assert run.ends(120) == 4, run.err
+        assert run.ends() == 4, run.err
     drained = rf"^Error: The pod \S+ was evicted from {node.name}, which is being drained"
     assert re.search(drained, run.err, re.MULTILINE), run.err
     assert some_rows(client)
@@ -118,7 +118,7 @@ def test_a_node_runs_out_of_memory(client: Client, own: bool) -> None:
     """A launcher that is evicted takes its log along."""
     with losing(client, own=own) as (run, node):
         node.run_out_of_memory()
-        assert run.ends(90) in {3, 4}, run.err
+        assert run.ends() in {3, 4}, run.err
     evicted = rf"^Error: The pod \S+ was evicted from {node.name}: The node was low on resource: memory"
     assert re.search(evicted, run.err, re.MULTILINE), run.err
     assert some_rows(client)
@@ -128,7 +128,7 @@ def test_a_node_that_is_cordoned_keeps_what_it_runs(client: Client) -> None:
     with losing(client, own=True) as (run, node):
         node.cordon()
         run.goes_on()
-        assert run.ends(120) == 0, run.err
+        assert run.ends() == 0, run.err
     assert is_whole(client)
 
 
@@ -136,7 +136,7 @@ def test_the_launcher_is_deleted(client: Client) -> None:
     with client.nothing_left(), client.midway() as run:
         pod = client.kubectl("get", "pods", "-l", LAUNCHER, "-o", "name").strip().removeprefix("pod/")
         client.kubectl("delete", "pod", pod, "--wait=false")
-        assert run.ends(120) in {3, 4}, run.err
+        assert run.ends() in {3, 4}, run.err
     removed = rf"^Error: The pod {pod} (on ip-\S+ was removed|.*deleted|exited with status 143)"
     assert re.search(removed, run.err, re.MULTILINE), run.err
     assert some_rows(client)

@@ -133,14 +133,14 @@ def test_rows_come_live_and_once_whatever_happens_to_the_connection(client: Clie
         client.cluster.api_start()
         assert client.rows() == SIZES[:2] or away
         run.goes_on()
-        assert run.ends(120) == 0, run.err
+        assert run.ends() == 0, run.err
     assert client.rows() == SIZES
 
 
 def test_interrupted_in_the_middle_of_rows(client: Client) -> None:
     with client.nothing_left(), client.midway() as run:
         run.process.send_signal(signal.SIGINT)
-        assert run.ends(60) == 130, run.err
+        assert run.ends() == 130, run.err
     (log,) = client.logs("tcp")
     assert log.outcome is Outcome.TRUNCATED
     assert 2 <= len({point.size for point in log.points}) < len(SIZES)
@@ -150,7 +150,7 @@ def test_interrupted_while_workers_start(client: Client) -> None:
     with client.nothing_left(), client.running(client.nccl("--image", HANGS)) as run:
         run.until(lambda: "pulling" in client.events())
         run.process.send_signal(signal.SIGINT)
-        assert run.ends(60) == 130, run.err
+        assert run.ends() == 130, run.err
 
 
 def test_killed_it_runs_to_its_end_and_is_cleaned(client: Client) -> None:
@@ -200,7 +200,7 @@ def test_an_execution_off_its_fabric_is_ended_and_the_job_goes_on(client: Client
         # It would take a quarter of an hour.
         with client.cluster.standin(ROW_S=100):
             run.until(lambda: list((client.folder / "runs").glob("*/exec/000-*/run.json")), 200)
-        assert run.ends(150) == 4, run.err
+        assert run.ends() == 4, run.err
     (efa,), (tcp,) = client.logs("efa"), client.logs("tcp")
     assert efa.outcome is Outcome.OFF_FABRIC
     assert (tcp.outcome, {point.size for point in tcp.points}) == (Outcome.OK, set(SIZES)), tcp.reason
@@ -238,7 +238,7 @@ def test_a_worker_is_deleted(client: Client) -> None:
     with client.nothing_left(), client.midway() as run:
         worker = pod(client, "worker")
         client.kubectl("delete", worker, "--wait=false")
-        assert run.ends(90) in {3, 4}, run.err
+        assert run.ends() in {3, 4}, run.err
     name = worker.removeprefix("pod/")
     assert re.search(rf"^Error: The pod {name} (on ip-\S+ was removed|.*deleted)", run.err, re.MULTILINE), (
         run.err

@@ -69,7 +69,7 @@ def test_interrupted_and_resumed(client: Client, number: signal.Signals) -> None
     with client.nothing_left():
         hangs = client.cluster.standin(HANG_AT="64K")
         words = client.leased(sweep(client, *SSH))
-        with client.nothing_left(within_s=60), hangs, client.running(words) as run:
+        with client.nothing_left(), hangs, client.running(words) as run:
             run.until(lambda: client.text() and client.measures(), 150)
             run.process.send_signal(number)
             assert run.ends() in {130, -number}, run.err

@@ -72,7 +72,7 @@ class Client:
         return StoredRun(next(runs(self.folder / "runs")))
 
     @contextmanager
-    def nothing_left(self, within_s: float = 30) -> Iterator[None]:
+    def nothing_left(self, within_s: float = 60) -> Iterator[None]:
         """Hold that what happens inside leaves nothing in the cluster."""
         before = self.cluster.traces()
         yield
@@ -219,7 +219,7 @@ class RunningCommand:
         self.goes_on()
         assert processes.eventually(lambda: not self.client.measures(), 30)
 
-    def ends(self, seconds: float = 90) -> int:
+    def ends(self, seconds: float = 150) -> int:
         """Wait until it ends, and give its exit status."""
         self.out, self.err = self.process.communicate(timeout=seconds)
         assert "Traceback" not in self.err, self.err

@@ -118,13 +118,13 @@ class SkyLab:
 
     def settled(self, **expected: list[str]) -> dict[str, Any]:
         """What is left, once it is as expected, or after a while: hosts and Slurm are done a moment later."""
-        processes.eventually(lambda: self.left() == {**NOTHING, **expected}, 20)
+        processes.eventually(lambda: self.left() == {**NOTHING, **expected})
         return self.left()
 
     def stop(self) -> None:
         """Stop the API server, and see that nothing of it stays but connections that SkyPilot shares."""
         self.sky("api", "stop")
-        assert processes.eventually(lambda: not self._own(), 30), self._own()
+        assert processes.eventually(lambda: not self._own()), self._own()
         shutil.rmtree(f"/tmp/sky_ssh_{USER}", ignore_errors=True)
 
     def _own(self) -> list[str]:

@@ -29,7 +29,7 @@ def site(lab: Labs, hosts: int = 3) -> Lab:
     made = lab(hosts, slurm=True)
     for line in queued(made[0]):
         made[0].sh(["scancel", line.split()[0]], check=False)
-    assert processes.eventually(lambda: queued(made[0]) == [], 60)
+    assert processes.eventually(lambda: queued(made[0]) == [])
     return made
 
 
@@ -92,7 +92,7 @@ def files(host: Host) -> list[str]:
 
 
 @contextmanager
-def nothing_left(lab: Lab, within_s: float = 15) -> Iterator[None]:
+def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
     """Hold that what happens inside leaves no job, no file and no process on any host."""
     first = lab[0]
     # What an earlier test has ended may be on its way out.
@@ -120,7 +120,7 @@ def taken(host: Host, *more: str) -> Iterator[str]:
         yield job
     finally:
         host.sh(["scancel", job], check=False)
-        assert processes.eventually(lambda: state(host, job) not in {"RUNNING", "COMPLETING"}, 30)
+        assert processes.eventually(lambda: state(host, job) not in {"RUNNING", "COMPLETING"})
 
 
 def run(lab: Lab, words: list[str]) -> "subprocess.CompletedProcess[str]":

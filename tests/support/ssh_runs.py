@@ -43,7 +43,7 @@ def osu(lab: Lab, *more: str) -> list[str]:
 
 
 @contextmanager
-def nothing_left(lab: Lab, within_s: float = 10) -> Iterator[None]:
+def nothing_left(lab: Lab, within_s: float = 60) -> Iterator[None]:
     """Hold that what happens inside leaves nothing on any host, and nothing running on the client."""
     before = lab.traces()
     yield

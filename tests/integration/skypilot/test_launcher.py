@@ -204,7 +204,7 @@ def test_an_interrupt_while_it_is_launched(sky: Sky, number: signal.Signals) -> 
     argv = sky.argv("run", "pingpong", *ONE, "--cluster-name", "c")
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     with subprocess.Popen(argv, env=sky.env, text=True, **pipes) as started:  # type: ignore[call-overload]
-        assert processes.eventually((sky.folder / "sky/calls").exists, 30)
+        assert processes.eventually((sky.folder / "sky/calls").exists)
         started.send_signal(number)
         _, errors = started.communicate(timeout=30)
     assert started.returncode == 130

@@ -107,7 +107,7 @@ def test_interrupted_and_resumed(lab: Labs) -> None:
         with standin(*hosts.hosts, HANG_AT="1M"), running(hosts, words) as run:
             run.until(lambda: going_on(hosts) == 1 and measures(hosts), 120)
             run.process.send_signal(signal.SIGINT)
-            assert run.ends(120) == 130, run.err
+            assert run.ends() == 130, run.err
         assert "fabbench sweep --resume" in run.err
         assert kept_tests(hosts) == []
         first = the_job(hosts[0])
@@ -128,7 +128,7 @@ def test_a_job_that_is_cancelled_says_nothing_of_its_nodes(lab: Labs) -> None:
         run.until(lambda: going_on(hosts) == 2 and measures(hosts), 120)
         job = the_job(hosts[0])
         hosts[0].sh(["scancel", job])
-        assert run.ends(120) == 3, run.err
+        assert run.ends() == 3, run.err
     assert f"Job {job}" in run.err
     assert "No test has succeeded yet" in run.err
     assert kept_tests(hosts) == []

@@ -47,7 +47,7 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     """It is given up after a while and named, the rest is kept, and it cleans up by itself."""
     site = lab(3, homes="own", sshd=NOTICES)
     lost = site[number]
-    with nothing_left(site, within_s=15):
+    with nothing_left(site):
         with slow_run(site, "--lost-after", "5", row_s=2, rows=1) as run:
             {"cut": lost.cut, "frozen": lost.freeze, "killed": lost.kill}[fault]()
             assert run.ends() == 4, run.err
@@ -64,7 +64,7 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
 def test_fabbench_killed(lab: Labs) -> None:
     """Nobody is left to clean up: the hosts do it, and another run is not disturbed meanwhile."""
     site = lab(2, homes="own")
-    with nothing_left(site, within_s=20), standin(*site.hosts, ROW_S=1):
+    with nothing_left(site), standin(*site.hosts, ROW_S=1):
         with slow_run(site, "--lost-after", "4", row_s=1) as run:
             run.process.kill()
             run.process.wait()
@@ -134,16 +134,16 @@ def test_a_side_that_is_killed(lab: Labs, number: int) -> None:
     with nothing_left(site), paired(site, "--timeout", "60") as run:
         for pid in programs(site[number]):
             processes.send(signal.SIGKILL, pid)
-        assert run.ends(30) == 4, run.err
+        assert run.ends() == 4, run.err
     assert tcp(site).outcome is Outcome.FAILED
 
 
 def test_a_side_whose_host_hangs(lab: Labs) -> None:
     site = lab(2, homes="own", sshd=NOTICES)
-    with nothing_left(site, within_s=20):
+    with nothing_left(site):
         with paired(site, "--timeout", "60", "--lost-after", "4") as run:
             site[0].freeze()
-            assert run.ends(30) == 4, run.err
+            assert run.ends() == 4, run.err
         site[0].thaw()
     assert "No answer from node0 for" in run.err
     assert tcp(site).outcome is Outcome.TRUNCATED
@@ -154,7 +154,7 @@ def test_a_side_that_hangs(lab: Labs) -> None:
     with nothing_left(site), paired(site, "--timeout", "6") as run:
         for pid in programs(site[0]):
             processes.send(signal.SIGSTOP, pid)
-        assert run.ends(30) == 4, run.err
+        assert run.ends() == 4, run.err
     log = tcp(site)
     assert log.outcome is Outcome.TIMEOUT
     assert "aborted after 6 s" in (log.reason or "")

@@ -28,7 +28,7 @@ def test_in_the_middle_of_rows(lab: Labs, other: bool) -> None:
         run.process.send_signal(number)
         time.sleep(0.1)
         run.process.send_signal(number)
-        assert run.ends(20) == 130, run.err
+        assert run.ends() == 130, run.err
     assert "Interrupted. Partial results were saved." in run.err
     log = tcp(site)
     assert log.outcome is Outcome.TRUNCATED
@@ -39,7 +39,7 @@ def interrupted(run: RunningCommand, ready: Callable[[], object]) -> None:
     """Interrupt a run once something is so, and see that it ends."""
     run.until(ready)
     run.process.send_signal(signal.SIGINT)
-    assert run.ends(30) == 130, run.err
+    assert run.ends() == 130, run.err
     assert "Interrupted" in run.err
 
 
@@ -63,7 +63,7 @@ def test_while_hosts_are_asked(lab: Labs, tmp_path: Path) -> None:
     hangs.chmod(0o755)
     # What hangs there has ten seconds, whatever becomes of fabbench.
     words = nccl(site, "--bin-dir", str(tmp_path), *SLOW)
-    with nothing_left(site, within_s=20), running(site, words) as run:
+    with nothing_left(site), running(site, words) as run:
         interrupted(run, lambda: runs_somewhere(site, "sleep 12345"))
 
 
@@ -85,7 +85,7 @@ def test_while_cleaning_up(lab: Labs, delays_s: tuple[float, float]) -> None:
         assert processes.eventually(lambda: list(measured("*/exec/000-*/run.json")) or run.process.poll())
         time.sleep(delay_s)
         run.process.send_signal(signal.SIGINT)
-        assert run.ends(20) in {0, 130, -signal.SIGINT}
+        assert run.ends() in {0, 130, -signal.SIGINT}
     assert tcp(site).outcome is Outcome.OK
 
 
@@ -110,7 +110,7 @@ def test_random_moments(lab: Labs, number: signal.Signals, batches: int) -> None
     words = nccl(site, "--lost-after", "3", *SLOW)
     ended: set[int] = set()
     for _ in range(batches):
-        with nothing_left(site, within_s=25), standin(*site.hosts, ROW_S=0.2):
+        with nothing_left(site), standin(*site.hosts, ROW_S=0.2):
             runs = [site.popen([*words[:-1], str(HOME / f"runs-{store}")]) for store in range(5)]
             begun = time.monotonic()
             for moment, pid in sorted((chance.uniform(0.5, 6), run.pid) for run in runs):

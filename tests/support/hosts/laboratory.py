@@ -208,7 +208,7 @@ class Lab:
     def _client_files(self) -> dict[str, str]:
         return traces.files(Path(f"/proc/{self.pid}/root"), f"{HOME}/.ssh")
 
-    def left_since(self, before: Sequence[str], seconds: float = 10) -> list[str]:
+    def left_since(self, before: Sequence[str], seconds: float = 30) -> list[str]:
         """Say what is new (+) or missing (-) since an earlier `traces`, once what is ending has ended."""
         end = time.monotonic() + seconds
         while (lines := traces.difference(before, self.traces())) and time.monotonic() < end:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 
-def eventually(true: Callable[[], object], seconds: float = 20) -> bool:
+def eventually(true: Callable[[], object], seconds: float = 60) -> bool:
     """Wait for something; how long it takes is no matter."""
     begun = time.monotonic()
     while not true():

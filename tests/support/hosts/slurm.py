@@ -96,7 +96,7 @@ def await_idle(hosts: Sequence["Host"]) -> None:
         shown = first.sh(["sinfo", "-h", "-N", "-p", "main", "-o", "%T"], check=False).stdout
         return shown.split() == ["idle"] * len(hosts)
 
-    if not processes.eventually(idle, 60):
+    if not processes.eventually(idle):
         logs = [
             first.path("/run/slurm/slurmctld.log"),
             *(host.path("/run/slurm/slurmd.log") for host in hosts),

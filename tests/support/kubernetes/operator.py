@@ -27,7 +27,7 @@ def start(cluster: "Cluster") -> None:
     cluster.kubectl("apply", "--server-side", "-f", _MADE / "definition.yaml")
     # kubectl wait fails where there is no condition yet.
     known = ("wait", "--for=condition=Established", "--timeout=10s", f"crd/{_CRD}")
-    assert processes.eventually(lambda: cluster.kubectl(*known, check=False), 60)
+    assert processes.eventually(lambda: cluster.kubectl(*known, check=False))
     # What MPIJobs own goes with them. The collector of garbage looks for new kinds every half minute only.
     cluster.control.controllers.stop()
     cluster.control.controllers.start()
@@ -43,7 +43,7 @@ def start(cluster: "Cluster") -> None:
     )
     for daemon in (cluster.names, cluster.operator):
         daemon.start()
-    leads = processes.eventually(lambda: cluster.api.all_of("leases", _LOCK), 60)
+    leads = processes.eventually(lambda: cluster.api.all_of("leases", _LOCK))
     assert leads, cluster.operator.tail()
 
 

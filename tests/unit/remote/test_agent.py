@@ -24,7 +24,7 @@ def test_the_lock_of_an_agent_that_was_killed_is_removed(tmp_path: Path, leftove
         ["sh", agent, "key", folder, "ours"], env=env, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     )
     with adding:
-        assert processes.eventually(lambda: os.path.lexists(lock), 60)
+        assert processes.eventually(lambda: os.path.lexists(lock))
         adding.kill()
     assert os.path.lexists(lock)
     if leftover == "of another":

@@ -14,8 +14,12 @@ from fabbench.launchers.kubernetes.manifests import NAME, REQUEST, RUN, SELECTOR
 from fabbench.launchers.kubernetes.watch import is_ready
 from fabbench.model.errors import MachineError
 
-REMOVAL_S = 30.0
-"""Maximum time to wait for pods to be removed."""
+REMOVAL_S = 90.0
+"""Maximum time to wait for pods to be removed.
+
+After an outage of the API, the garbage collector and kubelets may wait a minute before they watch again
+(client-go, tools/cache/reflector.go: up to 30 s, times 1 to 2).
+"""
 _LOOK_S = 0.5
 _LATE_S = 2.0
 """For how long an object may still appear after its creation was interrupted."""
