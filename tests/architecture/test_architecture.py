@@ -17,9 +17,9 @@ from tests.support.paths import ROOT
 
 PACKAGE = ROOT / "src" / "fabbench"
 TESTS = ROOT / "tests"
-MOST_LINES = 500
+MAX_LINES = 500
 """Of a module."""
-MOST_LINES_OF_FUNCTION = 50
+MAX_LINES_OF_FUNCTION = 50
 SLOW = {"pandas", "numpy", "kubernetes", "paramiko", "rich", "yaml", "sky"}
 """Libraries that take a noticeable time to import."""
 
@@ -38,7 +38,7 @@ def nodes() -> Iterator[tuple[str, ast.AST]]:
 
 def test_modules_are_short() -> None:
     lengths = {str(path): path.read_text("utf-8").count("\n") for path in trees()}
-    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+    assert {name: length for name, length in lengths.items() if length > MAX_LINES} == {}
 
 
 def test_functions_are_short() -> None:
@@ -46,7 +46,7 @@ def test_functions_are_short() -> None:
         f"{module}:{node.lineno} {node.name}: {length} lines"
         for module, node in nodes()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (length := (node.end_lineno or 0) - node.lineno + 1) > MOST_LINES_OF_FUNCTION
+        and (length := (node.end_lineno or 0) - node.lineno + 1) > MAX_LINES_OF_FUNCTION
     ]
     assert long == []
 

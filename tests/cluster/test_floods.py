@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-MOST_MIB = 300
+MAX_MIB = 300
 
 
 def measured(argv: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ def ends_in_its_time(client: Client, done: "subprocess.CompletedProcess[str]") -
     (log,) = client.logs("tcp")
     assert log.outcome is Outcome.TIMEOUT
     assert any(why in str(log.reason) for why in (TIME_UP, TOO_MUCH)), log.reason
-    assert peak_mib(done.stderr) < MOST_MIB
+    assert peak_mib(done.stderr) < MAX_MIB
 
 
 @pytest.mark.parametrize("rate", [0.7, 7, 200])

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
 from fabbench.analysis.statistics import LEVEL, Difference, TwoSamples, compare_sizes, loss_test
-from fabbench.plan.request import MOST_REPEATS
+from fabbench.plan.request import MAX_REPEATS
 from tests.support.paths import DATA
 
 Execution: TypeAlias = Mapping[int, float]
@@ -235,7 +235,7 @@ def power(tables: int) -> None:
 
 def adaptive(tables: int) -> None:
     """Compare --repeat auto with the least fixed number that decides as often, at 8 % of noise."""
-    looks = {count: level_at(count, MOST_REPEATS) for count in range(FIRST_LOOK, MOST_REPEATS + 1)}
+    looks = {count: level_at(count, MAX_REPEATS) for count in range(FIRST_LOOK, MAX_REPEATS + 1)}
     print(f"a gate of 10 %, {tables} tables each: repeats to its decision")
     for draw in (common, one_size):
         for loss in (0.0, 0.2, 0.3):
@@ -284,7 +284,7 @@ def until_verdicts(draw: Draw, loss: float, looks: Mapping[int, float], tables: 
 
 def adaptive_verdicts(tables: int) -> None:
     """Print --repeat auto without a gate: false verdicts of equal configurations, and true losses found."""
-    looks = {count: level_at(count, MOST_REPEATS) for count in range(FIRST_LOOK, MOST_REPEATS + 1)}
+    looks = {count: level_at(count, MAX_REPEATS) for count in range(FIRST_LOOK, MAX_REPEATS + 1)}
     print(f"--repeat auto without a gate, {tables} tables each: until every verdict is decided")
     for draw in (common, fitted, heavy, missing, one_size):
         for loss in (0.0, 0.2):

@@ -64,7 +64,7 @@ class Column:
     """Whether the user gave the label."""
     variant: "Variant | None" = None
     """The configuration's variant; None: it has none."""
-    most_repeats: int | None = None
+    max_repeats: int | None = None
     """The maximum number of repeats, for a run that checked its verdicts after each one."""
 
 

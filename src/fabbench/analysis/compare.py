@@ -195,9 +195,9 @@ def _level(columns: Sequence[Column]) -> float:
     """Return the level of verdicts: a run that tested after each repeat has already spent some of it."""
     levels = [LEVEL]
     for column in columns:
-        if column.most_repeats:
+        if column.max_repeats:
             programs = {(log.benchmark, log.case) for log in column.logs}
-            levels.append(level_at(len(column.logs) // len(programs), column.most_repeats))
+            levels.append(level_at(len(column.logs) // len(programs), column.max_repeats))
     return min(levels)
 
 

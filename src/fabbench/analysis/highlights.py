@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection, Figure
-from fabbench.analysis.statistics import EQUIVALENT, MOST_REPEATS, Difference, RowTest
+from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
 from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
 
 _SPREAD = "the spread of the repeats or the last digit printed"
@@ -25,7 +25,7 @@ RANGE_FACTOR = 3.0
 """Within one range the best ratio is at most this many times the worst."""
 _EXACT = 1 + 1e-9
 """Allowance for rounding errors in a factor: both directions of a comparison must read alike."""
-MOST_RANGES = 5
+MAX_RANGES = 5
 
 
 class Trend(StrEnum):
@@ -148,7 +148,7 @@ def _overlap(one: Figure, other: Figure) -> bool:
 
 def _joined(ranges: list[_Range]) -> list[_Range]:
     """Join neighbors until there are few enough: those already mixed, or else the smallest."""
-    while len(ranges) > MOST_RANGES:
+    while len(ranges) > MAX_RANGES:
         pairs = range(len(ranges) - 1)
         first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
         ranges[first : first + 2] = [ranges[first].with_next(ranges[first + 1])]
@@ -231,7 +231,7 @@ def _why(part: _Range) -> str:
 
 def repeats_needed(count: int | None) -> str:
     """Return how many repeats would decide, in words."""
-    return f"about {count} repeats" if count else f"more than {MOST_REPEATS} repeats"
+    return f"about {count} repeats" if count else f"more than {MAX_REPEATS} repeats"
 
 
 def _interval(tests: Sequence[RowTest], level: float) -> str:

@@ -22,7 +22,7 @@ EQUIVALENT = 0.05
 """Two figures are the same when their ratio is shown to be within this distance of 1."""
 NEGLIGIBLE = 0.01
 """A difference that is shown to be smaller than this does not count, however certain."""
-MOST_REPEATS = 1000
+MAX_REPEATS = 1000
 """Repeat counts above this are not named."""
 _MARGIN = 0.8
 """The fraction of the level that is used: the rest is for noise that is not normal."""
@@ -111,7 +111,7 @@ class RowTest:
     high: float
     verdict: Difference
     repeats: int | None = None
-    """About how many repeats would decide; None: it is decided, or more than `MOST_REPEATS`."""
+    """About how many repeats would decide; None: it is decided, or more than `MAX_REPEATS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,13 +240,13 @@ def repeats_to_verdict(pair: TwoSamples, level: float = LEVEL) -> int | None:
 
 
 def repeats_within(pair: TwoSamples, margin: float, level: float) -> int | None:
-    """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MOST_REPEATS`."""
+    """Return how many repeats narrow the one-sided bound to `margin`; None: more than `MAX_REPEATS`."""
 
     def enough(count: int) -> bool:
         return t_quantile(level, 2 * count - 2) * pair.deviation * math.sqrt(2 / count) < margin
 
     least = min(len(pair.new), len(pair.base)) + 1
-    return _first(enough, least, MOST_REPEATS) if margin > 0 else None
+    return _first(enough, least, MAX_REPEATS) if margin > 0 else None
 
 
 def _first(enough: Callable[[int], bool], low: int, high: int) -> int | None:

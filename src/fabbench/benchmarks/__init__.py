@@ -214,7 +214,7 @@ DEFAULT = "nccl"
 
 @cache
 def _plugins() -> Plugins[Benchmark]:
-    return Plugins(__name__, "BENCHMARK", group="fabbench.benchmarks", wanted=Benchmark)
+    return Plugins(__name__, "BENCHMARK", group="fabbench.benchmarks", protocol=Benchmark)
 
 
 @cache

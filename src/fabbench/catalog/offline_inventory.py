@@ -79,7 +79,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
             instance_type=entry.instance_type if entry else "",
             programs={name: _path(name, target, needs) for name in needs.programs},
             mpi=Mpi(program=target.mpirun or MPIRUN, kind=MpiKind.OPEN_MPI_4, version="4"),
-            looked=(_search_note(entry, resources, amounts, profile),) if number == 1 else (),
+            search_notes=(_search_note(entry, resources, amounts, profile),) if number == 1 else (),
         )
         for number in range(1, nodes + 1)
     )

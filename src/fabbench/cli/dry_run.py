@@ -149,7 +149,7 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
     if document.group_of:
         sizes = Counter(document.group_of.values())
         click.echo(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
-    click.echo(f"Rounds:      {preview.most_rounds or 'as many as it takes'}")
+    click.echo(f"Rounds:      {preview.max_rounds or 'as many as it takes'}")
     if preview.first is None or preview.execution is None:
         click.echo("Tests:       none: all have ended")
     else:

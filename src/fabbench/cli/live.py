@@ -97,7 +97,7 @@ class Lines:
         ]
         self._notify(number, ", ".join([*parts, format_duration(took), *self._left(now)]))
 
-    def looked(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Write what is undecided."""
         self._notify(self._progress.number, sentence)
 

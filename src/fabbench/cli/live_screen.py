@@ -93,7 +93,7 @@ class LiveScreen:
             self._nics = {}
             self._show()
 
-    def looked(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Show what is undecided."""
         with self._lock:
             self._undecided = sentence
@@ -194,7 +194,7 @@ class LiveScreen:
         from rich.text import Text
 
         limit = max(_MIN_NIC_LINES, min(_MAX_NIC_LINES, room))
-        text = printable("\n".join(nics_table.live(self._nics, most=limit)))
+        text = printable("\n".join(nics_table.live(self._nics, max_lines=limit)))
         return Text(text, no_wrap=True, overflow="ellipsis")
 
 

@@ -162,10 +162,10 @@ class RunCommand(HostsCommand):
 
 def _adaptive(given: RunOptions) -> "Adaptive | None":
     """Return the limits of ``--repeat auto``; None without it. Raise RequestError."""
-    from fabbench.plan.request import MOST_REPEATS, Adaptive
+    from fabbench.plan.request import MAX_REPEATS, Adaptive
 
     if given.repeats == AUTO:
-        return Adaptive(most=given.max_repeats or MOST_REPEATS, seconds=given.max_time)
+        return Adaptive(max_repeats=given.max_repeats or MAX_REPEATS, seconds=given.max_time)
     for name, value in (("--max-repeats", given.max_repeats), ("--max-time", given.max_time)):
         if value is not None:
             raise RequestError(f"{name} has no effect without --repeat auto.", hint="Add it.")

@@ -120,7 +120,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
 
     `group_of` is for groups that do not come from the file of `how`.
     """
-    from fabbench.report.heat_map import MOST_ROWS, MOST_SVG_ROWS
+    from fabbench.report.heat_map import MAX_ROWS, MAX_SVG_ROWS
     from fabbench.report.sweep_report import cordon_commands, render_sweep
     from fabbench.runs.report_pages import sweep_report
     from fabbench.sweep.readings import Readings
@@ -131,7 +131,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
         results,
         tolerance=how.tolerance,
         confidence=how.confidence,
-        rows=MOST_SVG_ROWS if how.form == "svg" else MOST_ROWS,
+        rows=MAX_SVG_ROWS if how.form == "svg" else MAX_ROWS,
     )
     diagnosis = report.diagnosis
     if how.print_cordon:

@@ -63,9 +63,9 @@ class SweepProgress(SweepWatcher):
         self._done = self._bad = self._in_round = 0
         self._suspects: Sequence[str] = ()
 
-    def begin(self, planned: Round, most_rounds: int | None) -> None:
+    def begin(self, planned: Round, max_rounds: int | None) -> None:
         """Remember the round."""
-        self._round, self._most_rounds, self._in_round = planned, most_rounds, 0
+        self._round, self._most_rounds, self._in_round = planned, max_rounds, 0
 
     def measured(self, result: MeasuredTest) -> None:
         """Count the test."""

@@ -83,7 +83,7 @@ class BackgroundProcess:
         """Return whether it has ended."""
         return self._popen.poll() is not None
 
-    def said(self) -> list[str]:
+    def stderr_lines(self) -> list[str]:
         """Return the lines that it wrote to standard error, from the first 64 KiB."""
         try:
             with (self._folder.path / "stderr").open("rb") as file:

@@ -55,9 +55,9 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
     for variant in variants:
         if not variant.paths:
             continue
-        hosts = [host for host in inventory.hosts_for_variant(variant.name) if host.own is not None]
-        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.own or ())
-        without = [host.name for host in hosts if not host.own]
+        hosts = [host for host in inventory.hosts_for_variant(variant.name) if host.variant_files is not None]
+        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.variant_files or ())
+        without = [host.name for host in hosts if not host.variant_files]
         if not hosts:
             continue
         nothing = "no program, and no library that one links to"
@@ -186,10 +186,10 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         instance_type=probe.instance_type,
         programs={name: program.path for name, program in probe.programs.items()},
-        own=probe.own,
+        variant_files=probe.variant_files,
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
-        looked=tuple(_searches(name, probe)),
+        search_notes=tuple(_searches(name, probe)),
     )
 
 

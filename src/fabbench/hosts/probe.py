@@ -397,7 +397,7 @@ def _software(answer: Answer, probe: Probe) -> Probe:
         programs=programs,
         missing=tuple(missing),
         absent=tuple(dict.fromkeys(answer.all("absent"))),
-        own=tuple(dict.fromkeys(answer.all("own"))),
+        variant_files=tuple(dict.fromkeys(answer.all("own"))),
         tools={name: path for name, _, path in tools if path},
         libraries=tuple(dict.fromkeys(line for line in answer.all("library") if "*" not in line)),
         python=answer.first("python").removeprefix("Python ") if answer.result("python").status == 0 else "",

@@ -175,7 +175,7 @@ class Probe:
     """Those that were not."""
     absent: tuple[str, ...] = ()
     """Required directories that do not exist."""
-    own: tuple[str, ...] = ()
+    variant_files: tuple[str, ...] = ()
     """Requested programs in a required directory, and libraries there that the linker finds for them."""
     mpi: Mpi | None = None
     mpirun_version: ProgramResult = field(default_factory=ProgramResult)

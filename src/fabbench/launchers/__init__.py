@@ -166,7 +166,7 @@ class Rendering(ABC):
 def renderings() -> Plugins[Rendering]:
     """All formats, by name."""
     return Plugins(
-        "fabbench.launchers", "RENDERING", group="fabbench.renderings", wanted=Rendering, home="render"
+        "fabbench.launchers", "RENDERING", group="fabbench.renderings", protocol=Rendering, home="render"
     )
 
 
@@ -424,7 +424,7 @@ def notify(sentence: str) -> None:
 @cache
 def launchers() -> Plugins[Launcher]:
     """All launchers, by name."""
-    return Plugins(__name__, "LAUNCHER", group="fabbench.launchers", wanted=Launcher, home="launcher")
+    return Plugins(__name__, "LAUNCHER", group="fabbench.launchers", protocol=Launcher, home="launcher")
 
 
 def options_of_launchers() -> Mapping[str, type[LauncherOptions]]:
@@ -477,7 +477,7 @@ def match_message(table: Iterable[MessagePattern], message: str, **known: str) -
     for entry in table:
         if match := entry.pattern.search(message):
             groups = {name: text or "" for name, text in match.groupdict().items()}
-            filled = {"said": shorten(message), **known, **groups}
+            filled = {"message": shorten(message), **known, **groups}
             return Explanation(
                 code=entry.code,
                 text=entry.text.format(**filled),

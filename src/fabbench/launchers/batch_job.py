@@ -30,9 +30,10 @@ _EACH_STEP_S = 30
 class JobAllocation:
     """Machines that get a whole plan as one document.
 
-    Nothing is submitted before the first execution is requested, except with `begins`. An execution that is
-    abandoned early goes on in the job until the next one starts, unless `cancel_execution` ends it there. A
-    job that is abandoned before its last execution must be ended with `close`.
+    Nothing is submitted before the first execution is requested, except with `waits_for_start`. An
+    execution that is abandoned early goes on in the job until the next one starts, unless
+    `cancel_execution` ends it there. A job that is abandoned before its last execution must be ended with
+    `close`.
     """
 
     # No thread reads counters: a launcher may start programs here at any time.
@@ -43,18 +44,24 @@ class JobAllocation:
     """Reads counters while the job runs. Its script prints the counters of each execution."""
 
     def __init__(
-        self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, begins: bool = False
+        self,
+        inventory: Inventory,
+        rendering: Rendering,
+        name: str,
+        follow: Follow,
+        *,
+        waits_for_start: bool = False,
     ) -> None:
         """`name` is the file name under which the document is kept with the run.
 
-        `begins`: `submit` submits the job and waits until its first step starts, so that a job that never
-        gets there counts as no execution.
+        `waits_for_start`: `submit` submits the job and waits until its first step starts, so that a job that
+        never gets there counts as no execution.
         """
         self.inventory = inventory
         self._rendering, self._name, self._follow = rendering, name, follow
         self._lines: Generator[str, None, None] | None = None
         self._demux = Demux(())
-        self._begins = begins
+        self._waits_for_start = waits_for_start
         self._documents: Mapping[str, str] = {}
         self._executing = False
 
@@ -69,7 +76,7 @@ class JobAllocation:
         document = self._rendering.render(source)
         self._documents = {self._name: self._rendering.render(source.redacted())}
         self._lines = self._follow(document)
-        first = [*until_started(self._lines)] if self._begins else []
+        first = [*until_started(self._lines)] if self._waits_for_start else []
         self._demux = Demux(chain(first, self._lines))
 
     def execute(self, execution: Execution) -> Generator[str, None, Ending]:

@@ -97,12 +97,12 @@ class Host:
     """Program → path."""
     searched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Program whose path is not known → directories to search for it when it is started."""
-    own: tuple[str, ...] | None = None
+    variant_files: tuple[str, ...] | None = None
     """What is loaded from a variant's directories: programs, and libraries that the linker finds for them.
     None: not looked up."""
     mpi: Mpi | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
-    looked: tuple[str, ...] = ()
+    search_notes: tuple[str, ...] = ()
     """Where fabrics were looked for, and what was found: one sentence each."""
 
     def linked(self, link: str) -> tuple[str, ...]:

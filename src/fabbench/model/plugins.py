@@ -117,7 +117,7 @@ class Plugins(Mapping[str, T], Generic[T]):
     distributions cannot replace fabbench's own names.
     """
 
-    def __init__(self, package: str, attribute: str, *, group: str, wanted: type, home: str = "") -> None:
+    def __init__(self, package: str, attribute: str, *, group: str, protocol: type, home: str = "") -> None:
         """Search the packages below a package for the module `home` of each.
 
         Without `home`, every module or package below it may define one: only importing it shows that.
@@ -128,7 +128,7 @@ class Plugins(Mapping[str, T], Generic[T]):
         self._entries: Final = {
             name: entry for name, entry in entry_points(group).items() if name not in self._builtin
         }
-        self._protocol: Final = wanted
+        self._protocol: Final = protocol
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:

@@ -31,7 +31,7 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     configurations = tuple(_configurations(fabrics, request.variants))
     repeats = request.repeats or (REPEATS if len(configurations) > 1 else 1)
     if request.adaptive is not None:
-        repeats = request.adaptive.most
+        repeats = request.adaptive.max_repeats
     return Plan(
         benchmark=request.benchmark,
         target=request.target.name,
@@ -126,7 +126,9 @@ def _inside(inventory: Inventory, work: Work) -> bool:
 
 
 def _search_notes(inventory: Inventory) -> str:
-    return " ".join(dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.looked))
+    return " ".join(
+        dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.search_notes)
+    )
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:

@@ -47,7 +47,7 @@ class Work(Protocol):
         """Return what a log must show to have been measured on `fabric`."""
 
 
-MOST_REPEATS = 20
+MAX_REPEATS = 20
 """Repeats at which `Adaptive` gives up by default."""
 
 
@@ -55,7 +55,7 @@ MOST_REPEATS = 20
 class Adaptive:
     """Repeats until everything that was requested is decided."""
 
-    most: int
+    max_repeats: int
     """Maximum repeats of each configuration."""
     seconds: float | None = None
     """No repeat starts after this time; None: no limit."""

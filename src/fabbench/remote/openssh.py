@@ -187,7 +187,7 @@ def _wait_for_login(
         if closed.wait(_POLL_S):
             raise lost(settings, "it was closed while connecting")
         if master.ended():
-            raise failure(settings, master.said())
+            raise failure(settings, master.stderr_lines())
         if time.monotonic() > deadline:
             raise MachineError(
                 f"ssh has not logged in to {settings} within {time.monotonic() - started:.0f} s.",
@@ -196,7 +196,7 @@ def _wait_for_login(
     try:
         return MuxTransport(str(socket), end=master.close)
     except (OSError, EOFError) as error:
-        raise failure(settings, master.said() or [str(error)]) from error
+        raise failure(settings, master.stderr_lines() or [str(error)]) from error
 
 
 # ---------------------------------------------------------------- failures that ssh reports

@@ -13,9 +13,9 @@ from fabbench.model.messages import one_line
 if TYPE_CHECKING:
     from fabbench.sweep.matrix import Matrix
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 """Maximum rows of a heat map in text."""
-MOST_SVG_ROWS = 96
+MAX_SVG_ROWS = 96
 _FINE = 0.9
 _LONGEST = 28
 _KEY = (

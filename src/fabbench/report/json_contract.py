@@ -15,14 +15,14 @@ from fabbench.report.expectations import expectation_record, expectations_of_log
 
 ROWS_A_PIECE = 512
 """Points per written piece."""
-_MOST_TEXTS = 1 << 17
+_MAX_TEXTS = 1 << 17
 
 
 class _Texts(dict[float, str]):
     """Value → its text, exact. Printed figures have few digits, so they repeat."""
 
     def __missing__(self, value: float) -> str:
-        if len(self) >= _MOST_TEXTS:
+        if len(self) >= _MAX_TEXTS:
             self.clear()
         text = self[value] = repr(value)
         return text
@@ -71,7 +71,7 @@ class SampleText(ABC):
                 filled = (piece + texts[value] for piece, value in zip(pieces, values, strict=False))
                 text = "".join(filled) + pieces[-1]
             out.append(text)
-        if sum(len(sizes) for _, _, sizes in known.values()) > _MOST_TEXTS:
+        if sum(len(sizes) for _, _, sizes in known.values()) > _MAX_TEXTS:
             self._known = {}
         return self.between.join(out)
 

@@ -103,21 +103,21 @@ def _notes(host: str, traffic: Traffic) -> Iterator[str]:
 # ---------------------------------------------------------------- live
 
 
-def live(hosts: Mapping[str, Traffic], *, most: int = 16) -> list[str]:
-    """Format the current traffic in at most `most` lines of 60 columns, from each host's last two snapshots.
+def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
+    """Format the current traffic, from each host's last two snapshots.
 
-    NICs are listed one by one if those of all hosts fit, else there is one line per host; if there are more
-    hosts than lines, only the first are listed.
+    There are at most `max_lines` lines of 60 columns. NICs are listed one by one if those of all hosts fit,
+    else there is one line per host; if there are more hosts than lines, only the first are listed.
     """
     sums = [
         _sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)
     ]
     unit_scale = scale("B/s", max(sums, default=0.0))
     blocks = [_block(host, traffic, unit_scale) for host, traffic in hosts.items()]
-    if 1 + sum(len(block) for block in blocks) > most:
+    if 1 + sum(len(block) for block in blocks) > max_lines:
         blocks = [[_together(host, traffic, unit_scale)] for host, traffic in hosts.items()]
     lines = [line for block in blocks for line in block]
-    room = max(1, most - 1)
+    room = max(1, max_lines - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"and {len(lines) - room + 1} more hosts"]
     return (

@@ -164,7 +164,7 @@ class Watcher(Protocol):
     def end(self, execution: Execution, logs: tuple[Log, ...]) -> None:
         """Handle the end of an execution, with its judged logs."""
 
-    def looked(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         """Handle a report of what is undecided, if repeats continue until everything is decided."""
 
     @property
@@ -195,7 +195,7 @@ class NullWatcher(Watcher):
         pass
 
     @override
-    def looked(self, sentence: str) -> None:
+    def notify(self, sentence: str) -> None:
         pass
 
     @property

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from fabbench.benchmarks import benchmarks
 from fabbench.model.log import METRICS
 from fabbench.model.units import format_time
-from fabbench.report.heat_map import MOST_SVG_ROWS
+from fabbench.report.heat_map import MAX_SVG_ROWS
 from fabbench.report.page import RunPage, RunSection, run_section
 from fabbench.report.sweep_report import SweepReport
 from fabbench.runs.parse_on_cores import processes
@@ -55,7 +55,7 @@ def _report(sweep: StoredSweep) -> SweepReport | None:
         results,
         tolerance=document.tolerance,
         confidence=document.confidence,
-        rows=MOST_SVG_ROWS,
+        rows=MAX_SVG_ROWS,
     )
 
 
@@ -67,7 +67,7 @@ def sweep_report(
         readings.add(result)
     fitted = fit(readings, tolerance=tolerance)
     diagnosed = diagnosis(readings, fitted, confidence=confidence)
-    matrix = matrix_of(readings, fitted, diagnosed, most=rows)
+    matrix = matrix_of(readings, fitted, diagnosed, max_rows=rows)
     return SweepReport(diagnosis=diagnosed, metric=readings.metric, matrix=matrix)
 
 

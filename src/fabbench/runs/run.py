@@ -208,7 +208,7 @@ def _stop_condition(
         adaptive=request.adaptive,
         configurations=len(planned.configurations),
         undecided=still_undecided,
-        notify=watcher.looked,
+        notify=watcher.notify,
     )
 
 
@@ -222,7 +222,7 @@ def _configurations(
             logs=tuple(each),
             source=f"run {writer.id}",
             variant=writer.variants[label],
-            most_repeats=request.adaptive.most if request.adaptive else None,
+            max_repeats=request.adaptive.max_repeats if request.adaptive else None,
         )
         for label, each in logs.items()
         if each

@@ -203,7 +203,7 @@ def _document(request: RunRequest) -> dict[str, Any]:
         "target": request.target.name,
         "fabrics": request.fabrics,
         "repeats": request.repeats,
-        "most_repeats": request.adaptive.most if request.adaptive else None,
+        "most_repeats": request.adaptive.max_repeats if request.adaptive else None,
         "where": {"target": where.pop("name"), **where},
         "env": dict(request.env),
         "options": written(request.work),
@@ -302,7 +302,7 @@ class StoredRun:
             return None
 
     @property
-    def most_repeats(self) -> int | None:
+    def max_repeats(self) -> int | None:
         """The limit of repeats of a run that checked its verdicts after each; None if it did not."""
         request = self.document.get("request")
         limit = request.get("most_repeats") if isinstance(request, Mapping) else None

@@ -36,7 +36,7 @@ def stored_column(run: StoredRun, configuration: Configuration, logs: Sequence[L
         logs=tuple(logs),
         source=f"run {run.id}",
         variant=run.variant(configuration),
-        most_repeats=run.most_repeats,
+        max_repeats=run.max_repeats,
     )
 
 

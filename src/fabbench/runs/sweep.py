@@ -37,8 +37,8 @@ Notify: TypeAlias = Callable[[str], None]
 class SweepWatcher(Protocol):
     """Is notified of events as they happen, always in the main thread."""
 
-    def begin(self, planned: Round, most_rounds: int | None) -> None:
-        """Handle the start of a round; `most_rounds` is the maximum number of rounds."""
+    def begin(self, planned: Round, max_rounds: int | None) -> None:
+        """Handle the start of a round; `max_rounds` is the maximum number of rounds."""
 
     def measured(self, result: MeasuredTest) -> None:
         """Handle the end of a test."""
@@ -254,7 +254,7 @@ class SweepPreview(NamedTuple):
     document: SweepDocument
     first: Round | None
     """Its first round; None if nothing is left to test."""
-    most_rounds: int | None
+    max_rounds: int | None
     execution: Execution | None
     """The first test of that round."""
     request: RunRequest
@@ -395,12 +395,12 @@ class _Rounds:
     def first(self) -> tuple[Round | None, int | None, Sequence[PlannedTest]]:
         """Return the first round, the maximum number of rounds, and the tests of the first."""
         planned = self._planner.next_round()
-        return planned, self._planner.most_rounds, self._tests(planned) if planned else ()
+        return planned, self._planner.max_rounds, self._tests(planned) if planned else ()
 
     def run(self, tests: SweepTests, watcher: SweepWatcher, *, concurrent: bool) -> None:
         """Measure until the planner is done, or the time is up."""
         while (planned := self._planner.next_round()) is not None:
-            watcher.begin(planned, self._planner.most_rounds)
+            watcher.begin(planned, self._planner.max_rounds)
             batch = self._tests(planned)
             with closing(
                 concurrently(batch, tests.measure, tests.ended)

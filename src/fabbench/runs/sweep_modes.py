@@ -27,9 +27,9 @@ def planner_of(sweep: SweepDocument) -> Planner:
     partners = min(requested, len(nodes) - 1 + len(nodes) % 2)
     if sweep.mode == "rails":
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
-        return FixedPlanner(rounds, most_rounds=partners * len(sweep.nics))
+        return FixedPlanner(rounds, max_rounds=partners * len(sweep.nics))
     if sweep.mode == "quick":
-        return FixedPlanner(matchings(nodes, partners, sweep.seed), most_rounds=partners)
+        return FixedPlanner(matchings(nodes, partners, sweep.seed), max_rounds=partners)
     return DiagnosePlanner(
         nodes,
         METRICS[sweep.metric],

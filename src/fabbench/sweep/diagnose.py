@@ -100,7 +100,7 @@ class DiagnosePlanner:
         return Round(number=self._number, tests=tuple(self._pending), purpose=self._purpose)
 
     @property
-    def most_rounds(self) -> int | None:
+    def max_rounds(self) -> int | None:
         """None: it depends on the results."""
         return None
 

@@ -23,7 +23,7 @@ _LEAST_NOISE = 0.01
 _USUAL_NOISE = 0.05
 _USUAL_WEIGHT = 4
 """The noise between executions that is assumed before any results, and how many results it counts as."""
-_MOST_FACTORS = 80_000
+_MAX_FACTORS = 80_000
 """Beliefs about nodes come from a sample of at most so many pairs: with 4,096 nodes, each has forty."""
 _PASSES = 3
 
@@ -190,8 +190,8 @@ def _first_typical(tests: TestClass) -> Floats:
 
 
 def _typical_of(members: Ints, measured: Floats) -> float:
-    if len(measured) > _MOST_FACTORS:
-        chosen = np.random.default_rng(0).choice(len(measured), _MOST_FACTORS, replace=False)
+    if len(measured) > _MAX_FACTORS:
+        chosen = np.random.default_rng(0).choice(len(measured), _MAX_FACTORS, replace=False)
         members, measured = members[chosen], measured[chosen]
     nodes, values = members.T.reshape(-1), np.tile(measured, members.shape[1])
     order = np.lexsort((values, nodes))
@@ -238,8 +238,8 @@ def _noise(classes: Sequence[_Class], bad: Floats | None) -> float:
 def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
     """Return the factors of a class, or a sample. For nodes, all NICs of one test count as one test."""
     chosen = np.arange(len(each.pairs))
-    if len(chosen) > _MOST_FACTORS:
-        chosen = np.sort(np.random.default_rng(0).choice(chosen, _MOST_FACTORS, replace=False))
+    if len(chosen) > _MAX_FACTORS:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, _MAX_FACTORS, replace=False))
     return Factors(
         members=each.members[chosen],
         evidence=_evidence(each, states, noise, chosen),

@@ -31,20 +31,20 @@ class Matrix:
     """How many of the first rows are suspects."""
 
 
-def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, most: int) -> Matrix:
-    """Return the matrix with about `most` rows, or fewer."""
+def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows: int) -> Matrix:
+    """Return the matrix with about `max_rows` rows, or fewer."""
     named = {
         node: None
         for each in (*diagnosis.suspects, *diagnosis.unconfirmed, *diagnosis.undecided)
         for node in each.nodes
     }
-    worst = [readings.index(node) for node in named][: max(most // 2, 1)]
+    worst = [readings.index(node) for node in named][: max(max_rows // 2, 1)]
     groups, names = readings.group_of, readings.nodes
     rest = sorted(
         set(range(len(names))) - set(worst),
         key=lambda node: (natural_order(groups.get(names[node], "")), natural_order(names[node])),
     )
-    rows = [[node] for node in worst] + list(_shared(rest, max(most - len(worst), 1)))
+    rows = [[node] for node in worst] + list(_shared(rest, max(max_rows - len(worst), 1)))
     row_of = np.zeros(len(fitted.nodes), dtype=np.int64)
     for row, nodes in enumerate(rows):
         row_of[nodes] = row

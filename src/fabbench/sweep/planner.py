@@ -25,16 +25,16 @@ class Planner(Protocol):
         """
 
     @property
-    def most_rounds(self) -> int | None:
+    def max_rounds(self) -> int | None:
         """The maximum number of rounds; None: unknown."""
 
 
 class FixedPlanner:
     """Rounds that do not depend on results: all pairs, random matchings, rails, groups, nodes alone."""
 
-    def __init__(self, rounds: Iterable[Round], *, most_rounds: int | None = None) -> None:
+    def __init__(self, rounds: Iterable[Round], *, max_rounds: int | None = None) -> None:
         self._rounds: Iterator[Round] = iter(rounds)
-        self._most_rounds = most_rounds
+        self._most_rounds = max_rounds
         self._current: Round | None = None
         self._pending: dict[SweepTest, None] = {}
         self._early: dict[int, set[SweepTest]] = {}
@@ -59,7 +59,7 @@ class FixedPlanner:
         return Round(number=self._current.number, tests=tuple(self._pending), purpose=self._current.purpose)
 
     @property
-    def most_rounds(self) -> int | None:
+    def max_rounds(self) -> int | None:
         """The number of rounds, if known."""
         return self._most_rounds
 

@@ -28,7 +28,7 @@ while True:
     sent += os.write(fd, (b"x" * WIDTH + b"\\n") * max(1, 50_000 // WIDTH))
     time.sleep(max(0, sent / rate - (time.monotonic() - begun)))
 """
-MOST_MIB = 250
+MAX_MIB = 250
 
 
 def argv(site: Lab, rate: float, width: int, *more: str, debug: bool = False) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_program_that_prints_fast(lab: Labs, number: int, rate: float, width: 
     assert log.outcome is Outcome.TIMEOUT
     assert any(why in str(log.reason) for why in (TIME_UP, TOO_MUCH)), log.reason
     assert seen <= KEPT_KIB >> 10
-    assert peak_mib(run.err) < MOST_MIB
+    assert peak_mib(run.err) < MAX_MIB
 
 
 def test_a_debug_file_that_grows_without_end(lab: Labs) -> None:
@@ -84,4 +84,4 @@ def test_a_debug_file_that_grows_without_end(lab: Labs) -> None:
     with nothing_left(site), running(site, argv(site, 60, 200, "--timeout", "60", debug=True)) as run:
         assert run.ends() == 4
     assert TOO_MUCH in str(tcp(site).reason)
-    assert peak_mib(run.err) < MOST_MIB
+    assert peak_mib(run.err) < MAX_MIB

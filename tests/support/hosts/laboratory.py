@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from tests.support.hosts import processes, slurm, traces
 from tests.support.hosts.host import PATH, Command, Host
-from tests.support.hosts.layout import HOME, MOST_HOSTS, Options, write
+from tests.support.hosts.layout import HOME, MAX_HOSTS, Options, write
 
 TOOLS = ("ip", "tc", "unshare", "nsenter", "mount", "ssh", "ssh-keygen", "sshd")
 _FOREIGN = ("FABBENCH_", "NCCL_", "FI_", "OMPI_", "PMIX_", "PRTE_", "STANDIN_", "SSH_", "XDG_")
@@ -38,7 +38,7 @@ class Lab:
     """Hosts on two networks, and the client's side of both. Use it as a context, or call `down`."""
 
     def __init__(self, folder: Path, options: Options) -> None:
-        assert 1 <= options.hosts <= MOST_HOSTS, options.hosts
+        assert 1 <= options.hosts <= MAX_HOSTS, options.hosts
         self.folder, self.options = folder, options
         self.touched = False
         """Whether anything was done to a host, or to its links, that the next test must not meet."""

@@ -12,7 +12,7 @@ from typing import Literal
 from tests.support.hosts import slurm
 from tests.support.paths import ROOT
 
-MOST_HOSTS = 64
+MAX_HOSTS = 64
 _FIRST_UID = 2001
 HOME = Path(pwd.getpwuid(0).pw_dir)
 """Root's home: the client and the hosts each see a copy-on-write view of it there."""

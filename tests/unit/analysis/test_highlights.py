@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, Comparison, compare
-from fabbench.analysis.highlights import MOST_RANGES, RANGE_FACTOR, Trend, highlights
+from fabbench.analysis.highlights import MAX_RANGES, RANGE_FACTOR, Trend, highlights
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, SIZES
 
@@ -119,7 +119,7 @@ def test_ranges_are_contiguous_and_cover_every_compared_size(rows: dict[int, tup
     remarks = highlights(compared(rows))
     covered = [[size for size in sorted(rows) if remark.low <= size <= remark.high] for remark in remarks]
     assert [size for sizes_ in covered for size in sizes_] == sorted(rows)
-    assert 1 <= len(remarks) <= MOST_RANGES
+    assert 1 <= len(remarks) <= MAX_RANGES
 
 
 @given(pairs)
@@ -136,12 +136,12 @@ def test_no_claim_goes_beyond_the_figures(rows: dict[int, tuple[float, float]]) 
             assert known == inside
         if remark.trend is Trend.BEHIND:
             assert max(known) < 1 / 1.1
-        if remark.trend in {Trend.AHEAD, Trend.BEHIND} and len(rows) <= MOST_RANGES:
+        if remark.trend in {Trend.AHEAD, Trend.BEHIND} and len(rows) <= MAX_RANGES:
             assert max(known) <= RANGE_FACTOR * min(known) * (1 + 1e-9)
 
 
 few = st.dictionaries(
-    sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MOST_RANGES
+    sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MAX_RANGES
 )
 TURNED = {Trend.AHEAD: Trend.BEHIND, Trend.BEHIND: Trend.AHEAD}
 

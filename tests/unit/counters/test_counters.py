@@ -555,7 +555,7 @@ def test_live_shows_each_nic_where_there_is_room() -> None:
 
 def test_live_joins_what_has_no_room() -> None:
     hosts = {f"ip-10-0-0-{number}.ec2.internal": efas(*[(GB, GB)] * 32) for number in range(64)}
-    lines = nics_table.live(hosts, most=12)
+    lines = nics_table.live(hosts, max_lines=12)
     assert len(lines) == 12
     assert lines[1].split()[1:] == ["32", "NICs", "16.00", "16.00", "2", "%"]
     assert lines[-1] == "and 54 more hosts"

@@ -19,7 +19,7 @@ from tests.support.requests import request
 HERE = Host(
     name="here",
     providers={"shm": frozenset({"rdm"}), "tcp": frozenset({"msg"}), "tcp;ofi_rxm": frozenset({"rdm"})},
-    looked=("Looked here: found shm, tcp.",),
+    search_notes=("Looked here: found shm, tcp.",),
 )
 AWS = Host(name="aws", providers={**HERE.providers, "efa": frozenset({"rdm", "dgram"})})
 WORK = PingpongWork(sizes=(64, 4096))

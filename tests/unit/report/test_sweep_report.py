@@ -22,7 +22,7 @@ def report(cluster: Cluster, *, times: int = 3) -> SweepReport:
     found = fit(readings)
     said = diagnosis(readings, found)
     return SweepReport(
-        diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, most=40)
+        diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, max_rows=40)
     )
 
 
@@ -74,7 +74,7 @@ def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
     found = fit(readings)
     said = diagnosis(readings, found)
     for form, most, size in (("terminal", 40, 5_000), ("svg", 96, 900_000)):
-        matrix = matrix_of(readings, found, said, most=most)
+        matrix = matrix_of(readings, found, said, max_rows=most)
         text = render_sweep(SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix), form)
         assert len(text) < size
         assert "node-123" in text

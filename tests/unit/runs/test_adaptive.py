@@ -58,7 +58,7 @@ def ended(
 
 
 def test_a_run_ends_with_the_repeat_that_decides() -> None:
-    number, told = ended(Adaptive(most=20), iter([["busbw"], ["busbw"], []]), iter([0.0]))
+    number, told = ended(Adaptive(max_repeats=20), iter([["busbw"], ["busbw"], []]), iter([0.0]))
     assert number == 10
     assert told == [
         "Undecided after 3 repeats: busbw",
@@ -68,10 +68,12 @@ def test_a_run_ends_with_the_repeat_that_decides() -> None:
 
 
 def test_no_repeat_begins_after_the_time() -> None:
-    number, _ = ended(Adaptive(most=20, seconds=10), iter([["busbw"]] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0]))
+    number, _ = ended(
+        Adaptive(max_repeats=20, seconds=10), iter([["busbw"]] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0])
+    )
     assert number == 8
 
 
 def test_a_run_that_looked_has_the_level_of_its_look() -> None:
-    looked = [replace(each, most_repeats=20) for each in CLEAR]
+    looked = [replace(each, max_repeats=20) for each in CLEAR]
     assert compare(looked).level == level_at(3, 20) < compare(CLEAR).level

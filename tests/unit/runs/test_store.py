@@ -100,7 +100,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_a_run_that_looked_after_each_repeat_keeps_its_level_however_it_is_shown(tmp_path: Path) -> None:
     plan = plan_of("new", "base", repeats=4)
-    writer = begun(tmp_path, plan, adaptive=Adaptive(most=20))
+    writer = begun(tmp_path, plan, adaptive=Adaptive(max_repeats=20))
     for execution in plan.executions:
         write(writer, execution)
     level = level_at(4, 20)

@@ -13,7 +13,7 @@ from tests.support.simulated_sweeps import Cluster, named
 def matrix(cluster: Cluster, most: int = 40) -> Matrix:
     readings = cluster.readings(all_pairs(cluster.nodes))
     found = fit(readings)
-    return matrix_of(readings, found, diagnosis(readings, found), most=most)
+    return matrix_of(readings, found, diagnosis(readings, found), max_rows=most)
 
 
 def test_suspects_come_first() -> None:

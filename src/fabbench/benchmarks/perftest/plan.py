@@ -196,7 +196,7 @@ def _no_devices(host: Host) -> FabbenchError:
     scope = "perftest measures RDMA devices only."
     if not known:
         return MachineError(
-            f"{scope} {host.name} has none that can be used. {' '.join(host.looked)}".strip(),
+            f"{scope} {host.name} has none that can be used. {' '.join(host.search_notes)}".strip(),
             hint="Nothing was started. run pingpong measures tcp and shm.",
         )
     listed = "; ".join(f"{link}: {', '.join(names)}" for link, names in known.items())

@@ -203,7 +203,7 @@ _PULLS = (
     pattern(
         r"toomanyrequests|\b429\b|rate limit",
         "image",
-        "Registry rate limit for {image}: {said}.",
+        "Registry rate limit for {image}: {message}.",
         "Wait, or pass a pull secret with --pull-secret or a mirror with --image.",
         final=False,
     ),
@@ -211,7 +211,7 @@ _PULLS = (
         r"unauthorized|authentication required|no basic auth|authorization failed|denied|forbidden|"
         r"\b40[13]\b",
         "image",
-        "Image pull denied on {node} for {image}: {said}.",
+        "Image pull denied on {node} for {image}: {message}.",
         "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names "
         "this way too.",
     ),
@@ -236,11 +236,11 @@ _PULLS = (
     pattern(
         r"i/o timeout|deadline exceeded|TLS handshake|connection reset|\bEOF\b",
         "image",
-        "The registry of {image} does not answer {node}: {said}.",
+        "The registry of {image} does not answer {node}: {message}.",
         _IMAGE,
         final=False,
     ),
-    pattern(r".", "image", "The image {image} cannot be pulled: {said}.", _IMAGE),
+    pattern(r".", "image", "The image {image} cannot be pulled: {message}.", _IMAGE),
 )
 _BEFORE = re.compile(
     r"(?:Failed to pull image|failed to pull and unpack image|failed to resolve (?:reference|image)) "
@@ -255,7 +255,7 @@ _WAITS = (
     pattern(
         r"runAsNonRoot|runAsUser",
         "policy",
-        "The image {image} runs as root, which the pod's rules forbid: {said}.",
+        "The image {image} runs as root, which the pod's rules forbid: {message}.",
         "Use an image that does not, with --mpi-agent exec, or another namespace.",
     ),
     pattern(
@@ -270,7 +270,9 @@ _WAITS = (
         "The image {image} has no {what}{path}.",
         "Pass an image that has it with --image.",
     ),
-    pattern(r".", "start", "The container cannot be created on {node}: {said}.", "Check the node's events."),
+    pattern(
+        r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."
+    ),
 )
 _WAIT_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
@@ -288,18 +290,18 @@ _SETUP = (
     pattern(
         r"failed to assign an IP address|no available IP|IPAM|insufficient IPs?|ENI limit",
         "addresses",
-        "{node} has no IP address for the pod {pod}: {said}.",
+        "{node} has no IP address for the pod {pod}: {message}.",
         "The subnet or the node's interfaces are full: check the VPC CNI, and use a larger subnet.",
         final=False,
     ),
     pattern(
         r"RuntimeHandler|runtime handler",
         "start",
-        "{node} does not know the pod's runtime class: {said}.",
+        "{node} does not know the pod's runtime class: {message}.",
         "Pass another with --runtime-class, drop it, or choose other nodes.",
     ),
     pattern(
-        r".", "setup", "The pod {pod} cannot be set up on {node}: {said}.", "Check the node.", final=False
+        r".", "setup", "The pod {pod} cannot be set up on {node}: {message}.", "Check the node.", final=False
     ),
 )
 

@@ -102,7 +102,7 @@ _STARTS = (
     pattern(
         r"OCI runtime|containerd task|runc",
         "start",
-        "The container could not be started on {node}: {said}.",
+        "The container could not be started on {node}: {message}.",
         "Check the node's events; usual causes are an image or runtime class for another kind of node.",
     ),
 )

@@ -15,50 +15,52 @@ _REJECTED = (
     pattern(
         r"invalid partition",
         "partition",
-        "Partition not found: {said}.",
+        "Partition not found: {message}.",
         "sinfo lists them; pass one with --partition.",
     ),
     pattern(
         r"account/partition combination|invalid account|AccountNotAllowed",
         "account",
-        "The account cannot be charged for this: {said}.",
+        "The account cannot be charged for this: {message}.",
         "Pass another with --account or --partition: sacctmgr show assoc user=$USER lists yours.",
     ),
-    pattern(r"invalid qos|QOS", "qos", "The quality of service does not allow this: {said}.", "Check --qos."),
+    pattern(
+        r"invalid qos|QOS", "qos", "The quality of service does not allow this: {message}.", "Check --qos."
+    ),
     pattern(
         r"reservation",
         "reservation",
-        "The reservation does not allow this: {said}.",
+        "The reservation does not allow this: {message}.",
         "scontrol show reservation lists them.",
     ),
     pattern(
         r"generic resource|gres|gpus",
         "gres",
-        "The nodes do not have the requested GPUs: {said}.",
+        "The nodes do not have the requested GPUs: {message}.",
         "Pass --no-gres on clusters without GRES.",
     ),
     pattern(
         r"node configuration is not available|node count|More processors|invalid feature|constraint",
         "nodes",
-        "No node has the requested resources: {said}.",
+        "No node has the requested resources: {message}.",
         "Check --nodes, --gpus and --constraint. Pass --no-gres on clusters without GRES.",
     ),
     pattern(
-        r"time limit", "time", "The time limit is too long: {said}.", "Pass a shorter one with --time."
+        r"time limit", "time", "The time limit is too long: {message}.", "Pass a shorter one with --time."
     ),
     pattern(
         r"Unable to contact slurm|Socket timed out|Connection refused",
         "controller",
-        "Slurm's controller does not answer: {said}.",
+        "Slurm's controller does not answer: {message}.",
         "Try again later.",
     ),
     pattern(
         r"not found|No such file",
         "sbatch",
-        "sbatch not found: {said}.",
+        "sbatch not found: {message}.",
         "Pass a login node with --login.",
     ),
-    pattern(r".*", "refused", "{said}.", "See sbatch's message."),
+    pattern(r".*", "refused", "{message}.", "See sbatch's message."),
 )  # fmt: skip
 
 _FAILED = "Batch job submission failed: "

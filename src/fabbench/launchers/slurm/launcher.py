@@ -401,7 +401,7 @@ def _max_ranks(inventory: Inventory, needs: Needs) -> int:
 
 
 def _job_allocation(inventory: Inventory, how: Follow) -> JobAllocation:
-    return JobAllocation(inventory, rendering_named("slurm"), FILE, how, begins=True)
+    return JobAllocation(inventory, rendering_named("slurm"), FILE, how, waits_for_start=True)
 
 
 def _inventory(

@@ -17,7 +17,7 @@ P5 = Host(name="p5", devices={f"rdmap{number}s0": "efa" for number in range(79, 
 IB = Host(name="ib", devices={"mlx5_10": "ib", "mlx5_2": "ib", "mlx5_3": "roce"}, gids={"mlx5_3": 3})
 ROCE = Host(name="roce", devices={"mlx5_0": "roce", "mlx5_1": "roce"}, gids={"mlx5_0": 3, "mlx5_1": 5})
 OTHER = replace(ROCE, name="other", gids={"mlx5_0": 7, "mlx5_1": 1})
-NOTHING = Host(name="nothing", looked=("Looked for RDMA devices: found none.",))
+NOTHING = Host(name="nothing", search_notes=("Looked for RDMA devices: found none.",))
 
 
 def execution_of(work: PerftestWork, fabric: str, *hosts: Host) -> Execution:

@@ -76,7 +76,7 @@ class MpiJobLauncher(Launcher):
         timeouts = Timeouts(start_s=options.start_timeout, lost_s=options.lost_after)
         with MpiJobRun(api, run, f"fabbench-{run}", timeouts, notify) as job_run:
             manifest = _ResolvedManifest(resolved)
-            allocation = JobAllocation(inventory, manifest, _FILE, job_run.follow, begins=True)
+            allocation = JobAllocation(inventory, manifest, _FILE, job_run.follow, waits_for_start=True)
             allocation.cancel_execution = job_run.cancel_execution
             allocation.read_counters = job_run.counters
             allocation.remote = True
