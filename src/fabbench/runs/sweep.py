@@ -13,13 +13,13 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.process import remove_abandoned_folders
+from fabbench.execution.worker_pool import concurrently, in_turn
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.concurrently import concurrently, in_turn
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
 from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument, SweepWriter, stored_sweep

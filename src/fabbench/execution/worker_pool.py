@@ -1,4 +1,4 @@
-"""Runs pieces of work concurrently in threads, until all are done or the caller stops.
+"""Worker threads that process items concurrently, until all are done or the caller stops.
 
 Ctrl-C reaches only the main thread. It sets an event that the waits of the threads check: see
 `fabbench.launchers.DivisibleAllocation`.
@@ -14,26 +14,32 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 
-WORKERS = 64
-"""Number of pieces of work done at once."""
+_WORKERS = 64
 _WAKE_S = 0.25
 _ENDING_S = 60.0
-"""How long threads may take to stop: each ends the programs that it has started."""
+"""How long `concurrently` waits for its threads: each ends the programs that it has started."""
 
 
-class _Workers(Generic[T, U]):
-    """Worker threads that process the items of a list, and return the result of each."""
+class WorkerPool(Generic[T, U]):
+    """Threads that process the items of a list. One that hangs does not keep fabbench from exiting."""
 
-    def __init__(self, items: Sequence[T], work: Callable[[T], U], ended: threading.Event) -> None:
-        self._work, self._ended = work, ended
+    def __init__(
+        self,
+        items: Sequence[T],
+        work: Callable[[T], U],
+        *,
+        workers: int,
+        name: str,
+        stopped: threading.Event | None = None,
+    ) -> None:
+        """`name` is what the threads are called. Once `stopped` is set, they take no more items."""
+        self._work, self._stopped = work, stopped or threading.Event()
         self._todo: queue.SimpleQueue[T] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[T, U | BaseException]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[T, U] | BaseException] = queue.SimpleQueue()
         for item in items:
             self._todo.put(item)
-        self._threads = [
-            threading.Thread(target=self._run, name=f"fabbench part {number}", daemon=True)
-            for number in range(min(WORKERS, len(items)))
-        ]
+        names = (f"fabbench {name} {number}" for number in range(min(workers, len(items))))
+        self._threads = [threading.Thread(target=self._run, name=each, daemon=True) for each in names]
 
     def start(self) -> None:
         """Start the threads."""
@@ -41,26 +47,29 @@ class _Workers(Generic[T, U]):
             thread.start()
 
     def result(self) -> tuple[T, U]:
-        """Wait for the next result. Raise the error of a piece of work that failed."""
+        """Wait for the next result. Raise the error of an item that failed."""
         while True:
             # Not one long wait: a Ctrl-C just before it would be handled only after it.
             with contextlib.suppress(queue.Empty):
-                item, result = self._done.get(timeout=_WAKE_S)
+                done = self._done.get(timeout=_WAKE_S)
                 break
-        if isinstance(result, BaseException):
-            raise result
-        return item, result
+        if isinstance(done, BaseException):
+            raise done
+        return done
 
-    def end(self) -> None:
-        """Make the threads stop, and wait for that."""
-        self._ended.set()
-        deadline = time.monotonic() + _ENDING_S
+    def stop(self) -> None:
+        """Take no more items."""
+        self._stopped.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for the threads to end, at most for so long."""
+        deadline = time.monotonic() + seconds
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(deadline - time.monotonic(), 0))
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._stopped.is_set():
             try:
                 item = self._todo.get_nowait()
             except queue.Empty:
@@ -68,7 +77,7 @@ class _Workers(Generic[T, U]):
             try:
                 self._done.put((item, self._work(item)))
             except BaseException as error:  # noqa: BLE001 - raised in the thread that reads results
-                self._done.put((item, error))
+                self._done.put(error)
 
 
 def concurrently(
@@ -77,15 +86,16 @@ def concurrently(
     """Call `work` with each item, and yield items and results as they come.
 
     Leaving it early, as Ctrl-C does, sets `ended` and waits until work in progress has ended. Raise the error
-    of a piece of work that failed.
+    of an item that failed.
     """
-    pool = _Workers(items, work, ended)
+    pool = WorkerPool(items, work, workers=_WORKERS, name="part", stopped=ended)
     try:
         pool.start()
         for _ in items:
             yield pool.result()
     except BaseException:
-        pool.end()
+        pool.stop()
+        pool.join(_ENDING_S)
         raise
 
 

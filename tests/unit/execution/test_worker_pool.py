@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
+from fabbench.execution.worker_pool import concurrently, in_turn
 from fabbench.model.errors import MachineError
-from fabbench.runs.concurrently import concurrently, in_turn
 
 
 def test_everything_is_done_at_once() -> None:
