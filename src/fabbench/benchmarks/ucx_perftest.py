@@ -13,6 +13,7 @@ from fabbench.benchmarks.consistency import printed, product
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
+from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
@@ -52,7 +53,7 @@ class UcxReader(Reader):
         if "Final:" in line.text:
             return self._final(line, record)
         if (match := _ERROR.fullmatch(line.text)) is not None:
-            record.failures.append(f"UCX said: {match[1].strip()[:300]}")
+            record.failures.append(f"UCX said: {match[1].strip()[:LONGEST_QUOTE]}")
             return ()
         return None
 

@@ -350,6 +350,8 @@ _TITLE = lazy(r"#\s*([A-Za-z]\w*)|#?\s*([A-Za-z]\w*) \(GB/s\)")
 _BOX_TITLE = lazy(r"\|\s*([A-Za-z]\w*)\s*\|\s*(\S+)\s*\|")
 _OPERAND = lazy(r"#\s*(\d+-bit) operand")
 _OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
+_MAX_TITLE_DISTANCE = 4
+"""Maximum number of lines from a title to the first row: a boxed table has rules between them."""
 
 
 class TableTitle(NamedTuple):
@@ -361,10 +363,13 @@ class TableTitle(NamedTuple):
     certain: bool = False
     """Whether it can only be a title. Any program may print a word after a hash sign."""
 
+    def near(self, line: int) -> bool:
+        """Return whether a table that begins at this line may be its own."""
+        return line - self.line <= _MAX_TITLE_DISTANCE
+
     def above(self, line: int) -> bool:
         """Return whether it is the title of a table that begins at this line."""
-        # There may be two rules between them.
-        return self.certain or line - self.line <= 4
+        return self.certain or self.near(line)
 
 
 def read_title(text: str, line: int) -> TableTitle | None:

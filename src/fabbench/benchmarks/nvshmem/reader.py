@@ -28,8 +28,6 @@ _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 _ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
-_MAX_TITLE_DISTANCE = 4
-"""Maximum number of lines from a title to the first row: a boxed table has rules between them."""
 _MAX_LINE = 4096
 """Characters of a line that are read; the longest lines of the programs are their options."""
 _NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
@@ -91,8 +89,7 @@ class NvshmemReader(Reader):
         table, title = self._tables.get(rank), self._titles.get(rank)
         if _ROW.match(line.text) is None:
             return False
-        near = title is not None and line.number - title.line <= _MAX_TITLE_DISTANCE
-        if table is None and title is not None and title.certain and near:
+        if table is None and title is not None and title.certain and title.near(line.number):
             table = self._tables[rank] = NvshmemTable(title.job, _NO_COLUMNS, rank, headless=True)
         if table is None or not table.headless:
             return False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fabbench.benchmarks.consistency import is_damaged_row
+from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
 _TITLE = lazy(
@@ -219,4 +220,4 @@ def is_invalid(text: str) -> bool:
 
 def read_failure(text: str) -> str | None:
     """Return a sentence for a line that reports an error."""
-    return f"OSU said: {text.strip()[:300]}" if _FAILED.fullmatch(text) else None
+    return f"OSU said: {text.strip()[:LONGEST_QUOTE]}" if _FAILED.fullmatch(text) else None
