@@ -11,9 +11,10 @@ from typing import NamedTuple
 import click
 
 from fabbench.cli import cli
-from fabbench.config.sections import ABOUT, Config, Defaults, options_of
+from fabbench.config.sections import ABOUT, Config, Defaults
 from fabbench.evidence.known_errors import matching_errors
 from fabbench.launchers import options_of_launchers
+from fabbench.model.hosts import options_of
 from fabbench.model.options import Option, declared
 from fabbench.model.plan import Variant
 
@@ -263,8 +264,8 @@ def _target_keys() -> str:
     first, last = (_key(name, *ABOUT[name]) for name in ("launcher", "options"))
     everywhere = groups.pop(tuple(sorted(launchers)), [])
     text = "Every launcher:\n\n" + "".join((first, *everywhere, last))
-    for names, keys in sorted(groups.items(), key=lambda each: (-len(each[0]), each[0])):
-        text += "\n" + _wrapped(f"{', '.join(f'`{name}`' for name in names)}:") + "\n\n" + "".join(keys)
+    for shared, lines in sorted(groups.items(), key=lambda each: (-len(each[0]), each[0])):
+        text += "\n" + _wrapped(f"{', '.join(f'`{name}`' for name in shared)}:") + "\n\n" + "".join(lines)
     return text
 
 

@@ -40,7 +40,7 @@ def constants(app: str) -> dict[str, object]:
 def test_the_example_is_what_render_prints() -> None:
     done = render("nccl", "--ab", *TYPE)
     assert done.output == EXAMPLE.read_text("utf-8"), (
-        f"fabbench render nccl --ab --as modal --instance-type p5.48xlarge >{EXAMPLE} makes it anew"
+        f"To update it: fabbench render nccl --ab --instance-type p5.48xlarge --as modal >{EXAMPLE}"
     )
 
 
