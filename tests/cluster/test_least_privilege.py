@@ -161,11 +161,11 @@ def test_programs_in_pods_have_no_more_than_that(
         run.goes_on()
         assert run.ends() == 0, run.err
     lines = (line.split(":", 1) for line in status.splitlines())
-    told = {name: text.split() for name, text in lines}
-    assert told["Uid"][0] == user
-    assert told["NoNewPrivs"] == ["1"]
-    assert told["Seccomp"] == ["2"]  # a filter
-    assert int(told["CapBnd"][0], 16) == sum(1 << number for number in capabilities.values())
+    found = {name: text.split() for name, text in lines}
+    assert found["Uid"][0] == user
+    assert found["NoNewPrivs"] == ["1"]
+    assert found["Seccomp"] == ["2"]  # a filter
+    assert int(found["CapBnd"][0], 16) == sum(1 << number for number in capabilities.values())
     made = (client.the_run().path / "rendered/kubernetes.yaml").read_text("utf-8")
     job = next(yaml.safe_load_all(made))
     (container,) = job["spec"]["template"]["spec"]["containers"]

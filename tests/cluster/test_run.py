@@ -143,8 +143,10 @@ def test_an_image_that_takes_too_long(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.nccl("--image", HANGS, "--start-timeout", "12"))
     assert done.returncode == 3
-    told = rf"^The image {HANGS} is being pulled on ip-(.|\n)*^Error: The pods were not ready after 12 s\. "
-    assert re.search(told, done.stderr, re.MULTILINE), done.stderr
+    expected = (
+        rf"^The image {HANGS} is being pulled on ip-(.|\n)*^Error: The pods were not ready after 12 s\. "
+    )
+    assert re.search(expected, done.stderr, re.MULTILINE), done.stderr
 
 
 def test_a_quota(client: Client) -> None:

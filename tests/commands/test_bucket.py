@@ -123,7 +123,7 @@ def test_names_that_lead_elsewhere_are_left_out(bucket: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "store", "status", "told"),
+    ("words", "store", "status", "expected"),
     [
         (("runs", "rm", "last"), BUCKET, 2, "is read-only"),
         (("baseline", "set", "x", "last"), BUCKET, 2, "is read-only"),
@@ -135,10 +135,10 @@ def test_names_that_lead_elsewhere_are_left_out(bucket: Any, tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_is_an_error(
-    tmp_path: Path, words: tuple[str, ...], store: str, status: int, told: str
+    tmp_path: Path, words: tuple[str, ...], store: str, status: int, expected: str
 ) -> None:
     done = ask(tmp_path, *words, store=store)
-    assert (done.exit_code, told in done.stderr) == (status, True), done.output
+    assert (done.exit_code, expected in done.stderr) == (status, True), done.output
 
 
 @pytest.mark.local

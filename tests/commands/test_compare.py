@@ -132,7 +132,7 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "expected"),
     [
         (["--label", "one"], "1 labels for 2 columns (EFA, TCP)"),
         (["--fabric", "efa"], "Got 1 --fabric for 2 inputs"),
@@ -141,10 +141,10 @@ def test_differences_are_refused(tmp_path: Path, efa: Path) -> None:
         (["--allow", "speed"], "Unknown field: speed"),
     ],
 )
-def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], told: str) -> None:
+def test_requests_that_make_no_sense(efa: Path, tcp: Path, arguments: list[str], expected: str) -> None:
     result = compare(efa, tcp, *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 def test_no_input() -> None:
@@ -199,8 +199,8 @@ def test_a_fabric_that_the_log_does_not_show(efa: Path, tcp: Path) -> None:
 
 def test_a_gate_that_holds(efa: Path, tcp: Path) -> None:
     result = compare(efa, tcp, "--gate", "busbw@1M..2G:5%", "--gate", "busbw@1G>=70GB/s")
-    told = "Gate passed: busbw@1M..2G:5%\nGate passed: busbw@1G>=70GB/s\n"
-    assert (result.exit_code, result.stderr) == (0, told)
+    expected = "Gate passed: busbw@1M..2G:5%\nGate passed: busbw@1G>=70GB/s\n"
+    assert (result.exit_code, result.stderr) == (0, expected)
     assert "### Gates\n\n- busbw@1M..2G:5% passed.\n" in result.stdout
 
 

@@ -24,8 +24,8 @@ def test_every_format_has_the_same_rows(tmp_path: Path) -> None:
     assert text.exit_code == 0, text.output
     rows = list(csv.DictReader(io.StringIO(text.stdout)))
     busbw = [row for row in rows if row["metric"] == "busbw" and row["placement"] == "out-of-place"]
-    told = [(row["configuration"], row["execution"][-2:], float(row["value"])) for row in busbw]
-    assert told == [
+    found = [(row["configuration"], row["execution"][-2:], float(row["value"])) for row in busbw]
+    assert found == [
         *(("socket", "r1", 2e9), ("socket", "r2", 8e9)),
         *(("tcp", "r1", 1e9), ("tcp", "r2", 2e9)),
     ]

@@ -81,7 +81,7 @@ def test_conditions(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("speed",), "Unknown metric speed."),
         (("busbw@big",), "Invalid size in 'busbw@big'"),
@@ -90,9 +90,9 @@ def test_conditions(store: Path) -> None:
         (("busbw", "--where", "rack=7"), "No run has rack."),
     ],
 )
-def test_usage_errors(store: Path, words: tuple[str, ...], told: str) -> None:
+def test_usage_errors(store: Path, words: tuple[str, ...], expected: str) -> None:
     done = history(store, *words)
-    assert (done.exit_code, told in done.stderr) == (2, True)
+    assert (done.exit_code, expected in done.stderr) == (2, True)
 
 
 def test_a_damaged_run_is_left_out_and_named(tmp_path: Path) -> None:

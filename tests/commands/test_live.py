@@ -63,7 +63,7 @@ SMALL, LARGE = [(8, 1e9), (16, 1e9), (32, 1e9)], [(16, 1e9), (32, 1e9)]
 
 
 @pytest.mark.parametrize(
-    ("sizes", "rows", "told"),
+    ("sizes", "rows", "expected"),
     [
         # all_reduce begins at 8 B, and alltoall at what the ranks can divide.
         ((16, 32), (SMALL, LARGE), "2 of 2 sizes, ok; ok, peak 1 GB/s at 32 B"),
@@ -80,15 +80,15 @@ def test_planned_sizes_that_every_program_measured_are_counted(
     capsys: pytest.CaptureFixture[str],
     sizes: tuple[int, ...],
     rows: tuple[list[tuple[int, float]], ...],
-    told: str,
+    expected: str,
 ) -> None:
-    assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {told}, 0:00"
+    assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {expected}, 0:00"
 
 
 def test_why_an_execution_is_not_ok_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     bad = log(LARGE, outcome=Outcome.OFF_FABRIC, reason="It was not efa.")
-    told = "[1/1] tcp, repeat 1: 2 of 2 sizes, off-fabric: It was not efa, 0:00"
-    assert said(capsys, (16, 32), bad) == told
+    expected = "[1/1] tcp, repeat 1: 2 of 2 sizes, off-fabric: It was not efa, 0:00"
+    assert said(capsys, (16, 32), bad) == expected
 
 
 def test_without_a_terminal_there_is_a_sign_of_life_every_minute(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,17 +105,17 @@ def test_without_a_terminal_there_is_a_sign_of_life_every_minute(capsys: pytest.
     clock.now += 1
     lines.tick()
     # 2:00 for one of two sizes: 4:00 for each of four executions.
-    told = "[1/4] efa, repeat 1: running for 2:00, 1 of 2 sizes, last 1 KB, about 14:00 left\n"
-    assert capsys.readouterr().err == told
+    expected = "[1/4] efa, repeat 1: running for 2:00, 1 of 2 sizes, last 1 KB, about 14:00 left\n"
+    assert capsys.readouterr().err == expected
     clock.now += 10
     lines.end(first, (log([(KB, 1e9), (MB, 2e9)]),))
-    told = "[1/4] efa, repeat 1: 2 of 2 sizes, ok, peak 2 GB/s at 1 MB, 2:10, about 6:30 left\n"
-    assert capsys.readouterr().err == told
+    expected = "[1/4] efa, repeat 1: 2 of 2 sizes, ok, peak 2 GB/s at 1 MB, 2:10, about 6:30 left\n"
+    assert capsys.readouterr().err == expected
     lines.begin(second, 2)
     clock.now += 3610
     lines.end(second, (log([(KB, 1e9), (MB, 1e9)]),))
-    told = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:02:20 left\n"
-    assert capsys.readouterr().err == told
+    expected = "[2/4] tcp, repeat 1: 2 of 2 sizes, ok, peak 1 GB/s at 1 MB, 1:00:10, about 1:02:20 left\n"
+    assert capsys.readouterr().err == expected
     lines.begin(third, 3)
     clock.now += 59
     lines.tick()

@@ -173,17 +173,17 @@ def test_what_is_no_request_is_refused(amount: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "status", "told"),
+    ("more", "status", "expected"),
     [
         ((), 3, "--instance-type"),
         (("--instance-type", "p5.48xlrge"), 2, "p5.48xlarge"),
         (("--instance-type", "p5.48xlarge", "--on", "ssh"), 2, "works with fabbench run only"),
     ],
 )
-def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, told: str) -> None:
+def test_what_cannot_be_rendered_is_said(more: tuple[str, ...], status: int, expected: str) -> None:
     done = render("kubernetes", "--efa", *more)
     assert (done.exit_code, done.stdout) == (status, "")
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def test_a_benchmark_that_the_default_image_lacks_needs_another() -> None:
@@ -196,8 +196,8 @@ def test_a_benchmark_that_the_default_image_lacks_needs_another() -> None:
 def test_the_api_server_takes_the_bytes_that_are_printed(cluster: Cluster, namespace: str) -> None:
     done = render("kubernetes", "--efa", "--instance-type", "p5.48xlarge")
     words = ("-n", namespace, "apply", "--dry-run=server", "--validate=strict", "-f", "-")
-    told = cluster.kubectl(*words, given=done.stdout)
-    assert told.count("created (server dry run)") == 3
+    output = cluster.kubectl(*words, given=done.stdout)
+    assert output.count("created (server dry run)") == 3
 
 
 @pytest.mark.cluster

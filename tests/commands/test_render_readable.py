@@ -139,7 +139,7 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("form", "words", "told"),
+    ("form", "words", "expected"),
     [
         ("kubernetes", ("--mpi-agent", "exec"), "--mpi-agent exec has no effect"),
         ("kubernetes", ("--supervised", "--mpirun", "/a/mpirun"), "--mpirun has no effect on pods that wait"),
@@ -147,9 +147,9 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
         ("slurm", ("--variant", "a=mpirun=/a/mpirun", "--variant", "b="), "srun starts the ranks"),
     ],
 )
-def test_what_has_no_effect_is_refused(form: str, words: tuple[str, ...], told: str) -> None:
+def test_what_has_no_effect_is_refused(form: str, words: tuple[str, ...], expected: str) -> None:
     done = runner().invoke(cli, ["render", "nccl", "--efa", "--as", form, *P5, *words])
-    assert (done.exit_code, done.stdout, told in done.stderr) == (2, "", True), done.stderr
+    assert (done.exit_code, done.stdout, expected in done.stderr) == (2, "", True), done.stderr
 
 
 def test_it_runs_and_its_markers_are_read(tmp_path: Any) -> None:

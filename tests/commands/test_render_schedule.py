@@ -161,7 +161,7 @@ def test_a_file_is_written_whole_also_where_nothing_was_measured(
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "expected"),
     [
         (("--schedule", "at night"), "cron"),
         (("--schedule", "0 3 * *"), "cron"),
@@ -176,7 +176,7 @@ def test_a_file_is_written_whole_also_where_nothing_was_measured(
         ((*NIGHTLY, "--supervised"), "--schedule has no effect on pods that wait for programs"),
     ],
 )
-def test_what_has_no_effect_is_refused(more: tuple[str, ...], told: str) -> None:
+def test_what_has_no_effect_is_refused(more: tuple[str, ...], expected: str) -> None:
     done = render(*more)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert expected in done.stderr

@@ -144,9 +144,9 @@ def test_it_is_rendered(fabbench: Fabbench, form: str) -> None:
 
 
 def test_their_options_are_those_of_the_command_line(fabbench: Fabbench) -> None:
-    told = fabbench("run", "iperf3", "--help").stdout
-    assert re.search(r"--seconds N +Seconds per size\. +\[default: 10\]", told), told
-    assert re.search(r"--queue NAME +LSF queue\. Default: LSF's own\. \[lsf\]", told), told
+    output = fabbench("run", "iperf3", "--help").stdout
+    assert re.search(r"--seconds N +Seconds per size\. +\[default: 10\]", output), output
+    assert re.search(r"--queue NAME +LSF queue\. Default: LSF's own\. \[lsf\]", output), output
     for words, complaint in (
         (("--on", "local", "--queue", "fast"), "--queue has no effect with --on local."),
         (("--on", "lsf", "--queue", "a b"), "'a b' is not a queue."),

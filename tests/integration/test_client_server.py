@@ -95,9 +95,9 @@ def test_all_at_once_one_after_another_in_the_log(fabric: str) -> None:
     assert ending == Ending(status=0, planned_sizes=SIZES)
     assert Recording.sessions == 1
     assert len(Recording.pids) == 2 * len(SIZES)
-    told = [(marker.kind, marker.step, marker.status) for marker in steps_of(lines)]
+    found = [(marker.kind, marker.step, marker.status) for marker in steps_of(lines)]
     begun_and_ended = [[("begin", step.id, None), ("end", step.id, 0)] for step in execution.steps]
-    assert told == [entry for pair in begun_and_ended for entry in pair]
+    assert found == [entry for pair in begun_and_ended for entry in pair]
     log = judged(execution, lines, ending)
     assert (log.outcome, log.reason) == (Outcome.OK, None)
     assert [point.size for point in log.points] == [size for size in SIZES for _ in range(2)]

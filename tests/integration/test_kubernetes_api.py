@@ -122,10 +122,10 @@ def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path
     answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
     with (
         serving(tmp_path, answers) as server,
-        pytest.raises(RequestError, match=r"'a in b' is not a valid") as told,
+        pytest.raises(RequestError, match=r"'a in b' is not a valid") as error,
     ):
         list_nodes(server.api, labels="a in b")
-    assert "expected: '('" in str(told.value)
+    assert "expected: '('" in str(error.value)
 
 
 def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "told"),
+    ("code", "kind", "expected"),
     [
         (404, AbsentError, r"no such object \(read Pod\): gone"),
         (403, ForbiddenError, r"refuses read Pod: gone"),
@@ -150,9 +150,11 @@ def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) ->
         (409, MachineError, r"refuses read Pod, status 409: gone"),
     ],
 )
-def test_errors_say_what_was_asked(tmp_path: Path, code: int, kind: type[MachineError], told: str) -> None:
+def test_errors_say_what_was_asked(
+    tmp_path: Path, code: int, kind: type[MachineError], expected: str
+) -> None:
     answers = {"GET /api/v1/namespaces/bench/pods/x": [status(code, "gone")]}
-    with serving(tmp_path, answers) as server, pytest.raises(kind, match=told):
+    with serving(tmp_path, answers) as server, pytest.raises(kind, match=expected):
         server.api.read("Pod", "x")
 
 

@@ -93,17 +93,17 @@ def test_torch_comes_from_the_registry_of_packages_or_with_the_image() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("--fabric", "tcp", "--gpus", "8"), "--instance-type p5.48xlarge"),
         (("--efa", "--instance-type", "p4d.24xlarge"), "p4d.24xlarge has 8 A100"),
         (("--efa", "--instance-type", "p5.4xlarge"), "p5.4xlarge has 1 H100"),
     ],
 )
-def test_what_modal_does_not_have_is_said(words: Sequence[str], told: str) -> None:
+def test_what_modal_does_not_have_is_said(words: Sequence[str], expected: str) -> None:
     done = render("nccl", *words)
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "told"),
+    ("arguments", "status", "expected"),
     [
         (("--efa", "--no-efa"), 3, "libfabric has no provider efa there."),
         (("--fabric", "warp"), 3, "libfabric has no provider warp there."),
@@ -173,20 +173,20 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     ],
 )
 def test_refused_before_anything_starts(
-    tmp_path: Path, arguments: tuple[str, ...], status: int, told: str
+    tmp_path: Path, arguments: tuple[str, ...], status: int, expected: str
 ) -> None:
     done = refused(tmp_path, *arguments)
     assert done.returncode == status
-    assert told in done.stderr
+    assert expected in done.stderr
     assert list(runs(tmp_path)) == []
     assert done.stdout == ""
 
 
 def test_a_fabric_that_is_not_there_says_what_is(tmp_path: Path) -> None:
-    told = refused(tmp_path, "--fabric", "efa").stderr
-    assert "Looked for libfabric providers on" in told
-    assert "shm" in told
-    assert "/sys/class/infiniband" in told
+    output = refused(tmp_path, "--fabric", "efa").stderr
+    assert "Looked for libfabric providers on" in output
+    assert "shm" in output
+    assert "/sys/class/infiniband" in output
 
 
 def test_where_to_run(tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_where_to_run(tmp_path: Path) -> None:
     unknown = fabbench(tmp_path, "run", "pingpong", "--on", "moon", "--fabric", "shm")
     assert unknown.returncode == 2
     assert "Known to --on: kubernetes, local, " in unknown.stderr
-    told = fabbench(tmp_path, "run", "pingpong", "--fabric", "efa", FABBENCH_TARGET="local").stderr
-    assert told.splitlines()[0].endswith("set with FABBENCH_TARGET.")
+    output = fabbench(tmp_path, "run", "pingpong", "--fabric", "efa", FABBENCH_TARGET="local").stderr
+    assert output.splitlines()[0].endswith("set with FABBENCH_TARGET.")
 
 
 def test_without_the_program(tmp_path: Path) -> None:

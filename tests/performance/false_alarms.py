@@ -289,9 +289,9 @@ def adaptive_verdicts(tables: int) -> None:
     for draw in (common, fitted, heavy, missing, one_size):
         for loss in (0.0, 0.2):
             found = until_verdicts(draw, loss, looks, tables)
-            told = f"slower {found.slower:6.1%}" if loss else f"false verdict {found.differs:5.1%}"
+            expected = f"slower {found.slower:6.1%}" if loss else f"false verdict {found.differs:5.1%}"
             print(
-                f"  {draw.__name__:<12} true loss {loss:4.0%}: {told}, all decided {found.decided:6.1%}, "
+                f"  {draw.__name__:<12} true loss {loss:4.0%}: {expected}, all decided {found.decided:6.1%}, "
                 f"{found.executions:4.1f} repeats",
                 flush=True,
             )

@@ -39,8 +39,8 @@ def overhead(times: int) -> None:
                 took["mpirun over ssh"].append(_seconds(lab, ["ssh", names[0], shlex.join(bare)]))
                 took["fabbench run"].append(_seconds(lab, fabbench))
             outcomes = {log.outcome for path in runs(lab.path(STORE)) for log in StoredRun(path).logs("tcp")}
-    told = f"load {load:.1f}, outcomes {', '.join(outcomes)}"
-    print(f"run across 2 hosts, {times} runs each ({told}): least, median")
+    expected = f"load {load:.1f}, outcomes {', '.join(outcomes)}"
+    print(f"run across 2 hosts, {times} runs each ({expected}): least, median")
     for what, seconds in took.items():
         print(f"  {what:<22} {min(seconds):6.2f} s {median(seconds):6.2f} s")
     least = min(took["fabbench run"]) - min(took["mpirun over ssh"])

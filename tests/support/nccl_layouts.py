@@ -114,9 +114,9 @@ def cells(layout: Layout, row: Row) -> Cells:
         sides.append(figures)
         if layout.per_iteration:
             names = ("min", "max", "p99", "cv")
-            told = {name: f"{value:.2f}" for name, value in zip(names, half.statistics, strict=True)}
-            text += "".join(f"  {value:>7}" for value in told.values())
-            statistics.append(told)
+            found = {name: f"{value:.2f}" for name, value in zip(names, half.statistics, strict=True)}
+            text += "".join(f"  {value:>7}" for value in found.values())
+            statistics.append(found)
     if layout.timestamps:
         text += "  2026-11-21 10:34:03"
     return Cells(text=text, sides=tuple(sides), statistics=tuple(statistics))

@@ -107,9 +107,9 @@ def test_a_host_whose_driver_hangs_delays_a_run_and_does_not_fail_it(lab: Labs) 
     assert done.returncode == 0, done.stdout + done.stderr
     (log,) = judged(done, of).values()
     assert log.outcome is Outcome.OK
-    told = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
+    found = [finding.meaning for finding in log.findings if finding.code == "nic-counters"]
     missing = "No NIC counters of node1 from {} this execution."
-    assert told == [missing.format(when) for when in ("before", "after")]
+    assert found == [missing.format(when) for when in ("before", "after")]
 
 
 HANGS = """

@@ -226,8 +226,8 @@ def test_an_execution_that_nobody_needs_any_more_is_ended(lab: Labs, kind: str) 
         # Long before the ranks end.
         assert kind != "nccl" or processes.eventually(lambda: "Using network" in output.read_text())
         site[0].path(HOME / "done").write_text(f"{of.executions[0].id}\n")
-        told = f": fabbench needs no more of it.\n#@fabbench end {name} ?\n"
-        assert processes.eventually(lambda: output.read_text().endswith(told), 60), output.read_text()
+        expected = f": fabbench needs no more of it.\n#@fabbench end {name} ?\n"
+        assert processes.eventually(lambda: output.read_text().endswith(expected), 60), output.read_text()
         assert left(site, before) == []
     debug = [line for line in output.read_text().splitlines() if " NCCL INFO " in line]
     assert (bool(debug), len(debug)) == (kind == "nccl", len(set(debug)))

@@ -242,7 +242,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "told"),
+    ("words", "status", "expected"),
     [
         (("--infra", "slurm", "--idle-minutes", "5"), 2, "idle clusters on Slurm"),
         pytest.param(("--host", "a"), 2, "--host has no effect with --on skypilot", marks=slow),
@@ -251,11 +251,11 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
     ],
 )
 def test_what_makes_no_sense_launches_nothing(
-    sky: Sky, words: tuple[str, ...], status: int, told: str
+    sky: Sky, words: tuple[str, ...], status: int, expected: str
 ) -> None:
     done = sky.run(*words)
     assert done.returncode == status
-    assert told in done.stderr
+    assert expected in done.stderr
     assert not (sky.folder / "sky/calls").exists()
 
 

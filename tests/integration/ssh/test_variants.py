@@ -106,7 +106,7 @@ def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "told"),
+    ("variant", "expected"),
     [
         ("half=/tmp/half", "With the variant half: Directory not found: /tmp/half on node1."),
         ("none=/tmp/none", "Directory not found: /tmp/none on node0, /tmp/none on node1."),
@@ -114,12 +114,12 @@ def test_ranks_of_several_versions_do_not_count(site: Lab) -> None:
         ("five=mpirun=/opt/none/bin/mpirun", "/opt/none/bin/mpirun not found on node0"),
     ],
 )
-def test_what_a_host_lacks_is_said_before_anything_starts(site: Lab, variant: str, told: str) -> None:
+def test_what_a_host_lacks_is_said_before_anything_starts(site: Lab, variant: str, expected: str) -> None:
     site[0].path("/tmp/half").mkdir(exist_ok=True)
     with nothing_left(site):
         done = run(site, nccl(site, *FAST, *words("plain=", variant)))
     assert (done.returncode, done.stdout) == (3, "")
-    assert told in done.stderr
+    assert expected in done.stderr
     assert "execution" not in done.stderr
 
 

@@ -67,8 +67,8 @@ def _taint(text: str) -> dict[str, str]:
 
 
 def _ready(cluster: "Cluster") -> set[str]:
-    told = cluster.kubectl("get", "node", "-l", "kwok=yes", "--no-headers")
-    return {line.split()[0] for line in told.splitlines() if line.split()[1].startswith("Ready")}
+    output = cluster.kubectl("get", "node", "-l", "kwok=yes", "--no-headers")
+    return {line.split()[0] for line in output.splitlines() if line.split()[1].startswith("Ready")}
 
 
 def _start(cluster: "Cluster") -> None:

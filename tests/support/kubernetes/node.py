@@ -103,8 +103,8 @@ class Node:
     def condition(self) -> str:
         """The status of the condition Ready: True, False or Unknown; empty if there is none."""
         seen = self.cluster.get("nodes", self.name)
-        told = {one["type"]: one["status"] for one in seen.get("status", {}).get("conditions", ())}
-        return str(told.get("Ready", ""))
+        found = {one["type"]: one["status"] for one in seen.get("status", {}).get("conditions", ())}
+        return str(found.get("Ready", ""))
 
     # -- what happens to nodes
 

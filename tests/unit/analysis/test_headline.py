@@ -16,7 +16,7 @@ OFF = column("efa", log([(GB, 12.5e9)], outcome=Outcome.OFF_FABRIC, reason="It w
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "expected"),
     [
         (
             PUBLISHED,
@@ -50,5 +50,5 @@ OFF = column("efa", log([(GB, 12.5e9)], outcome=Outcome.OFF_FABRIC, reason="It w
         ([OFF], ""),
     ],
 )
-def test_the_headline(columns: list[Column], told: str) -> None:
-    assert headline(compare(columns), 0) == told
+def test_the_headline(columns: list[Column], expected: str) -> None:
+    assert headline(compare(columns), 0) == expected

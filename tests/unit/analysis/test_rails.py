@@ -83,15 +83,15 @@ def test_the_client_counts_where_both_sides_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"), [({}, "one after another"), ({"together": "yes"}, "concurrently")]
+    ("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")]
 )
-def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], told: str) -> None:
+def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: str) -> None:
     shown = rail_table("ib", [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)], "bandwidth")
     assert shown is not None
     assert shown.title == "Rails of ib: bandwidth"
     assert list(shown.rows) == [["64 KB", "3", "9", "27", "7", "10", "c (7)"]]
     first, second = shown.notes
-    assert told in first
+    assert expected in first
     assert second.startswith("c stands out at 64 KB: 7 GB/s, 22 % worse than the mean of 9 GB/s")
 
 

@@ -71,8 +71,8 @@ def test_a_job_is_judged_by_what_it_prints_as_others_by_what_is_asked(tmp_path: 
 def test_a_host_that_did_not_tell_is_a_note(tmp_path: Path) -> None:
     first, second = ran(tmp_path, place(tmp_path, silent=frozenset({"b"}))).logs("efa")
     assert codes(first) == ["nic-imbalance-rx", "nic-counters"]
-    told = [finding.meaning for finding in second.findings if finding.code == "nic-counters"]
-    assert told == [f"No NIC counters of b from {when} this execution." for when in ("before", "after")]
+    found = [finding.meaning for finding in second.findings if finding.code == "nic-counters"]
+    assert found == [f"No NIC counters of b from {when} this execution." for when in ("before", "after")]
 
 
 def test_counters_are_of_the_execution_that_they_name(tmp_path: Path) -> None:

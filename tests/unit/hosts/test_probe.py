@@ -284,7 +284,7 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vendor", "told", "kind"),
+    ("vendor", "expected", "kind"),
     [
         ("Amazon EC2", "ml.p5.48xlarge", "p5.48xlarge"),
         ("Amazon EC2", "p5.48xlarge", "p5.48xlarge"),
@@ -292,8 +292,8 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         ("QEMU", "p5.48xlarge", ""),
     ],
 )
-def test_only_amazons_own_machines_have_an_instance_type(vendor: str, told: str, kind: str) -> None:
-    assert read_probe([f"dmi.board_vendor\t{vendor}", f"dmi.product_name\t{told}"]).instance_type == kind
+def test_only_amazons_own_machines_have_an_instance_type(vendor: str, expected: str, kind: str) -> None:
+    assert read_probe([f"dmi.board_vendor\t{vendor}", f"dmi.product_name\t{expected}"]).instance_type == kind
 
 
 @pytest.mark.parametrize(

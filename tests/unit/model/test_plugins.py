@@ -49,12 +49,12 @@ def test_logs_are_read_without_what_is_broken(odd: Path, count: int) -> None:
     done = fabbench(odd, "parse", *[str(LOG)] * count, "--format", "csv")
     assert done.returncode == 0
     assert done.stdout.count("all_reduce") >= count
-    told = [line for line in done.stderr.splitlines() if line.startswith("Warning: fabbench.benchmarks: ")]
-    assert len(told) == len(MODULES)
+    found = [line for line in done.stderr.splitlines() if line.startswith("Warning: fabbench.benchmarks: ")]
+    assert len(found) == len(MODULES)
     assert done.stderr.count("Warning") == len(MODULES)
     for name, reason in REASONS.items():
-        assert any(f"{name} of odd 1.0 ({MODULES[name]}) {reason}" in line for line in told), name
-        assert all("Update odd, or uninstall it." in line for line in told)
+        assert any(f"{name} of odd 1.0 ({MODULES[name]}) {reason}" in line for line in found), name
+        assert all("Update odd, or uninstall it." in line for line in found)
 
 
 def test_help_lists_what_is_broken_as_such(odd: Path) -> None:
@@ -120,7 +120,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("parse", str(LOG)), "KeyError: 'in the plug-in'"),
         (("parse", *[str(LOG)] * 12), "KeyError: 'in the plug-in'"),  # in another process
@@ -131,12 +131,12 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_plugin_that_fails_is_an_internal_error_of_its_own(
-    bad: Path, words: tuple[str, ...], told: str
+    bad: Path, words: tuple[str, ...], expected: str
 ) -> None:
     done = fabbench(bad, *words)
     assert done.returncode == 70
     first, second, third, *trace = done.stderr[done.stderr.index("Internal error") :].splitlines()
-    assert first == f"Internal error: {told}"
+    assert first == f"Internal error: {expected}"
     assert second.startswith("This is a bug in the plug-in bad-things 1.0, with fabbench 0.1.0 (Python 3.")
     assert "Report it to the authors of bad-things 1.0" in third
     assert any("bad_plugin.py" in line for line in trace)

@@ -77,7 +77,7 @@ def test_the_best_fabric_that_every_host_has(
 
 
 @pytest.mark.parametrize(
-    ("fabrics", "hosts", "kind", "told"),
+    ("fabrics", "hosts", "kind", "expected"),
     [
         (("efa",), (HERE,), MachineError, "efa is not available on here: .* found shm, tcp"),
         (("efa",), (AWS, HERE), MachineError, "on here"),
@@ -87,8 +87,10 @@ def test_the_best_fabric_that_every_host_has(
         (("p2p",), (HERE,), RequestError, "no fabric p2p"),
     ],
 )
-def test_refused(fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind, match=told):
+def test_refused(
+    fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], expected: str
+) -> None:
+    with pytest.raises(kind, match=expected):
         planned(*fabrics, hosts=hosts)
 
 
@@ -118,7 +120,7 @@ def test_ranks_of_one_host_are_measured_inside_it(
 
 
 @pytest.mark.parametrize(
-    ("fabrics", "host", "kind", "told", "hint"),
+    ("fabrics", "host", "kind", "expected", "hint"),
     [
         (
             (),
@@ -145,10 +147,10 @@ def test_ranks_of_one_host_are_measured_inside_it(
     ],
 )
 def test_what_one_host_cannot_measure_says_what_to_do(
-    fabrics: tuple[str, ...], host: Host, kind: type[FabbenchError], told: str, hint: str
+    fabrics: tuple[str, ...], host: Host, kind: type[FabbenchError], expected: str, hint: str
 ) -> None:
     asked = request("nccl", NcclWork(), *fabrics)
-    with pytest.raises(kind, match=told) as refused:
+    with pytest.raises(kind, match=expected) as refused:
         plan(asked, Inventory(target="local", hosts=(host,)))
     assert hint in (refused.value.hint or "")
 

@@ -76,7 +76,7 @@ def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a", "The variant a is not defined: fabbench.yaml has known."),
         ("a=opt/a", "Invalid --variant a=opt/a: unexpected 'opt/a'."),
@@ -97,8 +97,8 @@ def test_what_can_be_written(texts: tuple[str, ...], wanted: Variant) -> None:
         ("all=/opt/a", "cannot be named all"),
     ],
 )
-def test_what_cannot(text: str, told: str) -> None:
-    with pytest.raises(RequestError, match=re.escape(told)):
+def test_what_cannot(text: str, expected: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(expected)):
         read_variants((text,), {"known": TWO})
 
 
@@ -207,15 +207,15 @@ def test_commands_are_those_that_the_variant_sees() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "expected"),
     [
         ({"NCCL_NET": "Socket"}, "sets NCCL_NET=Socket, but efa needs NCCL_NET=AWS Libfabric"),
         ({"FI_PROVIDER": "tcp"}, "sets FI_PROVIDER=tcp, but efa needs FI_PROVIDER=efa"),
         ({"NCCL_DEBUG": "WARN"}, "sets NCCL_DEBUG=WARN"),
     ],
 )
-def test_what_makes_a_fabric_provable_stays(env: dict[str, str], told: str) -> None:
-    with pytest.raises(RequestError, match=told):
+def test_what_makes_a_fabric_provable_stays(env: dict[str, str], expected: str) -> None:
+    with pytest.raises(RequestError, match=expected):
         planned("efa", variants=(Variant(name="odd", env=env),), work=NcclWork())
 
 
@@ -318,7 +318,7 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "status", "told"),
+    ("variant", "status", "expected"),
     [
         ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
         ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
@@ -332,10 +332,10 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
         ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
     ],
 )
-def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, told: str) -> None:
+def test_refused_before_anything_starts(tmp_path: Path, variant: str, status: int, expected: str) -> None:
     done = fabbench(tmp_path, "run", "pingpong", *QUICK, "--variant", variant, "--variant", "y=")
     assert (done.returncode, done.stdout) == (status, "")
-    assert told in done.stderr
+    assert expected in done.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -144,11 +144,11 @@ def test_an_execution_that_is_begun_anew_keeps_the_earlier_attempt(tmp_path: Pat
             stored.write(line)
             stored.restart()
         stored.write("four")
-        told = {path.name: path.read_text() for path in stored.path.glob("*.log")}
+        found = {path.name: path.read_text() for path in stored.path.glob("*.log")}
     earlier = {
         f"interrupted-{number}.log": f"{line}\n" for number, line in ((1, "one"), (2, "two"), (3, "three"))
     }
-    assert told == {**earlier, "output.log": "four\n"}
+    assert found == {**earlier, "output.log": "four\n"}
 
 
 def test_secrets_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("{", "damaged"),
         ("[]", "not a JSON object"),
@@ -194,12 +194,12 @@ def test_runs_are_found_by_parts_of_their_names(tmp_path: Path) -> None:
         ('{"format": 1, "hosts": 7}', "hosts is 7; expected a list"),
     ],
 )
-def test_a_request_that_cannot_be_read_is_damage(tmp_path: Path, text: str, told: str) -> None:
+def test_a_request_that_cannot_be_read_is_damage(tmp_path: Path, text: str, expected: str) -> None:
     writer = begun(tmp_path, plan_of("a"))
     (writer.path / "request.json").write_text(text)
     run = StoredRun(writer.path)
     assert len(run.damage) == 1
-    assert re.search(told, run.damage[0])
+    assert re.search(expected, run.damage[0])
     assert run.benchmark == "pingpong"
     with pytest.raises(MachineError, match="is damaged"):
         load(str(writer.path))
@@ -226,7 +226,7 @@ def added(document: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "expected"),
     [
         ("plan.json", "{", "damaged"),
         ("plan.json", '{"proof": {"fabric": 1}}', "plan.json.proof.fabric is 1; expected a string"),
@@ -236,7 +236,7 @@ def added(document: Any) -> Any:
     ],
 )
 def test_an_execution_whose_documents_are_damaged_is_no_result(
-    tmp_path: Path, name: str, text: str, told: str
+    tmp_path: Path, name: str, text: str, expected: str
 ) -> None:
     plan = plan_of("a", "b")
     writer = begun(tmp_path, plan)
@@ -246,8 +246,8 @@ def test_an_execution_whose_documents_are_damaged_is_no_result(
     run = StoredRun(writer.path)
     (log,) = run.logs("a")
     assert (log.outcome, len(log.points)) == (Outcome.TRUNCATED, 1)
-    assert told in str(log.reason)
-    assert [told in sentence for sentence in run.damage] == [True]
+    assert expected in str(log.reason)
+    assert [expected in sentence for sentence in run.damage] == [True]
     assert [log.outcome for log in run.logs("b")] == [Outcome.OK]
 
 

@@ -110,7 +110,7 @@ def test_direct_and_more_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "fabric", "host", "told"),
+    ("work", "fabric", "host", "expected"),
     [
         (FabtestsWork(), "cxi", P5, "no provider cxi"),
         (FabtestsWork(program="fi_msg_bw"), "efa", P5, "no endpoint of type msg"),
@@ -120,8 +120,8 @@ def test_direct_and_more_options() -> None:
         (FabtestsWork(memory="cuda"), "efa", replace(P5, gpus=0), "has no GPU"),
     ],
 )
-def test_refused(work: FabtestsWork, fabric: str, host: Host, told: str) -> None:
-    with pytest.raises(MachineError, match=told):
+def test_refused(work: FabtestsWork, fabric: str, host: Host, expected: str) -> None:
+    with pytest.raises(MachineError, match=expected):
         execution_of(work, fabric, host)
 
 

@@ -68,8 +68,8 @@ def test_each_side_of_roce_has_its_own_gid() -> None:
 def test_devices_of_other_names_are_paired_in_order() -> None:
     last = Host(name="b", devices={"mlx5_7": "roce", "mlx5_11": "roce"}, gids={"mlx5_7": 0, "mlx5_11": 1})
     execution = execution_of(PerftestWork(), "roce", ROCE, last)
-    told = [(step.facts["server_device"], step.facts["device"]) for step in execution.steps]
-    assert told == [("mlx5_0", "mlx5_7"), ("mlx5_1", "mlx5_11")]
+    found = [(step.facts["server_device"], step.facts["device"]) for step in execution.steps]
+    assert found == [("mlx5_0", "mlx5_7"), ("mlx5_1", "mlx5_11")]
 
 
 def test_chosen_devices_sizes_and_options() -> None:
@@ -122,7 +122,7 @@ def test_gpus_are_shared_out_evenly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "hosts", "kind", "told"),
+    ("fabric", "hosts", "kind", "expected"),
     [
         ("ib", (P5,), MachineError, "has no ib device"),
         ("roce", (replace(ROCE, gids={"mlx5_0": 3}),), MachineError, "mlx5_1 has no RoCE v2 GID"),
@@ -133,8 +133,8 @@ def test_gpus_are_shared_out_evenly() -> None:
         ("efa", (P5, replace(P5, devices={"rdmap79s0": "efa"})), RequestError, "has 32 and p5 has 1"),
     ],
 )
-def test_refused(fabric: str, hosts: tuple[Host, ...], kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind, match=told):
+def test_refused(fabric: str, hosts: tuple[Host, ...], kind: type[Exception], expected: str) -> None:
+    with pytest.raises(kind, match=expected):
         execution_of(PerftestWork(), fabric, *hosts)
 
 

@@ -274,15 +274,15 @@ def test_a_declared_profile_needs_no_resource_of_the_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ({"cluster_profile": "gke-gib"}, "has nothing of GKE"),
         ({"cluster_profile": "oke-rdma-vf", "instance_type": "p5.48xlarge"}, "is a type of EC2"),
         ({"cluster_profile": "efa-dra"}, "devices are unknown"),
     ],
 )
-def test_options_that_a_profile_does_not_go_with_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(RequestError, match=told) as caught:
+def test_options_that_a_profile_does_not_go_with_are_refused(options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(RequestError, match=expected) as caught:
         require_profile(KubernetesOptions(**options), seen=False)
     assert caught.value.hint
 

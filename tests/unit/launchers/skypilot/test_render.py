@@ -238,7 +238,7 @@ def test_slurm_starts_ranks_with_srun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (("--efa", "--instance-type", "p5.48xlarge", "--infra", "gcp"), "does not support SkyPilot on gcp"),
         (("--no-efa", "--gpus", "8"), "instance type for SkyPilot is unknown"),
@@ -246,10 +246,10 @@ def test_slurm_starts_ranks_with_srun() -> None:
         (("--efa", "--instance-type", "p5.48xlarge", "--keep"), "--keep works with fabbench run only"),
     ],
 )
-def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_rendered_is_said(words: tuple[str, ...], expected: str) -> None:
     done = rendered(*words)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert expected in done.stderr
 
 
 def test_a_tier_can_be_asked_for() -> None:

@@ -33,7 +33,7 @@ def devices(limit: Any, request: Any, accelerators: str = "H100:8") -> dict[str,
 
 
 @pytest.mark.parametrize(
-    ("task", "title", "told"),
+    ("task", "title", "expected"),
     [
         (
             {"num_node": 2},
@@ -66,12 +66,12 @@ def devices(limit: Any, request: Any, accelerators: str = "H100:8") -> dict[str,
         ({"run": "srun -N 2 \\\n  # where it is\n  ./prog\n"}, "run", "# where it is"),
     ],
 )
-def test_a_mistake_is_found(task: dict[str, Any], title: str, told: str) -> None:
+def test_a_mistake_is_found(task: dict[str, Any], title: str, expected: str) -> None:
     status = {"variables": "warn"}.get(title, "")
     ((name, (seen_status, text)),) = found(task).items()
     assert name == title
     assert seen_status in (status or {"fail", "warn"})
-    assert told in text
+    assert expected in text
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_the_command_checks_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a: [", "task.yaml is not valid YAML"),
         ("", "It must be a mapping, but is empty."),
         ("- a\n", "is list"),
     ],
 )
-def test_files_that_are_no_tasks(tmp_path: Path, text: str, told: str) -> None:
+def test_files_that_are_no_tasks(tmp_path: Path, text: str, expected: str) -> None:
     done = check(tmp_path, text)
     assert done.exit_code == 3
-    assert told in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

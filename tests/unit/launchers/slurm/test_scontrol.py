@@ -226,7 +226,7 @@ def test_a_job_in_the_queue_has_a_place_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         ("invalid partition specified: x", "Partition not found"),
         ("Invalid account or account/partition combination specified", "The account cannot be charged"),
@@ -240,9 +240,9 @@ def test_a_job_in_the_queue_has_a_place_there() -> None:
         ("", "no output"),
     ],
 )
-def test_what_sbatch_refuses_is_explained(said: str, told: str) -> None:
+def test_what_sbatch_refuses_is_explained(said: str, expected: str) -> None:
     error = refused([f"sbatch: error: Batch job submission failed: {said}"] if said else [])
-    assert told in str(error)
+    assert expected in str(error)
     assert "Batch job" not in str(error)
     assert error.hint
 
