@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.support.hosts import processes, traces
-from tests.support.kubernetes import accounts, clients, fakes, images, settings
+from tests.support.kubernetes import accounts, clients, fakes, images, operator, settings
 from tests.support.kubernetes.control import Control
 from tests.support.kubernetes.daemons import PATH, Daemon
 from tests.support.kubernetes.node import Node
@@ -48,7 +48,7 @@ class Cluster:
     def __init__(self, folder: Path, options: Options | None = None) -> None:
         self.folder, self.options = folder, options or Options()
         self.identity = f"fabbench-{os.getpid()}-{folder.name}"
-        self.touched = False
+        self.touched = self._outage = False
         """Whether anything was done to a node or to the API that the next test must not meet."""
         self.nodes: list[Node] = []
         self.kwok: Daemon | None = None
@@ -187,7 +187,7 @@ class Cluster:
 
     def api_stop(self) -> None:
         """End the API server at once: connections break, and new ones are closed."""
-        self.touched = True
+        self.touched = self._outage = True
         self.control.api.stop()
 
     def api_start(self) -> None:
@@ -196,14 +196,21 @@ class Cluster:
         self._wait_for_api()
 
     def api_back(self) -> None:
-        """Start the API server after a long time, and anew all that else asks for it a minute later only."""
-        anew = [self.control.controllers, self.control.scheduler, *(node.kubelet for node in self.nodes)]
-        for daemon in anew:
+        """Start the API server if it is down, and anew all that watches it.
+
+        After a long outage, or several within two minutes, they would watch again up to two minutes later.
+        """
+        kubelets = [node.kubelet for node in self.nodes]
+        for daemon in (self.control.controllers, self.control.scheduler, *kubelets):
             daemon.stop()
-        self.api_start()
-        for daemon in anew:
-            if daemon.gone():
-                daemon.start()
+        if self.control.api.gone():
+            self.control.api.start()
+        self._wait_for_api()
+        for kubelet in kubelets:
+            if kubelet.gone():
+                kubelet.start()
+        operator.restart(self)
+        self._outage = False
 
     def api_restart(self) -> None:
         """End the API server, and start it again."""
@@ -255,7 +262,7 @@ class Cluster:
 
     def restore(self) -> None:
         """Undo what was done to nodes and to the API."""
-        if not self.control.api.pid:
+        if self._outage:
             self.api_back()
         for node in self.nodes:
             node.restore()

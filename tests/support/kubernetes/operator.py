@@ -7,6 +7,7 @@ from tests.support.kubernetes.settings import CACHE
 
 if TYPE_CHECKING:
     from tests.support.kubernetes.cluster import Cluster
+    from tests.support.kubernetes.daemons import Daemon
 
 _MADE = CACHE / "mpijob"
 _COREFILE = """\
@@ -43,8 +44,22 @@ def start(cluster: "Cluster") -> None:
     )
     for daemon in (cluster.names, cluster.operator):
         daemon.start()
+    _wait_until_it_leads(cluster, cluster.operator)
+
+
+def restart(cluster: "Cluster") -> None:
+    """Start the operator anew, if there is one."""
+    if cluster.operator is not None:
+        cluster.operator.stop()
+        # It would wait until the lease of the one that was has run out.
+        cluster.api.remove_all("leases", _LOCK)
+        cluster.operator.start()
+        _wait_until_it_leads(cluster, cluster.operator)
+
+
+def _wait_until_it_leads(cluster: "Cluster", operator: "Daemon") -> None:
     leads = processes.eventually(lambda: cluster.api.all_of("leases", _LOCK))
-    assert leads, cluster.operator.tail()
+    assert leads, operator.tail()
 
 
 def stop(cluster: "Cluster") -> None:

@@ -1,5 +1,6 @@
 """Deleting what a run created, at its end or by `fabbench clean`, and waiting until its pods are gone."""
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,18 +9,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fabbench.launchers import Leftover, ObjectRef
+from fabbench.launchers import Leftover, ObjectRef, notify
 from fabbench.launchers.kubernetes.api import AbsentError, ForbiddenError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.manifests import NAME, REQUEST, RUN, SELECTOR
 from fabbench.launchers.kubernetes.watch import is_ready
 from fabbench.model.errors import MachineError
 
-REMOVAL_S = 90.0
+REMOVAL_S = 150.0
 """Maximum time to wait for pods to be removed.
 
-After an outage of the API, the garbage collector and kubelets may wait a minute before they watch again
-(client-go, tools/cache/reflector.go: up to 30 s, times 1 to 2).
+Where the API fails several times within two minutes, the garbage collector and kubelets wait for up to a
+minute before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to
+30 s, times 1 to 2). Pods then have 30 s to end.
 """
+_NOTE_S = 10.0
+"""After how long to say what is waited for."""
 _LOOK_S = 0.5
 _LATE_S = 2.0
 """For how long an object may still appear after its creation was interrupted."""
@@ -70,6 +74,19 @@ class Remaining:
         )
 
 
+class _Note:
+    """Says once what a removal waits for, if it takes long."""
+
+    def __init__(self) -> None:
+        self._at = time.monotonic() + _NOTE_S
+
+    def show(self, names: Sequence[str]) -> None:
+        """Name what is left, if it is time."""
+        if names and time.monotonic() > self._at:
+            notify(f"Waiting until the cluster has removed {', '.join(names)}.")
+            self._at = math.inf
+
+
 def delete_and_wait(
     api: KubernetesApi,
     kind: str,
@@ -86,8 +103,10 @@ def delete_and_wait(
     started = time.monotonic()
     stuck_since: float | None = None
     left = Remaining(answered=False)
+    note = _Note()
     while True:
         now = time.monotonic()
+        note.show(left.pods)
         try:
             if _delete(api, kind, name):
                 remaining = pods()
@@ -166,12 +185,14 @@ def remove_leftovers(
             _delete_object(api, thing)
     names = {(leftover.run, leftover.namespace) for leftover in chosen}
     started = time.monotonic()
+    note = _Note()
     while True:
         found = find_leftovers(api, everywhere=everywhere)
         left = [each for each in found if (each.run, each.namespace) in names]
         if not left:
             return
         things = [thing for each in left for thing in each.things]
+        note.show([thing.name for thing in things])
         lost = _on_lost_nodes(api, [thing for thing in things if thing.kind == "Pod"])
         for thing in lost if force else ():
             _delete_object(api, thing, force=True)

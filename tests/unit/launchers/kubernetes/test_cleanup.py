@@ -1,13 +1,17 @@
 """What fabbench left in a cluster, and how it is deleted."""
 
+import logging
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from fabbench.catalog.kubernetes_resources import PodResources
 from fabbench.launchers import Leftover
-from fabbench.launchers.kubernetes.cleanup import group_leftovers
+from fabbench.launchers.kubernetes import cleanup
+from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
+from fabbench.launchers.kubernetes.cleanup import delete_and_wait, group_leftovers
 from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, owned_by, workload
 
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
@@ -107,3 +111,44 @@ def test_what_is_not_fabbenchs_is_left_alone() -> None:
 def test_clocks_that_disagree_give_no_negative_age() -> None:
     (found,) = group_leftovers(made("a", minutes=-3), NOW)
     assert found.age == timedelta(0)
+
+
+class Controllers:
+    """A cluster whose Job is deleted at once, and whose pod so many seconds later."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
+        monkeypatch.setattr(cleanup, "time", clock)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def delete(self, *_: object) -> None:
+        raise AbsentError("job", hint="")
+
+    def read(self, *_: object) -> dict[str, Any]:
+        return {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+    def pods(self) -> list[dict[str, Any]]:
+        pod = {"metadata": {"name": "pod-0"}, "spec": {"nodeName": "node-0"}}
+        return [pod] if self.now < self.seconds else []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "notes", "left"), [(5, 0, ()), (120, 1, ()), (999, 1, ("pod-0",))], ids=str
+)
+def test_pods_that_controllers_remove_late_are_waited_for(
+    seconds: float,
+    notes: int,
+    left: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    api = Controllers(monkeypatch, seconds)
+    remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
+    assert remaining.pods == left
+    assert caplog.messages == ["Waiting until the cluster has removed pod-0."] * notes
+    error = remaining.error("Job job", unanswered="")
+    assert (str(error) == "These pods still exist after 150 s: pod-0.") == bool(left)
