@@ -64,6 +64,19 @@ def test_a_kubelet_starts_anew(client: Client, own: bool, away: bool) -> None:
     assert is_whole(client)
 
 
+def test_a_workers_node_is_not_ready_for_a_while(client: Client) -> None:
+    """Its programs go on, and so does the run."""
+    with losing(client, own=False) as (run, node):
+        node.stop_kubelet()
+        assert processes.eventually(lambda: not node.ready())
+        assert not processes.eventually(lambda: run.process.poll() is not None, 15), run.process.communicate()
+        node.restore()
+        assert processes.eventually(node.ready, 60)
+        run.goes_on()
+        assert run.ends() == 0, run.err
+    assert is_whole(client)
+
+
 def test_a_nodes_containerd_starts_anew(client: Client) -> None:
     """Meanwhile the kubelet says in the log's place that it cannot read it."""
     with losing(client, own=True) as (run, node):

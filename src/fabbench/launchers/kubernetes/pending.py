@@ -16,6 +16,8 @@ from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusa
 from fabbench.model.fabrics import natural_order
 from fabbench.model.messages import counted
 
+NODE_NOT_READY = "node-not-ready"
+"""The code of the explanation that a pod's node is not ready: it may be again."""
 _AVAILABLE = re.compile(r"(?P<none>\d+)/(?P<all>\d+) nodes are available: (?P<reasons>.*)", re.DOTALL)
 _REASON = re.compile(r"(?P<count>\d+) (?P<what>.+?)(?=, \d+ |$)", re.DOTALL)
 _TAINT = re.compile(r"\{([^{}]*)\}")
@@ -358,7 +360,7 @@ def _lost(pod: Mapping[str, Any], nodes: Sequence[Node], known: Mapping[str, str
         yield Explanation(code="node-lost", text=text, advice="Measure without it.")
     elif node and not node.ready:
         text = f"{name}, the node of the pod {known['pod']}, is not ready: {shorten(node.why_not)}."
-        yield Explanation(code="node-lost", text=text, advice="Check the node, and measure without it.")
+        yield Explanation(code=NODE_NOT_READY, text=text, advice="Check the node, and measure without it.")
     if (pod.get("metadata") or {}).get("deletionTimestamp"):
         text = f"The pod {known['pod']} is being deleted."
         advice = "It was deleted from outside: check the events of the Job and of the node."

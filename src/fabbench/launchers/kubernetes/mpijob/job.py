@@ -16,7 +16,7 @@ from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import RUN, owned_by
 from fabbench.launchers.kubernetes.mpijob.render import DONE_FILE, LAUNCHER_ROLE, WORKER_CONTAINER
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.pending import explain_pod
+from fabbench.launchers.kubernetes.pending import NODE_NOT_READY, explain_pod
 from fabbench.launchers.kubernetes.terminated import explain_end, explain_refusal
 from fabbench.launchers.kubernetes.watch import PodLog, PodWatch, ReadinessWait, api_silent, is_ready
 from fabbench.model.errors import MachineError
@@ -306,12 +306,24 @@ class MpiJobRun:
                 raise MachineError(why.text, hint=why.advice)
             raise MachineError(f"No launcher log for {now - since:.0f} s: {error}", hint=error.hint)
         try:
-            if self._lost is None and (why := self._first_lost()):
-                self._lost, self._lost_since = why, now
+            self._look_for_losses(now)
         except UnansweredError:
             return  # a silent API is reported through `log.failing`
-        if self._lost is not None and now - self._lost_since > _GRACE_S:
-            raise MachineError(self._lost.text, hint=self._lost.advice)
+        if self._lost is not None:
+            # Programs go on where a node is not ready for a while, and so may the run.
+            patience = self._timeouts.lost_s if self._lost.code == NODE_NOT_READY else _GRACE_S
+            if now - self._lost_since > patience:
+                raise MachineError(self._lost.text, hint=self._lost.advice)
+
+    def _look_for_losses(self, now: float) -> None:
+        """Note the first pod that is lost, and forget it if its node is back."""
+        lost = self._first_lost()
+        if self._lost is None:
+            self._lost, self._lost_since = lost, now
+        elif lost is None and self._lost.code == NODE_NOT_READY:
+            with suppress(AbsentError):
+                if not has_ended(self._pod()):
+                    self._lost = None
 
     def _first_lost(self) -> Explanation | None:
         """Explain the first pod that existed when the launcher started but no longer runs."""
