@@ -54,7 +54,7 @@ def test_a_job_is_requeued_and_goes_on(lab: Labs) -> None:
 def test_it_ends_with_the_lab(tmp_path: Path) -> None:
     with Lab(tmp_path / "lab", Options(hosts=2, slurm=True)) as hosts:
         daemons = [pid for host in hosts.hosts for pid in host.processes()]
-        names = {processes.command(pid)[0] for pid in daemons}
+        names = {command[0] for pid in daemons if (command := processes.command(pid))}
         assert {"munged", "slurmctld", "slurmd"} <= names
         hosts[0].sh(["sbatch", "-N2", "-o", "/dev/null", "--wrap", "srun /bin/sleep 600"])
         assert processes.eventually(lambda: ["/bin/sleep", "600"] in hosts[1].processes().values())

@@ -198,7 +198,8 @@ class Lab:
 
     def traces(self) -> list[str]:
         """A line for everything that a program could leave on the client or on a living host."""
-        lines = [f"client process {' '.join(processes.command(pid))}" for pid in self._client_pids()]
+        commands = (processes.command(pid) for pid in self._client_pids())
+        lines = [f"client process {' '.join(command)}" for command in commands if command]
         lines += [f"client file {path} {sign[:12]}" for path, sign in self._client_files().items()]
         for host in self.hosts:
             if processes.alive(host.pid):

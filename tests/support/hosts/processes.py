@@ -38,9 +38,10 @@ def namespace(pid: int, kind: str) -> str:
 def command(pid: int) -> list[str]:
     """The command line of a process; empty if it is gone or a zombie."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0")
+        text = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0")
     except OSError:
         return []
+    return text.split("\0") if text else []
 
 
 def inside(kind: str, name: str) -> Iterator[int]:

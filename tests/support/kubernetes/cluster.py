@@ -106,7 +106,7 @@ class Cluster:
     def _holders(self, nodes: int) -> list[int]:
         """Process 1 of the cluster, and the processes that hold the namespaces: control plane and nodes."""
         (unshare,) = (
-            pid for pid in processes.children(self._outer.pid) if processes.command(pid)[0] == "unshare"
+            pid for pid in processes.children(self._outer.pid) if processes.command(pid)[:1] == ["unshare"]
         )
         (inner,) = processes.children(unshare)
         # They were started in this order: the nodes, the control plane.
