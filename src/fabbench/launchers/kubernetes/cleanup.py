@@ -22,6 +22,8 @@ Where the API fails several times within two minutes, the garbage collector and 
 minute before they watch again, and for another if that fails (client-go, tools/cache/reflector.go: up to
 30 s, times 1 to 2). Pods then have 30 s to end.
 """
+_SILENT_S = 30.0
+"""Maximum time to wait for an API that does not answer."""
 _NOTE_S = 10.0
 """After how long to say what is waited for."""
 _LOOK_S = 0.5
@@ -100,7 +102,7 @@ def delete_and_wait(
     `created` is whether the object is known to have existed. Return early if the nodes of all that is left
     are lost. Raise MachineError for what the API refuses.
     """
-    started = time.monotonic()
+    started = answered = time.monotonic()
     stuck_since: float | None = None
     left = Remaining(answered=False)
     note = _Note()
@@ -108,7 +110,9 @@ def delete_and_wait(
         now = time.monotonic()
         note.show(left.pods)
         try:
-            if _delete(api, kind, name):
+            gone = _delete(api, kind, name)
+            answered = now
+            if gone:
                 remaining = pods()
                 lost = pods_on_lost_nodes(api, remaining)
                 left = Remaining(pods=tuple(str(pod["metadata"]["name"]) for pod in remaining), lost=lost)
@@ -118,7 +122,9 @@ def delete_and_wait(
             left = Remaining(answered=False)  # the API may be back soon
         stuck = bool(left.pods) and len(left.pods) == len(left.lost)
         stuck_since = (stuck_since or now) if stuck else None
-        if now - started > REMOVAL_S or (stuck_since is not None and now - stuck_since > _STUCK_S):
+        if now - started > REMOVAL_S or now - answered > _SILENT_S:
+            return left
+        if stuck_since is not None and now - stuck_since > _STUCK_S:
             return left
         time.sleep(_LOOK_S)
 

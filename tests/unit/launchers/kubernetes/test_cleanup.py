@@ -1,6 +1,7 @@
 """What fabbench left in a cluster, and how it is deleted."""
 
 import logging
+import math
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 from fabbench.catalog.kubernetes_resources import PodResources
 from fabbench.launchers import Leftover
 from fabbench.launchers.kubernetes import cleanup
-from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi
+from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait, group_leftovers
 from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, owned_by, workload
 
@@ -117,7 +118,7 @@ class Controllers:
     """A cluster whose Job is deleted at once, and whose pod so many seconds later."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-        self.now, self.seconds = 0.0, seconds
+        self.now, self.seconds, self.silent_at = 0.0, seconds, math.inf
         clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
         monkeypatch.setattr(cleanup, "time", clock)
 
@@ -125,6 +126,8 @@ class Controllers:
         self.now += seconds
 
     def delete(self, *_: object) -> None:
+        if self.now >= self.silent_at:
+            raise UnansweredError("silent", hint="")
         raise AbsentError("job", hint="")
 
     def read(self, *_: object) -> dict[str, Any]:
@@ -152,3 +155,12 @@ def test_pods_that_controllers_remove_late_are_waited_for(
     assert caplog.messages == ["Waiting until the cluster has removed pod-0."] * notes
     error = remaining.error("Job job", unanswered="")
     assert (str(error) == "These pods still exist after 150 s: pod-0.") == bool(left)
+
+
+@pytest.mark.parametrize("silent_at", [0, 60])
+def test_a_silent_api_is_given_up_sooner(silent_at: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = Controllers(monkeypatch, 999)
+    api.silent_at = silent_at
+    remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
+    assert not remaining.answered
+    assert api.now == pytest.approx(silent_at + 30, abs=1)
