@@ -84,9 +84,17 @@ class Node:
         # The kubelet ends where there is no containerd yet.
         ready = processes.eventually(lambda: "Server" in self.sh("ctr", "version", check=False), 60)
         assert ready, self.containerd.tail()
-        for daemon in (self.kubelet, self.devices):
-            if not daemon.pid:
-                daemon.start()
+        # It also ends where containerd does not serve it yet, and is started again, as systemd does.
+        processes.eventually(self._kubelet_listens, 20)
+        if not self.devices.pid:
+            self.devices.start()
+
+    def _kubelet_listens(self) -> bool:
+        """Start the kubelet where it does not run. Return whether it serves logs and exec."""
+        if self.kubelet.gone():
+            self.kubelet.start()
+        port = f"exec 3<>/dev/tcp/{self.address}/10250 && echo yes"
+        return "yes" in self.sh("bash", "-c", port, check=False)
 
     def load(self, archive: Path) -> None:
         """Take the images of an archive."""
