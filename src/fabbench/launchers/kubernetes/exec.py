@@ -216,6 +216,8 @@ class PodConnection:
 def lost(name: str, cause: object) -> LostError:
     """Return the error for a broken connection."""
     why = str(cause).rstrip(".") or type(cause).__name__
+    if isinstance(cause, TypeError | AttributeError):
+        why = "it was closed"  # the client's socket is None then
     return LostError(
         f"The connection to the pod {name} broke: {why}.",
         hint="Check the pod, its node and the cluster's API.",

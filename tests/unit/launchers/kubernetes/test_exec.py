@@ -1,12 +1,13 @@
 """How programs in pods end, as the API tells it."""
 
 import json
+import select
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status
+from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe, exit_status, lost
 from fabbench.model.compat import override
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
@@ -134,3 +135,11 @@ def test_a_variable_from_the_environment_goes_through_standard_input(monkeypatch
     assert "s3cr" not in str(pod.words)
     assert [b"s3cr" in data for data in pod.sent] == [True]
     assert any("/tmp/fabbench-t/environment" in words and "fi_pingpong" in words for words in pod.words)
+
+
+def test_a_stream_that_another_thread_closed_is_named_so() -> None:
+    """The client polls a socket that is None then."""
+    with pytest.raises(TypeError) as error:
+        select.select([None], [], [])  # type: ignore[type-var]
+    assert str(lost("pod-0", error.value)) == "The connection to the pod pod-0 broke: it was closed."
+    assert str(lost("pod-0", OSError("reset."))) == "The connection to the pod pod-0 broke: reset."
