@@ -146,7 +146,7 @@ class _Nodes(NamedTuple):
 
 
 def task(source: RenderInput, planned: Plan, *, supervised: bool = True) -> Task:
-    """Return the SkyPilot task that runs `planned`. Fields are in the order of SkyPilot's examples.
+    """Return the SkyPilot task that runs a plan. Its keys have the order that SkyPilot's examples use.
 
     Raise RequestError for options that a SkyPilot task cannot express.
     """
