@@ -171,15 +171,15 @@ def test_containers_find_each_other_by_mpirun(lab: Labs, mpi: Mpi, tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "program"),
     [
-        ((*RANKS, "--mpirun", "/usr/bin/mpirun"), "python3"),
-        (("pingpong", "--size", "64", "--iterations", "100", "--bin-dir", "/usr/bin"), "fi_pingpong"),
+        ((*RANKS, "--mpirun", "/usr/bin/mpirun", "--env", "STANDIN_ROW_S=0.1"), "python3"),
+        (("pingpong", "--size", "64", "--iterations", "50000", "--bin-dir", "/usr/bin"), "fi_pingpong"),
     ],
     ids=["ranks", "pairs"],
 )
 def test_a_variable_from_the_environment_reaches_programs_alone(
     words: Sequence[str], program: str, lab: Labs, tmp_path: Path
 ) -> None:
-    with watched("MY_TOKEN") as seen:
+    with watched("MY_TOKEN") as seen:  # programs live long enough to be seen
         in_containers((*words, "--env", "MY_TOKEN"), lab, tmp_path, MY_TOKEN=VALUE)
     assert seen.on_command_lines == set()
     assert seen.in_environments.get(program) == {VALUE.encode()}

@@ -48,8 +48,8 @@ def nccl(*fabrics: str, repeats: int = 2, env: Mapping[str, str] | None = None, 
     )
 
 
-def pingpong(*fabrics: str, repeats: int = 2) -> Plan:
-    work = PingpongWork(sizes=(64, 1024), iterations=10)
+def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
+    work = PingpongWork(sizes=(64, 1024), iterations=iterations)
     return plan(request("pingpong", work, *fabrics, target="lab", repeats=repeats), inventory())
 
 

@@ -101,8 +101,8 @@ def test_the_first_execution_launches_and_the_others_are_jobs(sky: Sky) -> None:
 @slow
 def test_a_variable_from_the_environment_is_a_secret_of_the_task(sky: Sky) -> None:
     """SkyPilot keeps secrets out of what it shows of a task; the library gets them by no command line."""
-    with watched("MY_TOKEN") as seen:
-        done = sky.run("--env", "MY_TOKEN", env={"MY_TOKEN": VALUE})
+    with watched("MY_TOKEN") as seen:  # the iterations let the program live long enough to be seen
+        done = sky.run("--env", "MY_TOKEN", "--iterations", "50000", env={"MY_TOKEN": VALUE})
     assert done.returncode == 0, done.stderr
     assert sky.log() == "ok: None"
     assert seen.on_command_lines == set()

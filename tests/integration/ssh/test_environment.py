@@ -16,6 +16,8 @@ from tests.support.ssh_runs import STORE, nccl, nothing_left, pingpong, run, the
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 NAME = "MY_TOKEN"
 FAST = ("--no-efa", "--repeat", "1", "--env", NAME)
+ROW_S, ITERATIONS = 0.1, 50_000
+"""With these, programs live for a second or more, and are seen."""
 
 
 def inheriting(plan: Plan) -> Plan:
@@ -45,8 +47,8 @@ def assert_hidden(seen: Seen, *programs: str) -> None:
 def test_over_ssh(lab: Labs, words: object, program: str) -> None:
     assert callable(words)
     site = lab(2)
-    more = ("-e", "1K") if words is nccl else ("--size", "64")
-    with watched(NAME, *folders(site)) as seen, nothing_left(site):
+    more = ("-e", "1K") if words is nccl else ("--size", "64", "--iterations", str(ITERATIONS))
+    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
         done = run(site, words(site, *FAST, *more), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, program)
@@ -60,7 +62,7 @@ def test_over_ssh(lab: Labs, words: object, program: str) -> None:
 def test_by_other_mpiruns(lab: Labs, name: str) -> None:
     """MPICH's hydra and PRRTE bring the environment to their daemons each in a way of its own."""
     site, mpirun = lab(2), str(mpi_flavour(name).mpirun)
-    with watched(NAME, *folders(site)) as seen, nothing_left(site):
+    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
         done = run(site, nccl(site, *FAST, "-e", "1K", "--mpirun", mpirun), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, "python3")
@@ -68,12 +70,16 @@ def test_by_other_mpiruns(lab: Labs, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "program"), [(script_plans.nccl, "python3"), (script_plans.pingpong, "fi_pingpong")]
+    ("made", "program"),
+    [
+        (script_plans.nccl("tcp", repeats=1), "python3"),
+        (script_plans.pingpong("tcp", repeats=1, iterations=ITERATIONS), "fi_pingpong"),
+    ],
+    ids=["ranks", "pairs"],
 )
-def test_by_a_script(lab: Labs, made: object, program: str) -> None:
-    assert callable(made)
-    site, of = lab(2, trust=True), inheriting(made("tcp", repeats=1))
-    with watched(NAME, *folders(site)) as seen, nothing_left(site):
+def test_by_a_script(lab: Labs, made: Plan, program: str) -> None:
+    site, of = lab(2, trust=True), inheriting(made)
+    with watched(NAME, *folders(site)) as seen, nothing_left(site), standin(*site.hosts, ROW_S=ROW_S):
         done = script_plans.run(site, of, MY_TOKEN=VALUE)
     assert (done.returncode, done.stderr) == (0, "")
     assert [log.outcome for log in script_plans.judged(done, of).values()] == [Outcome.OK]
@@ -84,7 +90,7 @@ def test_by_a_script(lab: Labs, made: object, program: str) -> None:
 
 def test_a_job_of_slurm(lab: Labs) -> None:
     site = lab(3, slurm=True)
-    with watched(NAME) as seen, standin(*site.hosts, ROW_S=0.1):  # ranks live long enough to be seen
+    with watched(NAME) as seen, standin(*site.hosts, ROW_S=ROW_S):
         done = run(site, slurm_runs.nccl(*FAST), env={NAME: VALUE})
     assert done.returncode == 0, done.stderr
     assert_hidden(seen, "python3")
