@@ -74,9 +74,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what tests counted: a row per benchmark."""
     totals: dict[str, Counter[str]] = {}
     for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
-        for name, told in report.user_properties if report.when == "call" else ():
+        for name, value in report.user_properties if report.when == "call" else ():
             if name == "count":
-                benchmark, counts = told
+                benchmark, counts = value
                 totals.setdefault(benchmark, Counter()).update(counts)
     if totals:
         terminalreporter.section("damaged logs")

@@ -159,12 +159,12 @@ def test_exec_over_the_api_tells_output_and_status(cluster: Cluster, pods: Pods)
 def test_asking_too_much_is_pending_with_the_schedulers_reason(pods: Pods) -> None:
     pods.make("a", *SLEEP, limits={"vpc.amazonaws.com/efa": "5"})
 
-    def told() -> list[str]:
+    def reasons() -> list[str]:
         conditions = pods.get("a")["status"].get("conditions", ())
         return [one["message"] for one in conditions if one.get("reason") == "Unschedulable"]
 
-    assert processes.eventually(told)
-    assert told()[0].startswith("0/2 nodes are available: 2 Insufficient vpc.amazonaws.com/efa.")
+    assert processes.eventually(reasons)
+    assert reasons()[0].startswith("0/2 nodes are available: 2 Insufficient vpc.amazonaws.com/efa.")
 
 
 def test_a_container_over_its_memory_is_killed(pods: Pods) -> None:
@@ -205,8 +205,8 @@ def test_an_account_may_do_what_it_was_given_and_no_more(cluster: Cluster, names
     nodes = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
     config = cluster.service_account(namespace, rules, nodes)
     for words, may in ((("list", "pods"), "yes"), (("create", "pods"), "no"), (("list", "nodes"), "yes")):
-        told = cluster.kubectl("--kubeconfig", config, "auth", "can-i", *words, check=False)
-        assert told.strip() == may, words
+        answer = cluster.kubectl("--kubeconfig", config, "auth", "can-i", *words, check=False)
+        assert answer.strip() == may, words
 
 
 def test_a_node_that_lost_power_has_nothing_running_and_comes_back(cluster: Cluster, pods: Pods) -> None:

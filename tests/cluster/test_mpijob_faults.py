@@ -15,7 +15,7 @@ from tests.support.kubernetes_runs import SIZES, Client, RunningCommand
 pytestmark = pytest.mark.cluster
 
 SOON = ("--lost-after", "8")
-LAUNCHER = "training.kubeflow.org/job-role=launcher"
+LAUNCHER, WORKER = (f"training.kubeflow.org/job-role={role}" for role in ("launcher", "worker"))
 
 
 @pytest.fixture
@@ -75,6 +75,20 @@ def test_a_workers_node_is_not_ready_for_a_while(client: Client) -> None:
         run.goes_on()
         assert run.ends() == 0, run.err
     assert is_whole(client)
+
+
+def test_a_worker_is_removed_from_a_node_that_is_not_ready(client: Client) -> None:
+    """The run does not wait for the node, as the pod does not come back with it."""
+    with losing(client, "--lost-after", "600", own=False) as (run, node):
+        node.stop_kubelet()
+        assert processes.eventually(lambda: not node.ready())
+        client.kubectl(
+            "delete", "pods", "-l", WORKER, "--field-selector", f"spec.nodeName={node.name}", "--force"
+        )
+        assert run.ends() == 4, run.err
+    not_ready = rf"^Error: {node.name}, the node of the pod \S+, is not ready: "
+    assert re.search(not_ready, run.err, re.MULTILINE), run.err
+    assert some_rows(client)
 
 
 def test_a_nodes_containerd_starts_anew(client: Client) -> None:

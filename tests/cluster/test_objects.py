@@ -47,7 +47,7 @@ class Run:
         self.cluster, self.namespace = cluster, namespace
         self.nodes = self.look()
         found = choose(self.nodes, NodeCriteria(needs_gpu=True))
-        self.asked = RunSpec(
+        self.run_spec = RunSpec(
             run="t",
             count=2,
             resources=resources_on(found, gpus=True),
@@ -78,7 +78,7 @@ class Run:
         return read_nodes(self.items("nodes"), self.items("pods", "--all-namespaces"))
 
     def make(self, *, secret: bool = True, **changes: Any) -> None:
-        job, *rest = workload(dataclasses.replace(self.asked, **changes))
+        job, *rest = workload(dataclasses.replace(self.run_spec, **changes))
         made = json.loads(self.kubectl("create", "-f", "-", "-o", "json", given=job))
         for thing in owned_by(rest, made):
             if secret or thing["kind"] != "Secret":
@@ -93,9 +93,9 @@ class Run:
 
         def seen() -> bool:
             events = self.items("events")
-            told = [explain_pod(pod, events, self.look()) for pod in self.pods()]
-            told += [explain_job(job, events) for job in self.items("jobs")]
-            found[:] = [each for each in told if each]
+            explanations = [explain_pod(pod, events, self.look()) for pod in self.pods()]
+            explanations += [explain_job(job, events) for job in self.items("jobs")]
+            found[:] = [each for each in explanations if each]
             return any(each.code == code for each in found)
 
         assert processes.eventually(seen, 60), (found, self.pods(), self.items("events"))
@@ -132,7 +132,7 @@ def test_the_api_server_takes_what_users_add(run: Run) -> None:
             "node_selector": ("example.com/pool=bench",),
         },
     )
-    for thing in workload(dataclasses.replace(run.asked, options=options)):
+    for thing in workload(dataclasses.replace(run.run_spec, options=options)):
         run.kubectl("create", "--dry-run=server", "--validate=strict", "-f", "-", given=thing)
 
 
@@ -161,7 +161,7 @@ def test_pods_run_mpi_over_ssh_and_end_after_the_last_beat(run: Run) -> None:
 
 def test_devices_that_others_have_are_told(run: Run) -> None:
     devices = run.nodes[0].fabric.allocatable
-    run.make(resources=dataclasses.replace(run.asked.resources, devices=devices + 1))
+    run.make(resources=dataclasses.replace(run.run_spec.resources, devices=devices + 1))
     found = run.explained("insufficient")
     assert f"vpc.amazonaws.com/efa: {devices + 1} requested, {devices} of {devices} free on" in found.text
     assert found.final
@@ -206,7 +206,7 @@ def test_pod_security_is_told(run: Run) -> None:
 
 
 def test_a_program_that_takes_too_much_memory_is_told(run: Run) -> None:
-    run.make(resources=dataclasses.replace(run.asked.resources, memory=64 << 20, shm=32 << 20))
+    run.make(resources=dataclasses.replace(run.run_spec.resources, memory=64 << 20, shm=32 << 20))
     run.ready()
     name = run.pods()[0]["metadata"]["name"]
     look = f"cat {' '.join(OOM_COUNTERS)} 2>/dev/null || true"

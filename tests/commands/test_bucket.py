@@ -65,7 +65,7 @@ def test_all_that_reads_a_store_reads_a_bucket(bucket: Any, tmp_path: Path) -> N
     assert {Path(run["path"]).parent.name for run in runs} == {"a", "b"}
     assert "2 ok" in ask(tmp_path, "runs").stdout
     newest, older = runs[0]["id"], runs[2]["id"]
-    for words, told in {
+    for words, expected in {
         ("history", "busbw@1G", "--where", "store=a"): "6 runs in 2 series",
         ("compare", f"{newest}:socket", f"{older}:socket"): "socket",
         ("compare", f"{newest}:socket", "--baseline", "last-good"): "socket",
@@ -76,7 +76,7 @@ def test_all_that_reads_a_store_reads_a_bucket(bucket: Any, tmp_path: Path) -> N
         ("runs", "export", older): "all_reduce",
     }.items():
         done = ask(tmp_path, *words)
-        assert (done.exit_code, told in done.stdout) == (0, True), (words, done.output)
+        assert (done.exit_code, expected in done.stdout) == (0, True), (words, done.output)
 
 
 def test_what_is_new_changed_or_gone_is_so_in_the_copy(bucket: Any, tmp_path: Path) -> None:

@@ -278,8 +278,8 @@ def store_texts(
     )
     plan = Plan(benchmark=benchmark, target="local", configurations=made, executions=executions)
     inventory = Inventory(target="local", hosts=(Host(name="here"),))
-    asked = request(benchmark, PingpongWork(sizes=(size,)), store=store)
-    writer = RunWriter(asked, inventory, plan)
+    run_request = request(benchmark, PingpongWork(sizes=(size,)), store=store)
+    writer = RunWriter(run_request, inventory, plan)
     for execution, (_, _, text) in zip(executions, texts, strict=True):
         if text is not None:
             with writer.execution(execution) as stored:
@@ -401,9 +401,9 @@ def test_a_build_on_github_shows_the_summary_and_failed_gates(efa: Path, tcp: Pa
     assert result.exit_code == 1
     assert json.loads(result.stdout)["status"] == 1  # nothing else is written there
     assert "::error title=Gate busbw@2G>=100GB/s::" in result.stderr
-    told = summary.read_text("utf-8")
-    assert told.startswith("Earlier step\n### fabbench: all_reduce, ")
-    assert "| busbw@2G>=100GB/s | ❌ failed |" in told
+    text = summary.read_text("utf-8")
+    assert text.startswith("Earlier step\n### fabbench: all_reduce, ")
+    assert "| busbw@2G>=100GB/s | ❌ failed |" in text
     assert 'failures="1"' in junit.read_text("utf-8")
 
 

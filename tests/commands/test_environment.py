@@ -46,13 +46,13 @@ def test_a_script_of_pairs_gives_each_host_a_file() -> None:
 
 
 def test_what_does_not_go_together() -> None:
-    for words, told in (
+    for words, expected in (
         (("--env", "NCCL_NET"), "--env NCCL_NET takes the variable from the environment"),
         (("--env", NAME, "--variant", f"a={NAME}=x"), "but --env also sets it"),
         (("--env", "1x"), "does not set a variable"),
     ):
         done = fabbench("render", "nccl", "--as", "script", *TYPE, *words)
-        assert (done.exit_code, told in done.stderr) == (2, True), (words, done.stderr)
+        assert (done.exit_code, expected in done.stderr) == (2, True), (words, done.stderr)
 
 
 def test_a_run_needs_the_variable_and_a_launcher_that_hides_it() -> None:

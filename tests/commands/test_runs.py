@@ -24,10 +24,12 @@ COMMAND = ("fabbench", "run", "pingpong", "--on", "local", "--env", "MY_TOKEN=s3
 
 def stored(store: Path, name: str = "", day: str = "") -> str:
     """Keep a run that never began; `day` says when it was, such as 20250101. Return its id."""
-    asked = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND)
+    run_request = request(
+        "pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND
+    )
     tcp = (Configuration(label="tcp", fabric="tcp"),)
     run = RunWriter(
-        asked, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
+        run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())
     )
     run.judged(Exit.BAD_ANSWER, ("Too slow.",))
     if day:
@@ -63,8 +65,8 @@ def test_runs_are_chosen(tmp_path: Path) -> None:
 
 def test_runs_are_removed(tmp_path: Path) -> None:
     old, older, new = (stored(tmp_path, day=day) for day in ("20250102", "20250101", ""))
-    asked = fabbench(tmp_path, "runs", "rm", "--keep", "2")
-    assert (asked.exit_code, listed(tmp_path)) == (1, [new, old, older])
+    refused = fabbench(tmp_path, "runs", "rm", "--keep", "2")
+    assert (refused.exit_code, listed(tmp_path)) == (1, [new, old, older])
     assert fabbench(tmp_path, "runs", "rm", "--keep", "2", "--older-than", "9d", "--yes").exit_code == 0
     assert listed(tmp_path) == [new, old]
     assert fabbench(tmp_path, "runs", "rm", new, "--yes").exit_code == 0

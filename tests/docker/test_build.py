@@ -145,10 +145,10 @@ def test_its_curl_and_gpg_check_the_installer(image: Root) -> None:
 
 def test_ubuntu_without_cuda_is_no_base_of_it(image: Root) -> None:
     versions = dict(each.text.split("=", 1) for each in ALL if each.name == "ARG" and not each.stage)
-    asked = (versions["CUDA_VERSION"], versions["UBUNTU_VERSION"])
+    wanted = (versions["CUDA_VERSION"], versions["UBUNTU_VERSION"])
     script = (BENCHMARK / "base-image").read_text("utf-8")
-    refused = image.run("bash", "-c", script, "base-image", *asked)
+    refused = image.run("bash", "-c", script, "base-image", *wanted)
     assert refused.returncode == 1
     assert "has no CUDA" in refused.stdout
-    Path(image.folder, f"usr/local/cuda-{asked[0].rpartition('.')[0]}").mkdir()
-    assert image.run("bash", "-c", script, "base-image", *asked).returncode == 0
+    Path(image.folder, f"usr/local/cuda-{wanted[0].rpartition('.')[0]}").mkdir()
+    assert image.run("bash", "-c", script, "base-image", *wanted).returncode == 0

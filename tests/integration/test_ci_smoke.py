@@ -195,9 +195,9 @@ def test_variables_of_the_script_are_those_that_the_workflow_sets() -> None:
 def test_on_a_cluster(cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int) -> None:
     before = cluster.traces()
     place = f"--kubeconfig {cluster.kubeconfig} --namespace {namespace} --image {NCCL}"
-    told, summary = smoke(
+    ended, summary = smoke(
         tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate
     )
-    assert told == status, summary
+    assert ended == status, summary
     assert re.search(r"^\| 64 B +\| +[\d.]+ \|$", summary, re.MULTILINE)
     assert cluster.left_since(before, 30) == []

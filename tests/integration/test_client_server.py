@@ -32,8 +32,8 @@ SIZES = (64, 1500, 4096, 65536)
 def execution_of(*sizes: int, fabric: str = "tcp", iterations: int = 10, timeout_s: float = 60) -> Execution:
     """An execution whose sizes are measured all concurrently."""
     work = PingpongWork(sizes=sizes, iterations=iterations, timeout_s=timeout_s)
-    asked = request("pingpong", work, fabric)
-    (execution,) = plan(asked, Inventory(target="local", hosts=(HERE,))).executions
+    wanted = request("pingpong", work, fabric)
+    (execution,) = plan(wanted, Inventory(target="local", hosts=(HERE,))).executions
     return replace(execution, together=True)
 
 

@@ -104,7 +104,7 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     programs.mkdir()
     shutil.copy(BASELINE, folder / "baseline.log")
     program(folder / "measure", f"cat {NEW}")
-    program(programs / "gh", 'printf "%s\\n" "$@" >asked; cp "${@: -1}" posted.md')
+    program(programs / "gh", 'printf "%s\\n" "$@" >calls; cp "${@: -1}" posted.md')
     path = f"{programs}:{os.environ['PATH']}"
     github = {"token": "t", "event": {"pull_request": {"number": 7}}}
     job = Job(folder, {"PATH": path}, {"github": github}, {"OWNER/fabbench@REF": ROOT})
@@ -114,8 +114,8 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     job.run(steps)
     assert job.failed
     assert "::error title=Gate busbw@64M%3A5%25::" in job.log
-    asked = (folder / "asked").read_text().splitlines()
-    assert asked[:3] == ["pr", "comment", "7"]
+    calls = (folder / "calls").read_text().splitlines()
+    assert calls[:3] == ["pr", "comment", "7"]
     assert (
         (folder / "posted.md").read_text("utf-8").startswith("### fabbench: all_reduce, 2 GPUs: this change ")
     )
@@ -132,7 +132,7 @@ def test_the_smoke_check_is_installed_run_and_kept(tmp_path: Path) -> None:
     folder, programs = tmp_path / "workspace", tmp_path / "bin"
     programs.mkdir()
     for name in ("python", "aws", "kubectl"):
-        program(programs / name, f'echo "{name} $*" >>"$RUNNER_TEMP/asked"')
+        program(programs / name, f'echo "{name} $*" >>"$RUNNER_TEMP/calls"')
     shutil.copytree(EXAMPLES / "ci-smoke", folder / "examples/ci-smoke")
     smoke = loaded(EXAMPLES / "ci-smoke/workflow.yaml")["jobs"]["smoke"]
     variables = {"FABBENCH_PACKAGE": "fabbench==1", "EKS_CLUSTER": "c", "SMOKE_GATES": "latency@64<=10s"}
@@ -144,7 +144,7 @@ def test_the_smoke_check_is_installed_run_and_kept(tmp_path: Path) -> None:
     job.env = {**given, "FABBENCH_TARGET": "local", "SMOKE_RUN": quick, "PATH": path}
     job.run(smoke["steps"])
     assert not job.failed, job.log
-    assert (tmp_path / "workspace-temp/asked").read_text().splitlines() == [
+    assert (tmp_path / "workspace-temp/calls").read_text().splitlines() == [
         "python -m pip install fabbench==1",
         "aws eks update-kubeconfig --name c",
         "kubectl config set-context --current --namespace fabbench",

@@ -136,8 +136,8 @@ def test_programs_come_in_by_ssh_with_the_pods_environment(tmp_path: Path) -> No
             "ConnectionAttempts=10",
             "127.0.0.1",
         ]
-        asked = 'printf "%s\\n" "$SAID"; sh -c "sleep 0.2 & exit 0"; exit 7'
-        done = subprocess.run([*ssh, asked], text=True, stdout=subprocess.PIPE, timeout=30, check=False)
+        command = 'printf "%s\\n" "$SAID"; sh -c "sleep 0.2 & exit 0"; exit 7'
+        done = subprocess.run([*ssh, command], text=True, stdout=subprocess.PIPE, timeout=30, check=False)
         assert (done.stdout, done.returncode) == ('it\'s "here" $HOME\n', 7)
         assert shadow.read_text().splitlines()[0].startswith("root:*locked:")
         time.sleep(1.5)

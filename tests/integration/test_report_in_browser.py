@@ -36,8 +36,8 @@ def usual(shown: Browser) -> None:
 
 
 def test_nothing_is_fetched_and_hostile_text_does_nothing(shown: Browser) -> None:
-    asked = [each["params"]["request"]["url"] for each in events(shown, "Network.requestWillBeSent")]
-    assert [url.rpartition("/")[2] for url in asked] == ["report.html"]
+    loaded = [each["params"]["request"]["url"] for each in events(shown, "Network.requestWillBeSent")]
+    assert [url.rpartition("/")[2] for url in loaded] == ["report.html"]
     assert events(shown, "Page.javascriptDialogOpening") == []
     assert events(shown, "Log.entryAdded") == []  # the page's own policy refused nothing
 

@@ -56,12 +56,12 @@ UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
 WORK = NvshmemWork(tests=("alltoall_latency",), min_bytes=8, max_bytes=8)
 
 
-def asked(repeats: int) -> RunRequest:
+def counted_run(repeats: int) -> RunRequest:
     return request("nvshmem", WORK, "efa", target="playing", repeats=repeats)
 
 
 def played(allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1) -> PlanResult:
-    return sample_run(replace(asked(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
+    return sample_run(replace(counted_run(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
 
 
 def replay_hosts(tmp_path: Path, **options: object) -> ReplayHosts:
@@ -114,14 +114,14 @@ def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
     allocation = replay_hosts(tmp_path)
     words = ("run", "nvshmem", "--on", "playing", "--efa", "--test", "alltoall_latency", "-e", "8")
     ran = command(allocation, tmp_path / "store", monkeypatch, *words)
-    told = "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while sending is even"
+    warning = "a: rdmap1s1 (1 of 4 NICs) received 100 % of 40 GB (max/mean 4, cv 1.73), while sending is even"
     assert ran.exit_code == 0, ran.output
-    assert f"- efa: {told}; the same on b." in ran.stdout
+    assert f"- efa: {warning}; the same on b." in ran.stdout
     (log,) = open_run("last", tmp_path / "store").logs("efa")
     assert log.outcome is Outcome.OK
     assert nic_findings(log).keys() == {"nic-imbalance-rx"}
     shown = command(allocation, tmp_path / "store", monkeypatch, "show")
-    assert f"  warning: {told}; the same on b." in shown.stdout.splitlines()
+    assert f"  warning: {warning}; the same on b." in shown.stdout.splitlines()
     cells = [
         line.split("|")[1:-1] for line in shown.stdout.splitlines() if "rdmap1s1" in line and "|" in line
     ]
@@ -328,11 +328,11 @@ def test_while_an_execution_runs_the_nics_are_told(
     """In a thread where looking takes a round trip, else by the main one: it starts programs."""
     monkeypatch.setattr(execute, "EVERY_S", 0.01)
     monkeypatch.setattr(execute, "_MAX_SHARE", 0)
-    told: list[tuple[bool, Mapping[str, Traffic]]] = []
+    shown_nics: list[tuple[bool, Mapping[str, Traffic]]] = []
     seen = threading.Event()
 
     def nics(hosts: Mapping[str, Traffic]) -> None:
-        told.append((threading.current_thread() is threading.main_thread(), hosts))
+        shown_nics.append((threading.current_thread() is threading.main_thread(), hosts))
         if any(traffic.total for traffic in hosts.values()):
             seen.set()
 
@@ -345,22 +345,22 @@ def test_while_an_execution_runs_the_nics_are_told(
     results = played(
         replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics
     )
-    number = len(told)
+    number = len(shown_nics)
     assert results.failure is None
     assert seen.is_set()
-    assert {main_thread for main_thread, _ in told} == {not remote}
-    moved = [hosts["a"] for _, hosts in told if hosts["a"].total]
+    assert {main_thread for main_thread, _ in shown_nics} == {not remote}
+    moved = [hosts["a"] for _, hosts in shown_nics if hosts["a"].total]
     assert [(nic.tx, nic.rx) for nic in moved[0].nics] == list(UNEVEN)
     assert moved[0].seconds == 10
     time.sleep(0.1)
-    assert len(told) == number
+    assert len(shown_nics) == number
 
 
 @pytest.mark.parametrize(("width", "beside"), [(200, True), (70, False)])
 def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, beside: bool) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, height=30, force_terminal=False)
-    wanted = plan(asked(1), replay_hosts(tmp_path).inventory)
+    wanted = plan(counted_run(1), replay_hosts(tmp_path).inventory)
     execution = wanted.executions[0]
     with Live(console=console, auto_refresh=False) as live:
         table = LiveScreen(wanted, live)

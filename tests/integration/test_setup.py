@@ -113,9 +113,9 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_root_gets_everything_once(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT)
-    status, told = machine.prepare("run", env={"ENSUREPIP": "1"})
-    assert status == 0, told
-    assert "libfabric-bin: fi_pingpong" in told
+    status, output = machine.prepare("run", env={"ENSUREPIP": "1"})
+    assert status == 0, output
+    assert "libfabric-bin: fi_pingpong" in output
     update, install, venv, uv = machine.done()
     assert update == "apt-get update"
     assert install == "apt-get install --yes --no-install-recommends python3.11-venv libfabric-bin"
@@ -154,28 +154,29 @@ def test_where_there_is_no_uv_or_it_fails_pip_installs(
 
 def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT, **LAB)
-    status, told = machine.prepare("dev", user=1000)
+    status, output = machine.prepare("dev", user=1000)
     assert status == 1
     assert (
-        "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n" in told
+        "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n"
+        in output
     )
     assert machine.done() == []
 
 
 def test_a_user_with_sudo_uses_it(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT, sudo='#!/bin/sh\ntest "$1" = -n || exec "$@"\n')
-    status, told = machine.prepare("run", user=1000)
-    assert status == 0, told
-    assert "by sudo apt-get" in told
+    status, output = machine.prepare("run", user=1000)
+    assert status == 0, output
+    assert "by sudo apt-get" in output
     assert machine.done()[1] == "apt-get install --yes --no-install-recommends libfabric-bin"
 
 
 def test_what_apt_says_is_shown_when_it_fails(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get="#!/bin/sh\necho no network\nexit 100\n")
-    status, told = machine.prepare("run")
+    status, output = machine.prepare("run")
     assert status == 1
-    assert "no network\n" in told
-    assert "apt-get failed" in told
+    assert "no network\n" in output
+    assert "apt-get failed" in output
 
 
 @pytest.mark.parametrize(
@@ -183,22 +184,22 @@ def test_what_apt_says_is_shown_when_it_fails(machine: Machine) -> None:
 )
 def test_other_systems_are_told_the_equivalent(machine: Machine, program: str, command: str) -> None:
     machine.has(python3=PYTHON, **{program: FINE})
-    status, told = machine.prepare("run")
+    status, output = machine.prepare("run")
     assert status == 1
-    assert command in told
+    assert command in output
     assert machine.prepare("run", env={"SYSTEM": "no"})[0] == 0
     assert "venv" in machine.done()
 
 
 def test_an_old_python_is_named(machine: Machine) -> None:
     machine.has(python3=OLD_PYTHON)
-    status, told = machine.prepare("run")
+    status, output = machine.prepare("run")
     assert status == 1
-    assert "python3 here is: Python 3.9.2." in told
+    assert "python3 here is: Python 3.9.2." in output
 
 
 def test_a_newer_python_beside_an_old_one_is_found(machine: Machine) -> None:
     machine.has(python3=OLD_PYTHON, fi_pingpong=FINE, **{"python3.12": PYTHON})
-    status, told = machine.prepare("run")
+    status, output = machine.prepare("run")
     assert status == 0
-    assert "python3.12" in told
+    assert "python3.12" in output

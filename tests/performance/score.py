@@ -39,8 +39,8 @@ def main(folders: Sequence[str]) -> int:
             rows, lost = rows + points, lost + damaged
             print(one_line(f"{outcome} {points} {damaged} {name} {source.name} {reason}"))
         empty += silent
-    told = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common())
-    print(f"{counted(len(sources), 'file')}, {empty} without a benchmark: {told or 'no logs'}")
+    summary = ", ".join(f"{outcome} {count}" for outcome, count in outcomes.most_common())
+    print(f"{counted(len(sources), 'file')}, {empty} without a benchmark: {summary or 'no logs'}")
     print(f"{counted(rows, 'point')}, {counted(lost, 'damaged row')}")
     return 1 if outcomes["fault"] else 0
 

@@ -100,8 +100,8 @@ class Job:
         inner = Job(self.folder, self.env, {**self.contexts, "steps": {}, "inputs": {**defaults, **given}})
         inner.run(found["runs"]["steps"], folder)
         self.log += inner.log
-        told = {name: inner.text(about["value"]) for name, about in found["outputs"].items()}
-        return not inner.failed, told
+        values = {name: inner.text(about["value"]) for name, about in found["outputs"].items()}
+        return not inner.failed, values
 
     def _variables(self, action: Path | None) -> dict[str, str]:
         files = {"GITHUB_OUTPUT": "output", "GITHUB_STEP_SUMMARY": "summary", "RUNNER_TEMP": "temp"}

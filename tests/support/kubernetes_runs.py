@@ -83,8 +83,8 @@ class Client:
         """The command line that runs the stand-in, with one rank in each pod."""
         image = () if "--image" in more else self.image
         # The launcher of an MPIJob is not asked where mpirun is.
-        told = self.launcher == "mpijob" and "--mpirun" not in more
-        mpirun = ("--mpirun", "/usr/bin/mpirun") if told else ()
+        named = self.launcher == "mpijob" and "--mpirun" not in more
+        mpirun = ("--mpirun", "/usr/bin/mpirun") if named else ()
         words = (*image, *fabric, *mpirun, "--gpus", "1", "-e", "1K", "--repeat", "1", *more)
         return self.run_argv("nccl", *words)
 

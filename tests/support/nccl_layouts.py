@@ -136,9 +136,9 @@ def points(layout: Layout, rows: Iterable[Row]) -> list[Found]:
             values = {metric: _value(layout, text, metric) for metric, text in figures.items()}
             found.append((row.size, labels, values))
             if layout.per_iteration:
-                told = shown.statistics[side]
+                stats = shown.statistics[side]
                 found += [
-                    (row.size, {**labels, "stat": stat}, {"time": printed(told[stat], "time")})
+                    (row.size, {**labels, "stat": stat}, {"time": printed(stats[stat], "time")})
                     for stat in ("min", "max", "p99")
                 ]
     return found

@@ -67,8 +67,8 @@ def nccl_text(  # noqa: PLR0913 - what the log says, each with a default
     gathers = case in {"all_gather", "reduce_scatter", "alltoall"}
     factor = 1.0 if case == "sendrecv" else (1 if gathers else 2) * (ranks - 1) / ranks
     counts = width * ranks if gathers else width
-    asked = {rows[0][0] << power for power in range(64) if rows[0][0] << power <= rows[-1][0]}
-    last = rows[-1][0] if asked <= {size for size, _ in rows} else rows[0][0]
+    sizes = {rows[0][0] << power for power in range(64) if rows[0][0] << power <= rows[-1][0]}
+    last = rows[-1][0] if sizes <= {size for size, _ in rows} else rows[0][0]
     each = ranks // hosts
     lines = [f"# Collective test starting: {case}_perf\n"]
     lines.append(

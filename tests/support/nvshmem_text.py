@@ -219,7 +219,7 @@ def machine_statistics(values: Sequence[tuple[int, str]]) -> Table:
     rows = []
     for size, value in values:
         names = {"mean": value, "stddev": "0.125000", "min": value, "max": value}
-        told = " ".join(f"{name}={number}" for name, number in names.items())
+        figures = " ".join(f"{name}={number}" for name, number in names.items())
         points = [
             expected(
                 size,
@@ -228,7 +228,9 @@ def machine_statistics(values: Sequence[tuple[int, str]]) -> Table:
             )
             for name, number in names.items()
         ]
-        text = f"&&&& PERF_STATS shmem_get_bw_bidi___None___size__{size}___BW +GB/sec {told} repetitions=10"
+        text = (
+            f"&&&& PERF_STATS shmem_get_bw_bidi___None___size__{size}___BW +GB/sec {figures} repetitions=10"
+        )
         rows.append((text, points))
     return build(["shmem_get_bw_bidi"], rows)
 

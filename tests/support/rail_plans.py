@@ -13,8 +13,8 @@ from tests.support.requests import request
 
 def first_execution(benchmark: str, work: Work, fabric: str, hosts: tuple[Host, ...]) -> Execution:
     """Plan a run on one fabric, or on the best one where none is named; give its first execution."""
-    asked = request(benchmark, work, *filter(None, (fabric,)), target="x")
-    return plan(asked, Inventory(target="x", hosts=hosts)).executions[0]
+    run_request = request(benchmark, work, *filter(None, (fabric,)), target="x")
+    return plan(run_request, Inventory(target="x", hosts=hosts)).executions[0]
 
 
 def words(step: Step, role: str = "client") -> tuple[str, ...]:

@@ -71,9 +71,9 @@ class ReplayHosts:
         packed = {host: packed_text(tree.text()) for host, tree in self.trees.items()}
         for host in self.silent if self.executed else ():
             packed[host] = ""
-        asked = execution_counters.expected_facts(execution, self.inventory.hosts)
+        expected = execution_counters.expected_facts(execution, self.inventory.hosts)
         return [
-            f"#@fabbench nics {execution.id} when={when} number={number} host={host} {asked} packed={text}"
+            f"#@fabbench nics {execution.id} when={when} number={number} host={host} {expected} packed={text}"
             for number, (host, text) in enumerate(packed.items())
         ]
 

@@ -61,9 +61,9 @@ def agent_with(key: SecurityKey, path: Path) -> Iterator[str]:
             if request[0] == _LIST:
                 return struct.pack(">BI", _LISTED, 1) + _string(key.blob) + _string(b"token")
             if request[0] == _SIGN:
-                (asked,) = struct.unpack_from(">I", request, 1)
-                (length,) = struct.unpack_from(">I", request, 5 + asked)
-                data = request[9 + asked : 9 + asked + length]
+                (data_length,) = struct.unpack_from(">I", request, 1)
+                (length,) = struct.unpack_from(">I", request, 5 + data_length)
+                data = request[9 + data_length : 9 + data_length + length]
                 return bytes([_SIGNED]) + _string(key.sign(data))
             return bytes([_FAILURE])
 

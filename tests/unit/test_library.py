@@ -25,7 +25,7 @@ from tests.support.requests import request
 NCCL = LOGS / "nccl"
 
 
-def asked(store: Path, **more: object) -> RunRequest:
+def run_request(store: Path, **more: object) -> RunRequest:
     work = NvshmemWork(min_bytes=64, max_bytes=64, factor=2)
     made = request("nvshmem", work, "efa", target="replay", store=store)
     return replace(made, **more)  # type: ignore[arg-type]
@@ -61,9 +61,9 @@ def test_logs_are_parsed_and_compared() -> None:
 
 @pytest.mark.usefixtures("hosts")
 def test_a_run_tells_what_happens_and_gives_what_came_of_it(tmp_path: Path) -> None:
-    told: list[str] = []
-    result = fabbench.run(asked(tmp_path, gates=("latency@64<=1ns",)), notify=told.append)
-    assert told == ["Target replay (a, b).", "nvshmem on efa: 1 execution."]
+    notices: list[str] = []
+    result = fabbench.run(run_request(tmp_path, gates=("latency@64<=1ns",)), notify=notices.append)
+    assert notices == ["Target replay (a, b).", "nvshmem on efa: 1 execution."]
     assert (result.failure, result.release_failure, result.interrupted) == (None, None, False)
     assert [column.label for column in result.columns] == ["efa"]
     assert result.verdict is not None
@@ -75,9 +75,9 @@ def test_a_run_tells_what_happens_and_gives_what_came_of_it(tmp_path: Path) -> N
 @pytest.mark.usefixtures("hosts")
 def test_what_cannot_begin_is_raised(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="Unknown metric nonesuch"):
-        fabbench.run(asked(tmp_path, metric="nonesuch"))
+        fabbench.run(run_request(tmp_path, metric="nonesuch"))
     with pytest.raises(RequestError, match="nothing to compare with"):
-        fabbench.run(asked(tmp_path, gates=("latency:5%",)))
+        fabbench.run(run_request(tmp_path, gates=("latency:5%",)))
     assert not list(tmp_path.iterdir())
 
 
@@ -102,7 +102,7 @@ class FailingLauncher(ReplayLauncher):
 def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = FailingLauncher(Failing(log=hosts.log))
     monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": failing})
-    result = fabbench.run(asked(tmp_path))
+    result = fabbench.run(run_request(tmp_path))
     assert (str(result.failure), str(result.release_failure)) == (
         "a was lost in 000-efa-r1.",
         "Something is left on a.",

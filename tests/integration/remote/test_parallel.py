@@ -125,13 +125,13 @@ def test_open_connections_do_not_keep_python_from_ending(sshd: Sshd) -> None:
         "from fabbench.remote.ssh_config import SshSettings\n"
         "from fabbench.remote.parallel import connect_all\n"
         f"made = connect_all([{sshd.settings()!r}], accept_new=False)\n"
-        "made['node1'].open(['sleep', '20'])\n"
+        "made['node1'].open(['sleep', '600'])\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -30,11 +30,11 @@ def text_of(site: Lab, *words: str, form: tuple[str, ...] = ("--supervised",)) -
 def run(site: Lab, text: str, rank: int = 0, **env: str) -> "CompletedProcess[str]":
     """Run it on a node as SkyPilot does: a file, in an interactive bash without a terminal, exports first."""
     ips = "\n".join(address(number) for number in range(len(site.hosts)))
-    told = {"SKYPILOT_NODE_IPS": ips, "SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NUM_NODES": "2", **env}
+    variables = {"SKYPILOT_NODE_IPS": ips, "SKYPILOT_NODE_RANK": str(rank), "SKYPILOT_NUM_NODES": "2", **env}
     file = site[rank].path(HOME / f"sky_app_{rank}")
     file.write_text(f"#!/bin/bash\n[ -f ~/.bashrc ] && source ~/.bashrc\nset -a\nset +a\n{text}\n")
     words = ["setsid", "--wait", "bash", "-i", str(HOME / file.name)]
-    return site[rank].sh(words, check=False, timeout=180, **told)
+    return site[rank].sh(words, check=False, timeout=180, **variables)
 
 
 def parsed(site: Lab, text: str) -> list[Any]:

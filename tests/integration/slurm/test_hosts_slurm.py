@@ -39,16 +39,16 @@ def test_gpus_are_counted(lab: Labs) -> None:
 
 def test_a_job_is_requeued_and_goes_on(lab: Labs) -> None:
     hosts = lab(2, slurm=True)
-    told = hosts[0].home / "told"
-    script = 'echo $SLURM_RESTART_COUNT >>told; [ "$SLURM_RESTART_COUNT" ] || sleep 600'
+    restarts = hosts[0].home / "restarts"
+    script = 'echo $SLURM_RESTART_COUNT >>restarts; [ "$SLURM_RESTART_COUNT" ] || sleep 600'
     wrapped = ["sbatch", "--parsable", "--requeue", "-p", "rest", "-o", "/dev/null", "-D", "~", "--wrap"]
     job = hosts.ssh(hosts[0], f"{' '.join(wrapped)} '{script}'", check=True).stdout.strip()
-    assert processes.eventually(told.exists, 120)
+    assert processes.eventually(restarts.exists, 120)
     hosts[0].sh(["scontrol", "requeue", job])
-    assert processes.eventually(lambda: told.read_text().split() == ["1"], 180)
+    assert processes.eventually(lambda: restarts.read_text().split() == ["1"], 180)
     shown = hosts[0].sh(["scontrol", "show", "job", job]).stdout
     assert re.search(r"Restarts=1\b", shown)
-    told.unlink()
+    restarts.unlink()
 
 
 def test_it_ends_with_the_lab(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_while_cleaning_up(lab: Labs, delays_s: tuple[float, float]) -> None:
 def test_between_executions(lab: Labs) -> None:
     site = lab(2)
     words = nccl(site, "--no-efa", "-e", "1K", "--repeat", "3")
-    with nothing_left(site), running(site, words) as run:
+    with nothing_left(site), standin(*site.hosts, ROW_S=0.2), running(site, words) as run:
         interrupted(run, lambda: list(site.path(STORE).glob("*/exec/000-*/run.json")))
     outcomes = [log.outcome for log in the_run(site).logs("tcp")]
     assert outcomes[0] is Outcome.OK

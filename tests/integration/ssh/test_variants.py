@@ -195,13 +195,13 @@ def test_another_libfabric_on_the_hosts(site: Lab) -> None:
 
 def script(site: Lab, *more: str) -> "CompletedProcess[str]":
     """Render a script of the stand-in, and run it on the first host."""
-    asked = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
-    return rendered_and_run(site, *asked, *more)
+    options = ("nccl", "--no-efa", "--gpus", "1", "-e", "1K", "--repeat", "2", "--bin-dir", str(STANDIN))
+    return rendered_and_run(site, *options, *more)
 
 
-def rendered_and_run(site: Lab, *asked: str) -> "CompletedProcess[str]":
+def rendered_and_run(site: Lab, *options: str) -> "CompletedProcess[str]":
     """Render a script, and run it on the first host."""
-    rendered = runner().invoke(cli, ["render", *asked, "--as", "script", "--supervised"])
+    rendered = runner().invoke(cli, ["render", *options, "--as", "script", "--supervised"])
     assert rendered.exit_code == 0, rendered.output
     site[0].path(HOME / "script").write_text(rendered.stdout)
     return site[0].sh(["bash", str(HOME / "script"), "node0", "node1"], check=False, timeout=120)
@@ -221,9 +221,9 @@ def test_a_script_runs_all_variants(trusting: Lab, mpi: Mpi, tmp_path: Path) -> 
     done = script(trusting, "--mpirun", str(mpi.mpirun), *words(NEW, OLD, other))
     assert (done.returncode, done.stderr) == (0, "")
     found = re.findall(r"^#@fabbench begin \d+-(\w+)-r|nccl-library=(\d+)", done.stdout, re.MULTILINE)
-    told = [name or code for name, code in found]
+    names = [name or code for name, code in found]
     once = ["new", "23004", "old", "22105", "other", "22809"]
-    assert told == [*once, *(word for pair in (4, 2, 0) for word in once[pair : pair + 2])]
+    assert names == [*once, *(word for pair in (4, 2, 0) for word in once[pair : pair + 2])]
     (tmp_path / "out").write_text(done.stdout)
     compared = runner().invoke(cli, ["compare", str(tmp_path / "out")])
     assert "nccl differs: 2.30.4 in new, 2.21.5 in old, 2.28.9 in other." in compared.stdout
@@ -242,7 +242,7 @@ def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: 
     if benchmark == "nccl":
         done = script(trusting, "--mpirun", "/usr/bin/mpirun", *variants)
     else:
-        asked = (
+        options = (
             "--fabric",
             "tcp",
             "--bin-dir",
@@ -254,7 +254,7 @@ def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: 
             "--repeat",
             "2",
         )
-        done = rendered_and_run(trusting, benchmark, *asked, *variants)
+        done = rendered_and_run(trusting, benchmark, *options, *variants)
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "out").write_text(done.stdout)
     compared = runner().invoke(cli, ["compare", str(tmp_path / "out"), "--format", "json"])

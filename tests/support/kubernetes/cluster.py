@@ -38,8 +38,8 @@ def missing(*parts: str) -> str:
         return f"a cluster needs {', '.join(tools)}: setup/prepare dev installs them"
     check = [str(ROOT / "setup/cluster"), "check", *parts]
     done = subprocess.run(check, capture_output=True, text=True, check=False)
-    told = "; ".join((done.stdout + done.stderr).splitlines())
-    return f"a cluster needs what setup/cluster makes: {told}" if done.returncode else ""
+    output = "; ".join((done.stdout + done.stderr).splitlines())
+    return f"a cluster needs what setup/cluster makes: {output}" if done.returncode else ""
 
 
 class Cluster:

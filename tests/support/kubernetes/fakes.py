@@ -36,8 +36,12 @@ def add(  # noqa: PLR0913 - a node has that many sides
     items: list[dict[str, Any]] = []
     for number in range(count):
         name = f"{prefix}-{number}"
-        told = {"kubernetes.io/hostname": name, TYPE: instance_type, _LAYER: f"nn-{prefix}-{number // 16}"}
-        about: dict[str, Any] = {"name": name, "labels": {**told, "kwok": "yes", **(labels or {})}}
+        own_labels = {
+            "kubernetes.io/hostname": name,
+            TYPE: instance_type,
+            _LAYER: f"nn-{prefix}-{number // 16}",
+        }
+        about: dict[str, Any] = {"name": name, "labels": {**own_labels, "kwok": "yes", **(labels or {})}}
         if ready:
             about["annotations"] = {"kwok.x-k8s.io/node": "fake"}
         status = {"capacity": room, "allocatable": room}

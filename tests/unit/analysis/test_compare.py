@@ -30,7 +30,7 @@ def header(comparison: Comparison) -> list[str]:
     return list(tables_of_comparison(comparison)[0].header)
 
 
-def told(comparison: Comparison) -> str:
+def notes(comparison: Comparison) -> str:
     return "\n".join(footnotes(comparison))
 
 
@@ -103,7 +103,7 @@ def test_one_column_is_a_table_of_its_own() -> None:
 def test_a_size_that_one_column_lacks_is_a_row_and_noted() -> None:
     comparison = compare([rates("a", [(8, 6)]), rates("b", [(8, 3), (16, 4)])])
     assert cells(comparison)[1] == ["16 B", "-", "4", "-"]
-    assert "a has no busbw at 16 B." in told(comparison)
+    assert "a has no busbw at 16 B." in notes(comparison)
 
 
 def test_small_bandwidths_of_other_benchmarks_keep_their_digits() -> None:
@@ -125,8 +125,8 @@ def test_repeats_pool_to_the_median_and_say_how_many() -> None:
     (figure,) = row.figures
     assert figure is not None
     assert (figure.value, figure.n, figure.low, figure.high) == (2e9, 3, 1e9, 5e9)
-    assert "n = 3" in told(comparison)
-    assert "The repeats of a differ by more than 10% of their median at 8 B" in told(comparison)
+    assert "n = 3" in notes(comparison)
+    assert "The repeats of a differ by more than 10% of their median at 8 B" in notes(comparison)
 
 
 def test_placement() -> None:
@@ -149,7 +149,7 @@ def test_only_in_place_rows_name_the_way_out() -> None:
 def test_rows_of_size_zero_are_left_out_and_noted() -> None:
     comparison = compare([rates("a", [(0, 0.1), (0, 0.1), (64, 1)])])
     assert [row[0] for row in cells(comparison)] == ["64 B"]
-    assert "2 rows of size 0 in a left out" in told(comparison)
+    assert "2 rows of size 0 in a left out" in notes(comparison)
 
 
 def test_the_main_figure_counts_and_not_its_statistics() -> None:
@@ -221,7 +221,7 @@ def test_each_section_has_the_metric_that_was_measured_there() -> None:
     assert (first.title, list(first.header)[1]) == ("case alltoall_latency", "busbw a (GB/s)")
     assert (second.title, list(second.header)[1]) == ("case shmem_put_bw", "bandwidth a (MB/s)")
     assert list(second.rows[1]) == ["1 MB", "600", "200", "3 x"]
-    assert "has no" not in told(comparison)
+    assert "has no" not in notes(comparison)
 
 
 def test_a_metric_that_is_named_counts_for_every_section() -> None:
@@ -237,7 +237,7 @@ def test_what_a_section_lacks_is_said_by_its_own_metric() -> None:
     less = two_kinds("a", 1)
     less = replace(less, logs=(less.logs[0], replace(less.logs[1], points=less.logs[1].points[:1])))
     comparison = compare([less, two_kinds("b", 1)])
-    assert "a has no bandwidth at 1 MB." in told(comparison)
+    assert "a has no bandwidth at 1 MB." in notes(comparison)
 
 
 def test_what_is_no_usual_metric_is_shown_where_there_is_nothing_else() -> None:
@@ -286,7 +286,7 @@ def test_columns_that_differ_are_refused_unless_allowed(name: str) -> None:
     assert caught.value.exit is Exit.BAD_REQUEST
     comparison = compare(columns, allow=[name.replace("_", "-")])
     assert cells(comparison) == [["8 B", "1", "1", "1 x"]]
-    assert f"{name} differs, as allowed" in told(comparison)
+    assert f"{name} differs, as allowed" in notes(comparison)
 
 
 @pytest.mark.parametrize("name", ["dtype", "redop", "direction", "way"])
@@ -297,14 +297,14 @@ def test_unknown_against_known_is_noted(name: str) -> None:
     unknown = log([(8, 1e9)], labels=without if name in ALL_REDUCE else {})
     comparison = compare([column("new", unknown), column("old", other)])
     assert cells(comparison) == [["8 B", "1", "1", "1 x"]]
-    assert f"{name} is not stated by new" in told(comparison)
+    assert f"{name} is not stated by new" in notes(comparison)
 
 
 def test_versions_and_iterations_are_notes() -> None:
     one = rates("new", [(8, 1)], nccl="2.28.9", iterations=20)
     comparison = compare([one, rates("old", [(8, 1)], nccl="2.18.3", iterations=20)])
-    assert "nccl differs: 2.28.9 in new, 2.18.3 in old." in told(comparison)
-    assert "iterations 20" in told(comparison)
+    assert "nccl differs: 2.28.9 in new, 2.18.3 in old." in notes(comparison)
+    assert "iterations 20" in notes(comparison)
     assert comparison.status is Exit.FINE
 
 
@@ -333,7 +333,7 @@ def test_roots_that_differ_do_not_meet() -> None:
     other = log([(8, 2e9)], labels={**ALL_REDUCE, "root": "0"})
     comparison = compare([column("a", log([(8, 1e9)])), column("b", other)])
     assert len(comparison.sections) == 2
-    assert "root differs; such rows are not paired" in told(comparison)
+    assert "root differs; such rows are not paired" in notes(comparison)
 
 
 @pytest.mark.parametrize("allow", ["speed", "placement"])
@@ -353,7 +353,7 @@ def test_a_bad_column_shows_its_outcome(outcome: Outcome, good_repeats: int) -> 
     comparison = compare(columns)
     assert cells(comparison) == [["8 B", outcome.value, "1", "-"]]
     assert comparison.status is Exit.UNTRUSTED
-    assert f"{outcome}: Because." in told(comparison)
+    assert f"{outcome}: Because." in notes(comparison)
 
 
 def test_a_bad_base_gives_no_ratio() -> None:
@@ -380,7 +380,7 @@ def test_what_was_cut_shows_the_rows_it_has_marked_and_without_a_ratio() -> None
     first, *_ = tables_of_comparison(comparison)
     assert first.header[1:] == ["busbw a (GB/s), truncated", "busbw b (GB/s)", "Speed-up"]
     assert first.headline == "all_reduce, 2 × 8 GPUs: a 2 GB/s (truncated) vs b 4 GB/s at 8 B"
-    assert "a is not ok. The rows it has are shown without a ratio. truncated: It was" in told(comparison)
+    assert "a is not ok. The rows it has are shown without a ratio. truncated: It was" in notes(comparison)
 
 
 @pytest.mark.parametrize("other", [Outcome.OFF_FABRIC, Outcome.UNPROVEN])
@@ -396,7 +396,7 @@ def test_truncated_and_unproven_are_compared_with_a_note(outcome: Outcome) -> No
     comparison = compare(columns)
     assert cells(comparison) == [["8 B", "2", "1", "2 x"]]
     assert comparison.status is Exit.FINE
-    assert f"{outcome}: Because." in told(comparison)
+    assert f"{outcome}: Because." in notes(comparison)
     strict = compare(columns, only_ok=True)
     cut = outcome is Outcome.TRUNCATED
     assert cells(strict) == [["8 B", "2" if cut else outcome.value, "1", "-"]]
@@ -410,7 +410,7 @@ def test_one_bad_case_of_several_hides_that_case_alone() -> None:
     shown = {section.key["case"]: section.shown for section in comparison.sections}
     assert shown == {"all_reduce": (True, True), "all_gather": (False, True)}
     assert comparison.status is Exit.UNTRUSTED
-    assert "Executions that are not ok are left out. corrupt: Wrong." in told(comparison)
+    assert "Executions that are not ok are left out. corrupt: Wrong." in notes(comparison)
 
 
 def test_a_bad_case_without_a_table_still_counts() -> None:
@@ -441,7 +441,7 @@ def test_what_carried_the_data_is_said() -> None:
 
 
 def test_a_figure_travels_with_its_conditions() -> None:
-    text = told(compare([rates("a", [(8, 1)], nccl="2.28.9"), rates("b", [(8, 1)], nccl="2.28.9")]))
+    text = notes(compare([rates("a", [(8, 1)], nccl="2.28.9"), rates("b", [(8, 1)], nccl="2.28.9")]))
     for part in ("nccl", "all_reduce", "16 ranks", "2 hosts", "8 GPUs per host", "dtype float", "redop sum"):
         assert part in text
     for part in ("out-of-place", "nccl 2.28.9", "n = 1", "Sources: a from a.log; b from b.log."):

@@ -325,12 +325,12 @@ def test_a_loss_neither_shown_nor_excluded_passes_with_a_warning_unless_strict(s
     sides = repeats("a", 80, 95, 110), repeats("b", 85, 101, 115)
     found = check([parse_gate("busbw@1G:5%")], compare(sides), strict=strict)
     assert found.status is (Exit.BAD_ANSWER if strict else Exit.FINE)
-    (told,) = found.breaches if strict else found.notes
+    (message,) = found.breaches if strict else found.notes
     assert re.fullmatch(
         r"busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded at 1 GB\. "
         r"A loss of [\d.]+ % at 1 GB cannot be excluded \(950 GB/s in a and 1010 GB/s in b; "
         r"95 % interval of the ratio 0\.\d+ to 1\.\d+\); more than 1000 repeats would decide\.",
-        told,
+        message,
     )
 
 
@@ -372,5 +372,5 @@ def test_a_share_of_the_ceiling() -> None:
     with pytest.raises(RequestError, match="needs a ceiling, and none is known for busbw at 1 GB in a"):
         check(gates, comparison)
     assert check(gates, comparison, ceiling=lambda *_: 80e9) == Verdict(passed=("busbw@1G>=80%ceiling",))
-    (told,) = check(gates, comparison, ceiling=lambda *_: 100e9).breaches
-    assert told.endswith("is 70 GB/s in a; expected at least 80 GB/s, 80 % of the ceiling.")
+    (message,) = check(gates, comparison, ceiling=lambda *_: 100e9).breaches
+    assert message.endswith("is 70 GB/s in a; expected at least 80 GB/s, 80 % of the ceiling.")

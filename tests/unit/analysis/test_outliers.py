@@ -35,24 +35,24 @@ def test_an_outlier_is_named_with_what_only_its_log_shows() -> None:
     slow = Finding(code="nic-uneven", severity=Severity.WARNING, meaning="NIC efa1 stood still.")
     logs[4] = replace(logs[4], findings=(slow,), facts={**FACTS, "nics": 3})
     logs = [replace(each, facts={"nics": 4, **each.facts}) for each in logs]
-    (told,) = said(column("a", *logs))
-    assert told == (
+    (note,) = said(column("a", *logs))
+    assert note == (
         "Execution 5 of 9 of a is an outlier: 30 % worse than the others (4.log). "
         "Only its log shows: NIC efa1 stood still; nics 3 (others: 4)."
     )
 
 
 def test_a_slow_first_execution_is_warm_up() -> None:
-    (told,) = said(column("a", *executions((80, *QUIET))))
-    assert told.startswith("Execution 1 of 9 of a is warm-up: 20 % worse than the others (0.log).")
+    (note,) = said(column("a", *executions((80, *QUIET))))
+    assert note.startswith("Execution 1 of 9 of a is warm-up: 20 % worse than the others (0.log).")
 
 
 @pytest.mark.parametrize(
     ("step", "change"), [(-1.5, "worse, by about 11 %"), (1.5, "better, by about 9.9 %")]
 )
 def test_drift(step: float, change: str) -> None:
-    (told,) = said(column("a", *executions([v + step * n for n, v in enumerate(QUIET)])))
-    assert told.startswith(f"a drifts: over its 8 executions it gets {change}")
+    (note,) = said(column("a", *executions([v + step * n for n, v in enumerate(QUIET)])))
+    assert note.startswith(f"a drifts: over its 8 executions it gets {change}")
 
 
 def test_equal_executions_are_rarely_called_irregular() -> None:

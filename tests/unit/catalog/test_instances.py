@@ -23,8 +23,8 @@ def test_the_types_that_matter_are_as_published(
 ) -> None:
     found = instance(name)
     assert found is not None
-    told = (found.gpus, found.gpu_model, found.efa_interfaces, found.network_gbps, found.efa_generation)
-    assert told == published
+    facts = (found.gpus, found.gpu_model, found.efa_interfaces, found.network_gbps, found.efa_generation)
+    assert facts == published
 
 
 def test_the_label_of_hyperpod_is_taken_off() -> None:

@@ -32,7 +32,7 @@ def test_the_users_own_file_or_the_first_of_a_list_that_says_it(tmp_path: Path) 
     several = {**home, "KUBECONFIG": f"{tmp_path}/none::{silent}:{named}:{other}"}
     assert current_context(several) == "named"
     assert current_context(several, file=Path(other)) == "other"
-    assert current_context(several, context="asked") == "asked"
+    assert current_context(several, context="given") == "given"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "current-context: ''", "current-context: null", "a: b"])

@@ -49,8 +49,8 @@ def named(snapshot: Snapshot) -> dict[str, Nic]:
     return {found.name: found for found in snapshot.nics}
 
 
-def found(traffic: Traffic, asked: ExpectedTraffic = EFA, **more: Traffic) -> dict[str, Finding]:
-    return {finding.code: finding for finding in findings({"a": traffic, **more}, asked)}
+def found(traffic: Traffic, expected: ExpectedTraffic = EFA, **more: Traffic) -> dict[str, Finding]:
+    return {finding.code: finding for finding in findings({"a": traffic, **more}, expected)}
 
 
 # ---------------------------------------------------------------- the script and its reader
@@ -430,9 +430,9 @@ def test_ip_over_infiniband_is_sockets_as_asked() -> None:
 
 def test_one_host_reaches_itself_through_the_loopback() -> None:
     traffic = Traffic(seconds=1.0, nics=(nic("eth0", 5, 5, NicKind.NETDEV),))
-    asked = ExpectedTraffic(fabric="tcp", volume=GB)
-    assert found(traffic, asked) == {}
-    assert found(traffic, asked, b=traffic).keys() == {"nic-idle"}
+    expected = ExpectedTraffic(fabric="tcp", volume=GB)
+    assert found(traffic, expected) == {}
+    assert found(traffic, expected, b=traffic).keys() == {"nic-idle"}
 
 
 def test_shared_memory_moves_nothing_over_rdma() -> None:

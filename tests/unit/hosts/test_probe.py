@@ -94,9 +94,9 @@ def test_settings_are_told_and_nothing_else_of_the_environment() -> None:
         "MY_NCCL_NET": "other",
         "FI_PROVIDER": "",
     }
-    told = ask(env=env)
-    assert "s3cret" not in "\n".join(told)
-    settings = read_probe(told).settings
+    probed = ask(env=env)
+    assert "s3cret" not in "\n".join(probed)
+    settings = read_probe(probed).settings
     assert {name: settings[name] for name in env if name in settings} == {
         "NCCL_NET": "AWS Libfabric",
         "NCCL_API_TOKEN": "(hidden)",
@@ -112,9 +112,9 @@ def test_nothing_is_written(tmp_path: Path) -> None:
 
 def test_providers_are_told_although_a_variable_hides_them(tmp_path: Path) -> None:
     fake(tmp_path, "fi_info", 'echo "provider: tcp"; echo "    domain: ${FI_PROVIDER-all}"')
-    told = ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "FI_PROVIDER": "efa"})
-    assert [domain.name for domain in read_probe(told).domains] == ["all"]
-    assert read_probe(told).settings["FI_PROVIDER"] == "efa"
+    probed = ask(env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "FI_PROVIDER": "efa"})
+    assert [domain.name for domain in read_probe(probed).domains] == ["all"]
+    assert read_probe(probed).settings["FI_PROVIDER"] == "efa"
 
 
 def test_programs_that_hang_are_stopped_and_the_rest_is_told(tmp_path: Path) -> None:
@@ -222,8 +222,8 @@ def test_infiniband_is_told_from_roce() -> None:
     ],
 )
 def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
-    told = ["rdma\tmlx5_0 1 link_layer Ethernet", *(f"rdma\tmlx5_0 1 gid {gid}" for gid in gids)]
-    assert read_probe(told).devices[0].roce_v2_gid == index
+    probed = ["rdma\tmlx5_0 1 link_layer Ethernet", *(f"rdma\tmlx5_0 1 gid {gid}" for gid in gids)]
+    assert read_probe(probed).devices[0].roce_v2_gid == index
 
 
 @pytest.mark.parametrize(
@@ -241,13 +241,13 @@ def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
 def test_a_device_is_what_its_driver_and_link_layer_say(
     name: str, driver: str, layer: str, link: Link
 ) -> None:
-    told = [f"rdma\t{name} 0 driver {driver}", f"rdma\t{name} 1 link_layer {layer}"]
-    assert [item.link for item in read_probe(told).devices] == [link]
+    probed = [f"rdma\t{name} 0 driver {driver}", f"rdma\t{name} 1 link_layer {layer}"]
+    assert [item.link for item in read_probe(probed).devices] == [link]
 
 
 def test_each_port_of_a_device_is_told() -> None:
-    told = [f"rdma\tmlx5_0 {port} state {state}" for port, state in ((1, "4: ACTIVE"), (2, "1: DOWN"))]
-    found = read_probe([*told, "rdma\tmlx5_0 0 driver mlx5_core"])
+    probed = [f"rdma\tmlx5_0 {port} state {state}" for port, state in ((1, "4: ACTIVE"), (2, "1: DOWN"))]
+    found = read_probe([*probed, "rdma\tmlx5_0 0 driver mlx5_core"])
     assert [(item.port, item.state, item.driver) for item in found.devices] == [
         (1, "ACTIVE", "mlx5_core"),
         (2, "DOWN", "mlx5_core"),
@@ -267,7 +267,7 @@ def test_a_broken_host_is_read_as_it_is() -> None:
 
 
 def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
-    told = [
+    probed = [
         "address\tsh: ip: not found",
         "address.status\t127",
         "address.bare\t198.18.1.11 10.9.9.9 fe80::1 ",
@@ -276,7 +276,7 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         "route\tfab0\t000112C6\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0  ",
         "netdev\tfab0 up 10000 -",
     ]
-    found = read_probe(told)
+    found = read_probe(probed)
     assert found.interfaces == (
         Interface(name="fab0", address="198.18.1.11", prefix=24, up=True, speed_gbps=10),
     )

@@ -129,7 +129,7 @@ def test_what_is_begun_anew_is_told_by_its_first_step() -> None:
 
 def test_an_interrupted_attempt_is_not_read_with_the_one_that_followed() -> None:
     broken = [*step(ONE, 0, "fabbench: The script was stopped by SIGTERM in step 64.", status=None)]
-    told = [*broken, *step(ONE, 0), *step(ONE, 1)]
-    ((execution, logs),) = read_plan_output(told, PLAN, "x")
+    printed = [*broken, *step(ONE, 0), *step(ONE, 1)]
+    ((execution, logs),) = read_plan_output(printed, PLAN, "x")
     assert (execution, len(logs)) == (ONE, 1)
     assert logs[0].outcome is not Outcome.FAILED

@@ -41,7 +41,7 @@ def parse(text: str) -> list[Log]:
     return list(parse_stream(io.BytesIO(text.encode()), "x"))
 
 
-def told(logs: Iterable[Log]) -> list[object]:
+def contents(logs: Iterable[Log]) -> list[object]:
     """What logs tell, but for the ranks that prefixes add."""
     return [
         (
@@ -62,7 +62,7 @@ def told(logs: Iterable[Log]) -> list[object]:
 
 def check(form: str, name: str) -> None:
     lines = (LOGS / name).read_text().rstrip("\n").split("\n")
-    assert told(parse(behind(form, lines))) == told(parse("\n".join(lines)))
+    assert contents(parse(behind(form, lines))) == contents(parse("\n".join(lines)))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -81,7 +81,7 @@ def test_a_file_reads_the_same_behind_a_prefix_that_must_be_learned(
     file = tmp_path / "log.txt"
     file.write_text(behind(form, plain.rstrip("\n").split("\n")))
     logs = list(parse_file(file))
-    assert told(logs) == told(parse(plain))
+    assert contents(logs) == contents(parse(plain))
     assert all(log.points for log in logs)
 
 
@@ -112,7 +112,7 @@ def test_json_that_perftest_prints_is_read_behind_a_prefix(form: str, indent: st
     lines = PERFTEST_JSON.replace("  ", indent).split("\n")
     (log,) = parse(behind(form, lines))
     assert (log.case, log.outcome, len(log.points)) == ("ib_write_bw", "ok", 2)
-    assert told([log]) == told(parse("\n".join(lines)))
+    assert contents([log]) == contents(parse("\n".join(lines)))
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_lines_without_the_prefix_stand_between_those_with_it(form: str) -> None
     echoes = [f"+ export NCCL_CROSS_NIC={number}" for number in range(40)]
     text = "\n".join((*echoes, behind(form, LINES), *echoes))
     (log,) = parse(text)
-    assert told([log]) == told(parse("\n".join(LINES)))
+    assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
 @pytest.mark.parametrize("form", sorted(set(FORMS) - {"cat -n", "nl, less -N"}))
@@ -163,7 +163,7 @@ def test_numbers_of_lines_are_no_ranks() -> None:
 def test_a_table_in_a_document_keeps_its_sizes_below_one_with_numbered_lines() -> None:
     text = behind("nl, less -N", LINES) + "\nThe same without numbers:\n\n" + "\n".join(LINES)
     first, second = parse(text)
-    assert told([first]) == told([second])
+    assert contents([first]) == contents([second])
 
 
 def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_names() -> None:
@@ -199,7 +199,7 @@ def test_labeled_and_unlabeled_runs_of_one_page_are_runs_of_their_own() -> None:
 def test_an_entry_of_a_log_that_holds_the_whole_output_is_read_line_by_line() -> None:
     text = "\n".join(LINES).replace("\n", "\\n")
     (log,) = parse(f'{{"level": "info"}}\n{{"level": "fatal", "output": "{text}"}}\n')
-    assert told([log]) == told(parse("\n".join(LINES)))
+    assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
 def test_ansible_says_a_programs_output_twice_and_it_is_read_once() -> None:
@@ -207,7 +207,7 @@ def test_ansible_says_a_programs_output_twice_and_it_is_read_once() -> None:
     alone = f'ok: [gpu01] => {{\n    "stdout": {string}'
     for text in (alone + "\n}\n", f'{alone},\n    "stdout_lines": [\n{lines}    ]\n}}\n'):
         (log,) = parse(text)
-        assert told([log]) == told(parse("\n".join(LINES)))
+        assert contents([log]) == contents(parse("\n".join(LINES)))
 
 
 def test_nothing_is_learned_from_a_row_that_debug_text_tore() -> None:

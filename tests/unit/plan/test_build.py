@@ -28,8 +28,8 @@ WORK = PingpongWork(sizes=(64, 4096))
 def planned(
     *fabrics: str, hosts: tuple[Host, ...] = (HERE,), work: PingpongWork = WORK, **wanted: int
 ) -> Plan:
-    asked = request("pingpong", work, *fabrics, repeats=wanted.get("repeats"))
-    return plan(asked, Inventory(target="local", hosts=hosts))
+    run_request = request("pingpong", work, *fabrics, repeats=wanted.get("repeats"))
+    return plan(run_request, Inventory(target="local", hosts=hosts))
 
 
 def commands(made: Plan) -> list[tuple[str, ...]]:
@@ -149,9 +149,9 @@ def test_ranks_of_one_host_are_measured_inside_it(
 def test_what_one_host_cannot_measure_says_what_to_do(
     fabrics: tuple[str, ...], host: Host, kind: type[FabbenchError], expected: str, hint: str
 ) -> None:
-    asked = request("nccl", NcclWork(), *fabrics)
+    run_request = request("nccl", NcclWork(), *fabrics)
     with pytest.raises(kind, match=expected) as refused:
-        plan(asked, Inventory(target="local", hosts=(host,)))
+        plan(run_request, Inventory(target="local", hosts=(host,)))
     assert hint in (refused.value.hint or "")
 
 

@@ -78,15 +78,15 @@ def test_hostile_text_stays_text() -> None:
     comparison = compare(labels)
     (name, *_) = cases(to_junit(comparison))
     assert name == 'x"><script>alert(1)</script>&\\u0000\ufffd|`'
-    told = to_comment(comparison)
-    assert "<script" not in told.replace("\\<script", "")
-    assert told.count("<details>") == told.count("</details>") == 1
+    comment = to_comment(comparison)
+    assert "<script" not in comment.replace("\\<script", "")
+    assert comment.count("<details>") == comment.count("</details>") == 1
 
 
 def test_a_comment_folds_all_but_headline_and_gates() -> None:
     comparison = compare([EFA, TCP])
-    told = to_comment(comparison, check([parse_gate("ratio@1G>=10")], comparison))
-    seen, folded = told.split("<details>\n")
+    comment = to_comment(comparison, check([parse_gate("ratio@1G>=10")], comparison))
+    seen, folded = comment.split("<details>\n")
     assert seen.startswith("### fabbench: all_reduce, 2 × 8 GPUs: EFA 80 GB/s vs TCP 4 GB/s at 1 GB (20x)")
     assert "| ratio@1G>=10 | ✅ passed | -       |" in seen
     assert "| 1 GB " in folded
@@ -100,18 +100,18 @@ def test_a_comment_names_no_local_directory() -> None:
         for source, each in zip(sources, (EFA, TCP), strict=True)
     ]
     comparison = compare(columns)
-    told = to_comment(comparison, check([parse_gate("busbw@1G>=90GB/s")], comparison))
-    assert "/home" not in told
-    assert "a (new/a.log) from new/a.log; a (old/a.log) from old/a.log" in told
+    comment = to_comment(comparison, check([parse_gate("busbw@1G>=90GB/s")], comparison))
+    assert "/home" not in comment
+    assert "a (new/a.log) from new/a.log; a (old/a.log) from old/a.log" in comment
 
 
 def test_a_comment_keeps_to_its_length_and_says_so() -> None:
     labelled = [
         column(f"{label}{'x' * 200}", *(log([(size, 1e9)]) for size in range(8, 800))) for label in "ab"
     ]
-    told = to_comment(compare(labelled))
-    assert len(told) < LONGEST + 500
-    assert "Left out for length: " in told
+    comment = to_comment(compare(labelled))
+    assert len(comment) < LONGEST + 500
+    assert "Left out for length: " in comment
 
 
 def test_annotations_are_one_line_per_gate() -> None:

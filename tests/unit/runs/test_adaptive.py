@@ -39,28 +39,28 @@ def test_what_is_undecided(columns: Sequence[Column], gates: Sequence[str], left
 
 def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
     comparison, gates = compare(NOISY), [parse_gate("busbw@1G:5%")]
-    (told,) = undecided(comparison, gates, check(gates, comparison))
-    assert told.startswith("busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded")
+    (notices,) = undecided(comparison, gates, check(gates, comparison))
+    assert notices.startswith("busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded")
 
 
 def ended(
     adaptive: Adaptive, answers: Iterator[Sequence[str]], times: Iterator[float]
 ) -> tuple[int, list[str]]:
-    told: list[str] = []
+    notices: list[str] = []
     enough = StopCondition(
         adaptive=adaptive,
         configurations=2,
         undecided=lambda logs: next(answers),
-        notify=told.append,
+        notify=notices.append,
         clock=lambda: next(times),
     )
-    return next((number for number in range(1, 40) if enough(number, {})), 0), told
+    return next((number for number in range(1, 40) if enough(number, {})), 0), notices
 
 
 def test_a_run_ends_with_the_repeat_that_decides() -> None:
-    number, told = ended(Adaptive(max_repeats=20), iter([["busbw"], ["busbw"], []]), iter([0.0]))
+    number, notices = ended(Adaptive(max_repeats=20), iter([["busbw"], ["busbw"], []]), iter([0.0]))
     assert number == 10
-    assert told == [
+    assert notices == [
         "Undecided after 3 repeats: busbw",
         "Undecided after 4 repeats: busbw",
         "Decided after 5 repeats.",

@@ -54,9 +54,9 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
 
 def begun(store: Path, plan: Plan, **more: Any) -> RunWriter:
     fabrics = (configuration.fabric for configuration in plan.configurations)
-    asked = request("pingpong", PingpongWork(sizes=(64,)), *fabrics, store=store, **more)
+    run_request = request("pingpong", PingpongWork(sizes=(64,)), *fabrics, store=store, **more)
     host = Host(name="here", providers={"tcp": frozenset({"msg", "rdm"})})
-    return RunWriter(asked, Inventory(target="local", hosts=(host,)), plan)
+    return RunWriter(run_request, Inventory(target="local", hosts=(host,)), plan)
 
 
 def log_lines(execution: Execution) -> list[str]:
@@ -252,8 +252,8 @@ def test_an_execution_whose_documents_are_damaged_is_no_result(
 
 
 def test_what_is_no_text_can_be_stored(tmp_path: Path) -> None:
-    asked = request("pingpong", PingpongWork(sizes=(64,)), env={"X": "\udcff"}, store=tmp_path)
-    writer = RunWriter(asked, Inventory(target="local", hosts=()), plan_of("a"))
+    run_request = request("pingpong", PingpongWork(sizes=(64,)), env={"X": "\udcff"}, store=tmp_path)
+    writer = RunWriter(run_request, Inventory(target="local", hosts=()), plan_of("a"))
     assert StoredRun(writer.path).request["env"] == {"X": "\udcff"}
 
 
@@ -274,8 +274,8 @@ def test_secrets_are_in_nothing_that_is_kept(tmp_path: Path) -> None:
     """The request's own, those of the target and of variants."""
     own = Variant(name="own", env={"MY_PASSWORD": "it's hunter2"})
     where = Target(name="t", launcher="slurm", env=ENV, variants=(own,))
-    asked = request("pingpong", PingpongWork(sizes=(64,)), env=ENV, store=tmp_path)
-    writer = RunWriter(replace(asked, target=where), Inventory(target="t", hosts=()), plan_of("own"))
+    run_request = request("pingpong", PingpongWork(sizes=(64,)), env=ENV, store=tmp_path)
+    writer = RunWriter(replace(run_request, target=where), Inventory(target="t", hosts=()), plan_of("own"))
     kept = (writer.path / "request.json").read_text()
     assert '"MONKEY": "banana"' in kept
     assert "hunter2" not in kept

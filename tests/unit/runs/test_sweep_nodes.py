@@ -16,9 +16,9 @@ OLD = ("b", "c")
 
 def resumed(**given: Any) -> tuple[str, ...]:
     """The nodes that are asked for."""
-    asked = request("pingpong", PingpongWork(), target="kubernetes")
-    target = replace(asked.target, **{"options": KubernetesOptions(), **given})
-    return same_nodes(replace(asked, target=target), OLD).target.hosts
+    run_request = request("pingpong", PingpongWork(), target="kubernetes")
+    target = replace(run_request.target, **{"options": KubernetesOptions(), **given})
+    return same_nodes(replace(run_request, target=target), OLD).target.hosts
 
 
 @pytest.mark.parametrize("given", [{}, {"nodes": 2}, {"nodes": 2, "hosts": ("a", "b", "c")}])

@@ -4,14 +4,15 @@
 #   sh relay.sh FOLDER [OPTION…] HOST COMMAND…   as ssh is called
 #   sh relay.sh serve FOLDER                     as fabbench calls it
 #
-# Each call writes a file NAME.asked, and its name to the pipe `requests`. fabbench answers in the pipe NAME.told:
-# lines `out TEXT`, and at the end `ended STATUS`. Nothing polls: that would disturb the measurement.
+# Each call writes a file NAME.request, and its name to the pipe `requests`. fabbench answers in the pipe
+# NAME.answers: lines `out TEXT`, and at the end `ended STATUS`. Nothing polls: that would disturb the
+# measurement.
 { set +x; } 2>/dev/null # hydra calls its agent with -x, as it is ssh's option
 set -u
 umask 077
 
 show() {
-    if [ -e "$1" ]; then echo "asked ${1%.asked} $(base64 <"$1" | tr -d '\n')"; fi
+    if [ -e "$1" ]; then echo "request ${1%.request} $(base64 <"$1" | tr -d '\n')"; fi
 }
 
 if [ "$1" = serve ]; then
@@ -24,12 +25,12 @@ if [ "$1" = serve ]; then
     exec 4<>requests
     echo ready
     {
-        for file in *.asked; do show "$file"; done
+        for file in *.request; do show "$file"; done
         while read -r file <&4; do show "$file"; done
     } &
     echo "$$ $!" >server
     while read -r name answer; do
-        if [ -p "$name.told" ]; then printf '%s\n' "$answer" 1<>"$name.told"; fi
+        if [ -p "$name.answers" ]; then printf '%s\n' "$answer" 1<>"$name.answers"; fi
     done
     kill "$!"
     exit
@@ -47,12 +48,12 @@ done
 host=$1
 shift
 file=$(mktemp "$folder/XXXXXXXX") || exit 255
-trap 'rm -f "$file" "$file.asked" "$file.told"' EXIT
+trap 'rm -f "$file" "$file.request" "$file.answers"' EXIT
 trap 'exit 143' HUP INT TERM
-mkfifo "$file.told" || exit 255
-exec 3<>"$file.told"
-printf '%s\n' "$host" "$*" >"$file" && mv "$file" "$file.asked" || exit 255
-echo "${file##*/}.asked" 1<>"$folder/requests"
+mkfifo "$file.answers" || exit 255
+exec 3<>"$file.answers"
+printf '%s\n' "$host" "$*" >"$file" && mv "$file" "$file.request" || exit 255
+echo "${file##*/}.request" 1<>"$folder/requests"
 while read -r word text <&3; do
     case $word in
     out) printf '%s\n' "$text" ;;

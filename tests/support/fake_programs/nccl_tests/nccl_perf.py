@@ -65,20 +65,20 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     meet = Call if Path(__file__).parent == INSTALLED else Meeting
     own = f"{place.host} {place.pid} {place.local} {host} {version()} {setting('BAD_NIC', '-')}"
     meeting = meet(place, own) if place.size > 1 else None
-    told = [line.split() for line in meeting.told] if meeting else [own.split()]
+    details = [line.split() for line in meeting.details] if meeting else [own.split()]
     if meeting and not setting("IGNORE_TERM"):
         meeting.leave_on(signal.SIGTERM)
         meeting.leave_on(signal.SIGINT)
     gpus = int(options["g"]) * int(options["t"])
     if place.rank == 0:
-        out.write(banner(program, options, told, gpus))
-    where = [rank[3] for rank in told]
+        out.write(banner(program, options, details, gpus))
+    where = [rank[3] for rank in details]
     choice = choose(links := interfaces())
     debug = Debug(place, out, {**facts(place, where, links, choice), "version": version()})
     debug.page("start")
     for page in choice.pages:
         debug.page(page)
-    if not choice.network or mismatched(debug, told[0][4], place):
+    if not choice.network or mismatched(debug, details[0][4], place):
         # Rank 0 has seen all the others read what they need; they do not know of each other.
         if meeting and place.rank == 0:
             meeting.leave()
@@ -86,8 +86,8 @@ def run(program: str, options: Arguments, out: Writer) -> int:
     debug.page("ready")
     connect(debug, place, where, choice)
     network = choice.network if len(set(where)) > 1 else "nvlink"
-    slow = any(rank[5] in nics() for rank in told)
-    table = Table(program, options, len(told) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0))
+    slow = any(rank[5] in nics() for rank in details)
+    table = Table(program, options, len(details) * gpus, Speed(network, len(nics()), 0.5 if slow else 1.0))
     if place.rank:
         assert meeting
         follow(place, meeting)
@@ -142,11 +142,11 @@ def code(text: str) -> str:
     return str(major * 10000 + minor * 100 + patch)
 
 
-def banner(program: str, options: Arguments, told: list[list[str]], gpus: int) -> str:
+def banner(program: str, options: Arguments, details: list[list[str]], gpus: int) -> str:
     """Return the lines before NCCL starts."""
     step = f"{options['f']}(factor)" if int(options["f"]) > 1 else f"{size(options['i'])}(bytes)"
     lines = [
-        f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} nccl-library={code(told[0][4])}",
+        f"# nccl-tests version 2.19.6 nccl-headers={code(VERSION)} nccl-library={code(details[0][4])}",
         f"# Collective test starting: {program}",
         (
             f"# nThread {options['t']} nGpus {options['g']} minBytes {size(options['b'])}"
@@ -156,7 +156,7 @@ def banner(program: str, options: Arguments, told: list[list[str]], gpus: int) -
         "#",
         "# Using devices",
     ]
-    for rank, (host, pid, local, *_) in enumerate(told):
+    for rank, (host, pid, local, *_) in enumerate(details):
         for gpu in range(gpus):
             device = int(local) * gpus + gpu
             lines.append(
@@ -203,21 +203,21 @@ def lead(table: Table, out: Writer, meeting: Meeting | Call | None) -> None:
     if rate := setting("FLOOD"):
         flood(out, float(rate) * 1e6)
     pause, hang = float(setting("ROW_S", "0")), setting("HANG_AT")
-    for asked in table.options.sizes():
+    for requested in table.options.sizes():
         if meeting:
-            meeting.say("progress", str(asked))
-        if leaves(0, asked):
+            meeting.say("progress", str(requested))
+        if leaves(0, requested):
             out.flush()
             if meeting:
                 meeting.leave()
             end()
-        if (hang and asked >= size(hang)) or others_leave(asked):
+        if (hang and requested >= size(hang)) or others_leave(requested):
             while True:
                 time.sleep(3600)
-        while waits(asked):
+        while waits(requested):
             time.sleep(0.05)
         time.sleep(pause)
-        out.write(table.row(asked))
+        out.write(table.row(requested))
 
 
 def flood(out: Writer, rate: float) -> NoReturn:
@@ -229,10 +229,10 @@ def flood(out: Writer, rate: float) -> NoReturn:
         time.sleep(max(0.0, sent / rate - (time.monotonic() - begun)))
 
 
-def waits(asked: int) -> bool:
+def waits(requested: int) -> bool:
     """Whether this row is to be held back for now."""
     limit = setting("WAIT_AT")
-    return bool(limit) and asked >= size(limit)
+    return bool(limit) and requested >= size(limit)
 
 
 def follow(place: Place, meeting: Meeting | Call) -> None:
@@ -252,15 +252,15 @@ def fault(rank: int) -> list[str]:
     return [words[0], words[2]] if len(words) == 3 and words[1] in {"*", str(rank)} else []
 
 
-def leaves(rank: int, asked: int) -> bool:
+def leaves(rank: int, requested: int) -> bool:
     """Whether this rank is to end at this size."""
-    return bool(found := fault(rank)) and 0 < size(found[0]) <= asked
+    return bool(found := fault(rank)) and 0 < size(found[0]) <= requested
 
 
-def others_leave(asked: int) -> bool:
+def others_leave(requested: int) -> bool:
     """Whether another rank ends at this size: this one then waits for it for ever, as real ones do."""
     words = setting("EXIT_AT").split(":")
-    return len(words) == 3 and words[1] not in {"0", "*"} and 0 < size(words[0]) <= asked
+    return len(words) == 3 and words[1] not in {"0", "*"} and 0 < size(words[0]) <= requested
 
 
 def end() -> NoReturn:

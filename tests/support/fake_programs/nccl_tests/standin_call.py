@@ -24,45 +24,45 @@ _TRIES = 2000
 class Call:
     """The same as standin_ranks.Meeting, over connections: rank 0 serves, and hangs up when it ends."""
 
-    def __init__(self, place: Place, told: str) -> None:
+    def __init__(self, place: Place, details: str) -> None:
         self.place = place
         self._progress = ""
         self._over = False
         self._rest = b""
         self._lines: list[socket.socket] = []
-        self.told = [told] * place.size
+        self.details = [details] * place.size
         addresses = re.findall(r"tcp://([\d.,]+):", os.environ[_HEAD])[0].split(",")
         port = 20000 + int(re.sub(r"\D", "", place.job())) % 10000
         self._said = Path(f"/var/tmp/standin-at-{port}")
         if place.rank == 0:
             self._said.write_text(socket.gethostbyname(socket.gethostname()))
-            self._serve(port, told)
+            self._serve(port, details)
         else:
-            self._call(addresses, port, told)
+            self._call(addresses, port, details)
 
-    def _serve(self, port: int, told: str) -> None:
+    def _serve(self, port: int, details: str) -> None:
         server = socket.create_server(("", port), backlog=self.place.size)
-        self.told[0] = told
+        self.details[0] = details
         for _ in range(self.place.size - 1):
             line, _ = server.accept()
             rank, text = json.loads(line.makefile("rb").readline())
-            self.told[rank] = text
+            self.details[rank] = text
             self._lines.append(line)
         server.close()
         self._said.unlink(missing_ok=True)
         for line in self._lines:
-            line.sendall(json.dumps(self.told).encode() + b"\n")
+            line.sendall(json.dumps(self.details).encode() + b"\n")
 
-    def _call(self, addresses: list[str], port: int, told: str) -> None:
+    def _call(self, addresses: list[str], port: int, details: str) -> None:
         for _ in range(_TRIES):
             said = [self._said.read_text()] if self._said.exists() else []
             for address in (*said, *addresses):
                 with contextlib.suppress(OSError):
                     line = socket.create_connection((address, port), timeout=5)
                     line.settimeout(None)
-                    line.sendall(json.dumps([self.place.rank, told]).encode() + b"\n")
+                    line.sendall(json.dumps([self.place.rank, details]).encode() + b"\n")
                     self._lines = [line]
-                    self.told = json.loads(self._line())
+                    self.details = json.loads(self._line())
                     threading.Thread(target=self._listen, daemon=True).start()
                     return
             time.sleep(0.01)

@@ -50,8 +50,8 @@ def choose(interfaces: list[tuple[str, str]]) -> Choice:
 
 def _unnamed() -> Choice:
     """Look for a network, as NCCL does where none is named: plugin, IB, sockets."""
-    asked = os.environ.get("NCCL_NET_PLUGIN", "none" if "FI_PROVIDER" not in os.environ else "ofi")
-    if asked == "none":
+    requested = os.environ.get("NCCL_NET_PLUGIN", "none" if "FI_PROVIDER" not in os.environ else "ofi")
+    if requested == "none":
         return Choice("socket", "Socket", ("no-plugin", "no-ib", "socket"))
     return _plugin("Libfabric") or Choice(
         "socket", "Socket", ("plugin-loaded", "plugin-failed", "no-ib", "socket")

@@ -63,7 +63,7 @@ def _kvs_name(wire: int) -> str:
 class Meeting:
     """The ranks of a job, met in a folder: real ones do it by MPI. Rank 0 holds a lock until it ends."""
 
-    def __init__(self, place: Place, told: str) -> None:
+    def __init__(self, place: Place, details: str) -> None:
         self.place = place
         name = "".join(letter if letter.isalnum() else "-" for letter in place.job())
         self.folder = _MEETING / f"standin-{name}-{place.size}"
@@ -71,8 +71,8 @@ class Meeting:
         self._lock = (self.folder / "lock").open("a+b")
         if place.rank == 0:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-        self.say(str(place.rank), told)
-        self.told = [self._hear(str(rank)) for rank in range(place.size)]
+        self.say(str(place.rank), details)
+        self.details = [self._hear(str(rank)) for rank in range(place.size)]
         # Rank 0 takes the folder away when it ends: not before all have read it.
         self.say(f"ready-{place.rank}", "yes")
         for rank in range(place.size if place.rank == 0 else 0):

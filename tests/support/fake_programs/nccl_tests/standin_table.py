@@ -150,19 +150,19 @@ class Table:
             "      (us)  (GB/s)  (GB/s)         \n"
         )
 
-    def row(self, asked: int) -> str:
+    def row(self, requested: int) -> str:
         """Return one row; the size is rounded to what the ranks can share, as the real ones do."""
         element = _BYTES[self.options["d"]]
-        count, bytes_ = asked // element, asked // element * element
+        count, bytes_ = requested // element, requested // element * element
         if self.collective in _DIVIDED:
-            count = asked // element // self.ranks & -(16 // element)
+            count = requested // element // self.ranks & -(16 // element)
             bytes_ = count * element * self.ranks
         redop = self.options["o"] if self.collective in _REDUCING else "none"
         root = int(self.options["r"]) if self.collective in _ROOTED else -1
-        halves = [self._half(asked, bytes_, column) for column in (1, 2)]
+        halves = [self._half(requested, bytes_, column) for column in (1, 2)]
         return f"{bytes_:12d}  {count:12d}  {self.options['d']:>8}  {redop:>6}  {root:6d}{''.join(halves)}\n"
 
-    def _half(self, asked: int, bytes_: int, column: int) -> str:
+    def _half(self, requested: int, bytes_: int, column: int) -> str:
         time = self._speed.time(max(1, bytes_), column)
         algbw = bytes_ / time / 1e3
         busbw = algbw * factor(self.collective, self.ranks)
@@ -170,7 +170,7 @@ class Table:
         wrong = "0"
         if self.options["c"] == "0" or (column == 2 and self.collective == "alltoall"):
             wrong = "N/A"
-        elif (fault := setting("WRONG")) and size(fault) == asked:
+        elif (fault := setting("WRONG")) and size(fault) == requested:
             wrong, self.wrong = "7", self.wrong + 7
         return f"  {_time(time)}  {algbw:6.2f}  {busbw:6.2f}  {wrong:>6}"
 

@@ -57,8 +57,8 @@ def test_options_are_the_programs_own_and_the_path_is_the_one_found() -> None:
 
 def test_several_collectives_are_steps_of_one_execution() -> None:
     work = NcclWork(collectives=("all_reduce", "alltoall"), min_bytes=8, max_bytes=128)
-    asked = request("nccl", work, "tcp", env={"NCCL_ALGO": "ring"})
-    (execution,) = plan(asked, Inventory(target="t", hosts=(A, B))).executions
+    run_request = request("nccl", work, "tcp", env={"NCCL_ALGO": "ring"})
+    (execution,) = plan(run_request, Inventory(target="t", hosts=(A, B))).executions
     assert [step.id for step in execution.steps] == ["000-tcp-r1/all_reduce", "000-tcp-r1/alltoall"]
     assert execution.planned_sizes == (64, 128)
     assert execution.proof == Proof(fabric="tcp")
@@ -125,7 +125,7 @@ def test_nics_that_cannot_be_chosen(fabric: str, devices: dict[str, str], compla
 )
 def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None:
     source = (LOGS / f"{text}.txt").read_text()
-    asked = dict(re.findall(r" (-[befid]) (\w+)", source.splitlines()[0]))
+    options = dict(re.findall(r" (-[befid]) (\w+)", source.splitlines()[0]))
     session = LogParser(text)
     found = session.feed_lines(source.splitlines()) + session.close()
     (log,) = logs(found)
@@ -133,11 +133,11 @@ def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None
     assert isinstance(ranks, int)
     work = NcclWork(
         collectives=(str(log.case),),
-        min_bytes=parse_size(asked.get("-b", "32M")),
-        max_bytes=parse_size(asked["-e"]),
-        factor=int(asked.get("-f", "1")),
-        step_bytes=0 if "-f" in asked else parse_size(asked.get("-i", "1M")),
-        dtype=asked.get("-d", "float"),
+        min_bytes=parse_size(options.get("-b", "32M")),
+        max_bytes=parse_size(options["-e"]),
+        factor=int(options.get("-f", "1")),
+        step_bytes=0 if "-f" in options else parse_size(options.get("-i", "1M")),
+        dtype=options.get("-d", "float"),
     )
     assert set(work.planned_sizes((Host(name="a", gpus=ranks),))) == {point.size for point in log.points}
 

@@ -301,9 +301,9 @@ def test_a_box_without_its_last_rule_is_cut() -> None:
 def plausible(point: Point, lines: list[list[str]]) -> bool:
     """Whether one line has the size and every value of a point."""
     # By the number of PEs, of which some may be lost, sizes and bandwidths of some versions are multiplied.
-    told = {str(point.size), str(point.size // 2), str(point.size // 4), str(point.labels.get("threads"))}
+    known = {str(point.size), str(point.size // 2), str(point.size // 4), str(point.labels.get("threads"))}
     for words in lines:
-        if told & set(words):
+        if known & set(words):
             numbers = [float(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?", word)]
             scaled = {number * scale for number in numbers for scale in (1e-6, 1e9, 2e9, 4e9, 2**30, 1e6)}
             if all(

@@ -622,8 +622,8 @@ def test_direction_and_shares_of_a_test_of_both() -> None:
     ],
 )
 def test_command_lines(text: str, program: str | None, side: str | None) -> None:
-    asked = read_command(text)
-    assert (asked and asked.program, asked and asked.side) == (program, side)
+    command = read_command(text)
+    assert (command and command.program, command and command.side) == (program, side)
 
 
 # ---------------------------------------------------------------- facts and proof

@@ -49,14 +49,14 @@ def test_sizes_replace_rows_and_columns() -> None:
 
 def test_the_program_and_its_steps_know_the_same_types() -> None:
     assert program.WIDTHS == plan.WIDTHS
-    asked = program.options((), {})
+    options = program.options((), {})
     ours = TorchWork(program="")
     usual = (ours.rows, ours.columns, ours.trials, ours.warmup, ours.port)
-    assert (asked.rows, asked.columns, asked.trials, asked.warmup, asked.port) == usual
-    assert asked.sizes is None
+    assert (options.rows, options.columns, options.trials, options.warmup, options.port) == usual
+    assert options.sizes is None
     words = TorchWork(program="", sizes=(4, 8)).steps("t", "tcp", (A, B))[0].commands[0].argv[2:]
-    asked = program.options(words, {"MASTER_ADDR": "x"})
-    assert (asked.sizes, asked.master, asked.backend) == ([4, 8], "10.0.0.1", "nccl")
+    options = program.options(words, {"MASTER_ADDR": "x"})
+    assert (options.sizes, options.master, options.backend) == ([4, 8], "10.0.0.1", "nccl")
 
 
 @pytest.mark.parametrize(

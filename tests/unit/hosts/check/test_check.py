@@ -433,9 +433,9 @@ def test_a_good_host_has_nothing_wrong_and_a_broken_one_much() -> None:
 
 def test_what_a_cut_answer_leaves_out_is_never_blamed_on_the_host() -> None:
     """A check of an answer that was cut comes to what that of the whole one does, or is skipped."""
-    told = lines("p5-48xlarge")
+    output = lines("p5-48xlarge")
     whole = {check.name: check.status for check in check_host("a", P5, requirements=NCCL)}
-    for keep in range(0, len(told), 3):
-        for check in check_host("a", read_probe(told[:keep]), requirements=NCCL):
+    for keep in range(0, len(output), 3):
+        for check in check_host("a", read_probe(output[:keep]), requirements=NCCL):
             if check.name != "answer":
                 assert check.status in {SKIP, whole[check.name]}, (keep, check)

@@ -20,7 +20,7 @@ NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
 def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True) -> list[dict[str, Any]]:
     """Return the objects of a run as the API lists them, with a pod that its Job made."""
-    asked = RunSpec(
+    run_spec = RunSpec(
         run=run,
         count=1,
         resources=PodResources(),
@@ -29,7 +29,7 @@ def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True
         request=f"fabbench run {run}",
     )
     created = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
-    job, *rest = (stored(each, namespace, created) for each in workload(asked))
+    job, *rest = (stored(each, namespace, created) for each in workload(run_spec))
     pod: dict[str, Any] = {
         "kind": "Pod",
         "metadata": {**job["spec"]["template"]["metadata"], "name": f"{job['metadata']['name']}-0-x7k2p"},
@@ -40,8 +40,8 @@ def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True
 
 
 def stored(thing: dict[str, Any], namespace: str, created: str) -> dict[str, Any]:
-    told = {"namespace": namespace, "uid": f"{thing['kind']}-{thing['metadata']['name']}-{namespace}"}
-    return {**thing, "metadata": {**thing["metadata"], **told, "creationTimestamp": created}}
+    given = {"namespace": namespace, "uid": f"{thing['kind']}-{thing['metadata']['name']}-{namespace}"}
+    return {**thing, "metadata": {**thing["metadata"], **given, "creationTimestamp": created}}
 
 
 def deleted(found: Leftover) -> list[tuple[str, str]]:

@@ -57,8 +57,8 @@ def unschedulable(message: str) -> dict[str, Any]:
     return a_pod(conditions=[condition])
 
 
-def container(state: str, **told: Any) -> list[dict[str, Any]]:
-    return [{"name": "fabbench", "image": BAD, "state": {state: told}}]
+def container(state: str, **details: Any) -> list[dict[str, Any]]:
+    return [{"name": "fabbench", "image": BAD, "state": {state: details}}]
 
 
 def sound(found: Explanation | None) -> Explanation:
@@ -197,8 +197,8 @@ def test_an_eviction_is_told_before_the_pods_status_says_so() -> None:
     """The container is killed first."""
     killed = placed(phase="Failed", containerStatuses=container("terminated", exitCode=137, reason="Error"))
     assert sound(explain_pod(killed)).code == "killed"
-    told = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
-    found = sound(explain_pod(killed, [event("Started", "Started container"), told]))
+    details = event("Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi. ")
+    found = sound(explain_pod(killed, [event("Started", "Started container"), details]))
     assert found.code == "evicted"
     assert found.text.startswith("The pod fabbench-a-0 was evicted from p5-1: The node was low on resource")
     # Nodes come back, and evictions do not end: what else was told of the pod decides nothing.

@@ -18,8 +18,8 @@ from fabbench.remote.session import HeldHosts, RemoteSession
 from tests.support.secrets_watch import VALUE
 
 
-def status(**told: Any) -> bytes:
-    return json.dumps({"metadata": {}, **told}).encode()
+def status(**fields: Any) -> bytes:
+    return json.dumps({"metadata": {}, **fields}).encode()
 
 
 def exit_code(code: str) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def exit_code(code: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("told", "own", "ended"),
+    ("fields", "own", "ended"),
     [
         ({"status": "Success"}, "0", 0),
         (exit_code("7"), "7", 7),
@@ -41,8 +41,8 @@ def exit_code(code: str) -> dict[str, Any]:
         ({"status": "Failure", "message": "command terminated", "details": None}, "3", 3),
     ],
 )
-def test_a_program_that_ended(told: dict[str, Any], own: str, ended: int) -> None:
-    assert exit_status(status(**told), own, "pod-0") == ended
+def test_a_program_that_ended(fields: dict[str, Any], own: str, ended: int) -> None:
+    assert exit_status(status(**fields), own, "pod-0") == ended
 
 
 @pytest.mark.parametrize(
@@ -76,16 +76,16 @@ def test_what_the_program_said_does_not_count_where_the_api_says_nothing() -> No
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("fields", "said"),
     [
         ({"message": 'exec: "fi_pingpong": executable file not found.'}, "executable file not found"),
         ({"reason": "InternalError"}, "InternalError"),
         ({}, "no reason given"),
     ],
 )
-def test_a_program_that_could_not_be_started(told: dict[str, Any], said: str) -> None:
+def test_a_program_that_could_not_be_started(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(MachineError, match=r"^Cannot run a program in the pod pod-0: .*[^.]\.$") as caught:
-        exit_status(status(status="Failure", **told), "", "pod-0")
+        exit_status(status(status="Failure", **fields), "", "pod-0")
     assert said in str(caught.value)
     assert not isinstance(caught.value, LostError)
 

@@ -47,7 +47,7 @@ KEY = SshKey(
 SCRIPT = 'set -u\necho "#@fabbench begin x"\nmpirun -np $(cat /etc/mpi/hostfile | wc -l) hostname\nexit $?\n'
 
 
-def asked(kind: str, **changes: Any) -> RunSpec:
+def run_spec(kind: str, **changes: Any) -> RunSpec:
     """Ask for two nodes of a kind of nodes.json."""
     nodes = read_nodes([node_object(kind, f"{kind}-1"), node_object(kind, f"{kind}-2")])
     usual = RunSpec(
@@ -70,13 +70,13 @@ def offline(instance_type: str) -> RunSpec:
 
 
 DOCUMENTS: dict[str, Any] = {
-    "p5": workload(asked("p5")),
-    "hyperpod-p4d": workload(asked("hyperpod-p4d")),
-    "c7gn-exec": workload(asked("c7gn", agent="exec", key=None, image="registry.example/bench:1")),
-    "coreweave-h100": workload(asked("coreweave-h100")),
+    "p5": workload(run_spec("p5")),
+    "hyperpod-p4d": workload(run_spec("hyperpod-p4d")),
+    "c7gn-exec": workload(run_spec("c7gn", agent="exec", key=None, image="registry.example/bench:1")),
+    "coreweave-h100": workload(run_spec("coreweave-h100")),
     "p5-offline": workload(offline("ml.p5.48xlarge")),
-    "p5-host-network": workload(asked("p5", host_network=True, port=22022)),
-    "mpijob-p5": (mpijob(asked("p5"), SCRIPT, arch="amd64"),),
+    "p5-host-network": workload(run_spec("p5", host_network=True, port=22022)),
+    "mpijob-p5": (mpijob(run_spec("p5"), SCRIPT, arch="amd64"),),
     "mpijob-c7gn-offline": (mpijob(offline("c7gn.16xlarge"), SCRIPT, arch="arm64"),),
 }
 
@@ -107,13 +107,13 @@ def test_the_client_library_knows_every_field(name: str) -> None:
 
 
 def test_of_a_sweep_one_pod_that_fails_does_not_end_the_others() -> None:
-    job = workload(asked("p5", independent=True))[0]
+    job = workload(run_spec("p5", independent=True))[0]
     assert list(schema_problems(job, "V1Job")) == []
     assert (job["spec"]["backoffLimitPerIndex"], job["spec"]["backoffLimit"]) == (0, 2)
 
 
 def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
-    (job, *_) = workload(asked("p5"))
+    (job, *_) = workload(run_spec("p5"))
     job["spec"]["template"]["spec"]["containers"][0]["resource"] = {}
     job["spec"]["backoffLimit"] = "0"
     assert list(schema_problems(job, "V1Job")) == [
@@ -218,7 +218,7 @@ def test_pods_without_gpus_leave_them_alone() -> None:
 
 def test_a_node_without_devices_gets_a_pod_that_locks_no_memory() -> None:
     bare = read_node(node_object("lab", allocatable={EFA: "0", GPU: "0"}))
-    container = pod(workload(asked("lab", resources=resources_on([bare], gpus=True))))["containers"][0]
+    container = pod(workload(run_spec("lab", resources=resources_on([bare], gpus=True))))["containers"][0]
     assert set(container["resources"]["requests"]) == {"cpu", "memory"}
     assert "IPC_LOCK" not in container["securityContext"]["capabilities"]["add"]
 
@@ -236,10 +236,10 @@ def test_offline_both_names_of_a_type_are_matched() -> None:
 
 
 def test_a_private_key_is_sent_and_never_shown() -> None:
-    objects = workload(asked("p5"))
+    objects = workload(run_spec("p5"))
     assert "PRIVATE" in json.dumps(objects)
     assert "PRIVATE" not in json.dumps(without_private_keys(objects))
-    assert "PRIVATE" not in repr(asked("p5"))
+    assert "PRIVATE" not in repr(run_spec("p5"))
     assert without_private_keys(objects)[0] is objects[0]
 
 
@@ -249,7 +249,7 @@ def test_keys_are_readable_by_their_owner_alone() -> None:
 
 
 def test_the_job_owns_the_rest() -> None:
-    job, *rest = workload(asked("p5"))
+    job, *rest = workload(run_spec("p5"))
     made = {**job, "metadata": {**job["metadata"], "uid": "u-1"}}
     for thing in owned_by(rest, made):
         assert thing["metadata"]["ownerReferences"] == [
@@ -274,7 +274,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def test_what_users_add_is_in_the_job_and_its_pods() -> None:
-    objects = workload(asked("p5", options=read_options(PodOptions, SETTINGS)))
+    objects = workload(run_spec("p5", options=read_options(PodOptions, SETTINGS)))
     job, found = objects[0], pod(objects)
     assert list(schema_problems(job, "V1Job")) == []
     for meta in (job["metadata"], job["spec"]["template"]["metadata"]):
@@ -289,7 +289,7 @@ def test_what_users_add_is_in_the_job_and_its_pods() -> None:
 
 
 def test_what_users_add_is_in_both_pods_of_an_mpijob() -> None:
-    job = mpijob(asked("p5", options=read_options(PodOptions, SETTINGS)), SCRIPT, arch="amd64")
+    job = mpijob(run_spec("p5", options=read_options(PodOptions, SETTINGS)), SCRIPT, arch="amd64")
     replicas = job["spec"]["mpiReplicaSpecs"]
     for template in (replicas["Launcher"]["template"], replicas["Worker"]["template"]):
         assert list(schema_problems(template, "V1PodTemplateSpec")) == []
@@ -330,13 +330,13 @@ def test_options_that_the_api_would_refuse_are_refused(setting: str, value: obje
 )
 def test_what_the_api_would_refuse_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
-        workload(asked("p5", **changes))
+        workload(run_spec("p5", **changes))
     assert caught.value.hint
 
 
 def test_a_script_that_fits_no_argument_is_refused() -> None:
     with pytest.raises(RequestError, match="KiB"):
-        mpijob(asked("p5"), "x" * 130_000)
+        mpijob(run_spec("p5"), "x" * 130_000)
 
 
 def test_a_deadline_is_moved_by_a_patch() -> None:

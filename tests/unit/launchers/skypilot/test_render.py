@@ -206,8 +206,8 @@ def test_what_pods_request_can_be_said() -> None:
     found = task("--efa", "--instance-type", "p5.48xlarge", *words)
     assert found["resources"]["cpus"] == "90+"
     (container,) = found["config"]["kubernetes"]["pod_config"]["spec"]["containers"]
-    asked = {EFA: 1, "hugepages-2Mi": "5120Mi"}
-    assert {**container["resources"]["limits"]} == {**container["resources"]["requests"]} == asked
+    amounts = {EFA: 1, "hugepages-2Mi": "5120Mi"}
+    assert {**container["resources"]["limits"]} == {**container["resources"]["requests"]} == amounts
 
 
 def test_pods_have_what_users_add() -> None:

@@ -4,7 +4,7 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -127,7 +127,8 @@ def explain_lost(
         return found if found is not None and found.final else None
     found = explain_pod(last, events, nodes)
     if found is not None and found.final and found.code != "deleted":
-        return found
+        # A removed pod does not come back with its node.
+        return replace(found, code="node-lost") if found.code == NODE_NOT_READY else found
     text = f"The pod {name} on {node} was removed."
     return Explanation(code="deleted", text=text, advice="Check its events to see who removed it.")
 
@@ -316,11 +317,16 @@ class MpiJobRun:
                 raise MachineError(self._lost.text, hint=self._lost.advice)
 
     def _look_for_losses(self, now: float) -> None:
-        """Note the first pod that is lost, and forget it if its node is back."""
+        """Note the first pod that is lost.
+
+        A node that is not ready may come back, or lose its pod.
+        """
+        if self._lost is not None and self._lost.code != NODE_NOT_READY:
+            return
         lost = self._first_lost()
-        if self._lost is None:
+        if self._lost is None or (lost is not None and lost.code != NODE_NOT_READY):
             self._lost, self._lost_since = lost, now
-        elif lost is None and self._lost.code == NODE_NOT_READY:
+        elif lost is None:
             with suppress(AbsentError):
                 if not has_ended(self._pod()):
                     self._lost = None
