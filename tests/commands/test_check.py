@@ -246,7 +246,7 @@ def test_interrupted_it_leaves_nothing(lab: Labs, stage: str, number: signal.Sig
     with hosts.popen(argv(hosts)) as run:
         assert processes.eventually(lambda: reached in str(hosts[1].processes()))
         run.send_signal(number)
-        assert run.wait(20) == status
+        assert run.wait(60) == status
     hosts[2].thaw()
     assert hosts.left_since(before) == []
 

@@ -10,6 +10,7 @@ from fabbench.remote import host
 from fabbench.remote.connection import Done, LostError
 from fabbench.remote.host import RemoteHost
 from fabbench.remote.transport import HostGoneError, ProcessStream, Transport
+from tests.support.clock import Clock
 
 
 class Breaking(Transport):
@@ -48,9 +49,8 @@ CLEAN = Done(0, ["fabbench-agent: here"], [])
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_AGAIN_S", 0)
-    monkeypatch.setattr(host, "_GONE_S", 0.2)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "time", Clock())
 
 
 def cleaned(connection: Breaking) -> tuple[RemoteHost, Sequence[str]]:

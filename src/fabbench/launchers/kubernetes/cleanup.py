@@ -29,12 +29,10 @@ _NOTE_S = 10.0
 _LOOK_S = 0.5
 _LATE_S = 2.0
 """For how long an object may still appear after its creation was interrupted."""
-_STUCK_S = 2.0
-"""For how long pods of lost nodes are watched: the last one may be about to go."""
+_STUCK_S = 3.0
+"""For how long pods of lost nodes are waited for: the last one may be about to go."""
 _POLICY = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
 _KINDS = ("Job", "Pod", "Service", "Secret", "MPIJob")
-_LEFTOVER_STUCK_S = 3.0
-"""For how long to wait for pods of lost nodes: the last one may be about to go."""
 _ORDER = ("MPIJob", "Job", "Pod", "Service", "Secret", "ConfigMap")
 """Objects that create others go before them; objects that others need go last."""
 _JOBS = ("MPIJob", "Job")
@@ -203,7 +201,7 @@ def remove_leftovers(
         for thing in lost if force else ():
             _delete_object(api, thing, force=True)
         waited = time.monotonic() - started
-        stuck = not force and waited > _LEFTOVER_STUCK_S and len(lost) == len(things)
+        stuck = not force and waited > _STUCK_S and len(lost) == len(things)
         if stuck or waited > REMOVAL_S:
             raise _still_there(things, lost, waited)
         time.sleep(_LOOK_S)

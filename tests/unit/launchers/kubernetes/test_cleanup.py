@@ -3,7 +3,6 @@
 import logging
 import math
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,6 +13,7 @@ from fabbench.launchers.kubernetes import cleanup
 from fabbench.launchers.kubernetes.api import AbsentError, KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait, group_leftovers
 from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, owned_by, workload
+from tests.support.clock import Clock
 
 NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
@@ -118,15 +118,11 @@ class Controllers:
     """A cluster whose Job is deleted at once, and whose pod so many seconds later."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-        self.now, self.seconds, self.silent_at = 0.0, seconds, math.inf
-        clock = SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep)
-        monkeypatch.setattr(cleanup, "time", clock)
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
+        self.clock, self.seconds, self.silent_at = Clock(), seconds, math.inf
+        monkeypatch.setattr(cleanup, "time", self.clock)
 
     def delete(self, *_: object) -> None:
-        if self.now >= self.silent_at:
+        if self.clock.now >= self.silent_at:
             raise UnansweredError("silent", hint="")
         raise AbsentError("job", hint="")
 
@@ -135,7 +131,7 @@ class Controllers:
 
     def pods(self) -> list[dict[str, Any]]:
         pod = {"metadata": {"name": "pod-0"}, "spec": {"nodeName": "node-0"}}
-        return [pod] if self.now < self.seconds else []
+        return [pod] if self.clock.now < self.seconds else []
 
 
 @pytest.mark.parametrize(
@@ -163,4 +159,4 @@ def test_a_silent_api_is_given_up_sooner(silent_at: float, monkeypatch: pytest.M
     api.silent_at = silent_at
     remaining = delete_and_wait(cast("KubernetesApi", api), "Job", "job", api.pods, created=True)
     assert not remaining.answered
-    assert api.now == pytest.approx(silent_at + 30, abs=1)
+    assert api.clock.now == pytest.approx(silent_at + 30, abs=1)
