@@ -175,7 +175,7 @@ def test_a_rendered_document_means_what_it_says(form: str, payload: str) -> None
     assert plain.encode().hex() in done.stdout.encode("unicode_escape").hex() or "X=" in done.stdout
 
 
-def drawn(work: Callable[[], object]) -> Result:
+def as_command(work: Callable[[], object]) -> Result:
     """Call something as a command."""
 
     class Group(Commands):
@@ -216,7 +216,7 @@ def fail(payload: str) -> None:
     ],
 )
 def test_no_way_out_is_forgotten(work: Callable[[str], None], payload: str) -> None:
-    done = drawn(lambda: work(payload))
+    done = as_command(lambda: work(payload))
     assert_safe(done.stdout)
     assert_safe(done.stderr)
     assert "PWNED" in done.stdout + done.stderr
@@ -271,7 +271,7 @@ def test_the_short_lines_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         planned_sizes=(8,),
     )
     plan = Plan(benchmark="nccl", target="t", configurations=(), executions=(execution,))
-    done = drawn(
+    done = as_command(
         lambda: live.Lines(plan).end(execution, (log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL),))
     )
     assert "PWNED" in done.stderr
@@ -320,6 +320,6 @@ def test_a_thread_that_fails_is_no_success() -> None:
         thread.start()
         thread.join()
 
-    done = drawn(work)
+    done = as_command(work)
     assert done.exit_code == 70
     assert "Internal error: ValueError: invalid literal" in done.stderr

@@ -56,12 +56,12 @@ UNEVEN = ((10 * GB, 0), (10 * GB, 40 * GB), (10 * GB, 0), (10 * GB, 0))
 WORK = NvshmemWork(tests=("alltoall_latency",), min_bytes=8, max_bytes=8)
 
 
-def counted_run(repeats: int) -> RunRequest:
+def run_request(repeats: int) -> RunRequest:
     return request("nvshmem", WORK, "efa", target="playing", repeats=repeats)
 
 
 def played(allocation: ReplayHosts, store: Path, *, nics: View | None = None, repeats: int = 1) -> PlanResult:
-    return sample_run(replace(counted_run(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
+    return sample_run(replace(run_request(repeats), store=store), allocation, watcher=NullWatcher(nics))[1]
 
 
 def replay_hosts(tmp_path: Path, **options: object) -> ReplayHosts:
@@ -360,7 +360,7 @@ def test_while_an_execution_runs_the_nics_are_told(
 def test_nics_are_beside_the_table_or_below_it(tmp_path: Path, width: int, *, beside: bool) -> None:
     out = io.StringIO()
     console = Console(file=out, width=width, height=30, force_terminal=False)
-    wanted = plan(counted_run(1), replay_hosts(tmp_path).inventory)
+    wanted = plan(run_request(1), replay_hosts(tmp_path).inventory)
     execution = wanted.executions[0]
     with Live(console=console, auto_refresh=False) as live:
         table = LiveScreen(wanted, live)

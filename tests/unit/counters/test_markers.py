@@ -59,14 +59,14 @@ def logged(folder: Path, lines: list[str], configuration: str = "") -> list[Log]
 
 
 def test_a_job_is_judged_by_what_it_prints_as_others_by_what_is_asked(tmp_path: Path) -> None:
-    requested = ran(tmp_path, ReplayHosts(folder=tmp_path / "requested", lines=NVSHMEM, moves=UNEVEN))
+    from_hosts = ran(tmp_path, ReplayHosts(folder=tmp_path / "from-hosts", lines=NVSHMEM, moves=UNEVEN))
     from_markers = ran(tmp_path, place(tmp_path))
     assert [codes(log) for log in from_markers.logs("efa")] == [["nic-imbalance-rx"]] * 2
     assert [log.findings for log in from_markers.logs("efa")] == [
-        log.findings for log in requested.logs("efa")
+        log.findings for log in from_hosts.logs("efa")
     ]
     for execution in from_markers.executions:
-        assert from_markers.counters(execution.id) == requested.counters(execution.id)
+        assert from_markers.counters(execution.id) == from_hosts.counters(execution.id)
         assert "#@fabbench nics" not in (execution.path / "output.log").read_text()
 
 

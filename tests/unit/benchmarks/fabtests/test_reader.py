@@ -129,8 +129,8 @@ def test_an_odd_size_is_narrowed_by_the_other_columns() -> None:
     log = read_one(["$ fi_rdm_bw 10.0.0.1", *fabtests_table([Measured(1500, 20000, 34340)])])
     assert abs(log.points[0].size - 1500) <= 8
     assert [finding.code for finding in log.findings] == ["size-truncated"]
-    planned = read_one(["$ fi_rdm_bw -S 1500 10.0.0.1", *fabtests_table([Measured(1500, 20000, 34340)])])
-    assert (planned.points[0].size, planned.findings) == (1500, ())
+    from_command = read_one(["$ fi_rdm_bw -S 1500 10.0.0.1", *fabtests_table([Measured(1500, 20000, 34340)])])
+    assert (from_command.points[0].size, from_command.findings) == (1500, ())
 
 
 def test_the_total_narrows_a_size() -> None:
