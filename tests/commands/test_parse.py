@@ -332,7 +332,7 @@ def test_tables_show_the_figures_the_facts_and_the_reason(form: str) -> None:
     shown = parse("--format", form, str(NCCL / "x-ofi-efa-missing.txt"), FAILED, "--fabric", "efa").stdout
     for words in ("5.01", "4.84", "64 MB", "off-fabric", "network socket", "The network plugin failed"):
         assert words in shown
-    assert "failed: The launcher reported: prterun noticed that process rank 2" in shown
+    assert "failed: Open MPI reported: prterun noticed that process rank 2" in shown
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])

@@ -3,7 +3,7 @@
 The order of the checks is the order of `Outcome`: the first one that applies is the outcome.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
+
+_CARRIERS = frozenset({"networks-disagree", "nics-unused", "mixed-provider"})
+"""Errors that say what carried the data; any other error ended the run."""
 
 
 def judge(record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None) -> Log:
@@ -48,8 +51,9 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.OFF_FABRIC, ending.refused
     if timed_out := _timeout(record, ending):
         yield Outcome.TIMEOUT, timed_out
-    if record.failures:
-        yield Outcome.FAILED, record.failures[0]
+    errors = [finding for finding in record.findings if finding.severity is Severity.ERROR]
+    for reason in (*record.failures, *(error.meaning for error in errors if error.code not in _CARRIERS)):
+        yield Outcome.FAILED, reason
     if ending and ending.status:
         yield Outcome.FAILED, f"The benchmark exited with status {ending.status}."
     observed = _is_observed(record, ending)
@@ -57,9 +61,12 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
-    yield from _network_verdicts(record, proof)
+    contradictions = [error.meaning for error in errors if error.code in _CARRIERS]
+    yield from _network_verdicts(record, proof, contradictions)
     if observed:
-        yield Outcome.OBSERVED, "NCCL's debug lines show the network; no benchmark is in the log."
+        known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
+        what = "show the network" if known else "do not show the network"
+        yield Outcome.OBSERVED, f"NCCL's debug lines {what}; no benchmark is in the log."
 
 
 def _is_observed(record: Record, ending: Ending | None) -> bool:
@@ -100,13 +107,16 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         yield f"Planned but not measured: {', '.join(map(format_size, sorted(missing)))}."
 
 
-def _network_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:
+def _network_verdicts(
+    record: Record, proof: Proof | None, contradictions: Sequence[str] = ()
+) -> Iterator[tuple[Outcome, str]]:
     """Judge what carried the data: first what is wrong, then what is unknown."""
     verdicts = [*_nic_verdicts(record, proof), *_device_verdicts(record, proof)]
     if proof and proof.fabric:
         verdicts = [*_fabric_verdicts(record, proof), *verdicts]
     elif record.lost_fabric:
         verdicts.append((Outcome.OFF_FABRIC, record.lost_fabric))
+    verdicts += [(Outcome.OFF_FABRIC, sentence) for sentence in contradictions]
     yield from sorted(verdicts, key=lambda verdict: verdict[0] is not Outcome.OFF_FABRIC)
 
 

@@ -66,12 +66,11 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         r"requires at least libfabric version",
         "The plugin refuses this libfabric: it is too old for EFA.",
         "Install a newer EFA installer bundle, and look for an older libfabric on LD_LIBRARY_PATH.",
-        Severity.ERROR,
     ),
     _known(
         "network-not-found",
-        ("network ",),
-        r"network .+ not found",
+        ("network ", "any NET plugin"),
+        r"network .+ not found|Failed to initialize any NET plugin",
         "The network that NCCL_NET names could not be loaded: the run failed instead of falling back.",
         "Check that the plugin's library is on LD_LIBRARY_PATH of every rank, and that `fi_info -p efa` "
         "lists devices.",
@@ -117,8 +116,9 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     _known(
         "memlock",
-        ("Cannot allocate memory", "internal receive buffers"),
-        r"Cannot allocate memory \(-12\)|Failure to post internal receive buffers",
+        ("Cannot allocate memory", "internal receive buffers", "Call to ibv_"),
+        r"Cannot allocate memory \(-12\)|Failure to post internal receive buffers"
+        r"|Call to ibv_(?:reg_mr\w*|create_[qc]p?q?) failed",
         "Memory could not be locked for the NIC.",
         "Raise the memlock limit (`ulimit -l unlimited`; in a pod the IPC_LOCK capability).",
         Severity.ERROR,
@@ -196,6 +196,31 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "Look for the rank that ended first: its own error is the cause.",
     ),
     _known(
+        "peer-lost",
+        ("Call to ",),
+        r"Call to (?:recv|send|connect|accept)\b.*failed ?: ",
+        "A rank could not reach another one over a socket.",
+        "Look for the rank that ended first: its own error is the cause. Otherwise check NCCL_SOCKET_IFNAME "
+        "and the firewalls between the nodes.",
+        Severity.ERROR,
+    ),
+    _known(
+        "duplicate-gpu",
+        ("Duplicate GPU",),
+        r"Duplicate GPU detected",
+        "Two ranks use the same GPU.",
+        "Give each rank a GPU of its own: CUDA_VISIBLE_DEVICES, the local rank, and the slots per host.",
+        Severity.ERROR,
+    ),
+    _known(
+        "port-down",
+        ("Got async event",),
+        r"Got async event ?: (?:port error|device fatal|QP fatal)",
+        "A port or a NIC failed during the run.",
+        "Check the cable and the switch port of this NIC (`ibstat`, `dmesg`).",
+        Severity.ERROR,
+    ),
+    _known(
         "fabric-manager",
         ("system not yet initialized",),
         r"system not yet initialized",
@@ -226,14 +251,6 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
 )
 
-FATAL = frozenset(
-    {
-        *("network-not-found", "nic-unreachable", "nic-retries-exceeded", "memory-access-refused"),
-        "endpoint-refused",
-    }
-)
-"""Codes of the errors that end NCCL: nothing is measured after them."""
-
 PLUGIN_FAILED = lazy(
     r"No eligible providers|initialization failed|Initializing plugin failed"
     r"|Failed to initialize (?!NET plugin (?:IB|Socket)\b)|Unable to find a protocol"
@@ -260,50 +277,7 @@ def matching_errors(text: str) -> Iterator[KnownError]:
                 break
 
 
-_FAILURES = lazy(
-    # Only a prefix such as `[host:123] ` may precede these: tables and sentences quote them.
-    r"^(?!.*\t)(?:\[[^]\t]{0,99}\] ?|\S{0,99}[\]>:] ?)?(?:There are not enough slots available"
-    r"|(?:mpirun|prterun|orterun|mpiexec) (?:was unable to|noticed that"
-    r"|has detected an attempt to run as root|detected that one or more processes exited with non-zero)"
-    r"|ORTE (?:was unable to reliably start|has lost communication)|A daemon (?:.* )?failed to report back"
-    r"|=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES)"
-    r"|^(?:srun|sbatch|salloc|slurmstepd[^:]*): error: "
-    r"(?!.*(?:Unable to create step(?!.*(?:More processors|not available|Invalid gen))|DUE TO TIME LIMIT))"
-    r"|^srun: unrecognized option "
-    r"|^launch failed on |^start failed on "
-    r"|^ssh: (?:connect to host|Could not resolve hostname)"
-    r"|^\S*:? ?(?:Permission denied \(|Host key verification failed)"
-    r"|^(?:bash|sh|/bin/sh|-bash): .*(?:command not found|No such file or directory|not found)$"
-    r"|^(?:env|stdbuf): .+: (?:No such file or directory|Permission denied)$"
-    r"|^fabbench: (?:The script was stopped by |SkyPilot ended job )"
-)
-_TIMEOUT = lazy(
-    r"The user-provided time limit for job execution has been reached"
-    r"|CANCELLED AT \S+ DUE TO TIME LIMIT"
-    r"|^fabbench: .+ was (?:aborted|ended)(?: after \d+ s)?: "
-)
 _STATUS = lazy(r"(?:\[exit status: (\d{1,9})\]|# exit status: (\d{1,9}))")
-_SIGNS = (
-    *("slots", "mpirun", "prterun", "orterun", "mpiexec", "ORTE", "daemon", "error", "failed on", "denied"),
-    *("verification", "ssh", "not found", "No such file", "BAD TERM", "unrecognized", "fabbench: "),
-)
-_TIMEOUT_SIGNS = ("time limit", "TIME LIMIT", "fabbench: ")
-
-
-def failure(text: str) -> str | None:
-    """Return a sentence for a line that reports a failed launch; None for any other line."""
-    if not any(sign in text for sign in _SIGNS):
-        return None
-    if _FAILURES.search(text):
-        return f"The launcher reported: {text.strip()[:LONGEST_QUOTE]}"
-    return None
-
-
-def time_limit(text: str) -> str | None:
-    """Return a sentence for a line that reports a launcher's time limit; None for any other line."""
-    if not any(sign in text for sign in _TIMEOUT_SIGNS) or not _TIMEOUT.search(text):
-        return None
-    return f"The launcher reported: {text.strip()[:LONGEST_QUOTE]}"
 
 
 def exit_status(text: str) -> int | None:
@@ -313,11 +287,5 @@ def exit_status(text: str) -> int | None:
 
 
 def is_significant(text: str) -> bool:
-    """Return whether a line unknown to all benchmarks shows an error, a time limit, an end, or a request."""
-    return (
-        failure(text) is not None
-        or time_limit(text) is not None
-        or exit_status(text) is not None
-        or "FI_PROVIDER" in text
-        or any(matching_errors(text))
-    )
+    """Return whether a line unknown to all benchmarks shows an error, an exit status, or a request."""
+    return exit_status(text) is not None or "FI_PROVIDER" in text or any(matching_errors(text))

@@ -31,6 +31,8 @@ _FIELDS: Mapping[str, re.Pattern[str]] = {
 }
 _REQUESTED = lazy(r"\bFI_PROVIDER(?:=| set by environment to )[\"']?efa\b")
 _ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
+_CHAIN = lazy(r"(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
+"""A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
 _VERBS = ("ib", "gib")
 """Prefixes of the names of networks that NCCL runs over verbs: IB, IBext_v8, gIB."""
@@ -81,6 +83,9 @@ class Evidence:
     warnings: dict[str, int] = field(default_factory=dict)
     """Text → how often it was printed."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
+    failed: str = ""
+    """What ended NCCL: the warning above the first call that returned an error, or that call."""
+    _warned: str = ""
     endings: set[str] = field(default_factory=set)
     """Endings (`via NET/…`) of channel lines already read: another line with one adds nothing."""
 
@@ -98,7 +103,10 @@ class Evidence:
         handler = HANDLERS.get(message[:HEAD])
         if handler is not None:
             handler(self, message, origin)
+        if CHAIN in message and not self.failed and _CHAIN.match(message):
+            self.failed = self._warned or message
         if warning:
+            self._warned = message
             self._complaint(message)
             if (len(self.warnings) < 100 or message in self.warnings) and not HARMLESS.search(message):
                 self.warnings[message] = self.warnings.get(message, 0) + 1
@@ -246,6 +254,9 @@ HEAD = 8
 
 CHANNEL = "Channel "
 """Prefix of a channel's line."""
+
+CHAIN = " -> "
+"""Part of a call that returned an error; of few other lines, among them channels."""
 
 HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
     CHANNEL: Evidence._channel,  # noqa: SLF001 - a table of this class's own methods

@@ -6,12 +6,12 @@ In order of weight: `via NET/…` on a channel, `Using network …`, `Selected p
 
 from collections.abc import Iterator, Mapping
 
-from fabbench.evidence.known_errors import FATAL, PLUGIN_FAILED, matching_errors
+from fabbench.evidence.known_errors import PLUGIN_FAILED, matching_errors
 from fabbench.evidence.nccl import Evidence
 from fabbench.model import messages
 from fabbench.model.fabrics import INTRA_HOST, natural_order
 from fabbench.model.log import Finding, Severity
-from fabbench.model.messages import LONGEST_QUOTE, listed
+from fabbench.model.messages import LONGEST_QUOTE, listed, quoted
 from fabbench.model.patterns import lazy
 
 VERBS = ("ib", "gib")
@@ -168,9 +168,10 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     return f"The log asks for EFA (FI_PROVIDER=efa), but {lost_to}: the plugin failed or is missing."
 
 
-def fatal_errors(evidence: Evidence) -> list[str]:
-    """Return what ended NCCL, as sentences."""
-    return [finding.meaning for code, finding in evidence.known_errors.items() if code in FATAL]
+def errors(evidence: Evidence) -> list[str]:
+    """Return what ended NCCL, as sentences: known errors, else the first call that failed."""
+    known = [error.meaning for error in evidence.known_errors.values() if error.severity is Severity.ERROR]
+    return known or ([f"NCCL failed: {quoted(evidence.failed)}"] if evidence.failed else [])
 
 
 def _may_use_rdma(evidence: Evidence) -> bool:

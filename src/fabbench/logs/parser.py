@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.evidence import known_errors, transport
+from fabbench.evidence.fatal import Kind, Message, fatal_message
 from fabbench.evidence.judge import judge
-from fabbench.evidence.nccl import CHANNEL, HANDLERS, HEAD, Evidence
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, Evidence
 from fabbench.logs.channel_lines import ChannelLines
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, strip_colors
@@ -50,7 +51,7 @@ _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _EMPTY = frozenset({"", "#"})
 """Lines that never begin a benchmark's output."""
-_MAX_FAILURES = 50
+_MAX_MESSAGES = 50
 _SHORT = 400
 """Length limit in characters of lines whose classification is cached."""
 
@@ -63,8 +64,14 @@ class _Group:
     """By benchmark. None: no line so far may be from it, and its reader has not been made."""
     current: Reader | None = None
     evidence: Evidence = field(default_factory=Evidence)
-    failures: list[str] = field(default_factory=list)
-    timed_out: str = ""
+    messages: list[Message] = field(default_factory=list)
+    """Texts that show the end of a run, since the last record."""
+    claimed: int = 0
+    """How many of them stood before the last line that a benchmark read."""
+    ended: int | None = None
+    """How many of them stood before the exit status of the open output; None: it has not been read."""
+    measured: bool = False
+    """Whether any record had rows."""
     steps: StepEndings = field(default_factory=StepEndings)
     execution: str = ""
     """The execution of the last begin marker."""
@@ -76,15 +83,31 @@ class _Group:
             return None
         return next((name for name, reader in self.readers.items() if reader is self.current), None)
 
-    def fail(self, sentence: str) -> None:
-        """Record an error text, once."""
-        if len(self.failures) < _MAX_FAILURES and sentence not in self.failures:
-            self.failures.append(sentence)
+    def add(self, message: Message) -> None:
+        """Keep a text that shows the end of a run, once. It may be the next line of the last one."""
+        if (
+            self.messages
+            and self.messages[-1].source == message.source
+            and self.messages[-1].takes(message.text)
+        ):
+            return
+        if len(self.messages) < _MAX_MESSAGES and all(message.text != known.text for known in self.messages):
+            self.messages.append(message)
 
-    def attach(self, record: Record) -> None:
-        """Add what was printed around a record to it, and start over."""
+    def claim(self) -> None:
+        """Note that a benchmark read a line: a message that was being read ends there."""
+        if self.messages:
+            self.messages[-1].left, self.claimed = 0, len(self.messages)
+
+    def attach(self, record: Record, *, another: bool = False) -> None:
+        """Add what was printed around a record to it, and start over.
+
+        `another`: another table begins. mpirun prints errors before output that it holds back: those between
+        two tables without closing lines may belong to either, and count for both.
+        """
         listed = record.facts.get("hosts")
         hosts = listed if isinstance(listed, int) else 0
+        errors: list[str] = []
         if self.evidence.seen:
             facts = transport.transport_facts(self.evidence, hosts)
             record.facts = {**facts, **record.facts}
@@ -93,11 +116,25 @@ class _Group:
             record.findings += transport.transport_findings(self.evidence, hosts)
             record.lost_fabric = transport.lost_fabric(self.evidence, facts)
             record.evidence = transport.quoted_lines(self.evidence, facts)
-            if not record.points:
-                record.failures += transport.fatal_errors(self.evidence)
-        record.failures += [text for text in self.failures if text not in record.failures]
-        record.timed_out = record.timed_out or self.timed_out
-        self.evidence, self.failures, self.timed_out = Evidence(), [], ""
+            errors = transport.errors(self.evidence)
+        self.measured = self.measured or bool(record.points)
+        mine = self.messages[: self.ended]
+        told = [message for message in sorted(mine, key=lambda m: m.kind) if self._counts(message)]
+        first = [message.sentence for message in told if message.kind is Kind.KILLED]
+        rest = [message.sentence for message in told if message.kind > Kind.KILLED]
+        record.failures = [*first, *errors, *record.failures, *rest]
+        limits = (message.sentence for message in told if message.kind is Kind.TIMEOUT)
+        record.timed_out = record.timed_out or next(limits, "")
+        kept = self.messages[self.claimed :] if another and record.finished is None else []
+        later = self.messages[self.ended :] if self.ended is not None else []
+        self.evidence, self.messages, self.claimed, self.ended = Evidence(), kept or later, 0, None
+
+    def _counts(self, message: Message) -> bool:
+        return message.kind is not Kind.SHELL or not self.measured
+
+    def is_over(self) -> bool:
+        """Return whether what was printed shows the end of a run."""
+        return any(map(self._counts, self.messages))
 
 
 class LogParser:
@@ -177,7 +214,7 @@ class LogParser:
                     continue
                 origin, info, message = text.partition(INFO)
             if info and origin in origins and not (raw[-1:] in _ROW_ENDS and GAP in message):
-                if message[:HEAD] in HANDLERS:
+                if message[:HEAD] in HANDLERS or CHAIN in message:
                     group = groups.get(stream.group) or self._group(stream)
                     group.evidence.feed(message, origin)
                 continue
@@ -217,6 +254,7 @@ class LogParser:
         out: list[Result] = []
         for group in self._groups.values():
             group.steps.cut_off()
+            group.ended = None
         for group in self._groups.values():
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
@@ -255,23 +293,58 @@ class LogParser:
         return self._offer(group, Line(self._number, text, stream))
 
     def _offer(self, group: _Group, line: Line) -> list[Result]:
-        """Offer a line to the current reader, then to the others."""
+        """Offer a line to the table of fatal texts, to the current reader, then to the others."""
+        message = fatal_message(line.text)
+        if message is not None and message.kind < Kind.NOT_STARTED:
+            group.add(message)
+            group.evidence.other(line.text)
+            return []
+        if group.ended is not None and line.text not in _EMPTY:
+            return self._after_status(group, line)
+        if (claimed := self._claimed(group, line)) is not None:
+            return claimed
+        if group.messages and group.messages[-1].takes(line.text):
+            group.evidence.other(line.text)
+        elif message is not None:
+            group.add(message)
+        elif line.text not in _EMPTY and not _kind(line.text).silent:
+            return self._unclaimed(group, line)
+        return []
+
+    def _claimed(self, group: _Group, line: Line) -> list[Result] | None:
+        """Offer a line to the readers; None if it is none of theirs."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
             if not readings and "Rank" in line.text and (host := _device_host(line.text)):
                 self._hosts.learn(host)
-            return self._judged(group, readings) if readings else []
+            out = self._judged(group, readings, another=True) if readings else []
+            group.claim()
+            return out
         if line.text in _EMPTY:
-            return []
-        kind = _classify_cached(line.text) if len(line.text) <= _SHORT else _classify(line.text)
+            return None
+        begins = _kind(line.text).begins
         for name, existing in group.readers.items():
-            if existing is None and name not in kind.begins:
+            if existing is None and name not in begins:
                 continue
             reader = existing or self._make_reader(group, name)
             if reader is not current and (readings := reader.feed(line)) is not None:
                 out = self._open(group, reader)
+                group.claim()
                 return out + self._judged(group, readings)
-        return [] if kind.silent else self._unclaimed(group, line)
+        return None
+
+    def _after_status(self, group: _Group, line: Line) -> list[Result]:
+        """Read a line after an exit status: the output above ends, with a launcher's last words.
+
+        Unless these have an exit status of their own: then they are another start, that failed.
+        """
+        if group.messages and group.messages[-1].takes(line.text):
+            return []
+        if known_errors.exit_status(line.text) is None:
+            group.ended = None
+        out = self._close_group(group, None)
+        group.ended = None
+        return out + self._offer(group, line)
 
     def _unclaimed(self, group: _Group, line: Line) -> list[Result]:
         """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
@@ -286,19 +359,15 @@ class LogParser:
 
     def _around(self, group: _Group, text: str) -> list[Result]:
         """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
-        if (sentence := known_errors.failure(text)) is not None:
-            group.fail(sentence)
-        elif (sentence := known_errors.time_limit(text)) is not None:
-            group.timed_out = group.timed_out or sentence
+        if (status := known_errors.exit_status(text)) is None:
             group.evidence.other(text)
-        elif (status := known_errors.exit_status(text)) is not None:
-            if status:
-                group.fail(f"The exit status was {status}.")
-            if status == TIMEOUT_STATUS:
-                group.timed_out = group.timed_out or f"The exit status was {status}: it timed out."
-            return self._close_group(group, None)
-        else:
-            group.evidence.other(text)
+            return []
+        if status == TIMEOUT_STATUS:
+            group.add(Message("", Kind.TIMEOUT, f"The exit status was {status}: it timed out."))
+        elif status:
+            group.add(Message("", Kind.STATUS, f"The exit status was {status}."))
+        # A launcher's last words may follow, unless they have an exit status of their own.
+        group.ended = len(group.messages)
         return []
 
     def _mark(self, group: _Group, marker: Marker) -> list[Result]:
@@ -365,8 +434,9 @@ class LogParser:
         return reader
 
     def _open(self, group: _Group, reader: Reader) -> list[Result]:
-        """Switch to a benchmark's reader: another one's open output, or earlier text, becomes its own log."""
-        out = self._close_group(group, None) if group.current is not None or group.failures else []
+        """Switch to a benchmark's reader. Another one's open output, or a failed start, is its own log."""
+        failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
+        out = self._close_group(group, None) if group.current is not None or failed else []
         group.current = reader
         return out
 
@@ -376,7 +446,7 @@ class LogParser:
             if group.current is not None and ending is not None:
                 # A step that began and printed nothing: the overall ending is its own, not its predecessor's.
                 readings.append(Record(benchmark=group.name))
-            elif group.failures or group.timed_out or group.evidence.seen:
+            elif group.is_over() or group.evidence.seen:
                 named = group.name if group.steps.is_open else None
                 debug = NCCL_DEBUG if group.evidence.debugging and named is None else None
                 readings.append(Record(benchmark=named, case=debug))
@@ -384,7 +454,12 @@ class LogParser:
         return self._judged(group, readings, ending)
 
     def _judged(
-        self, group: _Group, readings: Iterable[Reading], ending: Ending | None = None
+        self,
+        group: _Group,
+        readings: Iterable[Reading],
+        ending: Ending | None = None,
+        *,
+        another: bool = False,
     ) -> list[Result]:
         """Judge the records among the readings. What was printed around them belongs to the last.
 
@@ -395,7 +470,7 @@ class LogParser:
         if not records and self._counted is None:
             return cast("list[Result]", batch)
         if records:
-            group.attach(records[-1])
+            group.attach(records[-1], another=another)
         if not group.steps.is_open:
             return self._logs(batch, ending, self._steps_of(group))
         group.steps.hold(records)
@@ -446,6 +521,10 @@ def _classify(text: str) -> _LineKind:
 
 # The same few lines recur between the rows of a log's executions, and classifying them takes time.
 _classify_cached = lru_cache(maxsize=1024)(_classify)
+
+
+def _kind(text: str) -> _LineKind:
+    return _classify_cached(text) if len(text) <= _SHORT else _classify(text)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

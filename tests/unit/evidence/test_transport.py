@@ -281,6 +281,9 @@ SEEN = {
     "fork-unsafe": "A process has executed an operation involving a call",
     "interface-not-found": "Bootstrap : no socket interface found",
     "peer-closed": "socketProgress: Connection closed by remote peer node1<43210>",
+    "peer-lost": "NET/Socket : Call to recv from 10.0.0.1<41234> failed : Connection reset by peer",
+    "duplicate-gpu": "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
+    "port-down": "NET/IB : mlx5_0:1 Got async event : port error",
     "fabric-manager": "Cuda failure 'system not yet initialized'",
     "slingshot-timeouts": "MPICH Slingshot Network Summary: 3 network timeouts",
 }
@@ -393,14 +396,30 @@ def test_gpudirect_is_missed_only_where_data_goes_over_a_nic() -> None:
 @pytest.mark.parametrize(
     "code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"]
 )
-def test_what_ends_nccl_is_a_failure_where_nothing_was_measured(code: str) -> None:
+def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
     warning = f"node0:101:101 [0] net.cc:52 NCCL WARN {SEEN[code]}\n"
     (alone,) = read(warning)
     (measured,) = read(warning + nccl_text(ROWS, ranks=2, hosts=2))
 
     assert alone.outcome is Outcome.FAILED
     assert alone.reason == alone.findings[0].meaning
-    assert measured.outcome is Outcome.OK
+    assert (measured.outcome, measured.reason) == (Outcome.FAILED, alone.reason)
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 6, 7])
+def test_a_call_that_returned_an_error_is_a_failure_with_the_warning_above_it(code: int) -> None:
+    rank = "node0:101:201 [0]"
+    calls = (f"transport/net.cc:753 -> {code}", f"group.cc:76 -> {code} [Async thread]")
+    chain = "".join(f"{rank} NCCL INFO {call}\n" for call in calls)
+    warning = f"{rank} net.cc:52 NCCL WARN The warning above\n"
+    for text in (warning + chain, warning + chain + nccl_text(ROWS, ranks=2, hosts=2)):
+        (log,) = read(text)
+        assert (log.outcome, log.reason) == (Outcome.FAILED, "NCCL failed: The warning above")
+
+
+def test_gpu_initiated_networking_that_is_not_there_is_no_failure() -> None:
+    text = "node0:101:201 [0] NCCL INFO gin/gin_host.cc:53 -> 3\n" + nccl_text(ROWS, ranks=2, hosts=2)
+    assert [log.outcome for log in read(text)] == [Outcome.OK]
 
 
 TRAINING = [

@@ -111,7 +111,7 @@ def test_a_reader_that_knows_no_plan_sees_it_too(said: str, outcome: Outcome) ->
     session = LogParser("x")
     results = session.feed_lines(step(ONE, 0, f"fabbench: {said}", status=None)) + session.close()
     (log,) = logs(results)
-    assert (log.outcome, log.reason) == (outcome, f"The launcher reported: fabbench: {said}")
+    assert (log.outcome, log.reason) == (outcome, f"fabbench reported: {said}")
 
 
 def test_an_attempt_that_was_killed_does_not_count() -> None:

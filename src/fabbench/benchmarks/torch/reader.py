@@ -220,10 +220,7 @@ def _size(number: str, unit: str, *, thousand: int) -> int:
     return int((Decimal(number) * thousand**power).to_integral_value())
 
 
-_FAILED = lazy(
-    r"(?:\[rank\d+\]: ?)?torch\.(?:distributed|multiprocessing)\.[\w.]*(?:Error|Exception)\b.*"
-    r"|ModuleNotFoundError: No module named 'torch'.*"
-)
+_FAILED = lazy(r"ModuleNotFoundError: No module named 'torch'.*")
 _FAILED_INSIDE = lazy(
     r"(?:\[rank\d+\]: ?)?(?:[a-z_]\w*\.)*[A-Z]\w*Error: .*|!!! No payload (?:of \w+ )?was measured !!!"
 )

@@ -8,7 +8,7 @@ from contextlib import closing
 from itertools import chain
 
 from fabbench.catalog.offline_inventory import inventory_of, require_names
-from fabbench.evidence.known_errors import failure
+from fabbench.evidence.fatal import fatal_message
 from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, Rendering, RenderInput, rendering_named
 from fabbench.launchers.batch_job import until_started
@@ -105,7 +105,7 @@ def _lines(cluster: SkyCluster, number: int) -> Generator[str, None, None]:
             text = cut(line)[0]
             node_prefix = prefix(line)
             node = node_prefix or node
-            if not node_prefix and (echo(text) or failure(text)):
+            if not node_prefix and (echo(text) or fatal_message(text) is not None):
                 last = last if echo(text) else text
                 continue
             marker = read_marker(text)

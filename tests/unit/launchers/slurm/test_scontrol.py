@@ -2,7 +2,7 @@
 
 import pytest
 
-from fabbench.evidence.known_errors import failure
+from fabbench.evidence.fatal import fatal_message
 from fabbench.hosts.check import Status
 from fabbench.launchers.slurm.job_errors import explain_end, explain_pending, refused
 from fabbench.launchers.slurm.render import overruling
@@ -323,12 +323,12 @@ def test_a_node_that_is_silent_for_now_is_waited_for() -> None:
 
 def test_a_step_that_srun_does_not_try_again_is_a_failure() -> None:
     said = "srun: error: Unable to create step for job 1: "
-    assert failure(f"{said}More processors requested than permitted")
-    assert failure(f"{said}Job/step already completing or completed") is None
+    assert fatal_message(f"{said}More processors requested than permitted")
+    assert fatal_message(f"{said}Job/step already completing or completed") is None
 
 
 def test_a_slurm_without_pyxis_is_told() -> None:
-    assert failure("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
+    assert fatal_message("srun: unrecognized option '--container-image=docker://ubuntu:24.04'")
 
 
 def test_an_unknown_state_is_neither_waiting_nor_over() -> None:
