@@ -15,11 +15,12 @@ from fabbench.model.units import format_size
 if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
 
+_DIRECT = frozenset({"efa", "ib", "gib"})
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
 
-_CARRIERS = frozenset({"networks-disagree", "nics-unused", "mixed-provider"})
-"""Errors that say what carried the data; any other error ended the run."""
+_CARRIERS = frozenset({"networks-disagree", "nics-disagree", "nics-unused", "mixed-provider"})
+"""Findings that say what carried the data, and contradict a fabric; any other error ended the run."""
 
 
 def judge(record: Record, *, source: str, proof: Proof | None = None, ending: Ending | None = None) -> Log:
@@ -34,7 +35,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         outcome=outcome,
         reason=reason,
         facts=facts,
-        findings=(*record.findings, *_unchecked_nics(record, proof)),
+        findings=(*record.findings, *_remarks(record, proof)),
         damaged=tuple(record.damaged),
         points=record.points,
         evidence=record.evidence,
@@ -61,7 +62,9 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
-    contradictions = [error.meaning for error in errors if error.code in _CARRIERS]
+    enough = proof is not None and proof.nics is not None and _at_least(record.facts.get("nics"), proof.nics)
+    doubtful = record.findings if proof and proof.fabric and not enough else errors
+    contradictions = [finding.meaning for finding in doubtful if finding.code in _CARRIERS]
     yield from _network_verdicts(record, proof, contradictions)
     if observed:
         known = {record.facts.get(name, "unknown") for name in ("network", "transport")} != {"unknown"}
@@ -190,6 +193,50 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
 
     found = system(name)
     return found if found is not None and found.is_ec2 else None
+
+
+def _at_least(nics: object, wanted: int) -> bool:
+    return isinstance(nics, int) and nics >= wanted
+
+
+def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
+    """Yield what the facts of any benchmark show, and what was requested says of them."""
+    facts = record.facts
+    transport, fabric = str(facts.get("transport", "")), proof.fabric if proof else ""
+    yield from _unchecked_nics(record, proof)
+    if transport == "libfabric-tcp" and fabric != "ofi-tcp":
+        yield Finding(
+            code="provider-not-efa",
+            severity=Severity.WARNING,
+            meaning="libfabric's tcp provider carried the data, which is not EFA.",
+            line=record.evidence.get("provider", ""),
+            advice="If EFA was meant, check `fi_info -p efa` in the same container, with the same LD_LIBRARY_PATH.",
+        )
+    codes = {finding.code for finding in record.findings}
+    if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in _DIRECT:
+        where = "on no channel" if facts["gdr"] == "no" else "on some channels only"
+        yield Finding(
+            code="gdr-off",
+            severity=Severity.WARNING,
+            meaning=f"GPUDirect RDMA was used {where}: the other messages were copied through the host.",
+            line=record.evidence.get("gdr", ""),
+            advice="Check nvidia-peermem or DMA-BUF, NCCL_NET_GDR_LEVEL, and the affinity of GPUs and NICs.",
+        )
+    if facts.get("iterations") == 1 and facts.get("warmup") == 0:
+        yield Finding(
+            code="one-iteration",
+            severity=Severity.WARNING,
+            meaning="Each figure is of one iteration without warm-up: set-up counts as transfer.",
+            advice="Measure with the defaults (20 iterations, 5 for warm-up) before you compare.",
+        )
+    stated, said = facts.get("instance_type"), proof.instance_type if proof else ""
+    if stated and said and stated != said:
+        yield Finding(
+            code="instance-type-differs",
+            severity=Severity.WARNING,
+            meaning=f"The log says {stated}, and not {said}: it is judged as the former.",
+            line=record.evidence.get("instance_type", ""),
+        )
 
 
 def _unchecked_nics(record: Record, proof: Proof | None) -> Iterator[Finding]:

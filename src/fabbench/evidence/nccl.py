@@ -19,6 +19,8 @@ _PROVIDER = lazy(
     r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
 )
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
+_NAME = lazy(r"AWS Libfabric|[A-Za-z][\w.+-]*")
+"""A network's name; Ray and log systems add text to the line."""
 _IB_DEVICE = lazy(r"\[(\d+)\]([\w.-]+):\d+/(\w*)")
 _COMM_ID = lazy(r" commId 0x([0-9a-f]+)")
 _INTERFACE = lazy(r"(?:\[\d+\]|Using )([\w.-]+):[\da-fA-F.:]+<\d+>")
@@ -34,8 +36,7 @@ _ROCM = lazy(r"(RCCL|HIP|ROCm) version ?: (\d\S*)")
 _CHAIN = lazy(r"(?!.*\bgin)\S+:\d+ -> [1-7](?: \[[\w ]+\])?$")
 """A call that returned an error, up to the one of the application."""
 _MISSING = lazy(r"NET/Plugin ?: (?:dlerror=.*)?(?:No plugin found|Could not find)")
-_VERBS = ("ib", "gib")
-"""Prefixes of the names of networks that NCCL runs over verbs: IB, IBext_v8, gIB."""
+_ASKED = "NCCL_NET set by environment to "
 _MAX_ENTRIES = 100_000
 """Limit for each collection: a log may be of any length."""
 
@@ -53,6 +54,8 @@ class Evidence:
     providers: dict[str, None] = field(default_factory=dict)
     nics: dict[str, int] = field(default_factory=dict)
     """Process → NICs that its plugin found."""
+    hcas: dict[str, int] = field(default_factory=dict)
+    """Process → NICs that NCCL's own verbs network found."""
     transports: dict[str, set[bool]] = field(default_factory=dict)
     """`net:NETWORK`, `p2p` or `shm` → whether its channels had GPUDirect RDMA: one or both values."""
     channels: dict[str, str] = field(default_factory=dict)
@@ -61,13 +64,14 @@ class Evidence:
     """Whether a channel went over NVLink between nodes."""
     nodes: int = 0
     ranks: int = 0
-    ib_devices: int = 0
+    channel_count: int = 0
+    """Channels of a collective; 0: not printed."""
     ib_links: dict[str, str] = field(default_factory=dict)
     """Index of a NIC of NCCL's own verbs network → its link as printed, `IB` or `RoCE`."""
     ib_names: dict[str, None] = field(default_factory=dict)
     """Names of these NICs on all ranks."""
-    ib_used: set[str] = field(default_factory=set)
-    """Indices of the NICs that channels use."""
+    used: dict[str, set[str]] = field(default_factory=dict)
+    """Network name as printed → indices of the devices that channels use."""
     jobs: dict[str, None] = field(default_factory=dict)
     """Ids of the communicators: all processes of one print the same id."""
     interfaces: dict[str, None] = field(default_factory=dict)
@@ -80,6 +84,8 @@ class Evidence:
     """The line that reports that there is no plugin."""
     requested: str = ""
     """The line that requests libfabric's efa provider."""
+    asked: str = ""
+    """The network that NCCL_NET names."""
     warnings: dict[str, int] = field(default_factory=dict)
     """Text → how often it was printed."""
     known_errors: dict[str, Finding] = field(default_factory=dict)
@@ -165,18 +171,21 @@ class Evidence:
         self.mnnvl = self.mnnvl or bool(match["mnnvl"])
         if net:
             self.channels.setdefault("gdr" if direct else "no-gdr", message)
-            if match["dev"] and net.lower().startswith(_VERBS):
-                self.ib_used.add(match["dev"])
+            if match["dev"]:
+                self.used.setdefault(net, set()).add(match["dev"])
 
     def _using(self, message: str, origin: str) -> None:
         if message.startswith("Using network "):
             self._network(message.removeprefix("Using network ").strip(), message, origin)
 
     def _assigned(self, message: str, origin: str) -> None:
-        name = message.removeprefix("Assigned NET plugin ").removesuffix(" to comm").strip()
-        self._network(name, message, origin)
+        self._network(message.removeprefix("Assigned NET plugin ").strip(), message, origin)
 
-    def _network(self, name: str, message: str, origin: str) -> None:
+    def _network(self, text: str, message: str, origin: str) -> None:
+        match = _NAME.match(text)
+        if match is None:
+            return
+        name = match[0]
         processes = self.networks.setdefault(name, {})
         if len(processes) < _MAX_ENTRIES:
             processes[_process(origin)] = None
@@ -200,13 +209,13 @@ class Evidence:
                 self._state(name, match[1], message)
 
     def _builtin(self, message: str, origin: str) -> None:
-        del origin
         if message.startswith(("NET/IB : Using", "NET/gIB : Using")):
             # NCCL 2.27+ prints this line even without any device: count the devices.
             devices = _IB_DEVICE.findall(message)
-            if len(devices) > self.ib_devices:
-                self.ib_devices = len(devices)
-                self.lines["ib"] = message
+            if devices and len(self.hcas) < _MAX_ENTRIES:
+                if len(devices) < min(self.hcas.values(), default=len(devices) + 1):
+                    self.lines["ib"] = message
+                self.hcas[_process(origin)] = len(devices)
             if len(self.ib_links) < _MAX_ENTRIES:
                 self.ib_links = {**{index: link for index, _, link in devices}, **self.ib_links}
                 self.ib_names |= dict.fromkeys(name for _, name, _ in devices)
@@ -225,6 +234,15 @@ class Evidence:
             self.nodes = max(self.nodes, int(match[3] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
+
+    def _coll(self, message: str, origin: str) -> None:
+        del origin
+        self.channel_count = max(self.channel_count, int(message.split(maxsplit=1)[0]))
+
+    def _net(self, message: str, origin: str) -> None:
+        del origin
+        if message.startswith(_ASKED):
+            self.asked = message.removeprefix(_ASKED).strip(" .")
 
     def _host_id(self, message: str, origin: str) -> None:
         if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
@@ -269,12 +287,14 @@ HANDLERS: Mapping[str, Callable[[Evidence, str, str], None]] = {
     "NET/Plug": Evidence._builtin,  # noqa: SLF001
     "ncclComm": Evidence._comm,  # noqa: SLF001
     "NCCL_HOS": Evidence._host_id,  # noqa: SLF001
+    "NCCL_NET": Evidence._net,  # noqa: SLF001
     "NCCL ver": Evidence._version,  # noqa: SLF001
     "RCCL ver": Evidence._version,  # noqa: SLF001
     "Connecte": Evidence._connected,  # noqa: SLF001
     "Failed t": Evidence._failed,  # noqa: SLF001
     "External": Evidence._failed,  # noqa: SLF001
     "Bootstra": Evidence._failed,  # noqa: SLF001
+    **{f"{number} coll channels"[:HEAD]: Evidence._coll for number in range(1, 129)},  # noqa: SLF001
     **{f"comm 0x{digit}": Evidence._comm for digit in "0123456789abcdef"},  # noqa: SLF001
     **{f"Ring {number:02d} ": Evidence._channel for number in range(100)},  # noqa: SLF001
 }

@@ -17,18 +17,22 @@ from fabbench.model.patterns import lazy
 VERBS = ("ib", "gib")
 """Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
+_NO_NETWORK = "network-not-found"
 _MAX_HOSTS = 3
 _MAX_WARNINGS = 5
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
-    """Return what the lines show, as facts. `hosts`: the number that the benchmark's own output lists."""
+    """Return what the lines show, as facts. `hosts`: the number that the benchmark's own output lists.
+
+    What NCCL says counts more: two names may be one machine.
+    """
     facts = dict(evidence.facts)
     network = _network(evidence)
     if network:
         facts["network"] = network
     if evidence.debugging:
-        facts["transport"] = _transport(evidence, network, max(hosts, evidence.nodes))
+        facts["transport"] = _transport(evidence, network, evidence.nodes or hosts)
     if evidence.providers:
         facts["provider"] = "+".join(sorted(evidence.providers))
     facts |= dict(_devices(evidence, network))
@@ -44,16 +48,48 @@ def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
 
 
 def _devices(evidence: Evidence, network: str) -> Iterator[tuple[str, str | int]]:
-    """Yield facts about the NICs or interfaces of a network."""
-    if evidence.nics and network.startswith(("efa", "libfabric")):
-        yield "nics", min(evidence.nics.values())
-    elif network in VERBS and evidence.ib_devices:
-        yield "nics", evidence.ib_devices
+    """Yield facts about the NICs or interfaces of a network: those used, where that shows, else those found."""
+    if found := _found(evidence, network):
+        yield "nics", _used(evidence, network) or min(found.values())
+    if network in VERBS and evidence.hcas:
         yield "devices", "+".join(sorted(evidence.ib_names, key=natural_order))
     if network in VERBS and (link := _link(evidence)):
         yield "link", link
     if network == "socket" and evidence.interfaces:
         yield "interface", "+".join(evidence.interfaces)
+
+
+def _found(evidence: Evidence, network: str) -> dict[str, int]:
+    """Return how many NICs of a network each process found."""
+    if network.startswith(("efa", "libfabric")):
+        return evidence.nics
+    return evidence.hcas if network in VERBS else {}
+
+
+def _used(evidence: Evidence, network: str) -> int:
+    """Return how many NICs the channels use, if all ranks state theirs and it is fewer than it should be; else 0.
+
+    Each rank uses the NICs nearest to its GPU, and each channel one: fewer than the smallest of these numbers on
+    a host means that NICs were found and not used.
+    """
+    found = _found(evidence, network)
+    devices = {
+        index
+        for name, used in evidence.used.items()
+        if _classify(evidence, name) == network
+        for index in used
+    }
+    if not (found and devices and evidence.nodes > 1 and _is_whole(evidence)):
+        return 0
+    expected = min(
+        *found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks
+    )
+    return len(devices) if len(devices) < expected else 0
+
+
+def _is_whole(evidence: Evidence) -> bool:
+    """Return whether the lines of all ranks are there."""
+    return 0 < evidence.ranks <= len(set().union(*evidence.networks.values()))
 
 
 def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str, str]:
@@ -79,6 +115,7 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
         "gdr": channels.get(gdr, ""),
         "link": lines.get("ib", ""),
         **(dict.fromkeys(("nics", "devices"), lines.get("ib", "")) if network in VERBS else {}),
+        **({"nics": used} if _used(evidence, network) else {}),
     }
     return {name: line for name, line in proven.items() if line}
 
@@ -86,7 +123,8 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
 def _link(evidence: Evidence) -> str:
     """Return the link of the NICs that channels use, or else of all NICs: `IB`, `RoCE`, or both."""
     links = evidence.ib_links
-    used = {links[index] for index in evidence.ib_used if index in links} or set(links.values())
+    verbs = (used for name, used in evidence.used.items() if _classify(evidence, name) in VERBS)
+    used = {links[index] for index in set().union(*verbs) if index in links} or set(links.values())
     return "+".join(sorted(used - {""}))
 
 
@@ -100,13 +138,15 @@ def _assigned(evidence: Evidence) -> set[str]:
 
 
 def _network(evidence: Evidence) -> str:
-    """Return the network that the library assigned; empty if the log does not show it."""
+    """Return the network that the library assigned; empty if the log does not show it, or there was none."""
+    if _NO_NETWORK in evidence.known_errors:
+        return ""
     names = _assigned(evidence) or _channel_networks(evidence)
     if names:
         return "+".join(sorted(names))
     if evidence.providers and not evidence.trouble:
         return _classify(evidence, "Libfabric")
-    if evidence.ib_devices:
+    if evidence.hcas:
         return "ib"
     return "socket" if evidence.interfaces else ""
 
@@ -115,10 +155,10 @@ def _classify(evidence: Evidence, name: str) -> str:
     """Convert a printed network name to one of ours; the plugin's name does not show its provider."""
     lower = name.lower()
     if lower in {"aws libfabric", "libfabric", "ofi"}:
-        provider = "+".join(sorted({provider.partition(";")[0] for provider in evidence.providers}))
-        if not provider:
+        providers = {provider.partition(";")[0].removesuffix("-direct") for provider in evidence.providers}
+        if not providers:
             return "libfabric"
-        return "efa" if provider in {"efa", "efa-direct"} else f"libfabric-{provider}"
+        return "efa" if providers == {"efa"} else f"libfabric-{'+'.join(sorted(providers))}"
     return "ib" if lower.startswith("ibext") else lower
 
 
@@ -126,9 +166,9 @@ def _transport(evidence: Evidence, network: str, hosts: int) -> str:
     nets = _channel_networks(evidence)
     if nets:
         return "+".join(sorted(nets))
-    if hosts > 1 and network and not evidence.mnnvl:
-        return network
     intra_host = set(evidence.transports)
+    if hosts > 1 and network and not evidence.mnnvl and not (intra_host and _is_whole(evidence)):
+        return network
     return intra_host.pop() if len(intra_host) == 1 else "unknown"
 
 
@@ -136,6 +176,13 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     """Yield findings: failed plugins, fallbacks, ranks that disagree, known errors."""
     networks = _assigned(evidence)
     yield from _disagreement(evidence, networks)
+    if hosts > 1 and evidence.nodes == 1 and _is_whole(evidence):
+        yield Finding(
+            code="one-machine",
+            severity=Severity.WARNING,
+            meaning=f"The ranks print {hosts} host names, and NCCL found one machine: nothing went over a network.",
+            advice="Use NCCL_HOSTID or hosts of their own to measure between machines.",
+        )
     # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
@@ -192,17 +239,29 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
             line=f"Using network {groups[0][0]}",
             advice="Use the same plugin and library path on every node: ranks that disagree hang.",
         )
-    counts = set(evidence.nics.values())
-    if len(counts) > 1 and networks != {"socket"}:
+    network = _network(evidence)
+    found = _found(evidence, network)
+    if len(counts := set(found.values())) > 1:
         fewest = min(counts)
-        fewer = {process: None for process, count in evidence.nics.items() if count == fewest}
+        fewer = {process: None for process, count in found.items() if count == fewest}
         yield Finding(
             code="nics-disagree",
             severity=Severity.WARNING,
             meaning=f"The ranks did not find the same number of NICs: {fewest} to {max(counts)} "
             f"({fewest} on {_describe(fewer)}).",
-            line=evidence.lines.get("nics", "")[:LONGEST_QUOTE],
-            advice="Compare `fi_info -p efa` on these nodes with the instance type's count.",
+            line=evidence.lines.get("ib" if network in VERBS else "nics", "")[:LONGEST_QUOTE],
+            advice=f"Compare `{'ibv_devices' if network in VERBS else 'fi_info -p efa'}` on these nodes with the "
+            "number that they should have.",
+        )
+    if used := _used(evidence, network):
+        yield Finding(
+            code="nics-unused",
+            severity=Severity.ERROR,
+            meaning=f"The ranks found {min(counts)} NICs, and the channels of all ranks use {used} of them.",
+            line=next(line for key, line in evidence.channels.items() if key.startswith("net:"))[
+                :LONGEST_QUOTE
+            ],
+            advice="Check the topology file, NCCL_IB_HCA and the affinity of GPUs and NICs (`nvidia-smi topo -m`).",
         )
 
 
@@ -215,8 +274,22 @@ def _describe(processes: dict[str, None]) -> str:
 
 def _plugin(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
     works = any(name.startswith(("efa", "libfabric")) for name in networks)
-    if evidence.trouble and not works:
-        fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
+    efa = bool(
+        evidence.requested
+        or "instance_type" in evidence.facts
+        or evidence.asked.endswith("Libfabric")
+        or any("OFI" in line or "ibfabric" in line for line in evidence.trouble)
+    )
+    fallback = f", and NCCL used {'+'.join(sorted(networks))} instead" if networks else ""
+    if (evidence.trouble or evidence.missing) and not works and not efa and networks <= {"socket"}:
+        yield Finding(
+            code="plugin-failed" if evidence.trouble else "plugin-missing",
+            severity=Severity.NOTE,
+            meaning=f"The network plugin {'failed' if evidence.trouble else 'was not found'}{fallback}.",
+            line=(evidence.trouble or [evidence.missing])[0][:LONGEST_QUOTE],
+            advice="Set NCCL_NET to the network that you expect, so that the run fails instead of falling back.",
+        )
+    elif evidence.trouble and not works:
         yield Finding(
             code="plugin-failed",
             severity=Severity.WARNING,

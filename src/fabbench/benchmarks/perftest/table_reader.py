@@ -52,7 +52,9 @@ class ProcessResults:
     def add_setup(self, setup: Mapping[str, str]) -> None:
         """Add the set-up as facts, given by its names in the text."""
         for name, value in setup.items():
-            if name in FACTS:
+            if name == "Transport type" and value.strip() == "IW":
+                self.add_fact("transport", "iWARP")  # its connections are named as InfiniBand's are
+            elif name in FACTS and not (name == "Connection type" and ("transport", "iWARP") in self.facts):
                 self.add_fact(FACTS[name], value.partition("[")[0])
 
 
