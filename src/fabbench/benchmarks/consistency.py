@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
-from fabbench.model.units import format_sizes
+from fabbench.model.units import format_size, format_sizes
 
 _TIES = 1.000001
 """Half-digits are widened a little: ties round either way, and floats are not exact."""
@@ -62,6 +62,12 @@ class Printed(NamedTuple):
 ANYTHING = Printed(0.0, 0.0, math.inf)
 """No information: `nan`."""
 _HUGE = Printed(math.inf, 1e15, math.inf)
+
+
+def c_float(number: Printed) -> Printed:
+    """Widen a number that the program keeps as a C float: it has 24 bits, whatever decimals are printed."""
+    slack = abs(number.value) * 2.0**-23
+    return Printed(number.value, number.low - slack, number.high + slack)
 
 
 def printed(token: str, exponent: int = 0, *, decimals: int | None = None) -> Printed:
@@ -136,6 +142,11 @@ def second_sweep(sizes: Sequence[int]) -> Iterator[int]:
             yield from range(at, len(sizes))
             return
         largest = size
+
+
+def stopped_early(largest: int, end: int) -> str:
+    """Return the sentence that a table without closing lines ends before the last size of its command line."""
+    return f"The command measures up to {format_size(end)}, and the table ends at {format_size(largest)}."
 
 
 UNKNOWN_TEST = Finding(
@@ -337,8 +348,11 @@ class RateCheck(Generic[R]):
 def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> bool:
     """Return whether most cells of a line, counted from its start or its end, are those of a row.
 
-    Other programs' output may have numbers too, but not in the columns of the table.
+    Other programs' output may have numbers too, but not in the columns of the table. A whole line that begins
+    with a name is theirs.
     """
+    if len(cells) >= len(columns) and _NAME.match(cells[0]) and not columns[0].fullmatch(cells[0]):
+        return False
     required = max((len(columns) + 1) // 2, 2)
     before = _matching(cells, columns)
     if before >= min(required, len(columns)):
@@ -347,6 +361,9 @@ def is_damaged_row(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> 
     if behind >= required:
         return True
     return abs(len(cells) - len(columns)) <= 1 and before + behind >= required
+
+
+_NAME = lazy(r"[A-Za-z_]{3}")
 
 
 def _matching(cells: Sequence[str], columns: Sequence[re.Pattern[str]]) -> int:

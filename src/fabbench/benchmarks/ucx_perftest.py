@@ -13,15 +13,14 @@ from fabbench.benchmarks.consistency import printed, product
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
-from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
 _MIB = float(1 << 20)
 _KIND = lazy(r"\| +\| +\| +(overhead|latency) \(usec\) +\| +bandwidth \(MB/s\) +\| +message rate .*")
 _PARAMETER = lazy(r"\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +(\S.*?) +\|")
 _FACTS = {"API": "api", "Test": "test", "Send memory": "send_memory", "Recv memory": "recv_memory"}
-_FINAL = lazy(r"\s*Final:\s+(\d{1,18})" + 7 * r"\s+(\d+(?:\.\d+)?)" + r"\s*", re.ASCII)
-_ERROR = lazy(r".*\bUCX +ERROR +(.*)")
+# With several threads only the overall figures are printed.
+_FINAL = lazy(r"\s*Final:\s+\d{1,18}((?:\s+\d+(?:\.\d+)?){3}(?:(?:\s+\d+(?:\.\d+)?){4})?)\s*", re.ASCII)
 
 
 class UcxReader(Reader):
@@ -52,9 +51,6 @@ class UcxReader(Reader):
     def _inside(self, line: Line, record: Record) -> Sequence[Reading] | None:
         if "Final:" in line.text:
             return self._final(line, record)
-        if (match := _ERROR.fullmatch(line.text)) is not None:
-            record.failures.append(f"UCX said: {match[1].strip()[:LONGEST_QUOTE]}")
-            return ()
         return None
 
     def _read_parameter(self, name: str, value: str) -> Sequence[Reading]:
@@ -68,7 +64,7 @@ class UcxReader(Reader):
     def _final(self, line: Line, record: Record) -> Sequence[Reading]:
         """Read the result: a percentile, and the average and the overall figure of each column."""
         match = _FINAL.fullmatch(line.text)
-        cells = match.groups()[1:] if match is not None else ()
+        cells = match[1].split() if match is not None else []
         if not cells or not self._fits(cells):
             record.damaged.append(Damaged(line.number, line.text))
             return ()
@@ -84,7 +80,8 @@ class UcxReader(Reader):
         figures = [float(cell) for cell in cells]
         metric = "latency" if self._one_way else "time"
         metrics = (metric, "bandwidth", "message_rate")
-        point = Point(self._size or 0, {}, metrics, (figures[2] * 1e-6, figures[4] * _MIB, figures[6]))
+        time, bandwidth, rate = figures[2::2] if len(figures) == 7 else figures
+        point = Point(self._size or 0, {}, metrics, (time * 1e-6, bandwidth * _MIB, rate))
         record.points.append(point)
         record.finished = True
         return (point,)
@@ -95,7 +92,7 @@ class UcxReader(Reader):
         One thread sends one message per printed time; with several threads, their rates are added up.
         """
         numbers = [printed(cell) for cell in cells]
-        for time, bandwidth, rate in (numbers[1::2], numbers[2::2]):
+        for time, bandwidth, rate in (numbers[1::2], numbers[2::2]) if len(numbers) == 7 else (numbers,):
             low, high = product(time.times(1e-6), rate)
             if not (low <= 1 <= high or high >= 2):
                 return False

@@ -161,6 +161,8 @@ The shell: shell
 UCX: died
     Caught signal \d+ \(
     UCX +(?:ERROR|FATAL)
+libfabric: status
+    result: +(?:Fail|Unexpected)
 libfabric: died, 2 lines
     Libfabric EFA provider has encountered an internal error
 PyTorch: timeout
@@ -208,7 +210,7 @@ _SIGN = lazy(
     "rror|ERROR|FATAL|Fatal|fail|xit|EXIT|ill|KILL|erminat|TERM|bort|ABORT|ended|stopped|noticed|ignal|unable|MPI_"
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
-    "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid|timeout"
+    "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid|timeout|result:"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.

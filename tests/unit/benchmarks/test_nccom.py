@@ -52,7 +52,17 @@ def test_a_row_that_cannot_be_right_is_damaged(row: str) -> None:
 
 
 def test_rows_that_are_missing_show_in_the_average() -> None:
-    assert read_one(TEXT.replace(ROW + "\n", "").splitlines()).outcome is Outcome.TRUNCATED
+    """Documents quote some rows and the average of all: what is there counts, and a finding says so."""
+    log = read_one(TEXT.replace(ROW + "\n", "").splitlines())
+    assert (log.outcome, log.facts["complete"]) == (Outcome.OK, "unknown")
+    assert [finding.code for finding in log.findings] == ["average-mismatch"]
+
+
+@pytest.mark.parametrize(("time", "busbw"), [("949.92", 8.83e9), ("884.71", 8.83 * 2**30)])
+def test_its_gigabytes_are_decimal_or_binary_as_the_rows_show(time: str, busbw: float) -> None:
+    lines = [DOCUMENTED.splitlines()[0], f"8388608 2097152 fp32 {time} 8.83 8.83", "Avg bus bandwidth: 8.83GB/s"]
+    log = read_one(lines)
+    assert (log.outcome, log.points[0].values[2]) == (Outcome.OK, pytest.approx(busbw))
 
 
 def test_without_its_average_a_table_is_cut() -> None:

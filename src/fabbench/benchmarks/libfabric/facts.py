@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fabbench.benchmarks.consistency import ANYTHING, printed, product
+from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product
 from fabbench.model.log import Finding, Severity
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
@@ -328,7 +328,7 @@ def by_product(bandwidth: str, latency: str, *, megabytes: float = 1.0) -> Range
 
     `megabytes`: the unit of `bandwidth` in 1e6 bytes per second.
     """
-    rate, us = printed(bandwidth), printed(latency)
+    rate, us = printed(bandwidth), c_float(printed(latency))
     if ANYTHING in {rate, us} or not math.isfinite(rate.value) or not math.isfinite(us.value):
         return ANY_SIZE
     low, high = product(rate, us)
@@ -336,7 +336,10 @@ def by_product(bandwidth: str, latency: str, *, megabytes: float = 1.0) -> Range
 
 
 class PrintedRow(NamedTuple):
-    """The figures of one row, as printed. All except the size are derived from one measured time."""
+    """The figures of one row, as printed. All except the size are derived from one measured time.
+
+    The programs keep usec/xfer as a C float.
+    """
 
     sent: str
     total: str
@@ -356,7 +359,7 @@ class PrintedRow(NamedTuple):
         by_rate = by_product(self.bandwidth, self.latency, megabytes=megabytes)
         if max(sizes.low, by_bytes.low, by_rate.low) > min(sizes.high, by_bytes.high, by_rate.high):
             return False
-        latency, elapsed = printed(self.latency), printed(self.time)
+        latency, elapsed = c_float(printed(self.latency)), printed(self.time)
         if self.rate:
             low, high = product(printed(self.rate), latency)
             if not low <= 1 <= high:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from fabbench.benchmarks.consistency import ALL_REDUCE, GATHERING, SAME, Formula, RateCheck, Ratios, Shape
+from fabbench.model.log import Point
 
 _OLD, _UNSIZED = Shape("n", "1"), Shape("", "n")
 _SHAPES: Mapping[str, tuple[Shape, ...]] = {
@@ -86,6 +87,47 @@ class TableArithmetic(Generic[R]):
 
     def _is_usual(self, multiple: int) -> bool:
         return self._uneven or multiple == 0 or (multiple > 0 and multiple == (self.multiple or multiple))
+
+
+def is_of_ranks(formula: Formula, case: str | None, ranks: int) -> bool:
+    """Return whether a table's formula is that of its collective (None: of any) on this number of ranks."""
+    return formula.bus is None or formula in {shape.of(ranks) for shape in _SHAPES.get(case or "", _ALL)}
+
+
+_BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, Shape]] = {
+    (True, False): {"all_reduce": ALL_REDUCE, "reduce_scatter": GATHERING, "sendrecv": SAME},
+    (True, True): {"reduce": SAME},
+    (False, True): {"broadcast": SAME, "scatter": GATHERING, "gather": GATHERING},
+    (False, False): {"all_gather": GATHERING, "alltoall": GATHERING},
+}
+"""Whether rows have an operation, and a root → the collectives that print such rows."""
+_ONE_SIDED = {"sendrecv", "alltoall"}
+"""Their data are checked out of place only (nccl-tests' reportErrors)."""
+
+
+def case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:
+    """Return the collective that a table's rows can only be of; None if there are several."""
+    labels = points[0].labels
+    reduces, rooted = labels.get("redop", "none") != "none", labels.get("root", "-1") != "-1"
+    sides = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
+    fitting = []
+    for case, shape in _BY_LABELS[reduces, rooted].items():
+        numbers = (ranks,) if ranks is not None else _implied(formula, shape)
+        one_sided = sides.get("out-of-place") and not sides.get("in-place", True)
+        checked = sides.get("in-place", False)
+        if any(shape.of(number) == formula for number in numbers) and not (
+            (checked and case in _ONE_SIDED) or (one_sided and case not in _ONE_SIDED)
+        ):
+            fitting.append(case)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _implied(formula: Formula, shape: Shape) -> tuple[int, ...]:
+    """Return the numbers of ranks for which a collective may have a formula."""
+    if shape.bus == "1":
+        return (2,)
+    top = 2 if shape.bus == "2n" else 1
+    return (round(top / (top - formula.bus)),) if formula.bus is not None and formula.bus < top else ()
 
 
 def _multiple(size: int, unit: int) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
+from fabbench.benchmarks.nccl.arithmetic import case_by_figures, is_of_ranks
 from fabbench.benchmarks.nccl.findings import UNEXPLAINED, PrintedSweep, incompleteness, nccl_findings
 from fabbench.benchmarks.nccl.rows import Layout, Row
 from fabbench.benchmarks.nccl.table import (
@@ -27,6 +28,7 @@ from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
 
 _MAX_FAILURES = 50
+_FOOTERS = {"bounds", "average"}
 _MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
 NO_MPI = (
     "The program was built without MPI: independent copies ran side by side, each with a table of its own."
@@ -43,6 +45,11 @@ class NcclExecution:
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, TableReader] = {}
         self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
+        self._largest: dict[
+            tuple[str, ...], int
+        ] = {}  # by rank, type, redop and root, where there is no header
+        self._doubled = False
+        """Whether a size came twice: copies of the program print side by side."""
         self._seen: dict[str, set[str]] = {}
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
@@ -75,13 +82,28 @@ class NcclExecution:
         elif line.text[:1] == "#" and table.passes_by(line.text):
             return [], False
         else:
+            table.closed = not self.copies and not self._seen.get(rank, set()).isdisjoint(_FOOTERS)
             rows, mine = table.feed(line.number, line.text)
         return self._take(rank, rows), mine
 
+    def begins_again(self, line: Line) -> bool:
+        """Return whether a row belongs to another run: below a footer or a larger size, without a header."""
+        rank = line.stream.rank
+        seen = self._seen.get(rank, set())
+        if "header" in seen or not _MAY_BE_ROW.match(line.text):
+            return False
+        size, _, *kind = line.text.split()[:5]
+        largest = self._largest.get((rank, *kind), -1)
+        self._largest[rank, *kind] = int(size)
+        if seen.isdisjoint(_FOOTERS):
+            self._doubled = self._doubled or int(size) == largest
+            return int(size) < largest
+        return not self._doubled
+
     def shortcut(self, rank: str) -> Shortcut | None:
         """Return a fast path for more plain rows of one table; None if the next row may be special."""
-        table, points = self._tables.get(rank), self._points.get(rank)
-        if table is None or not points or not self._checked or "bounds" in self._seen.get(rank, ()):
+        table, points, seen = self._tables.get(rank), self._points.get(rank), self._seen.get(rank, ())
+        if table is None or not points or not self._checked or "bounds" in seen or "header" not in seen:
             return None
         return table.shortcut(points)
 
@@ -252,12 +274,20 @@ class NcclExecution:
             record.failures.insert(0, NO_MPI)
         record.facts |= self._facts()
         record.hosts = frozenset(host for host, _ in self._devices.values())
-        if record.case is None and record.points:
-            record.case = _case_by_arithmetic(record.points)
+        tables = [table.arithmetic for table in self._tables.values()]
+        formula = next((each.formula for each in tables if each.formula is not None), None)
+        ranks = self._context().ranks if len(self._devices) == record.facts.get("ranks") else None
+        if record.case is None and record.points and formula is not None:
+            record.case = case_by_figures(record.points, formula, ranks)
         record.findings += nccl_findings(record, self._sweep)
-        if any(table.arithmetic.is_unexplained() for table in self._tables.values()):
+        if any(each.is_unexplained() for each in tables):
             record.findings.append(UNEXPLAINED)
         record.incomplete = incompleteness(record)
+        if ranks is not None and formula is not None and not is_of_ranks(formula, record.case, ranks):
+            record.incomplete = (
+                f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
+                "they are rows of another run."
+            )
         # Each table refers to this execution: break that cycle, so that rows are freed without a garbage
         # collection.
         self._tables.clear()
@@ -282,17 +312,6 @@ class NcclExecution:
 
 def _of_rank(point: Point, rank: str) -> Point:
     return point._replace(labels={**point.labels, "rank": rank})
-
-
-def _case_by_arithmetic(points: list[Point]) -> str | None:
-    """Return the collective if the figures leave no other: only all_reduce has busbw above algbw."""
-    for _, _, metrics, values in points:
-        if "algbw" not in metrics or "busbw" not in metrics:
-            continue
-        algbw, busbw = values[metrics.index("algbw")], values[metrics.index("busbw")]
-        if algbw > 1e9 and busbw > 1.05 * algbw:
-            return "all_reduce"
-    return None
 
 
 _HANDLERS: Mapping[str, Callable[[NcclExecution, str, tuple[str | None, ...]], None]] = {
@@ -328,12 +347,16 @@ class NcclReader(Reader):
         if self._current is None and not _MAY_BE_ROW.match(line.text):
             return self._state(line)
         current = self._current or NcclExecution(self._hint)
+        before: list[Reading] = []
+        if current.begins_again(line):
+            before, current = self._end(), NcclExecution(self._hint)
+            current.begins_again(line)
         points, mine = current.row(line)
         if mine:
-            self._current = current
-            return points
+            self._open(current)
+            return [*before, *points]
         readings = self._state(line)
-        return [*points, *(readings or ())] if points else readings
+        return [*before, *points, *(readings or ())] if before or points else readings
 
     def _state(self, line: Line) -> Sequence[Reading] | None:
         """Read what a line other than a row states; it may begin another execution."""
@@ -347,14 +370,18 @@ class NcclReader(Reader):
             if current.only_banners:
                 self._provisional.append(current)
             else:
-                out += self.close()
+                out += self._end()
             self._current = None
-        if self._current is None:
-            self._current = NcclExecution(self._hint)
-        self._current.state(line, statement)
+        self._open(self._current or NcclExecution(self._hint)).state(line, statement)
         if self._provisional:
             out += self._settle_provisional()
         return out
+
+    def _open(self, execution: NcclExecution) -> NcclExecution:
+        """Make an execution the current one: a command line names one, the next that begins."""
+        if execution is not self._current:
+            self._current, self._hint = execution, None
+        return execution
 
     def _settle_provisional(self) -> list[Record]:
         """Decide what banners without a table are: copies of one program, or runs that were cut short.
@@ -377,6 +404,11 @@ class NcclReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
+        out = self._end()
+        self._hint = None
+        return out
+
+    def _end(self) -> list[Reading]:
         out: list[Reading] = list(self._settle_provisional())
         current, self._current = self._current, None
         provisional, self._provisional = self._provisional, []
@@ -384,5 +416,4 @@ class NcclReader(Reader):
         if current is not None:
             out += current.flush()
             out.append(current.finish())
-            self._hint = None
         return out

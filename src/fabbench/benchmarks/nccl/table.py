@@ -59,6 +59,8 @@ class TableReader:
         self.retracted: set[int] = set()
         """Identities of points already returned that later rows have shown to be wrong."""
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
+        self.closed = False
+        """Whether the closing lines were read: what follows is no row, unless it is a complete one."""
         self._context = context
         self._rows = RowReader(layout)
         self._columns, self._remarks = _of_layout(layout)
@@ -196,10 +198,10 @@ class TableReader:
             return rows, True
         if row is not None:
             return rows + self._hold(number, text, row), True
-        if self._starts(tokens):
+        if not self.closed and self._starts(tokens):
             self._pieces, self._first_line = [text], number
             return rows, True
-        if is_damaged_row(tokens, self._columns):
+        if not self.closed and is_damaged_row(tokens, self._columns):
             self._report(number, text)
             return rows, True
         if text[:1] == "#" and len(text) <= _MAX_CACHED_LINE and len(self._remarks) < _MAX_REMARKS:

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.benchmarks import Reader, Reading
-from fabbench.benchmarks.consistency import Printed, is_ordered, out_of_order, printed
+from fabbench.benchmarks.consistency import Printed, is_ordered, out_of_order, printed, stopped_early
 from fabbench.benchmarks.mpi_transport import TransportLines
 from fabbench.benchmarks.osu import text as osu_text
-from fabbench.benchmarks.osu.text import SIZE, Column, Row, Title
+from fabbench.benchmarks.osu.text import NO_METRIC, SIZE, Column, Row, Title
 from fabbench.model.compat import override
 from fabbench.model.log import Damaged, Finding, Labels, Line, Marker, Point, Record, Severity
 from fabbench.model.messages import LONGEST_QUOTE
@@ -24,6 +24,8 @@ class _Table:
 
     record: Record
     one_way: bool = False
+    end: int | None = None
+    rates: bool = False
     columns: tuple[Column | None, ...] = ()
     stats: dict[str, Labels] = field(default_factory=dict)
     rows: list[tuple[int, Line, list[Point]]] = field(default_factory=list)
@@ -83,6 +85,8 @@ class OsuReader(Reader):
     def __init__(self) -> None:
         self._table: _Table | None = None
         self._transport = TransportLines()
+        self._end: int | None = None
+        """The last size of the command line above; None: not known."""
         self._marked = False
         """Whether fabbench's own markers show that a step is in progress."""
         self._marked_facts: dict[str, str | int] = {}
@@ -97,6 +101,8 @@ class OsuReader(Reader):
             return self._begin(title)
         if self._table is not None and (readings := self._inside(line, self._table)) is not None:
             return readings
+        if "osu_" in text and (end := osu_text.last_size(text)) is not None:
+            self._end = end
         if osu_text.is_invalid(text):
             self._ensure_table().record.wrong += 1
             return ()
@@ -119,6 +125,9 @@ class OsuReader(Reader):
         if table is None:
             return ()
         record = table.finish()
+        largest = max((point.size for point in record.points), default=0)
+        if table.end is not None and 0 < largest < table.end:
+            record.incomplete = stopped_early(largest, table.end)
         record.facts = {**transport.facts(), **record.facts}
         record.hosts = frozenset(transport.nodes)
         record.evidence |= transport.evidence()
@@ -132,7 +141,7 @@ class OsuReader(Reader):
         record = Record(
             benchmark="osu", case=title.case, facts={**self._marked_facts, **title.facts}, finished=None
         )
-        self._table = _Table(record, title.one_way)
+        self._table, self._end = _Table(record, title.one_way, self._end), None
         return before
 
     def _inside(self, line: Line, table: _Table) -> Sequence[Reading] | None:
@@ -140,7 +149,9 @@ class OsuReader(Reader):
         if text.lstrip().startswith("#"):
             if (facts := osu_text.read_facts(text)) is not None:
                 record.facts |= facts
-            elif (columns := osu_text.read_columns(text)) is not None:
+            elif "Message Rate Profile" in text:
+                table.rates = True
+            elif (columns := osu_text.read_columns(text, rates=table.rates)) is not None:
                 self._begin_rows(columns, text, table)
             return ()
         if not table.columns or not osu_text.seems_row(text, table.columns):
@@ -153,7 +164,8 @@ class OsuReader(Reader):
 
     def _begin_rows(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
         """Begin rows under columns; unknown columns cause a finding."""
-        table.columns = columns
+        # osu_get_mbw prints a second number without a name.
+        table.columns = (*columns, NO_METRIC) if "get_multiple" in str(table.record.case) else columns
         if None in columns:
             table.record.findings.append(
                 Finding(

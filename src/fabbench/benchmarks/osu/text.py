@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fabbench.benchmarks.command_line import read_words
 from fabbench.benchmarks.consistency import is_damaged_row
 from fabbench.model.messages import LONGEST_QUOTE
 from fabbench.model.patterns import lazy
@@ -64,7 +65,7 @@ class Column(NamedTuple):
 
 
 SIZE, CHECK = Column("size"), Column("check")
-_NO_METRIC = Column("")
+NO_METRIC = Column("")
 _CELLS = {SIZE: re.compile(r"\d{1,18}", re.ASCII), CHECK: re.compile("Pass|Fail")}
 """Patterns of cells that are not figures."""
 _COLUMNS: Mapping[str, Column] = {
@@ -82,11 +83,11 @@ _COLUMNS: Mapping[str, Column] = {
     "mb/s": Column("bandwidth", factor=1e6),
     "messages/s": Column("message_rate", factor=1.0),
     "validation": CHECK,
-    "overlap(%)": _NO_METRIC,
-    "iterations": _NO_METRIC,
-    "coll.init(us)": _NO_METRIC,
-    "mpi_test(us)": _NO_METRIC,
-    "mpi_wait(us)": _NO_METRIC,
+    "overlap(%)": NO_METRIC,
+    "iterations": NO_METRIC,
+    "coll.init(us)": NO_METRIC,
+    "mpi_test(us)": NO_METRIC,
+    "mpi_wait(us)": NO_METRIC,
 }
 """Column name, in lower case and without blanks → column."""
 _PERCENTILE = lazy(r"p(\d{1,2})tail(?:lat|bw).*")
@@ -141,14 +142,20 @@ def _word(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", text).strip("_")
 
 
-def read_columns(text: str) -> tuple[Column | None, ...] | None:
-    """Read a line of column names, with None for each unknown column; None for other lines."""
+def read_columns(text: str, *, rates: bool = False) -> tuple[Column | None, ...] | None:
+    """Read a line of column names, with None for each unknown column; None for other lines.
+
+    `rates`: unnamed columns are message rates, not bandwidths.
+    """
+    metric, factor = ("message_rate", 1.0) if rates else ("bandwidth", 1e6)
     stripped = text.strip()
     if not stripped.startswith("#"):
         return None
     names = ["".join(name.lower().split()) for name in _GAP.split(stripped.removeprefix("#").strip())]
+    if len(names) > 1 and all(map(str.isdecimal, names)):  # osu_mbw_mr -V: window sizes
+        return (SIZE, *(Column(metric, f"window {name}", factor) for name in names))
     known = [_column(name) for name in names]
-    return tuple(known) if known and known[0] is not None and known[0] is not _NO_METRIC else None
+    return tuple(known) if known and known[0] is not None and known[0] is not NO_METRIC else None
 
 
 def _column(name: str) -> Column | None:
@@ -182,7 +189,7 @@ def read_row(text: str, columns: Sequence[Column | None]) -> Row | None:
     if len(cells) != len(columns):
         return None
     for cell, column in zip(cells, columns, strict=True):
-        if _CELLS.get(column or _NO_METRIC, _NUMBER).fullmatch(cell) is None:
+        if _CELLS.get(column or NO_METRIC, _NUMBER).fullmatch(cell) is None:
             return None
     return Row(cells, any(c is CHECK and cell == "Fail" for cell, c in zip(cells, columns, strict=True)))
 
@@ -202,7 +209,34 @@ def seems_row(text: str, columns: Sequence[Column | None]) -> bool:
     if len(cells) == len(columns) == 2:
         # With so few columns, half of them would match any two words.
         return _CUT_SIZE.fullmatch(cells[0]) is not None and _CUT_ROW.fullmatch(cells[1]) is not None
-    return is_damaged_row(cells, [_CELLS.get(column or _NO_METRIC, _NUMBER) for column in columns])
+    return is_damaged_row(cells, [_CELLS.get(column or NO_METRIC, _NUMBER) for column in columns])
+
+
+_RANKS = lazy(r" (?:-np?|-n|--ntasks)[ =](\d{1,9}) ")
+_MANY = 128
+_PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
+_SIZES = lazy(r"(?:^| )(?:-m|--message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
+
+
+def last_size(text: str) -> int | None:
+    """Return the last size that a command line measures; None if a line does not show it.
+
+    Sizes double from the first one. Without -m, tests between two ranks go up to 4 MB, and collectives up to 1 MB
+    as long as their memory suffices.
+    """
+    command = read_words(text, _PROGRAM)
+    if command is None:
+        return None
+    sizes = _SIZES.search(" ".join(command.words))
+    low, high = (sizes[1], sizes[2]) if sizes is not None else ("", "")
+    ranks = _RANKS.search(text)
+    if not high and ranks is not None and int(ranks[1]) > _MANY:
+        return None
+    pair = command.program in _POINT_TO_POINT or command.program.startswith(("get_", "put_", "acc_"))
+    size, end = max(int(low or 1), 1), int(high or (1 << 22 if pair else 1 << 20))
+    while 2 * size <= end:
+        size *= 2
+    return size
 
 
 _INVALID = lazy(r"\s*DATA VALIDATION ERROR: .*")
