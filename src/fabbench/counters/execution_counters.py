@@ -223,7 +223,8 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
 def judged(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
     """Add to the logs of one execution what its NICs show.
 
-    A log that says ok is off-fabric where they show that other NICs carried the data, or none. The counters cannot be attributed to one of several logs, and so each log gets all findings.
+    A log that says ok is off-fabric where they show that other NICs carried the data, or none. The counters
+    cannot be attributed to one of several logs, and so each log gets all findings.
     """
     known = tuple(logs)
     if counters is None:

@@ -59,6 +59,8 @@ Open MPI: died, 9 lines
     No components were able to be opened in
     PML \w+ cannot be selected
     (?:ORTE|PRTE) has lost communicat
+    (?:ORTE|PRTE)_ERROR_LOG|PRTE ERROR:
+    <MPIRUN>: killing job
 Open MPI: status, 3 lines
     Primary job +terminated normally, but
 Open MPI: not started, 6 lines
@@ -71,6 +73,8 @@ MPICH: died, 6 lines
     Abort\(-?\d+\) (?:on node \d|\(rank \d)
     application called MPI_Abort\(
     Fatal error in (?:P?MPI|internal)_
+MVAPICH: died
+    \[?error_sighandler\]? Caught error:
 hydra: killed, 5 lines
     = +(?:BAD TERMINATION OF ONE|KILLED BY SIGNAL: )
     YOUR APPLICATION TERMINATED WITH THE EXIT STRING
@@ -132,6 +136,8 @@ The kernel: killed
     (?:Memory cgroup o|O)ut of memory: Kill
     oom-kill:constraint=
     segfault at [\da-f]+ ip
+    oom_reaper: reaped process
+    NVRM: Xid \(
     Killed$
     line \d+: +\d+ Killed\b
 ssh: killed
@@ -167,13 +173,18 @@ libfabric: died, 2 lines
     Libfabric EFA provider has encountered an internal error
 PyTorch: timeout
     Watchdog caught collective operation timeout:
+    Timeout at NCCL work
+    ProcessGroupNCCL's watchdog got stuck
 PyTorch: killed
-    \[rank\d+\]:? +(?!\S*DistBackend|RuntimeError: NCCL)<ERROR>(?:: |$)
+    \[rank\d+\]:? +(?!\S*Dist\w*Error|RuntimeError: NCCL|RuntimeError: \[\d+\] is setting up)<ERROR>(?:: |$)
 PyTorch: died, 6 lines
-    (?:torch\.distributed\.)?DistBackendError:
+    (?:torch\.distributed\.)?Dist(?:Backend|Store|Network)?Error:
     nccl(?:System|Internal|UnhandledCuda|Remote)Error:
     ncclInvalid\w+:
-    RuntimeError: NCCL
+    RuntimeError: (?:NCCL |\[\d+\] is setting up NCCL)
+    NCCL watchdog thread terminated
+    Some NCCL operations have failed or timed out
+    Exception \(either an error or timeout\) detected by watchdog
 PyTorch: status
     torch/distributed/elastic.* failed \(exitcode: -?[1-9]
     torch\.[\w.]+\.<ERROR>
@@ -210,7 +221,8 @@ _SIGN = lazy(
     "rror|ERROR|FATAL|Fatal|fail|xit|EXIT|ill|KILL|erminat|TERM|bort|ABORT|ended|stopped|noticed|ignal|unable|MPI_"
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
-    "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid|timeout|result:"
+    "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
+    "|[Tt]imeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.

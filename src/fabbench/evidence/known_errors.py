@@ -197,8 +197,9 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     _known(
         "peer-lost",
-        ("Call to ",),
-        r"Call to (?:recv|send|connect|accept)\b.*failed ?: ",
+        ("Call to ", "onnect to "),
+        r"Call to (?:recv|send|connect|accept|bind|listen)\b.*failed ?: |[Cc]onnect to \S+ failed ?: "
+        r"|onnect to \S+ returned .*exceeded",
         "A rank could not reach another one over a socket.",
         "Look for the rank that ended first: its own error is the cause. Otherwise check NCCL_SOCKET_IFNAME "
         "and the firewalls between the nodes.",
@@ -226,6 +227,30 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         r"system not yet initialized",
         "The GPUs' fabric manager is not ready (CUDA error 802).",
         "Wait for `nvidia-smi -q` to show Fabric State: Completed, or restart nvidia-fabricmanager.",
+        Severity.ERROR,
+    ),
+    _known(
+        "nic-call-failed",
+        ("Call to ibv_", "completed with error"),
+        r"Call to ibv_(?!modify_qp|reg_mr|create_[qc]|reg_dmabuf)\w+ failed|NET/OFI .*completed with error",
+        "A NIC or its driver refused a call, or a transfer.",
+        "Look for errors of this NIC in `dmesg`, and test it alone: `fabbench run perftest`, `run pingpong`.",
+        Severity.ERROR,
+    ),
+    _known(
+        "ranks-differ",
+        ("Message truncated", "ismatch"),
+        r"Message truncated : received|[Mm]ismatched? (?:collective|in NCCL)|NCCL version mismatch",
+        "The ranks do not call the same collective with the same size, or run different versions of NCCL.",
+        "Compare what each rank runs: its library, its arguments, and the order of its collectives.",
+        Severity.ERROR,
+    ),
+    _known(
+        "cuda-failure",
+        ("Cuda failure", "HIP failure"),
+        r"(?:Cuda|HIP) failure",
+        "A CUDA call failed.",
+        "The quoted text has CUDA's reason. Check the driver, the GPU's memory and its errors (`nvidia-smi`, `dmesg`).",
         Severity.ERROR,
     ),
     _known(

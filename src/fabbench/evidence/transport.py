@@ -217,7 +217,11 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
 
 def errors(evidence: Evidence) -> list[str]:
     """Return what ended NCCL, as sentences: known errors, else the first call that failed."""
-    known = [error.meaning for error in evidence.known_errors.values() if error.severity is Severity.ERROR]
+    known = [
+        f"{error.meaning.removesuffix('.')}: {quoted(error.line)}"
+        for error in evidence.known_errors.values()
+        if error.severity is Severity.ERROR
+    ]
     return known or ([f"NCCL failed: {quoted(evidence.failed)}"] if evidence.failed else [])
 
 

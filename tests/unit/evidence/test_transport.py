@@ -282,6 +282,9 @@ SEEN = {
     "interface-not-found": "Bootstrap : no socket interface found",
     "peer-closed": "socketProgress: Connection closed by remote peer node1<43210>",
     "peer-lost": "NET/Socket : Call to recv from 10.0.0.1<41234> failed : Connection reset by peer",
+    "nic-call-failed": "NET/OFI Request 0x7f completed with error. RC: 103. Error: 5 (Input/output error)",
+    "ranks-differ": "Message truncated : received 1024 bytes instead of 512",
+    "cuda-failure": "Cuda failure 2 'out of memory'",
     "duplicate-gpu": "Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 60",
     "port-down": "NET/IB : mlx5_0:1 Got async event : port error",
     "fabric-manager": "Cuda failure 'system not yet initialized'",
@@ -402,7 +405,7 @@ def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
     (measured,) = read(warning + nccl_text(ROWS, ranks=2, hosts=2))
 
     assert alone.outcome is Outcome.FAILED
-    assert alone.reason == alone.findings[0].meaning
+    assert alone.reason == f"{alone.findings[0].meaning[:-1]}: {SEEN[code]}"
     assert (measured.outcome, measured.reason) == (Outcome.FAILED, alone.reason)
 
 
