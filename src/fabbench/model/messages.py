@@ -96,7 +96,8 @@ _NAMES = (
         "KEY_?ID",
         "_PWD$",
     ),
-    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
+    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS|SIG)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
+    *("(^|_)[HT]?OTP(_|$)", "(?<!I_MPI)(^|_)PIN(_?CODE|$)", "(^|_)SALT(_|$)", "LICEN[CS]E", "WEBHOOK"),
 )
 _SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
@@ -105,6 +106,8 @@ _SETTING = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<
 """A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
 _USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
 _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
+_HOOK = lazy(r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/bot(?=\d+:))[^\s?#]+")
+"""A URL that posts a message for anyone who has it: the host or the start of the path names a hook."""
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
 _ENVIRONMENTS = frozenset({"env", "envs", "environment"})
 """Keys of documents that hold environment variables."""
@@ -124,8 +127,8 @@ def shown(name: str, value: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return text without secrets that can be anywhere in it: passwords of URLs, and bearer tokens."""
-    text = _USER.sub(REDACTED, text)
+    """Return text without secrets that can be anywhere in it: passwords and hooks in URLs, bearer tokens."""
+    text = _HOOK.sub(rf"\1{REDACTED}", _USER.sub(REDACTED, text))
     text = _QUERY.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text)
     return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
 
