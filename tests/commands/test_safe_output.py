@@ -3,10 +3,13 @@
 import csv
 import html
 import io
+import itertools
 import json
 import logging
 import re
+import subprocess
 import sys
+import tarfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,9 +24,11 @@ from markdown_it import MarkdownIt
 
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import Commands, cli, live, terminal
+from fabbench.execution.script.steps import quote
 from fabbench.hosts.check import Check, Status
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Ending, Outcome
+from fabbench.model.messages import printable
 from fabbench.model.plan import Configuration, Execution, Plan, Proof
 from fabbench.model.plugins import PluginWarning
 from fabbench.report.check_report import render_checks
@@ -31,12 +36,15 @@ from fabbench.report.table import Table, to_markdown
 from fabbench.runs.store import RunWriter
 from fabbench.testing import two_hosts
 from tests.support.command_line import runner
+from tests.support.github_runner import workflow_commands
 from tests.support.logs_by_hand import log
 from tests.support.payloads import FIELDS, OBEYED, PAYLOADS, logs, planted
 from tests.support.requests import request
 
 ALL = "".join(PAYLOADS.values())
 """All of them at once: what one of them hides, another one must not let through."""
+NAME = "x\nFORGED\n::add-mask::e"
+"""The name of a file, a run or anything else: no line begins with a part of it."""
 ONE_BY_ONE = [
     pytest.param(ALL, id="all"),
     *(pytest.param(text, id=name, marks=pytest.mark.slow) for name, text in PAYLOADS.items()),
@@ -173,6 +181,93 @@ def test_a_rendered_document_means_what_it_says(form: str, payload: str) -> None
     done = run(*words, "--env", f"X={plain}")
     assert done.exit_code == 0
     assert plain.encode().hex() in done.stdout.encode("unicode_escape").hex() or "X=" in done.stdout
+
+
+def test_a_shell_reads_what_a_script_does_not_print(tmp_path: Path) -> None:
+    text = f"a'\\ {PAYLOADS['command']}{PAYLOADS['line']}"
+    assert_safe(quote(text))
+    done = subprocess.run(["bash", "-c", f"printf %s {quote(text)}"], capture_output=True, check=True)
+    assert done.stdout.decode() == text
+
+
+@pytest.mark.parametrize("form", ["tar", "file"])
+def test_no_line_begins_with_a_part_of_a_name(tmp_path: Path, form: str) -> None:
+    text = planted("library", "x")
+    path = tmp_path / (f"{NAME}.log" if form == "file" else "logs.tar")
+    if form == "file":
+        path.write_text(text)
+    else:
+        with tarfile.open(path, "w") as archive:
+            member = tarfile.TarInfo(f"{NAME}.log")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    outputs = [
+        run(*words)
+        for words in (
+            ("explain", path),
+            ("explain", path, tmp_path / NAME),
+            ("parse", path, tmp_path / NAME),
+            ("parse", path, "--format", "markdown"),
+            ("compare", path, path, "--format", "comment"),
+            ("compare", path, path, "--label", NAME, "--label", "b", "--format", "terminal"),
+            ("compare", path, tmp_path / NAME),
+            ("config", "--config", tmp_path / NAME),
+            ("sweep", "--from", tmp_path / NAME),
+        )
+    ]
+    shown = [done.stdout + done.stderr for done in outputs]
+    assert all("FORGED" in each for each in shown[:4])
+    assert [each for each in shown if re.search(r"(?m)^\s*FORGED", each)] == []
+    assert r"\u000aFORGED" in shown[0]
+
+
+def test_no_line_begins_with_a_part_of_what_is_stored(store: Callable[[str], Path]) -> None:
+    place = store(NAME)
+    for words in (("runs",), ("show", "last"), ("show", NAME), ("compare", "last"), ("history", "busbw")):
+        done = run(*words, "--store", place)
+        assert not re.search(r"(?m)^\s*FORGED", done.stdout + done.stderr), words
+
+
+@pytest.mark.parametrize(
+    "text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"]
+)
+def test_no_pieces_of_a_text_make_a_command(text: str) -> None:
+    text = f"{text}\nend"
+    cuts = itertools.combinations_with_replacement(range(len(text) + 1), 2)
+    for first, second in cuts:
+        out = io.StringIO()
+        stream = terminal.SafeStream(out)
+        for piece in (text[:first], text[first:second], text[second:]):
+            stream.write(piece)
+        assert_safe(out.getvalue())
+        assert out.getvalue().encode().decode("unicode_escape") == text
+
+
+def test_text_that_is_no_command_stays() -> None:
+    text = "::1 fe80::1 std::vector\n::1\n# [x] #[x] ### [x](y) ## a[0]\n a::b::c\nx ::error::y\n"
+    assert printable(text) == text
+    out = io.StringIO()
+    stream = terminal.SafeStream(out)
+    stream.writelines(iter(text.splitlines(keepends=True)))
+    assert out.getvalue() == text
+
+
+def test_the_only_commands_are_those_of_fabbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    payload = f"{PAYLOADS['command']}{PAYLOADS['line']}"
+    files = [tmp_path / "new.log", tmp_path / "base.log"]
+    for file in files:
+        file.write_text(planted("failure", payload.replace("\n", " ")))
+    words = ("compare", *files, "--label", payload, "--label", "b", "--junit", tmp_path / "junit.xml")
+    done = runner().invoke(cli, [*map(str, words), "--format", "comment", "--gate", "busbw>=1GB/s"])
+    assert workflow_commands(done.stderr) == ["error"] * done.stderr.count("::error title=")
+    assert done.stderr.count("::error title=") > 0
+    assert workflow_commands(done.stdout) == []
+    written = [done.stdout, *((tmp_path / name).read_text() for name in ("summary", "junit.xml"))]
+    assert all("PWNED" in each for each in written)
+    for each in written:
+        assert_safe(each)
 
 
 def as_command(work: Callable[[], object]) -> Result:

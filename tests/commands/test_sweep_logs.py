@@ -91,7 +91,7 @@ def test_a_pair_that_was_slow_once_is_a_suspect(tmp_path: Path) -> None:
 def test_commands_to_cordon_are_all_that_is_printed(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {"node-5": 0.4, "node-6": 0.5})
     done = sweep("--from", str(folder), "--print-cordon", "kubectl")
-    assert sorted(done.stdout.splitlines()) == ["kubectl cordon node-5", "kubectl cordon node-6"]
+    assert sorted(done.stdout.splitlines()) == ["kubectl cordon -- node-5", "kubectl cordon -- node-6"]
     assert done.exit_code == 1
 
 

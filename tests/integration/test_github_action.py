@@ -63,6 +63,22 @@ def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
 
 
 @local
+def test_text_from_outside_is_no_command_of_the_build(tmp_path: Path) -> None:
+    log = tmp_path / "new ##[add-mask]0.log"
+    log.write_text(f"vm:1:1 [0] NCCL WARN broken ##[set-output name=status]0\n{Path(NEW).read_text('utf-8')}")
+    labels = "##[stop-commands]q\nb"
+    job, outputs = gate(tmp_path, compare=f"{log}\n{BASELINE}", labels=labels, gates="busbw@64M:5%")
+    assert (job.commands(), outputs["status"]) == (["error"], "1")
+    assert "stop-commands" in job.log
+
+
+@local
+def test_the_directory_cannot_add_an_output(tmp_path: Path) -> None:
+    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", directory="x\nstatus=0")
+    assert (job.failed, outputs) == (True, {"status": "", "comment": "", "junit": ""})
+
+
+@local
 @pytest.mark.slow
 def test_a_wrong_network_fails_it_too(tmp_path: Path) -> None:
     job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", fabrics="efa\nany")

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,6 +45,8 @@ class Server:
     """Method and path, query, body."""
     words: list[str] = field(default_factory=list)
     """The command of the last exec."""
+    tokens: list[str | None] = field(default_factory=list)
+    """The header Authorization of each request."""
 
     def answer(self, method: str, url: str, body: bytes) -> Answer:
         parts = urlsplit(url)
@@ -67,10 +69,13 @@ def listed(*items: Any, going_on: str = "") -> Answer:
 
 
 @contextmanager
-def serving(folder: Path, answers: dict[str, list[Answer]]) -> Iterator[Server]:
+def serving(
+    folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, Any] | None = None
+) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def reply(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
+            found.tokens.append(self.headers.get("Authorization"))
             code, text = found.answer(self.command, self.path, self.rfile.read(length))
             if (code, text) == BROKEN:
                 self.close_connection = True
@@ -90,7 +95,7 @@ def serving(folder: Path, answers: dict[str, list[Answer]]) -> Iterator[Server]:
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
-            "users": [{"name": "u", "user": {"token": "t"}}],
+            "users": [{"name": "u", "user": user or {"token": "t"}}],
             "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "bench"}}],
             "current-context": "one",
         }
@@ -103,6 +108,50 @@ def serving(folder: Path, answers: dict[str, list[Answer]]) -> Iterator[Server]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.mark.parametrize("text", ["t0ken", "t0ken\n", "t0ken\r\n", " t0ken \n\n"])
+def test_a_token_is_sent_without_the_line_break_that_ends_its_file(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    nodes = {"GET /api/v1/nodes": [listed()]}
+    with serving(tmp_path, nodes, {"tokenFile": "token"}) as server:
+        for _ in range(2):  # the library reads it anew for each request
+            assert list(server.api.objects("Node")) == []
+    assert server.tokens == ["Bearer t0ken"] * 2
+
+
+@pytest.mark.parametrize("text", ["one\ntwo\n", "t\u00f6ken", "a\x07b"])
+def test_a_token_that_cannot_be_sent_is_an_error_of_the_kubeconfig(tmp_path: Path, text: str) -> None:
+    (tmp_path / "token").write_text(text)
+    with (
+        serving(tmp_path, {}, {"tokenFile": "token"}) as server,
+        pytest.raises(MachineError, match="kubeconfig's token") as raised,
+    ):
+        list(server.api.objects("Node"))
+    assert text not in str(raised.value)
+    assert server.tokens == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "users: {",
+        "[]",
+        "",
+        json.dumps(
+            {
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+                "users": [{"name": "u", "user": {"tokenFile": "nowhere"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        ),
+    ],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_an_error_of_the_environment(tmp_path: Path, text: str) -> None:
+    (tmp_path / "kubeconfig").write_text(text)
+    with pytest.raises(MachineError, match="No usable kubeconfig found"):
+        open_api(tmp_path / "kubeconfig", None, None)
 
 
 def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path) -> None:

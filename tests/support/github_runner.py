@@ -66,6 +66,10 @@ class Job:
         assert "${{" not in done, f"an expression that this runner does not know: {done}"
         return done
 
+    def commands(self) -> list[str]:
+        """Return the names of the workflow commands in the log, in order."""
+        return workflow_commands(self.log)
+
     def _step(self, step: dict[str, Any], number: int, action: Path | None) -> tuple[bool, dict[str, str]]:
         if "uses" in step:
             return self._uses(step)
@@ -112,6 +116,28 @@ class Job:
 
     def _file(self, name: str) -> Path:
         return self.folder.with_name(f"{self.folder.name}-{name}")
+
+
+COMMANDS = frozenset({
+    *("add-mask", "add-matcher", "add-path", "debug", "echo", "endgroup", "error", "group", "notice"),
+    *("remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning"),
+})  # fmt: skip
+
+
+def workflow_commands(log: str) -> list[str]:
+    """Return the commands that the runner obeys, by the rules of its ActionCommand.cs."""
+    found = []
+    for line in re.split(r"\r\n|\r|\n", log):
+        start = line.lstrip()
+        name = start[2:].partition("::")[0].partition(" ")[0].lower()
+        if start.startswith("::") and "::" in start[2:] and name in COMMANDS:
+            found.append(name)
+            continue
+        _, bracket, rest = line.partition("##[")
+        name = rest.partition("]")[0].partition(" ")[0].lower()
+        if bracket and "]" in rest and name in COMMANDS:
+            found.append(name)
+    return found
 
 
 def _outputs(text: str) -> dict[str, str]:

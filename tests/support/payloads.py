@@ -20,11 +20,14 @@ PAYLOADS = {
     "invisible": "a\u200bb\U000e0041",
     "dcs": "\x1bP1$r\x1b\\",
     "charset": "\x1b(0",
+    "command": "##[stop-commands]PWNED ##vso[task.complete]x #\x1b[1m#[add-mask]0 ##teamcity[x]",
+    "line": "x\n::add-mask::e\n \u3000::stop-commands::PWNED",
 }
 OBEYED = re.compile(
+    r"##\w*\[|(?m:^)\s*::[A-Za-z]|"
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""None of these may be in anything that a terminal gets."""
+"""None of these may be in anything that a terminal or a CI system gets."""
 _LOG = """\
 # nccl-tests version 2.19.6 nccl-headers=22809 nccl-library=22809
 # Collective test starting: all_reduce_perf

@@ -117,7 +117,7 @@ class Commands(SuggestingGroup):
                 terminal.notify("Error: Not enough memory for this.")
             elif not isinstance(error, BrokenPipeError):
                 where = error.filename or "the output"
-                click.echo(f"Error: {where} could not be written or read: {error.strerror}.", err=True)
+                terminal.say(f"Error: {where} could not be written or read: {error.strerror}.")
             ctx.exit(Exit.REFUSED)
 
 
@@ -135,7 +135,7 @@ def _plain_warnings() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *location: Any, **more: Any) -> None:
             if issubclass(category, PluginWarning):
-                click.echo(f"Warning: {message}", err=True)
+                terminal.say(f"Warning: {message}")
             elif category.__module__.startswith("fabbench."):
                 terminal.notify(str(message))
             else:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.suggestions import SuggestingGroup
 from fabbench.cli.verbosity import with_verbosity
@@ -32,7 +32,7 @@ def set_(name: str, run: str, store: Path) -> None:
     from fabbench.runs.baselines import set_baseline
 
     baseline = set_baseline(name, run, store)
-    click.echo(f"Baseline {name}: {baseline.path}", err=True)
+    terminal.say(f"Baseline {name}: {baseline.path}")
 
 
 @with_verbosity
@@ -50,10 +50,11 @@ def list_(form: str, store: Path) -> None:
         click.echo(to_json({"format": 1, "baselines": rows}), nl=False)
         return
     if not known:
-        click.echo(f"No baselines in {store}.", err=True)
+        terminal.say(f"No baselines in {store}.")
     width = max((len(each.name) for each in known), default=0)
     for each in known:
-        click.echo(f"{each.name:{width}}  {each.path}{'' if each.is_there(store) else '  (removed)'}")
+        removed = "" if each.is_there(store) else "  (removed)"
+        terminal.write_line(f"{each.name:{width}}  {each.path}{removed}")
 
 
 @with_verbosity

@@ -16,6 +16,7 @@ import click
 from fabbench.cli import terminal
 from fabbench.cli.output import require_writable
 from fabbench.model.errors import FabbenchError
+from fabbench.model.messages import printable
 
 if TYPE_CHECKING:
     from fabbench.analysis.compare import Comparison
@@ -69,7 +70,7 @@ def _report(result: BuildResult, name: str, junit: Path | None) -> None:
         _summarize(result, os.environ[_SUMMARY])
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(result):
-            click.echo(line, err=True)
+            terminal.workflow_command(line)
 
 
 def _summarize(result: BuildResult, path: str) -> None:
@@ -80,7 +81,7 @@ def _summarize(result: BuildResult, path: str) -> None:
         parts.append(error_comment(result.problem))
     try:
         with Path(path).open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("\n".join([*parts, ""]))
+            file.write(printable("\n".join([*parts, ""])))
     except OSError as error:
         terminal.notify(f"Warning: {_SUMMARY} ({path}) cannot be written: {error.strerror or error}.")
 
@@ -106,4 +107,4 @@ def _error(title: str, text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fabbench.cli import terminal
 from fabbench.cli.declared import given_options, launcher_options, with_options
 from fabbench.cli.options import AGE, written_age
 from fabbench.launchers import options_of_launchers
@@ -110,7 +111,7 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     """List the leftovers, and remove those that were chosen."""
     found = leftovers.found
     if not found:
-        click.echo(f"Nothing left to clean in {leftovers.where}.", err=True)
+        terminal.say(f"Nothing left to clean in {leftovers.where}.")
         return
     chosen = [
         each
@@ -119,14 +120,14 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
     ]
     _list(found, chosen, leftovers.column)
     if not chosen:
-        click.echo("All of it is in use, and was kept.", err=True)
+        terminal.say("All of it is in use, and was kept.")
         return
     interactive = sys.stdin is not None and sys.stdin.isatty() and not yes
     if not yes and not (interactive and click.confirm(f"Remove {_count(chosen)}?", err=True)):
-        click.echo("Nothing was removed." + ("" if interactive else " --yes removes it."), err=True)
+        terminal.say("Nothing was removed." + ("" if interactive else " --yes removes it."))
         click.get_current_context().exit(Exit.BAD_ANSWER)
     leftovers.remove(chosen)
-    click.echo(f"Removed {_count(chosen)}.", err=True)
+    terminal.say(f"Removed {_count(chosen)}.")
 
 
 def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str) -> None:
@@ -144,7 +145,7 @@ def _list(found: Sequence["Leftover"], chosen: Sequence["Leftover"], column: str
     ]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        terminal.write_line("  ".join(map(str.ljust, row, widths)).rstrip())
 
 
 def _count(chosen: Sequence["Leftover"]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.cli.config_file import CommandOptions, configuration
 from fabbench.cli.output import output
 from fabbench.report.json_contract import to_json
@@ -51,10 +51,10 @@ def command(file: Path | None, form: str, *, schema: bool) -> None:
         click.echo(to_json(_document(config)), nl=False)
         return
     if config is None:
-        click.echo("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.", err=True)
+        terminal.say("No fabbench.yaml found in this directory, above it, or in ~/.config/fabbench.")
         return
     for line in _lines(config):
-        click.echo(line)
+        terminal.write_line(line)
 
 
 def _document(config: "Config | None") -> dict[str, Any]:

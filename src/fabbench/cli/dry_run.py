@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.model.errors import RequestError
 from fabbench.model.messages import counted, listed, redacted, redacted_values
 from fabbench.model.plan import Shape
@@ -50,21 +50,22 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
         click.echo(to_json(redacted(document)), nl=False)
         return
     reason = f": {request.target_reason}" if request.target_reason else ""
-    click.echo(f"Target:         {request.target.name} ({request.target.launcher}){reason}")
+    terminal.write_line(f"Target:         {request.target.name} ({request.target.launcher}){reason}")
     for number, host in enumerate(inventory.hosts):
-        click.echo(f"{'Nodes:' if not number else '':16}{_host(host)}")
+        terminal.write_line(f"{'Nodes:' if not number else '':16}{_host(host)}")
     if inventory.image:
-        click.echo(f"Image:          {inventory.image}")
+        terminal.write_line(f"Image:          {inventory.image}")
     names = ", ".join(map(str, planned.configurations))
-    click.echo(f"Configurations: {names}")
-    click.echo(f"Executions:     {len(planned.executions)}: {_order(planned)}")
-    click.echo(f"Time:           {_time(estimate, longest)}")
+    terminal.write_line(f"Configurations: {names}")
+    terminal.write_line(f"Executions:     {len(planned.executions)}: {_order(planned)}")
+    terminal.write_line(f"Time:           {_time(estimate, longest)}")
     first = {execution.configuration.label: execution for execution in reversed(planned.executions)}
     launcher = launcher_named(request.target.launcher)
     for configuration in planned.configurations:
-        click.echo(f"\n{configuration}")
+        click.echo()
+        terminal.write_line(str(configuration))
         for line in execution_lines(first[configuration.label], inventory, request, launcher):
-            click.echo(f"  {line}")
+            terminal.write_line(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
 
 
@@ -141,25 +142,26 @@ def show_sweep(request: "SweepRequest", how: "AnswerOptions") -> None:
     preview = preview_sweep(request)
     target, document = request.run.target, preview.document
     reason = f": {request.run.target_reason}" if request.run.target_reason else ""
-    click.echo(f"Target:      {target.name} ({target.launcher}){reason}")
-    click.echo(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
-    click.echo(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
+    terminal.write_line(f"Target:      {target.name} ({target.launcher}){reason}")
+    terminal.write_line(f"Nodes:       {len(document.nodes)}: {listed(document.nodes)}")
+    terminal.write_line(f"Sweep:       {document.benchmark} on {document.fabric}, mode {document.mode}")
     if document.nics:
-        click.echo(f"NICs:        {', '.join(document.nics)}")
+        terminal.write_line(f"NICs:        {', '.join(document.nics)}")
     if document.group_of:
         sizes = Counter(document.group_of.values())
-        click.echo(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
-    click.echo(f"Rounds:      {preview.max_rounds or 'as many as it takes'}")
+        terminal.write_line(f"Groups:      {listed([f'{name} ({sizes[name]})' for name in sorted(sizes)])}")
+    terminal.write_line(f"Rounds:      {preview.max_rounds or 'as many as it takes'}")
     if preview.first is None or preview.execution is None:
-        click.echo("Tests:       none: all have ended")
+        terminal.write_line("Tests:       none: all have ended")
     else:
-        click.echo(f"Next round:  {_round(preview.first)}")
-        click.echo(f"\nFirst test: {preview.first.tests[0]}")
+        terminal.write_line(f"Next round:  {_round(preview.first)}")
+        click.echo()
+        terminal.write_line(f"First test: {preview.first.tests[0]}")
         hosts = {host.name: index for index, host in enumerate(preview.inventory.hosts)}
         part = preview.inventory.part([hosts[name] for name in preview.first.tests[0].nodes])
         launcher = launcher_named(target.launcher)
         for line in execution_lines(redacted_values(preview.execution), part, preview.request, launcher):
-            click.echo(f"  {line}")
+            terminal.write_line(f"  {line}")
     click.echo("\nDry run: nothing was started.", err=True)
 
 

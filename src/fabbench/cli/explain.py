@@ -5,7 +5,7 @@ from itertools import groupby
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.cli.output import output
 from fabbench.logs.learned_prefixes import Unread
 from fabbench.model.errors import Exit, worst
@@ -71,7 +71,7 @@ def _report_unread(entries: Iterable[Log | Unread]) -> Exit:
     status = Exit.FINE
     for entry in entries:
         if isinstance(entry, Unread):
-            click.echo(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}", err=True)
+            terminal.say(f"{'Note' if entry.remark else 'Error'}: {entry.source}: {entry.reason}")
             status = status if entry.remark else Exit.REFUSED
     return status
 
@@ -95,7 +95,8 @@ class _Documents:
 def _print(logs: Sequence[Log]) -> Exit:
     """Print diagnoses; return their exit status."""
     for log in logs:
-        click.echo("\n".join(diagnosis(log)) + "\n")
+        for line in (*diagnosis(log), ""):
+            terminal.write_line(line)
     return _status(logs)
 
 

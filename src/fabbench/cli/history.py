@@ -51,7 +51,7 @@ def command(metric: str, where: tuple[str, ...], since: timedelta | None, form: 
         damaged = [(run.path, sentence) for run in index.runs for sentence in run.damaged]
     result = history(figures, name, size, filters)
     for path, sentence in damaged:
-        click.echo(f"{path} is damaged, and left out: {sentence}", err=True)
+        terminal.say(f"{path} is damaged, and left out: {sentence}")
     if not result.series:
         terminal.notify(f"No run in {store} matches.")
         if form not in {"csv", "json"}:

@@ -62,13 +62,13 @@ def _report(error: BaseException) -> None:
     import platform
     import traceback
 
-    from fabbench.model.messages import without_secrets
+    from fabbench.model.messages import unbroken, without_secrets
 
     text = "".join(traceback.format_exception(error))
     plugin = _plugin(text)
     where = f"the plug-in {plugin}, with fabbench" if plugin else "fabbench"
     authors = f"the authors of {plugin}" if plugin else "the authors of fabbench"
-    message = without_secrets(f"{type(error).__name__}: {error}".removesuffix(": "))
+    message = unbroken(without_secrets(f"{type(error).__name__}: {error}".removesuffix(": ")))
     system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
     lines = (
         f"Internal error: {message}",

@@ -7,7 +7,7 @@ import click
 
 from fabbench.cli import options
 from fabbench.cli.output import output
-from fabbench.cli.terminal import files_progress, width, write_drawn
+from fabbench.cli.terminal import files_progress, say, width, write_drawn
 from fabbench.model.errors import Exit, worst
 from fabbench.report.log_report import FORMATS, log_writer
 from fabbench.runs import parse_on_cores
@@ -83,9 +83,9 @@ def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: boo
     sys.stdout.flush()
     for entry in unread:
         if entry.remark:
-            click.echo(f"Note: {entry.source}: {entry.reason}", err=True)
+            say(f"Note: {entry.source}: {entry.reason}")
     for source, reason in errors:
-        click.echo(f"Error: {source}: {reason.removeprefix(f'{source} ')}", err=True)
+        say(f"Error: {source}: {reason.removeprefix(f'{source} ')}")
     return worst(
         Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE
     )

@@ -155,8 +155,9 @@ def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
     text = rendering.render(source) if supervised else rendering.readable(source)
     if printable(text) != text:
         raise RequestError(
-            "The document would have characters that are not text, such as control characters.",
-            hint="Remove them from the options, or from the targets in fabbench.yaml.",
+            "The document would have text that must not be printed: control characters, or ##[…], "
+            "which CI systems obey.",
+            hint="Remove it from the options, or from the targets in fabbench.yaml.",
         )
     click.echo(text, nl=False)
 

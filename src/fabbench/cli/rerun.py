@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from fabbench.cli import options
+from fabbench.cli import options, terminal
 from fabbench.cli.complete import complete_run
 from fabbench.cli.past_command import repeated
 from fabbench.model.errors import RequestError
@@ -41,7 +41,7 @@ def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) ->
             hint=f"Write the command again; fabbench show {stored.id} prints its options.",
         )
     words = repeated(stored.command[2:], more, target=stored.target, store=store)
-    click.echo(f"Repeating run {stored.id}: {stored.command_line}", err=True)
+    terminal.say(f"Repeating run {stored.id}: {stored.command_line}")
     again = sweep_command if stored.command[1] == "sweep" else run_command
     with again.make_context(stored.command[1], words, parent=ctx.parent) as inner:
         again.invoke(inner)

@@ -75,12 +75,12 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         return
     if not listed:
         filtered = any((benchmark, target, name, since))
-        click.echo(f"No run in {store} matches." if filtered else f"No runs in {store}.", err=True)
+        terminal.say(f"No run in {store} matches." if filtered else f"No runs in {store}.")
         return
     _print_table([_row(run) for run in listed])
     for run in listed:
         for sentence in run.damaged:
-            click.echo(f"{run.path} is damaged: {sentence}", err=True)
+            terminal.say(f"{run.path} is damaged: {sentence}")
 
 
 @with_verbosity
@@ -128,15 +128,15 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
         found = [StoredRun(store / run.path) for run in old]
     found = list(_removable(found, store))
     if not found:
-        click.echo("Nothing to remove.", err=True)
+        terminal.say("Nothing to remove.")
         return
     for run in found:
-        click.echo(f"{run.id}  {run.benchmark}  {format_time(run.created)}", err=True)
+        terminal.say(f"{run.id}  {run.benchmark}  {format_time(run.created)}")
     if not yes and not _confirmed(len(found)):
         click.get_current_context().exit(Exit.BAD_ANSWER)
     for run in found:
         remove_run(run.path)
-    click.echo(f"Removed {_count(len(found))}.", err=True)
+    terminal.say(f"Removed {_count(len(found))}.")
 
 
 @with_verbosity
@@ -190,7 +190,7 @@ def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
         pieces = json_lines(sound) if form == "jsonl" else csv_pieces(sound, raw=form == options.RAW_CSV)
         _write_pieces(pieces, target_file)
     for run in damaged:
-        click.echo(f"{run.path.name} is damaged, and was left out: {run.damage[0]}", err=True)
+        terminal.say(f"{run.path.name} is damaged, and was left out: {run.damage[0]}")
     click.get_current_context().exit(Exit.REFUSED if damaged else Exit.FINE)
 
 
@@ -221,9 +221,9 @@ def _removable(found: Sequence["StoredRun"], store: Path) -> Iterator["StoredRun
     for run in found:
         name = named.get(run.path.resolve())
         if in_progress(run.path):
-            click.echo(f"{run.id} may be in progress, and is kept.", err=True)
+            terminal.say(f"{run.id} may be in progress, and is kept.")
         elif name is not None:
-            click.echo(f"{run.id} is the baseline {name}, and is kept.", err=True)
+            terminal.say(f"{run.id} is the baseline {name}, and is kept.")
         else:
             yield run
 
@@ -232,7 +232,7 @@ def _confirmed(number: int) -> bool:
     interactive = sys.stdin is not None and sys.stdin.isatty()
     if interactive and click.confirm(f"Remove {_count(number)}?", err=True):
         return True
-    click.echo("Nothing was removed." + ("" if interactive else " Pass --yes to remove them."), err=True)
+    terminal.say("Nothing was removed." + ("" if interactive else " Pass --yes to remove them."))
     return False
 
 
@@ -285,7 +285,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
         cells = (f"{cell or '-':{width}}" for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(cells).rstrip())
+        terminal.write_line("  ".join(cells).rstrip())
 
 
 def _print_json(store: Path, listed: Sequence["IndexedRun"]) -> None:

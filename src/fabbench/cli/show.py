@@ -58,7 +58,7 @@ def command(run: str, form: str, metric: str | None, store: Path) -> None:
         click.echo(compared, nl=False)
     else:
         for line in _described(stored):
-            click.echo(line)
+            terminal.write_line(line)
         terminal.write_drawn("\n" + (compared or "Nothing was measured.\n"))
         for table in nic_tables(stored):
             terminal.write_drawn(f"\n{_written(table, form)}")
@@ -85,7 +85,8 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
         raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
     sweep = stored_sweep(run.path)
     if run.command and form in {"markdown", "terminal"}:
-        click.echo(f"$ {run.command_line}\n")
+        terminal.write_line(f"$ {run.command_line}")
+        click.echo()
     print_sweep(sweep.document, sweep.tests, AnswerOptions(form=form))
     for sentence in sweep.damage:
         terminal.notify(f"{run.path.name} is damaged: {sentence}")

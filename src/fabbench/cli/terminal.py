@@ -1,7 +1,7 @@
 """What several commands write: comparisons on standard output; errors, sentences and progress on stderr.
 
-While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal,
-no matter what code wrote it and how.
+While the command line runs, both streams are `SafeStream`s: no text that passes them can control a terminal
+or be a command of a CI system, no matter what code wrote it and how. `workflow_command` alone writes one.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from fabbench.model.errors import FabbenchError
-from fabbench.model.messages import printable
+from fabbench.model.messages import printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
 
 if TYPE_CHECKING:
@@ -44,23 +44,27 @@ class SafeStream:
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
-        self._stream = stream
+        self.raw = stream
+        """The stream as it is, on which nothing is made safe."""
         self._let_pass = let_pass
+        self._line = ""
+        """What a command of a CI system could begin with, in the line so far."""
 
     def write(self, text: str) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
-        if self._let_pass is None or "\x1b" not in text:
-            self._stream.write(printable(text))
-        else:
-            parts = self._let_pass.split(text)
-            parts[::2] = map(printable, parts[::2])
-            self._stream.write("".join(parts))
+        parts = [text] if self._let_pass is None or "\x1b" not in text else self._let_pass.split(text)
+        for index in range(0, len(parts), 2):
+            # A sequence between two parts may begin a line.
+            before = "" if index and "#" not in self._line else self._line
+            shown = printable(before + parts[index])
+            parts[index], self._line = shown[len(before) :], unfinished(shown)
+        self.raw.write("".join(parts))
         return len(text)
 
     def write_bytes(self, data: bytes) -> None:
         """Write binary data, such as a picture: not for a terminal."""
-        self._stream.flush()
-        cast("Any", self._stream).buffer.write(data)
+        self.raw.flush()
+        cast("Any", self.raw).buffer.write(data)
 
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
@@ -69,12 +73,12 @@ class SafeStream:
 
     def letting_pass(self, let_pass: re.Pattern[str]) -> "SafeStream":
         """Return the same stream, on which some escape sequences may pass."""
-        return SafeStream(self._stream, let_pass)
+        return SafeStream(self.raw, let_pass)
 
     def __getattr__(self, name: str) -> Any:
         if name == "buffer":
             raise AttributeError(name)
-        return getattr(self._stream, name)
+        return getattr(self.raw, name)
 
 
 @contextmanager
@@ -142,10 +146,25 @@ def is_quiet() -> bool:
     return _quiet
 
 
+def write_line(text: str, *, err: bool = False) -> None:
+    """Write one line, whatever names are in it."""
+    click.echo(unbroken(text), err=err)
+
+
+def say(sentence: str) -> None:
+    """Write a line on standard error."""
+    write_line(sentence, err=True)
+
+
 def notify(sentence: str) -> None:
     """Write a notice on standard error, which is not for results."""
     if not _quiet:
-        click.echo(sentence, err=True)
+        say(sentence)
+
+
+def workflow_command(line: str) -> None:
+    """Write a workflow command of GitHub on standard error. Nothing else may write one."""
+    cast("SafeStream", sys.stderr).raw.write(f"{line}\n")
 
 
 def print_comparison(
@@ -173,16 +192,18 @@ def print_comparison(
         )
         write_drawn(text)
     for breach in verdict.breaches if verdict else ():
-        click.echo(f"Gate failed: {breach}", err=True)
+        say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():
         notify(f"Gate passed: {gate}")
 
 
 def print_error(error: FabbenchError) -> None:
     """Write an error and its hint."""
-    click.echo(f"Error: {error}", err=True)
+    first, *more = map(str, error.args)
+    for line in (f"Error: {first}", *more):
+        say(line)
     if error.hint:
-        click.echo(f"Hint: {error.hint}", err=True)
+        say(f"Hint: {error.hint}")
 
 
 def print_notes(error: BaseException) -> None:
@@ -190,7 +211,7 @@ def print_notes(error: BaseException) -> None:
     for note in getattr(error, "__notes__", ()):
         # Python 3.12 notes the class whose creation raised an error.
         if not note.startswith("Error calling __set_name__ "):
-            click.echo(note, err=True)
+            say(note)
 
 
 @contextmanager

@@ -1,5 +1,9 @@
-"""Commands that a fabbench.yaml other than the user's own runs on this machine, by files that it names."""
+"""What a fabbench.yaml other than the user's own has this machine run, load or send, by files that it names.
 
+Only what is known to be harmless goes unnamed: a new directive of ssh is named until someone has judged it.
+"""
+
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -8,7 +12,25 @@ from fabbench.config import user_file
 from fabbench.config.sections import Config
 from fabbench.model.hosts import Target
 
-_SSH = re.compile(r"proxycommand|knownhostscommand|localcommand|\bexec\b|\binclude\b", re.IGNORECASE)
+_SSH = re.compile(
+    r"""\s*(?:\#.*
+        |(?:AddressFamily|BatchMode|BindAddress|Ciphers|Compression|ConnectionAttempts|ConnectTimeout|Host
+          |HostKeyAlgorithms|HostName|IdentitiesOnly|IPQoS|KexAlgorithms|LogLevel|MACs|NumberOfPasswordPrompts
+          |PasswordAuthentication|Port|PreferredAuthentications|ProxyJump|PubkeyAcceptedAlgorithms
+          |PubkeyAuthentication|RequestTTY|ServerAliveCountMax|ServerAliveInterval|StrictHostKeyChecking
+          |TCPKeepAlive|User)(?:[\s=].*)?
+        |IdentityFile[\s=][^:]*         # some releases load the library of a pkcs11: URI
+        |Match(?!.*exec)[\s=][^"'\\]*   # quotes could hide the word
+        )?""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Directives of ssh that start and load nothing, choose no socket, agent or list of trusted keys, and send
+nothing of the user's; or that fabbench overrides (StrictHostKeyChecking)."""
+_INLINE = frozenset({
+    *("token", "username", "password", "client-certificate-data", "client-key-data"),
+    *("as", "as-uid", "as-groups", "as-user-extra"),
+})  # fmt: skip
+"""Credentials in a kubeconfig itself. All others are programs, or files that are read or used."""
 _LONGEST_QUOTE = 80
 _MAX_LINES = 3
 
@@ -16,7 +38,7 @@ _MAX_LINES = 3
 def foreign_commands(
     config: Config, target: Target, given: Collection[str], environment: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a warning for each file with such commands that a target names, unless `given` replaces it.
+    """Yield a warning for each such file that a target names, unless `given` replaces it.
 
     The user's own fabbench.yaml is trusted. A file that cannot be read is reported elsewhere.
     """
@@ -31,32 +53,33 @@ def foreign_commands(
         if lines:
             more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
             yield (
-                f"Warning: {config.path} names {path}, which can run commands on this machine: "
+                f"Warning: {config.path} names {path}, which can run commands or use files on this machine: "
                 f"{'; '.join(lines[:_MAX_LINES])}{more}. {option} names another file."
             )
 
 
 def _ssh_commands(path: Path) -> Iterator[str]:
-    """Yield the lines of an ssh configuration that run something, or include a file that may."""
+    """Yield the lines of an ssh configuration that are not known to be harmless."""
     for line in _text(path).splitlines():
-        if not line.lstrip().startswith("#") and _SSH.search(line):
+        if not _SSH.fullmatch(line):
             yield _quoted(line)
 
 
 def _kubeconfig_commands(path: Path) -> Iterator[str]:
-    """Yield the programs of a kubeconfig that provide credentials."""
+    """Yield the credentials of kubeconfigs (as in KUBECONFIG, several) that are not in them."""
     import yaml
 
-    try:
-        document = yaml.safe_load(_text(path))
-    except yaml.YAMLError:
-        return
-    users = document.get("users") if isinstance(document, dict) else None
-    for user in users if isinstance(users, list) else ():
-        credentials = user.get("user") if isinstance(user, dict) else None
-        for name in ("exec", "auth-provider"):
-            if isinstance(credentials, dict) and credentials.get(name):
-                yield _quoted(f"{name} {credentials[name]}")
+    for name in str(path).split(os.pathsep):
+        try:
+            document = yaml.safe_load(_text(Path(name)))
+        except yaml.YAMLError:
+            continue
+        users = document.get("users") if isinstance(document, dict) else None
+        for user in users if isinstance(users, list) else ():
+            credentials = user.get("user") if isinstance(user, dict) else None
+            for key, value in credentials.items() if isinstance(credentials, dict) else ():
+                if key not in _INLINE:
+                    yield _quoted(f"{key} {value}")
 
 
 def _text(path: Path) -> str:

@@ -84,7 +84,8 @@ class Mistakes:
         more = len(lines) - MAX_MISTAKES
         tail = [f"{more} more mistakes in {self.source}."] if more > 0 else []
         raise RequestError(
-            "\n".join(lines[:MAX_MISTAKES] + tail),
+            *lines[:MAX_MISTAKES],
+            *tail,
             hint="fabbench config --schema prints every key, with its type and its meaning.",
         )
 

@@ -45,7 +45,7 @@ def inventories(target: Target, needs: Needs, probe_hosts: ProbeHosts) -> Invent
                 probed[view] = probe_hosts(variant_target, variant)
             views[variant.name] = inventory(variant_target, probed[view], needs).hosts
         except (MachineError, RequestError) as error:
-            error.args = (f"With the variant {variant.name}: {error}",)
+            error.args = (f"With the variant {variant.name}: {error.args[0]}", *error.args[1:])
             raise
     return Inventory(target=target.name, hosts=next(iter(views.values())), variants=views)
 

@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from fabbench.model.compat import override
+
 
 class Exit(IntEnum):
     """Exit statuses of the command line; when several apply, the earliest of `PRECEDENCE`."""
@@ -31,13 +33,20 @@ def worst(*statuses: Exit) -> Exit:
 
 
 class FabbenchError(Exception):
-    """The message states what was seen and what was expected; `hint` says what to do next."""
+    """The message states what was seen and what was expected; `hint` says what to do next.
+
+    It is one line, and has more only as `more`: no name in it can begin one.
+    """
 
     exit: Exit = Exit.REFUSED
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *more: str, hint: str | None = None) -> None:
+        super().__init__(message, *more)
         self.hint = hint
+
+    @override
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.args))
 
 
 class RequestError(FabbenchError):

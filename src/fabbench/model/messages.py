@@ -2,7 +2,8 @@ r"""Text from logs, hosts, clusters and file names as it is shown: quoted, merge
 
 Escape sequences and other control characters (C0 and C1) that a terminal would obey, and characters that
 reorder text or are invisible, are written as ``\u001b``: visible, and the same in JSON. Colors are left out.
-Newlines and tabs stay.
+Newlines and tabs stay. So is the character that would make text a command of a CI system, which obeys those
+in the output of its steps: ``##[…]``, ``##vso[…]``, ``##teamcity[…]``, and ``::…::`` where a line begins.
 
 Values with secret names, and passwords in URLs, are redacted before they go into a document. A variable that
 fabbench takes from its own environment (`--env NAME`) needs none of this: its value is in no document at all.
@@ -65,21 +66,42 @@ _UNSAFE = lazy(
 )
 
 
+_COMMAND = lazy(r"(?m)(^[^\S\n]*:(?=:[A-Za-z]|:\Z)|##\w*(?=\[))(.)")
+"""The start of a command, and the character that completes it. IPv6 addresses (``::1``) are none."""
+_UNFINISHED = lazy(r"(##)\w*\Z|(#)\Z|\A\s*(:?)\Z")
+
+
 def printable(text: str) -> str:
     """Return `text` with anything but plain text written as escapes. Idempotent."""
-    if text.replace("\n", "").replace("\t", "").isprintable():  # nothing that matches below is printable
-        return text
-    return _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
+    if not text.replace("\n", "").replace("\t", "").isprintable():  # nothing in _UNSAFE is printable
+        text = _UNSAFE.sub(_escaped, _COLOR.sub("", text).replace("\r\n", "\n"))
+    if "##" in text or "::" in text:
+        text = _COMMAND.sub(_escaped, text)
+    return text
+
+
+def unfinished(text: str) -> str:
+    """Return the shortest text that a command can follow on as it can on the last line of `text`."""
+    match = _UNFINISHED.search(text.rpartition("\n")[2])
+    return match[match.lastindex or 0].strip() if match else "x"
+
+
+def unbroken(text: str) -> str:
+    """Return `text` printable and on one line: a line break, as in the name of a file, becomes an escape."""
+    return printable(text.replace("\r\n", "\n").replace("\n", "\\u000a"))
 
 
 def one_line(text: str) -> str:
-    """Return `text` printable and on one line, with runs of whitespace collapsed."""
-    return printable(" ".join(text.split()))
+    """Return `text` as `unbroken` does, with runs of blanks collapsed."""
+    return " ".join(unbroken(text.strip()).split())
 
 
 def _escaped(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    """Write the last group of a match, or all of it, as escapes."""
+    text = match[match.lastindex or 0]
+    units = text.encode("utf-16-be", "surrogatepass")
+    escapes = (f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+    return match[0].removesuffix(text) + "".join(escapes)
 
 
 REDACTED = "(redacted)"
@@ -96,7 +118,8 @@ _NAMES = (
         "KEY_?ID",
         "_PWD$",
     ),
-    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
+    *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS|SIG)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
+    *("(^|_)[HT]?OTP(_|$)", "(?<!I_MPI)(^|_)PIN(_?CODE|$)", "(^|_)SALT(_|$)", "LICEN[CS]E", "WEBHOOK"),
 )
 _SECRET = lazy("|".join(_NAMES), re.IGNORECASE)
 _LOCATION = lazy(r"_(SOCK(ET)?|FILE|PATH|DIR)$", re.IGNORECASE)
@@ -105,6 +128,8 @@ _SETTING = lazy(r"(?P<option>--?)?(?P<name>[A-Za-z_][\w.-]*)(?P<set>[=:]\s*)(?P<
 """A setting that is a whole word: ``NAME=VALUE``, ``--name=VALUE``, ``Name: VALUE``."""
 _USER = lazy(r"(?<=://)(?:[^\s/@?#]*:[^\s@]*|(?<=http://)[^\s/@?#]+|(?<=https://)[^\s/@?#]+)(?=@)")
 _QUERY = lazy(r"(?<=[?&;])([\w.-]+)=([^&;#\s]+)")
+_HOOK = lazy(r"(?i)(://[^\s?#]{0,200}?hooks?[^\s?#/]{0,200}/|://[^\s?#/]{1,200}/bot(?=\d+:))[^\s?#]+")
+"""A URL that posts a message for anyone who has it: the host or the start of the path names a hook."""
 _BEARER = lazy(r"(?i)\b(bearer|basic)\s+[\w+/=.~-]{8,}")
 _ENVIRONMENTS = frozenset({"env", "envs", "environment"})
 """Keys of documents that hold environment variables."""
@@ -124,8 +149,8 @@ def shown(name: str, value: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Return text without secrets that can be anywhere in it: passwords of URLs, and bearer tokens."""
-    text = _USER.sub(REDACTED, text)
+    """Return text without secrets that can be anywhere in it: passwords and hooks in URLs, bearer tokens."""
+    text = _HOOK.sub(rf"\1{REDACTED}", _USER.sub(REDACTED, text))
     text = _QUERY.sub(lambda match: f"{match[1]}={REDACTED}" if is_secret(match[1]) else match[0], text)
     return _BEARER.sub(lambda match: f"{match[1]} {REDACTED}", text)
 

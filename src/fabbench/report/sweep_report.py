@@ -1,12 +1,13 @@
 """The result of a sweep as text: suspects with evidence, the matrix as a heat map, JSON, commands. Pure."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fabbench.model.errors import RequestError
-from fabbench.model.messages import counted
+from fabbench.model.messages import counted, one_line
 from fabbench.model.units import format_decimal, scale
 from fabbench.report.json_contract import to_json
 from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, to_csv, to_markdown, to_terminal
@@ -170,6 +171,8 @@ def _heat_map(report: SweepReport) -> str:
 
 CORDON = ("kubectl", "scontrol")
 """Programs that take nodes out of service."""
+_NODE = re.compile(r"(?!(?i:all)$)[A-Za-z0-9][\w.-]*", re.ASCII)
+"""One node's name: no option, no list or range of nodes, and not Slurm's word for every node."""
 
 
 def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
@@ -177,7 +180,7 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
     seen: set[str] = set()
     for suspect in diagnosis.suspects:
         if suspect.kind is SuspectKind.LINK:
-            yield f"# link {suspect.name}: no command; its nodes are fine with others"
+            yield f"# link {one_line(suspect.name)}: no command; its nodes are fine with others"
             continue
         for node in suspect.nodes:
             if node not in seen:
@@ -186,7 +189,9 @@ def cordon_commands(diagnosis: "Diagnosis", program: str) -> Iterator[str]:
 
 
 def _cordon(program: str, node: str, suspect: Suspect) -> str:
+    if not _NODE.fullmatch(node):
+        return f"# node {one_line(node)}: no command; this is not the name of one node"
     if program == "kubectl":
-        return shlex.join(["kubectl", "cordon", node])
-    reason = f"fabbench: {suspect.kind} {suspect.name}"
+        return shlex.join(["kubectl", "cordon", "--", node])
+    reason = one_line(f"fabbench: {suspect.kind} {suspect.name}")
     return shlex.join(["scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}"])

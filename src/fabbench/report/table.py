@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any
 
-from fabbench.model.messages import one_line, printable
+from fabbench.model.messages import one_line, printable, unbroken
 from fabbench.model.patterns import lazy
 from fabbench.report.json_contract import to_json
 
@@ -259,7 +259,7 @@ def _plain_pieces(tables: Iterable[Table]) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    return _one_line(text).expandtabs(8).rstrip()
+    return unbroken(text).expandtabs(8).rstrip()
 
 
 def _drain(out: io.StringIO) -> str:
@@ -337,8 +337,8 @@ def _widths(table: Table) -> list[int]:
 
     widths = []
     for index, name in enumerate(table.header):
-        body = max((cell_len(_one_line(row[index])) for row in table.rows), default=0)
-        widths.append(max(body, min(cell_len(_one_line(name)), _HEAD)))
+        body = max((cell_len(unbroken(row[index])) for row in table.rows), default=0)
+        widths.append(max(body, min(cell_len(unbroken(name)), _HEAD)))
     return widths
 
 
@@ -378,7 +378,7 @@ def _long_grid(table: Table, *, color: bool) -> Iterator[str]:
 
 
 def _cell_text(text: str) -> str:
-    return _one_line(text).expandtabs(8)
+    return unbroken(text).expandtabs(8)
 
 
 def _cell_width(text: str) -> int:
@@ -390,15 +390,11 @@ def _cell_width(text: str) -> int:
     return cell_len(text)
 
 
-def _one_line(text: str) -> str:
-    return printable(text).replace("\n", " ")
-
-
 def text_of(text: str, *, style: str = "") -> "Text":
     """Return text for rich, on one line."""
     from rich.text import Text
 
-    return Text(_one_line(text), style=style)
+    return Text(unbroken(text), style=style)
 
 
 def console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> "Console":

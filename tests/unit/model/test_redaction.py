@@ -29,11 +29,14 @@ SECRET = (
         "OAUTH",
         "SSH_AUTH_SOCK_TOKEN",
     ),
+    *("OTP", "TOTP", "USER_OTP_CODE", "PIN", "CARD_PIN", "PIN_CODE", "SALT", "PASSWORDLESS_SALT", "LICENSE"),
+    *("MY_LICENCE", "SLACK_WEBHOOK", "WEBHOOK_URL", "sig"),
 )
 PLAIN = (
     *("PWD", "OLDPWD", "PATH", "MONKEY", "KEYBOARD", "COMPASS", "AWS_REGION", "AWS_DEFAULT_REGION"),
     *("SSH_AUTH_SOCK", "AWS_SHARED_CREDENTIALS_FILE", "HF_TOKEN_PATH", "SECRETS_DIR", "XAUTHORITY"),
-    *("GIT_AUTHOR_NAME", "TOKENIZERS_PARALLELISM"),
+    *("GIT_AUTHOR_NAME", "TOKENIZERS_PARALLELISM", "I_MPI_PIN", "I_MPI_PIN_DOMAIN", "PIN_MEMORY", "SPIN"),
+    *("LM_LICENSE_FILE", "MAPPING", "BASALT", "SIGNAL", "OPTIONS"),
     *("NCCL_IB_PKEY", "NCCL_NET", "FI_PROVIDER", "OMP_NUM_THREADS", "LD_LIBRARY_PATH"),
 )
 
@@ -49,7 +52,17 @@ def test_names() -> None:
         ("postgres://user:p/w@host/db", f"postgres://{REDACTED}@host/db"),
         ("https://token@github.com/x", f"https://{REDACTED}@github.com/x"),
         ("see http://a:b@c:1 and https://d:e@f", f"see http://{REDACTED}@c:1 and https://{REDACTED}@f"),
-        ("https://h/x?sig=1&api_key=abc&b=1", f"https://h/x?sig=1&api_key={REDACTED}&b=1"),
+        ("https://h/x?a=1&api_key=abc&b=1", f"https://h/x?a=1&api_key={REDACTED}&b=1"),
+        ("https://hooks.slack.com/services/T0/B0/XX", f"https://hooks.slack.com/{REDACTED}"),
+        ("https://discord.com/api/webhooks/12/abc", f"https://discord.com/api/webhooks/{REDACTED}"),
+        ("'https://a.webhook.office.com/webhookb2/G@G/X/a' y", f"'https://a.webhook.office.com/{REDACTED} y"),
+        ("https://mm.example.com/hooks/key?x=1", f"https://mm.example.com/hooks/{REDACTED}?x=1"),
+        ("https://api.telegram.org/bot1:A/sendMessage", f"https://api.telegram.org/bot{REDACTED}"),
+        (
+            "https://x.logic.azure.com/w/1/invoke?sv=1&sig=a",
+            f"https://x.logic.azure.com/w/1/invoke?sv=1&sig={REDACTED}",
+        ),
+        ("/etc/git/hooks/x https://h/robots/1:2", "/etc/git/hooks/x https://h/robots/1:2"),
         ("Bearer abcdefghijkl", f"Bearer {REDACTED}"),
         ("ssh://me@host, git@github.com:x/y", "ssh://me@host, git@github.com:x/y"),
     ],

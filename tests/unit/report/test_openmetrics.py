@@ -55,4 +55,4 @@ def test_hostile_labels_stay_labels() -> None:
     label = 'a"} 1\nfabbench_ok{x="\\'
     found = families(to_openmetrics(compare([replace(EFA, label=label), TCP])))
     samples = found["fabbench_ok"].samples
-    assert [each.labels["configuration"] for each in samples] == [label.replace("\n", " "), "TCP"]
+    assert [each.labels["configuration"] for each in samples] == [label.replace("\n", r"\u000a"), "TCP"]

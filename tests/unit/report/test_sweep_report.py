@@ -8,11 +8,12 @@ import pytest
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
-from fabbench.report.sweep_report import SweepReport, confidence_text, cordon_commands, render_sweep
+from fabbench.report.sweep_report import CORDON, SweepReport, confidence_text, cordon_commands, render_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
 from fabbench.sweep.planner import all_pairs, matchings
+from fabbench.sweep.values import Suspect, SuspectKind
 from tests.support.simulated_sweeps import Cluster, named
 
 
@@ -83,12 +84,24 @@ def test_of_a_thousand_nodes_text_and_svg_stay_small() -> None:
 def test_commands_that_take_nodes_out_are_printed() -> None:
     said = report(BAD).diagnosis
     assert list(cordon_commands(said, "kubectl")) == [
-        "kubectl cordon node-5",
+        "kubectl cordon -- node-5",
         "# link node-1 – node-2: no command; its nodes are fine with others",
     ]
     assert next(cordon_commands(said, "scontrol")) == (
         "scontrol update NodeName=node-5 State=DRAIN 'Reason=fabbench: node node-5'"
     )
+
+
+@pytest.mark.parametrize("program", CORDON)
+@pytest.mark.parametrize(
+    "name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""]
+)
+def test_no_command_takes_out_more_than_a_node(program: str, name: str) -> None:
+    kinds = (SuspectKind.NODE, SuspectKind.LINK)
+    suspects = [Suspect(kind=kind, name=name, nodes=(name,), confidence=1.0, evidence="") for kind in kinds]
+    said = replace(report(BAD).diagnosis, suspects=suspects)
+    commands = "".join(f"{line}\n" for line in cordon_commands(said, program))
+    assert [line[:1] for line in commands.splitlines()] == ["#", "#"]
 
 
 @pytest.mark.parametrize(

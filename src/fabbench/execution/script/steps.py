@@ -45,7 +45,7 @@ def quote(word: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """Quote text. Control characters are written as bash escapes, so that the script is readable."""
+    """Quote text. What must not be printed as it is is written as bash escapes; see `model.messages`."""
     return shlex.quote(text) if printable(text) == text else _escaped(text)
 
 
@@ -56,7 +56,7 @@ def in_comment(word: str) -> str:
 
 def _escaped(text: str) -> str:
     escaped = "".join(
-        f"\\{char}" if char in "\\'" else char if printable(char) == char != "\n" else _bytes(char)
+        f"\\{char}" if char in "\\'" else _bytes(char) if char in "\n[:" or printable(char) != char else char
         for char in text
     )
     return f"$'{escaped}'"

@@ -287,26 +287,48 @@ def retry(request: Callable[[], T], error: type[MachineError]) -> T:
 
 def open_api(config_file: Path | None, context: str | None, namespace: str | None) -> KubernetesApi:
     """Read the kubeconfig. Raise MachineError if there is none, RequestError if it lacks the context."""
+    import yaml
+
     library = client_library()
     file = None if config_file is None else str(config_file)
+
+    class Configuration(library.client.Configuration):  # type: ignore[misc,name-defined] # loaded late
+        def get_api_key_with_prefix(self, *names: str, **more: str) -> str | None:
+            token = super().get_api_key_with_prefix(*names, **more)
+            return token and _header(token)
+
+    configuration = Configuration()
+    configuration.retries = False  # callers decide on retries
+    known = library.config.ConfigException, yaml.YAMLError, OSError, ValueError
     try:
         contexts, current = library.config.list_kube_config_contexts(file)
-    except (library.config.ConfigException, OSError) as error:
+        names = {each["name"]: each for each in contexts}
+        if context is not None and context not in names:
+            raise RequestError(
+                f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}."
+            )
+        entry = names[context] if context else current
+        library.config.load_kube_config(
+            file, context=entry["name"], client_configuration=configuration, persist_config=False
+        )
+    except (*known, TypeError, KeyError, AttributeError) as error:  # the latter for other YAML
         raise MachineError(
-            f"No usable kubeconfig found: {error}",
+            f"No usable kubeconfig found: {_short(str(error))}.",
             hint="Set KUBECONFIG, or generate one: aws eks update-kubeconfig --name CLUSTER.",
         ) from error
-    names = {each["name"]: each for each in contexts}
-    if context is not None and context not in names:
-        raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
-    entry = names[context] if context else current
-    configuration = library.client.Configuration()
-    configuration.retries = False  # callers decide on retries
-    library.config.load_kube_config(
-        file, context=entry["name"], client_configuration=configuration, persist_config=False
-    )
     default = entry.get("context", {}).get("namespace")
     return KubernetesApi(configuration, entry["name"], namespace or default or "default")
+
+
+def _header(text: str) -> str:
+    """Return a scheme and a token for a header: without the line break that ends a file, as kubectl does."""
+    text = " ".join(text.split(maxsplit=1)).rstrip()
+    if not (text.isascii() and text.isprintable()):
+        raise MachineError(
+            "The kubeconfig's token has line breaks or other characters that no token has.",
+            hint="Check its tokenFile, or log in again.",
+        )
+    return text
 
 
 @contextmanager

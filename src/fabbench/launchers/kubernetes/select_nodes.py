@@ -255,7 +255,7 @@ def _too_few(
     hint = "Wait until nodes are free (fabbench check lists them), or use fewer with --nodes."
     if available >= needed:
         hint = "Nodes of a run have one type and one zone: use fewer with --nodes, or add nodes."
-    return MachineError("\n".join(lines), hint=hint)
+    return MachineError(*lines, hint=hint)
 
 
 def _with_labels(labels: str) -> str:
