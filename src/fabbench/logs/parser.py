@@ -6,7 +6,6 @@ the benchmark that reads this part of the text, and then to the others.
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -14,12 +13,13 @@ from fabbench.benchmarks import Reader, Reading, Shortcut, benchmarks
 from fabbench.evidence import known_errors, transport
 from fabbench.evidence.fatal import Kind, Message, fatal_message
 from fabbench.evidence.judge import judge
-from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD, Evidence
+from fabbench.evidence.nccl import CHAIN, CHANNEL, HANDLERS, HEAD
 from fabbench.logs.channel_lines import ChannelLines
 from fabbench.logs.debug_text import GAP, INFO, HostNames, without_row
 from fabbench.logs.launcher_prefixes import Prefixes, strip_colors
 from fabbench.logs.learned_prefixes import find_sign
 from fabbench.logs.step_endings import TIMEOUT_STATUS, StepEndings
+from fabbench.logs.stream_group import StreamGroup
 from fabbench.model.log import (
     MARKER_SIGN,
     NCCL_DEBUG,
@@ -51,94 +51,8 @@ _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _EMPTY = frozenset({"", "#"})
 """Lines that never begin a benchmark's output."""
-_MAX_MESSAGES = 50
 _SHORT = 400
 """Length limit in characters of lines whose classification is cached."""
-
-
-@dataclass(slots=True)
-class _Group:
-    """The state of one stream group (a SkyPilot node, a pod; usually there is just one)."""
-
-    readers: dict[str, Reader | None]
-    """By benchmark. None: no line so far may be from it, and its reader has not been made."""
-    current: Reader | None = None
-    evidence: Evidence = field(default_factory=Evidence)
-    messages: list[Message] = field(default_factory=list)
-    """Texts that show the end of a run, since the last record."""
-    claimed: int = 0
-    """How many of them stood before the last line that a benchmark read."""
-    ended: int | None = None
-    """How many of them stood before the exit status of the open output; None: it has not been read."""
-    measured: bool = False
-    """Whether any record had rows."""
-    steps: StepEndings = field(default_factory=StepEndings)
-    execution: str = ""
-    """The execution of the last begin marker."""
-
-    @property
-    def name(self) -> str | None:
-        """The benchmark of the current reader."""
-        if self.current is None:
-            return None
-        return next((name for name, reader in self.readers.items() if reader is self.current), None)
-
-    def add(self, message: Message) -> None:
-        """Keep a text that shows the end of a run, once. It may be the next line of the last one."""
-        if (
-            self.messages
-            and self.messages[-1].source == message.source
-            and self.messages[-1].takes(message.text)
-        ):
-            return
-        if len(self.messages) < _MAX_MESSAGES and all(message.text != known.text for known in self.messages):
-            self.messages.append(message)
-
-    def claim(self) -> None:
-        """Note that a benchmark read a line: a message that was being read ends there."""
-        if self.messages:
-            self.messages[-1].left, self.claimed = 0, len(self.messages)
-
-    def attach(self, record: Record, *, another: bool = False) -> None:
-        """Add what was printed around a record to it, and start over.
-
-        `another`: another table begins. mpirun prints errors before output that it holds back: those between
-        two tables without closing lines may belong to either, and count for both.
-        """
-        listed = record.facts.get("hosts")
-        hosts = listed if isinstance(listed, int) else 0
-        errors: list[str] = []
-        if self.evidence.seen:
-            facts = transport.transport_facts(self.evidence, hosts)
-            record.facts = {**facts, **record.facts}
-            if record.case == NCCL_DEBUG and self.evidence.jobs:
-                record.facts["communicator"] = next(iter(self.evidence.jobs))
-            record.findings += transport.transport_findings(self.evidence, hosts)
-            record.lost_fabric = transport.lost_fabric(self.evidence, facts)
-            quotes = transport.quoted_lines(self.evidence, facts)
-            # A benchmark's own statement counts more, and then the line shows something else.
-            record.evidence |= {
-                n: q for n, q in quotes.items() if record.facts.get(n) == facts.get(n, record.facts.get(n))
-            }
-            errors = transport.errors(self.evidence)
-        self.measured = self.measured or bool(record.points)
-        mine = self.messages[: self.ended]
-        told = [message for message in sorted(mine, key=lambda m: m.kind) if self._counts(message)]
-        first = [message.sentence for message in told if message.kind is Kind.KILLED]
-        rest = [message.sentence for message in told if message.kind > Kind.KILLED]
-        record.failures = [*first, *errors, *record.failures, *rest]
-        limits = (message.sentence for message in told if message.kind is Kind.TIMEOUT)
-        record.timed_out = record.timed_out or next(limits, "")
-        kept = self.messages[self.claimed :] if another and record.finished is None else []
-        later = self.messages[self.ended :] if self.ended is not None else []
-        self.evidence, self.messages, self.claimed, self.ended = Evidence(), kept or later, 0, None
-
-    def _counts(self, message: Message) -> bool:
-        return message.kind is not Kind.SHELL or not self.measured
-
-    def is_over(self) -> bool:
-        """Return whether what was printed shows the end of a run."""
-        return any(map(self._counts, self.messages))
 
 
 class LogParser:
@@ -165,7 +79,7 @@ class LogParser:
         self._hosts = HostNames()
         self._channels = ChannelLines(self._hosts.origins)
         self._number = line
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, StreamGroup] = {}
         self._marked: list[StepEndings] = []
         """Step endings of the groups that have fabbench's own markers."""
         self._counted: Counted | None = None
@@ -296,7 +210,7 @@ class LogParser:
             return []
         return self._offer(group, Line(self._number, text, stream))
 
-    def _offer(self, group: _Group, line: Line) -> list[Result]:
+    def _offer(self, group: StreamGroup, line: Line) -> list[Result]:
         """Offer a line to the table of fatal texts, to the current reader, then to the others."""
         message = fatal_message(line.text)
         if message is not None and message.kind < Kind.NOT_STARTED:
@@ -315,7 +229,7 @@ class LogParser:
             return self._unclaimed(group, line)
         return []
 
-    def _claimed(self, group: _Group, line: Line) -> list[Result] | None:
+    def _claimed(self, group: StreamGroup, line: Line) -> list[Result] | None:
         """Offer a line to the readers; None if it is none of theirs."""
         current = group.current
         if current is not None and (readings := current.feed(line)) is not None:
@@ -337,7 +251,7 @@ class LogParser:
                 return out + self._judged(group, readings)
         return None
 
-    def _after_status(self, group: _Group, line: Line) -> list[Result]:
+    def _after_status(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line after an exit status: the output above ends, with a launcher's last words.
 
         Unless these have an exit status of their own: then they are another start, that failed.
@@ -350,7 +264,7 @@ class LogParser:
         group.ended = None
         return out + self._offer(group, line)
 
-    def _unclaimed(self, group: _Group, line: Line) -> list[Result]:
+    def _unclaimed(self, group: StreamGroup, line: Line) -> list[Result]:
         """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
         if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
             # A login shell printed text without a newline: mpirun's tag begins a separate line.
@@ -361,7 +275,7 @@ class LogParser:
             return self._blocks(*self._prefixes.cut(line.text, line.stream))
         return self._around(group, line.text)
 
-    def _around(self, group: _Group, text: str) -> list[Result]:
+    def _around(self, group: StreamGroup, text: str) -> list[Result]:
         """Read a line that no benchmark knows: a launcher's message, or nothing of interest."""
         if (status := known_errors.exit_status(text)) is None:
             group.evidence.other(text)
@@ -374,7 +288,7 @@ class LogParser:
         group.ended = len(group.messages)
         return []
 
-    def _mark(self, group: _Group, marker: Marker) -> list[Result]:
+    def _mark(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Follow fabbench's own markers: they name the benchmark that begins."""
         if marker.kind == "nics":
             self._count(marker)
@@ -387,7 +301,7 @@ class LogParser:
         out = self._judged(group, group.current.mark(marker)) if group.current is not None else []
         return out + self._logs(group.steps.end(marker))
 
-    def _note_steps(self, group: _Group) -> None:
+    def _note_steps(self, group: StreamGroup) -> None:
         if not group.steps.seen:
             group.steps.seen = True
             self._marked.append(group.steps)
@@ -399,7 +313,7 @@ class LogParser:
             self._counted = Counted()
         self._counted.take(marker)
 
-    def _begin_step(self, group: _Group, marker: Marker) -> list[Result]:
+    def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
         name = marker.facts.get("benchmark", "")
         reader = group.current
@@ -420,14 +334,14 @@ class LogParser:
 
     # -- executions
 
-    def _group(self, stream: Stream) -> _Group:
+    def _group(self, stream: Stream) -> StreamGroup:
         group = self._groups.get(stream.group)
         if group is None:
             names = sorted(benchmarks(), key=lambda name: benchmarks()[name].joins_groups)
-            group = self._groups[stream.group] = _Group({name: self._joint.get(name) for name in names})
+            group = self._groups[stream.group] = StreamGroup({name: self._joint.get(name) for name in names})
         return group
 
-    def _make_reader(self, group: _Group, name: str) -> Reader:
+    def _make_reader(self, group: StreamGroup, name: str) -> Reader:
         """Make the reader of a benchmark, for one group or for all of them."""
         benchmark = benchmarks()[name]
         reader = benchmark.reader()
@@ -437,14 +351,14 @@ class LogParser:
             each.readers[name] = reader
         return reader
 
-    def _open(self, group: _Group, reader: Reader) -> list[Result]:
+    def _open(self, group: StreamGroup, reader: Reader) -> list[Result]:
         """Switch to a benchmark's reader. Another one's open output, or a failed start, is its own log."""
         failed = any(message.kind is Kind.NOT_STARTED for message in group.messages)
         out = self._close_group(group, None) if group.current is not None or failed else []
         group.current = reader
         return out
 
-    def _close_group(self, group: _Group, ending: Ending | None) -> list[Result]:
+    def _close_group(self, group: StreamGroup, ending: Ending | None) -> list[Result]:
         readings = list(group.current.close()) if group.current is not None else []
         if not any(isinstance(reading, Record) for reading in readings):
             if group.current is not None and ending is not None:
@@ -459,7 +373,7 @@ class LogParser:
 
     def _judged(
         self,
-        group: _Group,
+        group: StreamGroup,
         readings: Iterable[Reading],
         ending: Ending | None = None,
         *,
@@ -480,7 +394,7 @@ class LogParser:
         group.steps.hold(records)
         return [reading for reading in batch if isinstance(reading, Point)]
 
-    def _steps_of(self, group: _Group) -> Iterable[StepEndings]:
+    def _steps_of(self, group: StreamGroup) -> Iterable[StepEndings]:
         """Return the endings that count for a group: its own, or all others' if it has no markers."""
         return (group.steps,) if group.steps.seen else self._marked
 

@@ -36,6 +36,7 @@ FATAL = {
         "application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0",
         "Fatal error in PMPI_Init: Other MPI error, error stack:",
     ],
+    "MVAPICH": ["[node0:mpi_rank_0][error_sighandler] Caught error: Segmentation fault (signal 11)"],
     "hydra": [
         "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
         "=   KILLED BY SIGNAL: 9 (Killed)",
@@ -92,6 +93,10 @@ FATAL = {
     "PyTorch": [
         "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:1, unhandled system error",
         "[rank1]: RuntimeError: loss is nan",
+        "RuntimeError: NCCL communicator was aborted on rank 0",
+        "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]",
+        "[Rank 3] NCCL watchdog thread terminated with exception: NCCL error: remote process exited",
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
         "E1125 1601 torch/distributed/elastic/api.py:986] failed (exitcode: -9) local_rank: 1",
     ],
 }

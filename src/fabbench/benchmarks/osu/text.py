@@ -212,10 +212,10 @@ def seems_row(text: str, columns: Sequence[Column | None]) -> bool:
     return is_damaged_row(cells, [_CELLS.get(column or NO_METRIC, _NUMBER) for column in columns])
 
 
-_RANKS = lazy(r" (?:-np?|-n|--ntasks)[ =](\d{1,9}) ")
+_RANKS = lazy(r" -(?:np?|-ntasks)[ =](\d{1,9}) ")
 _MANY = 128
 _PROGRAM = lazy(r"(?:^|(?<=[\s/]))osu_(\w+)(?=\s|$)")
-_SIZES = lazy(r"(?:^| )(?:-m|--message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
+_SIZES = lazy(r"(?:^| )-(?:m|-message-size)[ =]?(?:(\d+):)?(\d*)(?: |$)")
 
 
 def last_size(text: str) -> int | None:
