@@ -117,7 +117,7 @@ Slurm: status
     slurmstepd[^:]*: error: .*CANCELLED AT
     srun: error: .*: Terminated
 Slurm: died
-    slurmstepd[^:]*: error:
+    slurmstepd[^:]*: error:(?!.*going to /tmp)
     (?:srun|sbatch|salloc): error: (?!.*Unable to create step)
     srun: error: .*Unable to create step.*(?:More processors|not available|Invalid gen)
     srun: (?:Job step aborted|Force Terminated)
@@ -129,7 +129,7 @@ Kubernetes: killed
     command terminated with exit code [1-9]
     OOMKilled\b
     The node was low on resource
-    Error from server
+    Error from server(?! \((?:NotFound|AlreadyExists)\))
     error: (?:lost connection to pod|unable to upgrade connection|Internal error occurred)
     [Rr]eason: *(?:Evicted|DeadlineExceeded)
 The kernel: killed
