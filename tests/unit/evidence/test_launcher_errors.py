@@ -64,7 +64,7 @@ FATAL = {
         "command terminated with exit code 137",
         "error: lost connection to pod",
         "Reason: OOMKilled",
-        'Error from server (NotFound): pods "launcher" not found',
+        "Error from server: error dialing backend: No agent available",
     ],
     "The kernel": [
         "[ 4711.123] Out of memory: Killed process 4711 (all_reduce_perf) total-vm:123kB",
@@ -185,6 +185,8 @@ def test_every_source_of_the_table_has_lines_here() -> None:
         "srun: job 5 queued and waiting for resources",
         "Warning: Permanently added 'node1' (ED25519) to the list of known hosts.",
         "salloc: Granted job allocation 4",
+        "slurmstepd: error: couldn't chdir to `/home/u': No such file or directory: going to /tmp instead",
+        'Error from server (NotFound): mpijobs "nccl" not found',
         "error: not what a launcher says",
         "no-slots.txt\tOpen MPI\tThere are not enough slots available in the system",
         "There are not enough slots available in the system\tOpen MPI\tno-slots.txt",
