@@ -111,6 +111,14 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     assert [(each["id"], each["outcomes"]) for each in listed["runs"]] == [(run.id, {"ok": 4})]
 
 
+def test_both_ends_of_a_range_are_measured(tmp_path: Path) -> None:
+    done = pingpong(tmp_path, "--fabric", "tcp", "-b", "64K", "-e", "256K", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 sizes, ok" in done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert {point.size for point in log.points} == {64 << 10, 256 << 10}
+
+
 @pytest.mark.slow
 def test_one_configuration_gates_and_json(tmp_path: Path) -> None:
     arguments = ("--fabric", "shm", "--size", "64", *QUICK, "--format", "json")

@@ -127,7 +127,13 @@ class NcclWork:
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes)
+        return Sweep(
+            first=self.min_bytes,
+            last=self.max_bytes,
+            factor=self.factor,
+            step=self.step_bytes,
+            program="nccl-tests",
+        )
 
     @property
     def needs(self) -> Needs:
