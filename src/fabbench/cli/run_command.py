@@ -87,9 +87,20 @@ class RunCommand(HostsCommand):
         """Return the launchers or formats that --on or --as chooses from."""
         return options_of_launchers()
 
+    def run_options(self) -> Mapping[str, Option]:
+        """Return the options of all benchmarks, with the metrics that this one measures."""
+        from fabbench.plan.gates import limit_example
+
+        known, metrics = dict(declared(RunOptions)), self.benchmark.default_metrics
+        examples = f", ratio, such as {metrics[0]}:5% or {limit_example(metrics[0])}"
+        for name, more in (("gates", examples), ("metric", "")):
+            text = f"{known[name].help} Metrics: {', '.join(metrics)}{more}."
+            known[name] = replace(known[name], help=text)
+        return known
+
     def shared_parameters(self) -> list[click.Parameter]:
         """Return the options that every benchmark has."""
-        known = declared(RunOptions)
+        known = self.run_options()
         shared = click_options(each for name, each in known.items() if name != "form")
         before_flags = 2
         return [

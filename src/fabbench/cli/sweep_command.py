@@ -100,7 +100,7 @@ class SweepCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        known = declared(RunOptions)
+        known = self.run_options()
         shared = click_options(known[name] for name in _SHARED)
         return [
             config_option(),

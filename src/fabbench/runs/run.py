@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
-from fabbench.analysis.gate import Gate, check, parse_gates
+from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.progress import ALLOWED
 from fabbench.execution.process import remove_abandoned_folders
@@ -19,10 +19,11 @@ from fabbench.hosts.discover import loaded
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import METRICS, Log
+from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
+from fabbench.plan.gates import Gate, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
@@ -73,7 +74,6 @@ class _Checks(NamedTuple):
 
     gates: Sequence[Gate]
     baseline: Sequence[Column]
-    adaptive: bool
 
 
 class _Measured(NamedTuple):
@@ -112,27 +112,29 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
     require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
-    checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, planned)
+    _with_baseline(checks, request, inventory, planned)
     return inventory, planned
 
 
 def _checks(request: RunRequest) -> _Checks:
     """Validate what can be checked before anything starts. Raise FabbenchError."""
-    if request.metric is not None and request.metric not in METRICS:
-        raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
-    gates = parse_gates(request.gates, strict=request.strict)
+    gates = require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
     baseline = columns(baseline_input(named, request.store), store=request.store) if named else []
-    return _Checks(gates, baseline, request.adaptive is not None)
+    return _Checks(gates, baseline)
 
 
-def _with_last_good(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
-    """Add the last good run if it is the baseline: what it must have measured is known by now."""
-    if request.baseline != LAST_GOOD:
-        return checks
-    ref = last_good(key_of_plan(request, inventory, planned), request.store)
-    return checks._replace(baseline=columns(ref, store=request.store))
+def _with_baseline(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
+    """Add the last good run if it is the baseline: what it must have measured is known by now.
+
+    Raise RequestError for a baseline without a column for the first configuration.
+    """
+    if request.baseline == LAST_GOOD:
+        ref = last_good(key_of_plan(request, inventory, planned), request.store)
+        checks = checks._replace(baseline=columns(ref, store=request.store))
+    if checks.baseline:
+        fitting_column(checks.baseline, planned.configurations[0].label)
+    return checks
 
 
 def _allocate_and_measure(
@@ -159,8 +161,7 @@ def _measure(
     inventory = allocation.inventory
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
-    checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, planned)
+    checks = _with_baseline(checks, request, inventory, planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _not_adaptive(request)
     writer = RunWriter(request, inventory, planned)
@@ -239,31 +240,6 @@ def _machines(request: RunRequest, inventory: Inventory) -> str:
 
 def _reason(request: RunRequest) -> str:
     return f": {request.target_reason}" if request.target_reason else ""
-
-
-def _check_gates(checks: _Checks, planned: Plan) -> None:
-    """Raise RequestError for gates that would only fail after the measurement."""
-    gates, baseline, adaptive = checks
-    if baseline:
-        fitting_column(baseline, planned.configurations[0].label)
-    limited = next((gate.text for gate in gates if gate.needs_ceiling), "")
-    if limited and planned.hosts == 1:
-        raise RequestError(
-            f"The gate {limited} needs a ceiling, and none is known within one node.",
-            hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
-        )
-    alone = len(planned.configurations) == 1 and not baseline
-    if alone and adaptive:
-        raise RequestError(
-            "--repeat auto needs something to decide, and there is nothing to compare with.",
-            hint="Add --baseline or a second configuration, or give a number of repeats.",
-        )
-    relative = next((gate.text for gate in gates if gate.needs_baseline), "")
-    if alone and relative:
-        raise RequestError(
-            f"The gate {relative} needs a baseline, and there is nothing to compare with.",
-            hint="Add --baseline or a second configuration, or give a limit such as latency@64<=20us.",
-        )
 
 
 def _compared(request: RunRequest, measured: _Measured) -> RunResult:

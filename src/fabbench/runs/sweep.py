@@ -19,6 +19,7 @@ from fabbench.model.errors import Exit, FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
+from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
@@ -113,7 +114,7 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     launcher = launcher_named(run.target.launcher)
     require_divisible(request)
     _require_groups(request, launcher)
-    _require_ranks(request)
+    _require_work(request)
     require_support(launcher, run.target)
     try:
         with launcher.open(run.target, _needs(request)) as allocation:
@@ -139,8 +140,9 @@ def require_divisible(request: SweepRequest) -> None:
         )
 
 
-def _require_ranks(request: SweepRequest) -> None:
-    """Raise RequestError for tests of more nodes with a benchmark that measures between two."""
+def _require_work(request: SweepRequest) -> None:
+    """Raise RequestError for a metric, or nodes per test, that the benchmark cannot measure."""
+    require_measurable(request.run)
     if request.nodes_per_test not in {None, _MIN_NODES} and not request.run.work.needs.mpi:
         raise RequestError(
             f"--nodes-per-test has no effect with {request.run.benchmark}, which measures between two nodes.",
@@ -269,7 +271,7 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     launcher, target = launcher_named(request.run.target.launcher), request.run.target
     require_divisible(request)
     _require_groups(request, launcher)
-    _require_ranks(request)
+    _require_work(request)
     require_support(launcher, target)
     inventory = launcher.preview(target, _needs(request))
     request = _grouped(request, stored, launcher, inventory)

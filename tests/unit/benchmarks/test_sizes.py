@@ -54,7 +54,5 @@ def test_a_program_that_skips_the_last_size_is_refused(
         (OsuWork, {"min_bytes": 0, "max_bytes": 0}),
     ],
 )
-def test_a_program_that_reaches_the_last_size_is_not(
-    work: Callable[..., Any], given: dict[str, int]
-) -> None:
+def test_a_program_that_reaches_the_last_size_is_not(work: Callable[..., Any], given: dict[str, int]) -> None:
     assert work(**given).max_bytes == given["max_bytes"]
