@@ -195,7 +195,7 @@ def _metrics(command: click.Command) -> Iterator[str]:
     gates = (each.help or "" for each in command.params if isinstance(each, click.Option))
     texts = [match[1] for text in gates if (match := _METRICS.search(text))]
     if texts:
-        yield _wrapped(f"Metrics of `--gate` and `--metric`: {texts[0]}.") + "\n"
+        yield _wrapped(f"Metrics of `--gate`: {texts[0]}.") + "\n"
 
 
 def _entry(option: click.Option) -> Entry:

@@ -174,7 +174,11 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (("--fabric", "tcp", "--gate", "latency:5%"), 2, "there is nothing to compare with"),
         (("--fabric", "tcp", "--gate", "bandwidth@1K>=80%ceiling"), 2, "none is known within one node"),
         (("--fabric", "tcp", "--gate", "speed:5%"), 2, "a metric is expected"),
-        (("--fabric", "tcp", "--metric", "speed"), 2, "speed is not measured: pingpong measures latency, "),
+        (
+            ("--fabric", "tcp", "--metric", "speed"),
+            2,
+            "would compare nothing: pingpong measures latency, ",
+        ),
         (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "Run nonesuch not found"),
         (("--fabric", "tcp", "-b", "4K", "-e", "64"), 2, "Invalid range of sizes"),
         (("--fabric", "tcp", "--size", "lots"), 2, "not a valid size"),

@@ -21,7 +21,7 @@ from fabbench.analysis.compare import (
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.highlights import bounds, confidence, repeats_needed, within_step
 from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, loss_test, repeats_within
-from fabbench.model.errors import Exit, RequestError
+from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
 from fabbench.plan.gates import RATIO, Gate, GateKind
@@ -51,13 +51,14 @@ def check(
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only the
-    baseline has. A column that is not ok passes no gate, and the status is then UNTRUSTED. A change within
+    baseline has. A column that is not ok passes no gate, and the status is that of its log. A change within
     one step of what the benchmark prints is a note, and so is a loss that is neither shown nor excluded,
     unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
-    untrusted = _outcome(columns[0]) is not Outcome.OK or any(_outcome(each) in UNUSABLE for each in columns)
+    bad = [log for log in columns[0].logs if log.outcome is not Outcome.OK]
+    bad += [log for column in columns for log in column.logs if log.outcome in UNUSABLE]
     checked: list[tuple[Gate, list[_Remark]]] = []
     for gate in gates:
         _require(gate, comparison)
@@ -71,12 +72,12 @@ def check(
         else:
             remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
         checked.append((gate, remarks))
-    results = tuple(_result(gate, remarks, untrusted=untrusted) for gate, remarks in checked)
+    results = tuple(_result(gate, remarks, untrusted=bool(bad)) for gate, remarks in checked)
     breaches = tuple(text for result in results for text in result.breaches)
     return Verdict(
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
-        status=Exit.UNTRUSTED if gates and untrusted else Exit.BAD_ANSWER if breaches else Exit.FINE,
+        status=worst(*(log.status for log in bad if gates), *(Exit.BAD_ANSWER for _ in breaches)),
         passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
         undecided=tuple(each.text for _, remarks in checked for each in remarks if each.undecided),
         results=results,

@@ -130,6 +130,8 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
+    sweep_metric: str = ""
+    """The metric by which a sweep compares nodes; empty: the first of the case."""
     summary: str = ""
     """Its description in the list of `fabbench run`: one sentence."""
     help: str = ""
@@ -146,10 +148,6 @@ class Benchmark(ABC):
         """Return advice on a request before hosts are probed. Raise RequestError for what can never work."""
         del work, fabrics
         return ()
-
-    def sweep_metric(self, work: Any) -> str:
-        """Return the metric by which a sweep compares nodes."""
-        return self.printed_metrics(work)[0]
 
     def each_nic(self, work: Any) -> Any:
         """Return the work changed to measure the NICs of a host one by one, where it can choose them."""
@@ -198,7 +196,7 @@ class Benchmark(ABC):
         return tuple(dict.fromkeys(name for case in self.cases(work) for name in self.metrics_of(case)))
 
     def printed_sizes(self, work: Any, hosts: "Sequence[Host]") -> Sequence[int]:
-        """Return every size that a work may print, in bytes; empty: unknown, as without hosts."""
+        """Return every size that a work may print; empty: unknown, as without hosts."""
         return work.planned_sizes(hosts) if hosts else ()
 
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:

@@ -88,15 +88,12 @@ class RunCommand(HostsCommand):
         return options_of_launchers()
 
     def run_options(self) -> Mapping[str, Option]:
-        """Return the options of all benchmarks, with the metrics that this one measures."""
+        """Return the options of all benchmarks, with the gates that this one can have."""
         from fabbench.plan.gates import limit_example
 
-        known, metrics = dict(declared(RunOptions)), self.benchmark.default_metrics
-        examples = f", ratio, such as {metrics[0]}:5% or {limit_example(metrics[0])}"
-        for name, more in (("gates", examples), ("metric", "")):
-            text = f"{known[name].help} Metrics: {', '.join(metrics)}{more}."
-            known[name] = replace(known[name], help=text)
-        return known
+        known, metrics = declared(RunOptions), (*self.benchmark.default_metrics, "ratio")
+        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
+        return {**known, "gates": replace(known["gates"], help=f"{known['gates'].help} {more}")}
 
     def shared_parameters(self) -> list[click.Parameter]:
         """Return the options that every benchmark has."""

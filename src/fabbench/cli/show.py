@@ -86,7 +86,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
     sweep = stored_sweep(run.path)
     if run.command and form in {"markdown", "terminal"}:
         click.echo(f"$ {run.command_line}\n")
-    print_sweep(sweep.document, sweep.tests, AnswerOptions(form=form))
+    print_sweep(sweep, AnswerOptions(form=form), whole=run.verdict is not None)
     for sentence in sweep.damage:
         terminal.notify(f"{run.path.name} is damaged: {sentence}")
     if sweep.damage:

@@ -10,11 +10,18 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.model.fabrics import INTRA_HOST, contradicts
 from fabbench.model.log import NCCL_DEBUG, Ending, Facts, Finding, Log, Outcome, Proof, Record, Severity
 from fabbench.model.messages import counted, listed
+from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size
 
 if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
 
+_LOSS = lazy(
+    r"has lost communication with|: Node failure on |\*\*\* JOB \d+ ON \S+ CANCELLED AT |ssh: connect to host"
+    r"|ssh: Could not resolve hostname|Permission denied \(|Host key verification failed"
+    r"|SkyPilot ended job \d+ as (?:CANCELLED|FAILED_DRIVER|gone)\b"
+)
+"""A launcher's message that a host cannot be reached any more, or that somebody cancelled the job."""
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
 
@@ -24,6 +31,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     facts = {**record.facts, "complete": _complete(record, ending)}
+    lost = ending is not None and (ending.lost or any(map(_LOSS.search, record.failures)))
     return Log(
         source=source,
         benchmark=record.benchmark,
@@ -38,6 +46,8 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         also=frozenset(each for each, _ in verdicts) - {outcome},
         hosts=record.hosts,
         proof=proof,
+        # A loss explains a failure and missing rows, but neither wrong data nor another network.
+        lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},
     )
 
 

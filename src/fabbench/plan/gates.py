@@ -10,11 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Metric
+from fabbench.model.plan import Configuration
 from fabbench.model.units import (
     RATE_UNITS,
     TIME_UNITS,
@@ -23,19 +24,13 @@ from fabbench.model.units import (
     parse_quantity,
     parse_size,
 )
-
-if TYPE_CHECKING:
-    from fabbench.model.hosts import Host
-    from fabbench.model.plan import Configuration
-    from fabbench.plan.request import RunRequest
+from fabbench.plan.request import RunRequest
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
 RATIO = Metric("ratio", "times")
 """The metric of a gate on how many times better than the baseline a column is."""
 CEILING = "%ceiling"
-_LIMITS: Mapping[str, str] = {"B/s": ">=10GB/s", "s": "<=20us", "1/s": ">=1M/s", "count": "<=0"}
-"""Unit of a metric → the limit in an example."""
-
+_EXAMPLES: Mapping[str, str] = {"B/s": ">=10GB/s", "s": "<=20us", "1/s": ">=1M/s", "count": "<=0"}
 _UNITS: Mapping[str, dict[str, float]] = {
     "B/s": RATE_UNITS,
     "s": TIME_UNITS,
@@ -145,26 +140,18 @@ def _read_sizes(text: str, position: int, sizes: str) -> tuple[int, int]:
 
 
 def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tuple[float, bool]:
-    bound = text[position:].strip()
-    if kind is GateKind.TOLERANCE and bound.endswith("%"):
-        try:
-            return parse_quantity(bound, {"%": 0.01}), True
-        except ValueError:
-            raise _misread(text, position, f"{bound!r} is not a percentage such as 5%") from None
-    if kind is not GateKind.TOLERANCE and bound.endswith(CEILING) and metric is not RATIO:
-        try:
-            return parse_quantity(bound.removesuffix("ceiling"), {"%": 0.01}), True
-        except ValueError:
-            raise _misread(text, position, f"{bound!r} is not a share such as 80{CEILING}") from None
-    units = _UNITS[metric.unit]
+    """Return the bound, and whether it is a fraction of the baseline, or of the ceiling."""
+    bound, tolerance = text[position:].strip(), kind is GateKind.TOLERANCE
+    share = "%" if tolerance else CEILING
+    relative = bound.endswith(share) and metric is not RATIO
+    units = {share: 0.01} if relative else _UNITS[metric.unit]
     try:
-        return parse_quantity(bound, units), False
+        return parse_quantity(bound, units), relative
     except ValueError:
-        named = ", ".join(unit for unit in units if unit)
-        percent = "a percentage or " if kind is GateKind.TOLERANCE else ""
-        expected = (
-            f"{percent}a number{f' with one of {named}' if named else ''} is expected for {metric.name}"
-        )
+        named = ", ".join(filter(None, units))
+        either = f"{'a percentage or ' if tolerance else ''}a number{' with one of ' if named else ''}{named}"
+        example = "percentage such as 5%" if tolerance else f"share such as 80{CEILING}"
+        expected = f"{bound!r} is not a {example}" if relative else f"{either} is expected for {metric.name}"
         raise _misread(text, position, expected) from None
 
 
@@ -173,56 +160,52 @@ def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tup
 
 def limit_example(metric: str) -> str:
     """Return a gate with a limit on a metric, as an example."""
-    return f"{metric}{_LIMITS[METRICS[metric].unit]}"
+    return f"{metric}{_EXAMPLES[METRICS[metric].unit]}"
 
 
-def require_measurable(request: "RunRequest", hosts: "Sequence[Host]" = ()) -> tuple[Gate, ...]:
+def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
     """Return the gates of a request. Raise RequestError for one, or a metric, that it will not measure.
 
     Only what is certain is refused. Without hosts, sizes that depend on them are not known.
     """
-    benchmark = benchmark_named(request.benchmark)
-    measured = benchmark.printed_metrics(request.work)
     gates = parse_gates(request.gates, strict=request.strict)
+    benchmark, wanted = benchmark_named(request.benchmark), {f"The gate {gate.text}": gate for gate in gates}
+    metrics = {what: gate.metric.name for what, gate in wanted.items() if gate.metric is not RATIO}
+    metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
+    measured = benchmark.printed_metrics(request.work)
     sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
     cases = ", ".join(filter(None, benchmark.cases(request.work)))
-    name = f"{request.benchmark} ({cases})" if cases else request.benchmark
-    metrics = f"{name} measures {', '.join(measured)}."
-    if request.metric is not None and request.metric not in measured:
-        raise RequestError(f"{request.metric} is not measured: {metrics}", hint="Choose one of these.")
-    for gate in gates:
-        nothing = f"The gate {gate.text} would compare nothing:"
-        if gate.metric is not RATIO and gate.metric.name not in measured:
-            raise RequestError(f"{nothing} {metrics}", hint="Choose one of these metrics.")
+    nothing = f"would compare nothing: {request.benchmark}{f' ({cases})' if cases else ''} measures"
+    for what, metric in metrics.items():
+        if metric not in measured:
+            raise RequestError(f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}.")
+    for what, gate in wanted.items():
         if sizes and not any(map(gate.covers, sizes)):
-            raise RequestError(
-                f"{nothing} {name} measures {format_sizes(sizes)}.",
-                hint=f"Choose one of these sizes, or measure others: fabbench run {request.benchmark} -h",
-            )
+            raise RequestError(f"{what} {nothing} {format_sizes(sizes)}.", hint="Choose one of these sizes.")
     return gates
 
 
 def require_comparable(
-    request: "RunRequest", gates: Sequence[Gate], configurations: "Sequence[Configuration]", hosts: int
+    request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
 ) -> None:
     """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
-    limited = next((gate.text for gate in gates if gate.needs_ceiling), "")
-    if limited and hosts == 1:
-        raise RequestError(
-            f"The gate {limited} needs a ceiling, and none is known within one node.",
-            hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
-        )
+    for gate in gates:
+        if gate.needs_ceiling and hosts == 1:
+            raise RequestError(
+                f"The gate {gate.text} needs a ceiling, and none is known within one node.",
+                hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
+            )
     if len(configurations) > 1 or request.baseline is not None:
         return
+    nothing = "and there is nothing to compare with."
+    add = "Add --baseline or a second configuration, or give"
     if request.adaptive is not None:
         raise RequestError(
-            "--repeat auto needs something to decide, and there is nothing to compare with.",
-            hint="Add --baseline or a second configuration, or give a number of repeats.",
+            f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats."
         )
-    relative = next((gate for gate in gates if gate.needs_baseline), None)
-    if relative is not None:
-        limit = limit_example(benchmark_named(request.benchmark).printed_metrics(request.work)[0])
-        raise RequestError(
-            f"The gate {relative.text} needs a baseline, and there is nothing to compare with.",
-            hint=f"Add --baseline or a second configuration, or give a limit such as {limit}.",
-        )
+    for gate in gates:
+        if gate.needs_baseline:
+            limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
+            raise RequestError(
+                f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit such as {limit}."
+            )

@@ -23,7 +23,7 @@ from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
-from fabbench.plan.gates import Gate, require_measurable
+from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
@@ -33,6 +33,7 @@ from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]
 """Called with sentences about events, in order."""
+Columns: TypeAlias = Sequence[Column]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
@@ -69,19 +70,12 @@ class RunResult:
         )
 
 
-class _Checks(NamedTuple):
-    """What is validated before anything starts."""
-
-    gates: Sequence[Gate]
-    baseline: Sequence[Column]
-
-
 class _Measured(NamedTuple):
     """What was measured while the hosts were allocated."""
 
     writer: RunWriter
     result: PlanResult
-    checks: _Checks
+    baseline: Columns
     release_failure: FabbenchError | KeyboardInterrupt | None = None
 
 
@@ -97,8 +91,7 @@ def run(
     later error is part of the result.
     """
     remove_abandoned_folders()
-    checks = _checks(request)
-    measured = _allocate_and_measure(request, checks, notify, watching)
+    measured = _allocate_and_measure(request, _checked(request), notify, watching)
     return _compared(request, measured)
 
 
@@ -107,38 +100,37 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
 
     Raise FabbenchError if it could not start.
     """
-    checks, target = _checks(request), request.target
+    baseline, target = _checked(request), request.target
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
-    _with_baseline(checks, request, inventory, planned)
+    _known_baseline(baseline, request, inventory, planned)
     return inventory, planned
 
 
-def _checks(request: RunRequest) -> _Checks:
-    """Validate what can be checked before anything starts. Raise FabbenchError."""
-    gates = require_measurable(request)
+def _checked(request: RunRequest) -> Columns:
+    """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
+    require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    baseline = columns(baseline_input(named, request.store), store=request.store) if named else []
-    return _Checks(gates, baseline)
+    return columns(baseline_input(named, request.store), store=request.store) if named else []
 
 
-def _with_baseline(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
-    """Add the last good run if it is the baseline: what it must have measured is known by now.
+def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
+    """Return the baseline, or the last good run: what it must have measured is known by now.
 
     Raise RequestError for a baseline without a column for the first configuration.
     """
     if request.baseline == LAST_GOOD:
         ref = last_good(key_of_plan(request, inventory, planned), request.store)
-        checks = checks._replace(baseline=columns(ref, store=request.store))
-    if checks.baseline:
-        fitting_column(checks.baseline, planned.configurations[0].label)
-    return checks
+        baseline = columns(ref, store=request.store)
+    if baseline:
+        fitting_column(baseline, planned.configurations[0].label)
+    return baseline
 
 
 def _allocate_and_measure(
-    request: RunRequest, checks: _Checks, notify: Notify, watching: Watching
+    request: RunRequest, baseline: Columns, notify: Notify, watching: Watching
 ) -> _Measured:
     """Allocate the hosts and measure. An error while they are released is part of the result."""
     measured = None
@@ -147,7 +139,7 @@ def _allocate_and_measure(
     require_support(launcher, request.target)
     try:
         with launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, checks, allocation, notify, watching)
+            measured = _measure(request, baseline, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:
             raise
@@ -156,12 +148,12 @@ def _allocate_and_measure(
 
 
 def _measure(
-    request: RunRequest, checks: _Checks, allocation: Allocation, notify: Notify, watching: Watching
+    request: RunRequest, baseline: Columns, allocation: Allocation, notify: Notify, watching: Watching
 ) -> _Measured:
     inventory = allocation.inventory
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
-    checks = _with_baseline(checks, request, inventory, planned)
+    baseline = _known_baseline(baseline, request, inventory, planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _not_adaptive(request)
     writer = RunWriter(request, inventory, planned)
@@ -182,9 +174,9 @@ def _measure(
             writer,
             watcher,
             keep_going=request.keep_going,
-            should_stop=_stop_condition(request, checks, writer, planned, watcher),
+            should_stop=_stop_condition(request, baseline, writer, planned, watcher),
         )
-    return _Measured(writer, result, checks)
+    return _Measured(writer, result, baseline)
 
 
 def _not_adaptive(request: RunRequest) -> RequestError:
@@ -195,15 +187,15 @@ def _not_adaptive(request: RunRequest) -> RequestError:
 
 
 def _stop_condition(
-    request: RunRequest, checks: _Checks, writer: RunWriter, planned: Plan, watcher: Watcher
+    request: RunRequest, baseline: Columns, writer: RunWriter, planned: Plan, watcher: Watcher
 ) -> StopCondition | None:
     """Return what decides whether a run has measured enough; None if it measures all that was planned."""
     if request.adaptive is None:
         return None
 
     def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
-        comparison, verdict = _judged(request, checks, _configurations(request, writer, logs), gates=True)
-        return undecided(comparison, checks.gates, verdict)
+        comparison, verdict = _judged(request, baseline, _configurations(request, writer, logs), gates=True)
+        return undecided(comparison, parse_gates(request.gates), verdict)
 
     return StopCondition(
         adaptive=request.adaptive,
@@ -244,13 +236,13 @@ def _reason(request: RunRequest) -> str:
 
 def _compared(request: RunRequest, measured: _Measured) -> RunResult:
     """Compare the results, and check the gates."""
-    writer, result, checks, release_failure = measured
+    writer, result, baseline, release_failure = measured
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
     configurations = _configurations(request, writer, result.logs)
     comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:
-            comparison, verdict = _judged(request, checks, configurations, gates=not interrupted)
+            comparison, verdict = _judged(request, baseline, configurations, gates=not interrupted)
             if verdict is not None:
                 writer.judged(verdict.status, verdict.breaches)
     except FabbenchError as error:
@@ -268,15 +260,15 @@ def _compared(request: RunRequest, measured: _Measured) -> RunResult:
 
 
 def _judged(
-    request: RunRequest, checks: _Checks, configurations: Sequence[Column], *, gates: bool
+    request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool
 ) -> tuple[Comparison, Verdict | None]:
     """Return the comparison, and the verdict of the gates on it; None without `gates`."""
     first, *others = configurations
-    baseline = checks.baseline
     fitting = [fitting_column(baseline, first.label)] if baseline else []
     fitting = labelled([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     # With several configurations, the baseline is not a column of the table.
     gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
-    return comparison, check(checks.gates, gated, strict=request.strict) if checks.gates and gates else None
+    parsed = parse_gates(request.gates) if gates else ()
+    return comparison, check(parsed, gated, strict=request.strict) if parsed else None

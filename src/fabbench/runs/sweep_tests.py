@@ -129,7 +129,8 @@ def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Pla
 
 def metric_of(request: RunRequest) -> str:
     """Return the metric that a sweep compares."""
-    return request.metric or benchmark_named(request.benchmark).sweep_metric(request.work)
+    benchmark = benchmark_named(request.benchmark)
+    return request.metric or benchmark.sweep_metric or benchmark.printed_metrics(request.work)[0]
 
 
 def figures(logs: Sequence[Log], metric: str) -> Figures:

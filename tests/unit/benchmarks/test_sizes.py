@@ -23,7 +23,7 @@ MB = 1 << 20
         ({"min_bytes": 64, "max_bytes": 64}, (64,)),
     ],
 )
-def test_a_size_per_program_always_includes_the_last(given: dict[str, int], sizes: tuple[int, ...]) -> None:
+def test_a_size_per_program_always_includes_the_last(given: dict[str, Any], sizes: tuple[int, ...]) -> None:
     assert PingpongWork(**given).measured == sizes
 
 

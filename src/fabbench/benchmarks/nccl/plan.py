@@ -158,8 +158,7 @@ class NcclWork:
 
     def possible_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes that any collective prints, in whatever release; empty: unknown."""
-        shared = not _SPLIT.isdisjoint(self.collectives)
-        if not _UNKNOWN.isdisjoint(self.collectives) or (shared and not hosts):
+        if not (_UNKNOWN if hosts else _UNKNOWN | _SPLIT).isdisjoint(self.collectives):
             return ()
         return tuple(sorted({size for pairs in self._printed(hosts) for pair in pairs for size in pair}))
 

@@ -32,6 +32,7 @@ class Pingpong(LibfabricBenchmark):
     resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})
     """`%.2f` of usec and MB/sec."""
 
+    sweep_metric = "bandwidth"
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})
 
     summary = "Latency and bandwidth of fi_pingpong between two processes."
@@ -49,11 +50,6 @@ class Pingpong(LibfabricBenchmark):
         from fabbench.benchmarks.pingpong.reader import PingpongReader
 
         return PingpongReader()
-
-    @override
-    def sweep_metric(self, work: "PingpongWork") -> str:
-        del work
-        return "bandwidth"
 
     @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":
