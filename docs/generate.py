@@ -93,6 +93,7 @@ def _described(context: click.Context, command: click.Command, shared: list[Entr
         of_run = [each for each in entries if each.kind in known]
     else:
         yield from _text(command.help or "")
+        yield from _metrics(command) if group == "run" else ()
     elsewhere = _kinds([*shared, *of_run])
     yield from map(str, (each for each in entries if each.kind not in elsewhere))
     if of_run:
@@ -185,8 +186,21 @@ def _entries(command: click.Command) -> list[Entry]:
     ]
 
 
+_METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
+"""What the help of an option says of a benchmark alone: its section says it once."""
+
+
+def _metrics(command: click.Command) -> Iterator[str]:
+    """Say which metrics a benchmark's command takes."""
+    gates = (each.help or "" for each in command.params if isinstance(each, click.Option))
+    texts = [match[1] for text in gates if (match := _METRICS.search(text))]
+    if texts:
+        yield _wrapped(f"Metrics of `--gate`: {texts[0]}.") + "\n"
+
+
 def _entry(option: click.Option) -> Entry:
-    match = re.fullmatch(r"(.*?)( \[[a-z, ]+\])?", " ".join((option.help or "").split()))
+    about = _METRICS.sub("", " ".join((option.help or "").split()))
+    match = re.fullmatch(r"(.*?)( \[[a-z, ]+\])?", about)
     assert match is not None  # noqa: S101 - it matches anything
     signature = f"`{_signature(option)}`{_notes(option)}"
     return Entry(max(option.opts, key=len), signature, match[1], match[2] or "")

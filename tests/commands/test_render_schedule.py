@@ -173,6 +173,8 @@ def test_a_file_is_written_whole_also_where_nothing_was_measured(
         ((*METRICS, "--gate", "busbw>>1"), "Invalid gate"),
         ((*METRICS, "--strict"), "--strict has no effect without --gate"),
         ((*METRICS, "--gate", "busbw:5%"), "needs a baseline, and there is nothing"),
+        ((*METRICS, "--gate", "latency@64<=20us"), "nccl (all_reduce) measures busbw, algbw"),
+        ((*METRICS, "--gate", "busbw@3M>=1GB/s"), "measures 29 sizes from 8 B to 2 GB"),
         ((*NIGHTLY, "--supervised"), "--schedule has no effect on pods that wait for programs"),
     ],
 )

@@ -77,6 +77,29 @@ def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path)
     ] * 3
 
 
+def test_a_node_whose_logs_say_nothing_is_undecided(tmp_path: Path) -> None:
+    """Not a word is known of it, and so not that it is good."""
+    folder = pair_logs(tmp_path / "logs", {})
+    for path in folder.glob("*node-0*"):
+        path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
+    done = sweep("--from", str(folder), "--format", "json")
+    document = json.loads(done.stdout)
+    assert [(each["name"], each["evidence"]) for each in document["undecided"]] == [
+        ("node-0", "node-0 was not tested.")
+    ]
+    assert (document["suspects"], len(document["left_out"]), done.exit_code) == ([], 7, 4)
+
+
+def test_files_that_are_left_out_are_counted(tmp_path: Path) -> None:
+    folder = pair_logs(tmp_path / "logs", {})
+    (folder / "README.txt").write_text("Logs of last night.\n")
+    done = sweep("--from", str(folder))
+    assert done.exit_code == 0
+    assert done.stdout.startswith(
+        "Nothing bad found so far. Not tested: 1 file left out. 28 tests of 8 nodes"
+    )
+
+
 def test_a_pair_that_was_slow_once_is_a_suspect(tmp_path: Path) -> None:
     folder = pair_logs(tmp_path / "logs", {})
     slow = nccl_text([(1 << 20, 20), (1 << 30, 38)]).replace("node0", "node-1").replace("node1", "node-2")

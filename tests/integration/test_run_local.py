@@ -111,6 +111,14 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     assert [(each["id"], each["outcomes"]) for each in listed["runs"]] == [(run.id, {"ok": 4})]
 
 
+def test_both_ends_of_a_range_are_measured(tmp_path: Path) -> None:
+    done = pingpong(tmp_path, "--fabric", "tcp", "-b", "64K", "-e", "256K", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 sizes, ok" in done.stderr
+    (log,) = the_run(tmp_path).logs("tcp")
+    assert {point.size for point in log.points} == {64 << 10, 256 << 10}
+
+
 @pytest.mark.slow
 def test_one_configuration_gates_and_json(tmp_path: Path) -> None:
     arguments = ("--fabric", "shm", "--size", "64", *QUICK, "--format", "json")
@@ -166,10 +174,16 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (("--fabric", "tcp", "--gate", "latency:5%"), 2, "there is nothing to compare with"),
         (("--fabric", "tcp", "--gate", "bandwidth@1K>=80%ceiling"), 2, "none is known within one node"),
         (("--fabric", "tcp", "--gate", "speed:5%"), 2, "a metric is expected"),
-        (("--fabric", "tcp", "--metric", "speed"), 2, "Unknown metric speed."),
+        (
+            ("--fabric", "tcp", "--metric", "speed"),
+            2,
+            "would compare nothing: pingpong measures latency, ",
+        ),
         (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "Run nonesuch not found"),
         (("--fabric", "tcp", "-b", "4K", "-e", "64"), 2, "Invalid range of sizes"),
         (("--fabric", "tcp", "--size", "lots"), 2, "not a valid size"),
+        (("--fabric", "tcp", "--gate", "busbw@64>=1GB/s"), 2, "measures latency, bandwidth, message_rate"),
+        (("--fabric", "tcp", "--size", "64", "--gate", "latency@128<=1ms"), 2, "pingpong measures 64 B."),
     ],
 )
 def test_refused_before_anything_starts(

@@ -1,13 +1,15 @@
 """`fabbench sweep` on virtual nodes of this machine, with a stand-in for nccl-tests."""
 
 import json
+import re
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.support.host_fixtures import STANDIN
-from tests.support.local_runs import fabbench
+from tests.support.local_runs import eventually, fabbench, start_program
 from tests.support.sweeps import stored
 
 pytestmark = pytest.mark.local
@@ -46,6 +48,37 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     pairs = {frozenset(each["nodes"]) for each in found}
     assert {frozenset(each["nodes"]) for each in stored(tmp_path)} == pairs
     assert len(stored(tmp_path)) == 3
+
+
+SIX = ("--gpus", "6", "--virtual-nodes", "6", "--tolerance", "80%")
+
+
+def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
+    with start_program(tmp_path, (*PAIRS, *SIX)) as run:
+        assert eventually(lambda: len(stored(tmp_path)) >= 1)
+        run.send_signal(signal.SIGINT)
+        out, err = run.communicate(timeout=60)
+    assert run.returncode == 130, err
+    assert re.match(
+        r"Nothing .*\. Not tested: \d tests? of round \d \(all pairs, round \d of 5\) and any", out
+    )
+    shown = [fabbench(tmp_path, *words).stdout for words in (("show",), ("report",))]
+    assert all("Not tested: " in text for text in shown)
+    assert not any("Nothing is bad" in text for text in (out, *shown))
+    done = fabbench(tmp_path, "sweep", "--resume", "last")
+    assert (done.returncode, done.stdout.split(". ")[0]) == (0, "Nothing is bad"), done.stderr
+    assert len(stored(tmp_path)) == 15
+
+
+def test_a_sweep_that_is_out_of_time_is_undecided(tmp_path: Path) -> None:
+    """Pairs take more than a second each: some nodes are never reached."""
+    slow = {"STANDIN_ROW_S": "1.5"}
+    done = fabbench(tmp_path, *PAIRS, *SIX, "--max-time", "4", "--format", "json", **slow)
+    assert done.returncode == 4, done.stderr
+    document = json.loads(done.stdout)
+    assert document["unfinished"].startswith("3 tests of round 2" if len(stored(tmp_path)) == 3 else "")
+    tested = {node for each in stored(tmp_path) if each["outcome"] == "ok" for node in each["nodes"]}
+    assert {each["name"] for each in document["undecided"]} >= set(document["nodes"]) - tested
 
 
 def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:

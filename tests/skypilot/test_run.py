@@ -68,7 +68,7 @@ def test_a_job_that_somebody_else_cancels_is_a_failed_execution(skypilot: SkyLab
     with processes.slowed(skypilot.measuring()):
         # It may not live to see it: fabbench tears the cluster down at once.
         skypilot.sky("cancel", "-y", "gone", "1", check=False)
-        assert started.wait(300) == 4, errors.read_text()
+        assert started.wait(300) == 3, errors.read_text()
     (log,) = newest(skypilot).logs("tcp")
     assert (log.outcome, "CANCELLED" in (log.reason or "")) == ("failed", True), log.reason
     assert skypilot.settled() == NOTHING

@@ -74,7 +74,7 @@ def test_a_run_tells_what_happens_and_gives_what_came_of_it(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("hosts")
 def test_what_cannot_begin_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="Unknown metric nonesuch"):
+    with pytest.raises(RequestError, match="--metric nonesuch would compare nothing"):
         fabbench.run(run_request(tmp_path, metric="nonesuch"))
     with pytest.raises(RequestError, match="nothing to compare with"):
         fabbench.run(run_request(tmp_path, gates=("latency:5%",)))
@@ -108,4 +108,29 @@ def test_failures_are_values(tmp_path: Path, hosts: Replay, monkeypatch: pytest.
         "Something is left on a.",
     )
     assert [log.outcome for log in result.columns[0].logs] == ["truncated"]
+    assert result.status is Exit.REFUSED
+    (stored,) = fabbench.load(result.path)
+    assert [log.status for log in stored.logs] == [Exit.REFUSED]
+    gated = fabbench.run(run_request(tmp_path, gates=("bandwidth>=1B/s",)))
+    assert gated.verdict is not None
+    assert (gated.verdict.passed, gated.verdict.status, gated.status) == ((), Exit.REFUSED, Exit.REFUSED)
+
+
+class OffFabric(Failing):
+    """Hosts that use another network, and are lost afterwards."""
+
+    def execute(self, execution: Execution) -> Generator[str, None, Ending]:
+        if execution.repeat > 1:
+            return (yield from super().execute(execution))
+        yield from Replay.execute(self, execution)
+        return Ending(refused="tcp carried the data.")
+
+
+def test_a_result_that_cannot_be_trusted_outweighs_a_lost_host(
+    tmp_path: Path, hosts: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = ReplayLauncher(OffFabric(log=hosts.log))
+    monkeypatch.setattr("fabbench.launchers.launchers", lambda: {"replay": replay})
+    result = fabbench.run(run_request(tmp_path, repeats=2))
+    assert [log.status for log in result.columns[0].logs] == [Exit.UNTRUSTED, Exit.REFUSED]
     assert result.status is Exit.UNTRUSTED

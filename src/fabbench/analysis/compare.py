@@ -29,7 +29,7 @@ from fabbench.analysis.aggregate import (
 from fabbench.analysis.sequential import level_at
 from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
 from fabbench.benchmarks import benchmark_named
-from fabbench.model.errors import Exit, RequestError
+from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome
 from fabbench.model.units import Scale
 
@@ -157,8 +157,8 @@ def compare(
 
     `metric` is chosen per section unless given. `allow` names fields that may differ. With `only_ok`, a
     column that is not ok shows its outcome, even if it is only unproven; one that is only truncated shows
-    the rows that it has, without a ratio. Raise RequestError for columns that differ in fields that must
-    match, and for an invalid request.
+    the rows that it has, without a ratio; and the status tells a lost environment apart. Raise RequestError
+    for columns that differ in fields that must match, and for an invalid request.
     """
     allowed = _check_request(columns, metric, placement, allow)
     unusable = frozenset(Outcome) - {Outcome.OK, Outcome.TRUNCATED} if only_ok else UNUSABLE
@@ -167,8 +167,7 @@ def compare(
     summaries = tuple(_summary(column, reading) for column, reading in zip(columns, readings, strict=True))
     _refuse(summaries, allowed)
     require_metric(metric, readings, placement)
-    cut = any(column.outcome in partial for column in summaries)
-    trusted = not cut and not any(reading.hidden for reading in readings)
+    untrusted = [log for column in columns for log in column.logs if is_hidden(log, unusable | partial)]
     level = _level(columns)
     return Comparison(
         placement=placement if any(placement in reading.placements for reading in readings) else "",
@@ -176,7 +175,7 @@ def compare(
         sections=sections_of(
             tuple(zip(columns, readings, strict=True)), metric, allowed, unusable, partial, level=level
         ),
-        status=Exit.FINE if trusted else Exit.UNTRUSTED,
+        status=worst(*(log.status if only_ok else Exit.UNTRUSTED for log in untrusted)),
         inputs=tuple(
             (
                 column,

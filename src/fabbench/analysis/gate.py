@@ -1,9 +1,4 @@
-"""Gates: what must hold for a build to pass, read from text and checked against columns. Pure.
-
-``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a unit),
-``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``. ``ratio@1G>=10``
-checks how many times better than the baseline. Sizes are 1024-based; rates are 1000-based, and GB/s is not
-Gb/s.
+"""Gates (`fabbench.plan.gates`), checked against columns. Pure.
 
 With two executions on each side a gate on a difference follows the statistics: it fails when a loss
 beyond the tolerance is shown over all its sizes together, at a size whose verdict does not contradict it.
@@ -11,10 +6,7 @@ A loss neither shown nor excluded is a note, and fails a strict check. Otherwise
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, Figure
@@ -29,158 +21,13 @@ from fabbench.analysis.compare import (
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.highlights import bounds, confidence, repeats_needed, within_step
 from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, loss_test, repeats_within
-from fabbench.model.errors import Exit, RequestError
-from fabbench.model.log import METRICS, Metric, Outcome
-from fabbench.model.units import (
-    RATE_UNITS,
-    TIME_UNITS,
-    format_decimal,
-    format_size,
-    format_sizes,
-    parse_quantity,
-    parse_size,
-)
-
-EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
-RATIO = Metric("ratio", "times")
-"""The metric of a gate on how many times better than the baseline a column is."""
-CEILING = "%ceiling"
+from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.model.log import Outcome
+from fabbench.model.units import format_decimal, format_size, format_sizes
+from fabbench.plan.gates import RATIO, Gate, GateKind
 
 Ceiling: TypeAlias = Callable[[Column, ComparisonSection, int], float | None]
 """Returns the ceiling of a column's figure at a size, in the metric's base unit; None: unknown."""
-_UNITS: Mapping[str, dict[str, float]] = {
-    "B/s": RATE_UNITS,
-    "s": TIME_UNITS,
-    "1/s": {"1/s": 1.0, "K/s": 1e3, "M/s": 1e6},
-    "count": {"": 1.0},
-    "times": {"": 1.0, "x": 1.0},
-}
-
-
-class GateKind(StrEnum):
-    """How a gate decides."""
-
-    TOLERANCE = ":"
-    AT_LEAST = ">="
-    AT_MOST = "<="
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
-    """One gate. `bound` is in the metric's base unit, or a fraction of the baseline or the ceiling."""
-
-    text: str
-    metric: Metric
-    kind: GateKind
-    bound: float
-    relative: bool = False
-    low: int | None = None
-    """Smallest size in bytes; None: any."""
-    high: int | None = None
-    """Largest size in bytes; None: any."""
-
-    @property
-    def needs_baseline(self) -> bool:
-        """Whether it compares with the baseline."""
-        return self.kind is GateKind.TOLERANCE or self.metric is RATIO
-
-    @property
-    def needs_ceiling(self) -> bool:
-        """Whether its limit is a fraction of the ceiling."""
-        return self.relative and self.kind is not GateKind.TOLERANCE
-
-    def covers(self, size: int) -> bool:
-        """Return whether a size is in the gate's range."""
-        return (self.low is None or size >= self.low) and (self.high is None or size <= self.high)
-
-    @property
-    def range(self) -> str:
-        """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
-        if self.low is None or self.high is None:
-            return "at any size"
-        if self.low == self.high:
-            return f"at {format_size(self.low)}"
-        return f"from {format_size(self.low)} to {format_size(self.high)}"
-
-
-# ---------------------------------------------------------------- parsing
-
-
-def parse_gate(text: str) -> Gate:
-    """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
-    name = re.match(r"(\w*)\s*", text)
-    metric = {**METRICS, RATIO.name: RATIO}.get(name[1] if name else "")
-    if name is None or metric is None:
-        raise _misread(text, 0, f"a metric is expected, one of {', '.join(METRICS)}, {RATIO.name}")
-    position = name.end()
-    low = high = None
-    if text.startswith("@", position):
-        found = re.compile(r"[^:<>]*").match(text, position + 1)
-        sizes = found[0] if found else ""
-        low, high = _read_sizes(text, position + 1, sizes)
-        position += 1 + len(sizes)
-    kind = next((kind for kind in GateKind if text.startswith(kind, position)), None)
-    if kind is None:
-        raise _misread(text, position, "one of :TOLERANCE, >=LIMIT, <=LIMIT is expected")
-    if metric is RATIO and kind is not GateKind.AT_LEAST:
-        raise _misread(text, position, "ratio takes >= and how many times better, such as ratio@1G>=10")
-    position += len(kind)
-    bound, relative = _read_bound(text, position, metric, kind)
-    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, low=low, high=high)
-
-
-def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
-    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
-    if strict and not texts:
-        raise RequestError("--strict has no effect without --gate.", hint="Add a gate, or leave it out.")
-    return tuple(map(parse_gate, texts))
-
-
-def _misread(text: str, position: int, expected: str) -> RequestError:
-    rest = f" before {text[position:]!r}" if position < len(text) else ", at its end"
-    return RequestError(
-        f"Invalid gate {text!r} at character {position + 1}{rest}: {expected}.",
-        hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
-    )
-
-
-def _read_sizes(text: str, position: int, sizes: str) -> tuple[int, int]:
-    first, dots, second = sizes.partition("..")
-    try:
-        low = parse_size(first)
-        high = parse_size(second) if dots else low
-    except ValueError as error:
-        raise _misread(text, position, str(error)) from None
-    if high < low:
-        raise _misread(text, position, f"the range ends ({second}) before it begins ({first})")
-    return low, high
-
-
-def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tuple[float, bool]:
-    bound = text[position:].strip()
-    if kind is GateKind.TOLERANCE and bound.endswith("%"):
-        try:
-            return parse_quantity(bound, {"%": 0.01}), True
-        except ValueError:
-            raise _misread(text, position, f"{bound!r} is not a percentage such as 5%") from None
-    if kind is not GateKind.TOLERANCE and bound.endswith(CEILING) and metric is not RATIO:
-        try:
-            return parse_quantity(bound.removesuffix("ceiling"), {"%": 0.01}), True
-        except ValueError:
-            raise _misread(text, position, f"{bound!r} is not a share such as 80{CEILING}") from None
-    units = _UNITS[metric.unit]
-    try:
-        return parse_quantity(bound, units), False
-    except ValueError:
-        named = ", ".join(unit for unit in units if unit)
-        percent = "a percentage or " if kind is GateKind.TOLERANCE else ""
-        expected = (
-            f"{percent}a number{f' with one of {named}' if named else ''} is expected for {metric.name}"
-        )
-        raise _misread(text, position, expected) from None
-
-
-# ---------------------------------------------------------------- checking
 
 
 class _Remark(NamedTuple):
@@ -204,13 +51,14 @@ def check(
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only the
-    baseline has. A column that is not ok passes no gate, and the status is then UNTRUSTED. A change within
+    baseline has. A column that is not ok passes no gate, and the status is that of its log. A change within
     one step of what the benchmark prints is a note, and so is a loss that is neither shown nor excluded,
     unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
-    untrusted = _outcome(columns[0]) is not Outcome.OK or any(_outcome(each) in UNUSABLE for each in columns)
+    bad = [log for log in columns[0].logs if log.outcome is not Outcome.OK]
+    bad += [log for column in columns for log in column.logs if log.outcome in UNUSABLE]
     checked: list[tuple[Gate, list[_Remark]]] = []
     for gate in gates:
         _require(gate, comparison)
@@ -224,12 +72,12 @@ def check(
         else:
             remarks += _Check(gate, comparison, strict=strict, ceiling=ceiling).remarks()
         checked.append((gate, remarks))
-    results = tuple(_result(gate, remarks, untrusted=untrusted) for gate, remarks in checked)
+    results = tuple(_result(gate, remarks, untrusted=bool(bad)) for gate, remarks in checked)
     breaches = tuple(text for result in results for text in result.breaches)
     return Verdict(
         breaches=breaches,
         notes=tuple(text for result in results for text in result.notes),
-        status=Exit.UNTRUSTED if gates and untrusted else Exit.BAD_ANSWER if breaches else Exit.FINE,
+        status=worst(*(log.status for log in bad if gates), *(Exit.BAD_ANSWER for _ in breaches)),
         passed=tuple(result.gate for result in results if result.state is GateState.PASSED),
         undecided=tuple(each.text for _, remarks in checked for each in remarks if each.undecided),
         results=results,

@@ -15,7 +15,7 @@ from fabbench.catalog.images import REPOSITORY
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
 from fabbench.model.fabrics import networks
-from fabbench.model.log import Line, Marker, Point, Record
+from fabbench.model.log import METRICS, Line, Marker, Point, Record
 from fabbench.model.plugins import Plugins
 
 if TYPE_CHECKING:
@@ -99,8 +99,13 @@ class Benchmark(ABC):
     reader is created for the first such line. Empty: it is created for any line."""
     program_names: str = ""
     """A regular expression for its programs' names; a file with one of them and no result is reported."""
-    default_metrics: Sequence[str] = ("busbw", "bandwidth", "latency", "time")
-    """The metrics to compare by, the best first, as `fabbench.model.log.METRICS` has them."""
+    default_metrics: Sequence[str] = tuple(dict.fromkeys(("busbw", "bandwidth", "latency", "time", *METRICS)))
+    """Every metric that it may print, the best to compare by first: names of `fabbench.model.log.METRICS`.
+
+    A gate on any other metric is refused before a run.
+    """
+    cases_field: str = ""
+    """The field of the work that names the cases to run: one, or several. Empty: it has one case."""
     resolution: Mapping[str, Sequence[float]] = MappingProxyType({})
     """Metric → the steps in which it may be printed, coarsest first, in base units. Absent: not rounded."""
 
@@ -125,6 +130,8 @@ class Benchmark(ABC):
 
     Empty: it is not swept. A test should take seconds: a sweep runs many.
     """
+    sweep_metric: str = ""
+    """The metric by which a sweep compares nodes; empty: the first of the case."""
     summary: str = ""
     """Its description in the list of `fabbench run`: one sentence."""
     help: str = ""
@@ -141,11 +148,6 @@ class Benchmark(ABC):
         """Return advice on a request before hosts are probed. Raise RequestError for what can never work."""
         del work, fabrics
         return ()
-
-    def sweep_metric(self, work: Any) -> str:
-        """Return the metric by which a sweep compares nodes."""
-        del work
-        return self.default_metrics[0]
 
     def each_nic(self, work: Any) -> Any:
         """Return the work changed to measure the NICs of a host one by one, where it can choose them."""
@@ -180,9 +182,22 @@ class Benchmark(ABC):
             )
 
     def metrics_of(self, case: str) -> Sequence[str]:
-        """Return the metrics to compare a case by: `default_metrics`, unless they depend on the case."""
+        """Return the metrics that a case may print: `default_metrics`, unless they depend on the case."""
         del case
         return self.default_metrics
+
+    def cases(self, work: Any) -> Sequence[str]:
+        """Return the cases that a work runs."""
+        named = getattr(work, self.cases_field) if self.cases_field else ""
+        return (named,) if isinstance(named, str) else tuple(named)
+
+    def printed_metrics(self, work: Any) -> Sequence[str]:
+        """Return every metric that a work may print, those of its first case first."""
+        return tuple(dict.fromkeys(name for case in self.cases(work) for name in self.metrics_of(case)))
+
+    def printed_sizes(self, work: Any, hosts: "Sequence[Host]") -> Sequence[int]:
+        """Return every size that a work may print; empty: unknown, as without hosts."""
+        return work.planned_sizes(hosts) if hosts else ()
 
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:
         """Return the steps of a metric: `resolution`, unless it depends on the largest number printed."""

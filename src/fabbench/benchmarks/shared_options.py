@@ -12,9 +12,9 @@ def min_bytes(default: str) -> Any:
     return option(Size(), help_, "-b", "--min-bytes", default=default)
 
 
-def max_bytes(default: str) -> Any:
+def max_bytes(default: str, more: str = "The steps from the smallest must reach it.") -> Any:
     """Declare the largest size of a sweep."""
-    return option(Size(), "Largest size.", "-e", "--max-bytes", default=default)
+    return option(Size(), f"Largest size. {more}", "-e", "--max-bytes", default=default)
 
 
 def factor(default: str) -> Any:

@@ -124,7 +124,7 @@ class UcxPerftest(Benchmark):
     name = "ucx_perftest"
     between_two = True
     versions = ()
-    default_metrics = ("bandwidth", "latency")
+    default_metrics = ("bandwidth", "latency", "message_rate", "time")
     resolution = MappingProxyType({"bandwidth": (0.01 * _MIB,), "latency": (1e-9,), "message_rate": (1.0,)})
 
     signatures = (

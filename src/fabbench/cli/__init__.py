@@ -175,6 +175,6 @@ def cli() -> None:
     """Benchmark cluster fabrics, prove which network carried the bytes, compare and gate.
 
     Exit statuses: 0 success; 1 measured, but a gate failed; 2 usage error;
-    3 environment error (a machine, a program or a file); 4 the benchmark cannot be trusted;
+    3 environment error (a machine, a job, a disk or a file); 4 the benchmark cannot be trusted;
     70 a bug in fabbench itself; 130 interrupted.
     """

@@ -103,7 +103,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
         _require_picture()
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
-            from fabbench.analysis.gate import check, parse_gates
+            from fabbench.analysis.gate import check
+            from fabbench.plan.gates import parse_gates
 
             parsed_gates = parse_gates(gates, strict=strict)
         known = options.known_proof(None, instance_type, nodes, nics) or NOTHING_KNOWN

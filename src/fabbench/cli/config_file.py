@@ -82,8 +82,8 @@ class RunOptions:
     )
     gates: tuple[str, ...] = option(
         Text("a gate", "GATE"),
-        "Fail (exit 1) unless this holds for the first configuration, such as latency@64:20us or "
-        "bandwidth@1M>=3GB/s. Can be given several times.",
+        "Fail (exit 1) unless this holds for the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
+        ">=LIMIT or <=LIMIT. Can be given several times.",
         "--gate",
         many=tuple,
     )

@@ -18,7 +18,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import ALIASES, Target
 from fabbench.model.messages import printable
 from fabbench.model.option_types import AUTO
-from fabbench.model.options import declared, read_options
+from fabbench.model.options import read_options
 
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
@@ -56,7 +56,7 @@ class _RenderCommand(RunCommand):
             help="Print what fabbench run submits: with time limits, NIC counters and cleanup.",
         )
         described = launcher_options(formats, lambda each: each.only != "run")
-        shared = click_options(each for name, each in declared(RunOptions).items() if name in _SHARED)
+        shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
         shown = [config_option(), form, supervised, *described, *shared, output_option()]
         names = {"raw_csv", *(each.name for each in shown)}
         for each in shown:
@@ -121,22 +121,14 @@ def command() -> None:
 
 
 def _require_gates(request: "RunRequest", form: str, *, supervised: bool) -> None:
-    """Raise RequestError for gates that nothing in the document would evaluate, or that cannot be read."""
-    from fabbench.analysis.gate import parse_gates
+    """Raise RequestError for gates that nothing in the document would evaluate."""
     from fabbench.launchers import rendering_named
 
-    gates = parse_gates(request.gates, strict=request.strict)
     if supervised or not rendering_named(form).evaluates_gates(request.target):
         raise RequestError(
             "--gate has no effect in a document without fabbench.",
             hint="Pipe its output into fabbench compare - --gate …, or add --metrics-image and --schedule to "
             "--as kubernetes.",
-        )
-    relative = next((gate.text for gate in gates if gate.needs_baseline), "")
-    if relative and len(request.fabrics) * max(1, len(request.target.variants)) < 2:
-        raise RequestError(
-            f"The gate {relative} needs a baseline, and there is nothing to compare with.",
-            hint="Add a second configuration, or give a limit such as busbw@1G>=80GB/s.",
         )
 
 

@@ -87,9 +87,17 @@ class RunCommand(HostsCommand):
         """Return the launchers or formats that --on or --as chooses from."""
         return options_of_launchers()
 
+    def run_options(self) -> Mapping[str, Option]:
+        """Return the options of all benchmarks, with the gates that this one can have."""
+        from fabbench.plan.gates import limit_example
+
+        known, metrics = declared(RunOptions), (*self.benchmark.default_metrics, "ratio")
+        more = f"Metrics: {', '.join(metrics)}, such as {metrics[0]}:5% or {limit_example(metrics[0])}."
+        return {**known, "gates": replace(known["gates"], help=f"{known['gates'].help} {more}")}
+
     def shared_parameters(self) -> list[click.Parameter]:
         """Return the options that every benchmark has."""
-        known = declared(RunOptions)
+        known = self.run_options()
         shared = click_options(each for name, each in known.items() if name != "form")
         before_flags = 2
         return [

@@ -87,7 +87,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
     if run.command and form in {"markdown", "terminal"}:
         terminal.write_line(f"$ {run.command_line}")
         click.echo()
-    print_sweep(sweep.document, sweep.tests, AnswerOptions(form=form))
+    print_sweep(sweep, AnswerOptions(form=form), whole=run.verdict is not None)
     for sentence in sweep.damage:
         terminal.notify(f"{run.path.name} is damaged: {sentence}")
     if sweep.damage:

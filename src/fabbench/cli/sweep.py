@@ -121,7 +121,7 @@ def _require_none(given: dict[str, str], benchmark: str) -> None:
 
 def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
     """Print the answer from logs."""
-    from fabbench.runs.sweep_logs import nodes_of, read_sweep_logs
+    from fabbench.runs.sweep_logs import read_sweep_logs
 
     how = answer_options(ctx)
     if groups_from_cluster(how.groups):
@@ -133,7 +133,7 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
         terminal.notify(f"Left out: {source}: {reason}")
     if len(logs.left_out) > _MAX_NAMED:
         terminal.notify(f"Left out: {len(logs.left_out) - _MAX_NAMED} more. --format json names all.")
-    status = print_answer(logs.results, logs.metric, nodes_of(logs.results), how, left_out=logs.left_out)
+    status = print_answer(logs.results, logs.metric, logs.nodes, how, left_out=logs.left_out)
     raise click.exceptions.Exit(status)
 
 

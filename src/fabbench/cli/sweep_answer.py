@@ -114,6 +114,7 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     how: AnswerOptions,
     *,
     left_out: Sequence[tuple[str, str]] = (),
+    unfinished: str = "",
     group_of: Mapping[str, str] | None = None,
 ) -> Exit:
     """Write the diagnosis of results to standard output; return the matching exit status.
@@ -137,10 +138,10 @@ def print_answer(  # noqa: PLR0913 - what is known, and how it is written
     if how.print_cordon:
         text = "".join(f"{line}\n" for line in cordon_commands(diagnosis, how.print_cordon))
     else:
-        report = replace(report, left_out=left_out)
+        report = replace(report, left_out=left_out, unfinished=unfinished)
         width = terminal.width()
         text = render_sweep(report, how.form, color=width is not None, width=width)
     terminal.write_drawn(text)
     if diagnosis.bad:
         return Exit.BAD_ANSWER
-    return Exit.UNTRUSTED if diagnosis.unconfirmed or diagnosis.undecided else Exit.FINE
+    return Exit.UNTRUSTED if diagnosis.unconfirmed or diagnosis.undecided or unfinished else Exit.FINE

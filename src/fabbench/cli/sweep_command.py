@@ -35,7 +35,7 @@ from fabbench.model.options import Option, declared, option, read_options
 if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.runs.sweep import SweepRequest, SweepRun
-    from fabbench.runs.sweep_store import MeasuredTest, SweepDocument
+    from fabbench.runs.sweep_store import MeasuredTest, StoredSweep, SweepDocument
 
 _SHARED = ("on", "fabrics", "env", "name", "metric", "store")
 """Options of runs that sweeps have, too."""
@@ -100,7 +100,7 @@ class SweepCommand(RunCommand):
 
     @override
     def shared_parameters(self) -> list[click.Parameter]:
-        known = declared(RunOptions)
+        known = self.run_options()
         shared = click_options(known[name] for name in _SHARED)
         return [
             config_option(),
@@ -224,14 +224,18 @@ def _suspects(document: "SweepDocument", results: "Sequence[MeasuredTest]") -> l
     for each in results:
         readings.add(each.result)
     diagnosis = analyze(readings, tolerance=document.tolerance, confidence=document.confidence)
-    return [each.name for each in (*diagnosis.suspects, *diagnosis.undecided)]
+    tested = {node for each in results for node in each.nodes}
+    return [e.name for e in (*diagnosis.suspects, *diagnosis.undecided) if tested.issuperset(e.nodes)]
 
 
-def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how: AnswerOptions) -> Exit:
+def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exit:
     """Write the diagnosis of a sweep's tests to standard output; return the matching exit status.
 
     Raise MachineError where there is nothing to judge.
     """
+    from fabbench.runs.sweep_modes import unfinished
+
+    document, tests = sweep.document, sweep.tests
     if not any(each.result.figure for each in tests):
         reasons = (each.reason for each in tests if each.reason)
         raise MachineError(
@@ -239,9 +243,10 @@ def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how:
             hint=f"Run the benchmark on two of the nodes first: fabbench run {document.benchmark}",
         )
     how = replace(how, confidence=document.confidence, tolerance=document.tolerance)
-    results = [each.result for each in tests]
-    metric, groups = METRICS[document.metric], document.group_of
-    answer = print_answer(results, metric, document.nodes, how, group_of=groups)
+    left = "" if whole else unfinished(sweep)
+    results, metric = [each.result for each in tests], METRICS[document.metric]
+    groups = document.group_of
+    answer = print_answer(results, metric, document.nodes, how, group_of=groups, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
         terminal.notify(
@@ -252,7 +257,7 @@ def print_sweep(document: "SweepDocument", tests: "Sequence[MeasuredTest]", how:
 
 def _print(result: "SweepRun", how: AnswerOptions) -> None:
     """Write the answer and the errors, and end with the exit status."""
-    release_error = result.release_failure
+    release_error, path = result.release_failure, result.sweep.path
     if release_error is not None and (result.interrupted or result.failure is not None):
         if isinstance(release_error, FabbenchError) and str(release_error) != str(result.failure):
             terminal.print_error(release_error)
@@ -260,32 +265,32 @@ def _print(result: "SweepRun", how: AnswerOptions) -> None:
     try:
         answer = _answer(result, how)
     finally:
-        terminal.notify(f"Run: {result.path}")
+        terminal.notify(f"Run: {path}")
     if not result.whole:
-        resume = shlex.join(["fabbench", "sweep", "--resume", str(result.path)])
+        resume = shlex.join(["fabbench", "sweep", "--resume", str(path)])
         why = "Interrupted" if result.interrupted else "The time is up" if result.out_of_time else "It failed"
         terminal.notify(f"{why}. Tests that ended were saved. To resume: {resume}")
     error = None if result.interrupted else result.failure or release_error
     if isinstance(error, FabbenchError):
-        error.exit = worst(error.exit, answer)
+        # What an error kept from being tested is undecided for no other reason.
+        error.exit = error.exit if error is result.failure else worst(error.exit, answer)
         raise error
     raise click.exceptions.Exit(Exit.INTERRUPTED if result.interrupted else answer)
 
 
 def _answer(result: "SweepRun", how: AnswerOptions) -> Exit:
     """Write the answer, and store its status if the sweep is complete; return it."""
-    from fabbench.runs.sweep import keep_answer
+    from fabbench.runs.sweep_store import SweepWriter
 
-    if not result.whole:
-        if any(each.result.figure for each in result.tests):
-            answer = print_sweep(result.document, result.tests, how)
-            return Exit.UNTRUSTED if answer is Exit.FINE else answer
+    sweep = result.sweep
+    if not result.whole and not any(each.result.figure for each in sweep.tests):
         terminal.notify("No test has succeeded yet.")
         return Exit.REFUSED
     try:
-        answer = print_sweep(result.document, result.tests, how)
+        status = print_sweep(sweep, how, whole=result.whole)
     except MachineError as error:
-        keep_answer(result, error.exit)
+        SweepWriter(sweep.path).judged(error.exit, [])
         raise
-    keep_answer(result, answer)
-    return answer
+    if result.whole:
+        SweepWriter(sweep.path).judged(status, [])
+    return status

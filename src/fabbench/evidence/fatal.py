@@ -37,15 +37,19 @@ _NAMES = {
     "ERROR": r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b",
 }
 
-# Who prints it, what it says about the run, how many lines such a message may have, and the texts. They begin
-# with what the program prints first; any prefix may stand before it (see _PREFIX).
+# Who prints it, what it says about the run, whether a host or the job was lost, how many lines such a message may
+# have, and the texts. They begin with what the program prints first; any prefix may stand before it (see _PREFIX).
 _TABLE = r"""
 fabbench: timeout
     fabbench: .+ was (?:aborted|ended)(?: after \d+ s)?:
+fabbench: died, lost
+    fabbench: SkyPilot ended job \d+ as (?:CANCELLED|FAILED_DRIVER|gone)\b
 fabbench: died
     fabbench: (?:The script was stopped by |SkyPilot ended job )
 Open MPI: timeout, 2 lines
     The user-provided time limit for job execution has been reached
+Open MPI: died, lost, 9 lines
+    (?:ORTE|PRTE) has lost communicat
 Open MPI: killed, 6 lines
     <MPIRUN> noticed that
 Open MPI: died, 9 lines
@@ -58,7 +62,6 @@ Open MPI: died, 9 lines
     Open MPI failed an OFI Libfabric library call
     No components were able to be opened in
     PML \w+ cannot be selected
-    (?:ORTE|PRTE) has lost communicat
     (?:ORTE|PRTE)_ERROR_LOG|PRTE ERROR:
     <MPIRUN>: killing job
 Open MPI: status, 3 lines
@@ -113,6 +116,10 @@ Slurm: timeout
 Slurm: killed
     srun: error: \S+: tasks? \S+: (?:Killed|Out Of Memory)
     (?:slurmstepd[^:]*: error: .*)?[Dd]etected \d+ oom[-_]kill
+Slurm: died, lost
+    (?:slurmstepd[^:]*|srun): error: Node failure on
+Slurm: status, lost
+    slurmstepd[^:]*: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT
 Slurm: status
     slurmstepd[^:]*: error: .*CANCELLED AT
     srun: error: .*: Terminated
@@ -145,7 +152,7 @@ ssh: killed
     client_loop: send disconnect
     Timeout, server \S+ not responding
     Connection to \S+ (?:port \d+ )?closed by remote host
-ssh: not started
+ssh: not started, lost
     ssh: (?:connect to host|Could not resolve hostname)
     Permission denied \(
     Host key verification failed
@@ -196,6 +203,7 @@ Python: not started
 class _Entry(NamedTuple):
     source: str
     kind: Kind
+    lost: bool
     lines: int
 
 
@@ -206,9 +214,10 @@ def _table() -> tuple[tuple[_Entry, ...], re.Pattern[str]]:
     texts: list[list[str]] = []
     for line in _TABLE.strip().splitlines():
         if line[0] != " ":
-            source, kind = line.partition(",")[0].split(": ")
-            lines = int(line.split(", ")[1].split()[0]) if ", " in line else 1
-            entries.append(_Entry(source, Kind[kind.upper().replace(" ", "_")], lines))
+            head, *more = line.removesuffix(" lines").split(", ")
+            source, kind = head.split(": ")
+            lines = int(more[-1]) if more and more[-1].isdecimal() else 1
+            entries.append(_Entry(source, Kind[kind.upper().replace(" ", "_")], "lost" in more, lines))
             texts.append([])
         else:
             texts[-1].append(_NAME.sub(lambda name: _NAMES[name[1]], line.strip()))
@@ -243,6 +252,8 @@ class Message:
     text: str
     left: int = 0
     """How many lines may follow."""
+    lost: bool = False
+    """Whether a host or the job was lost: the environment ended the run."""
 
     def takes(self, line: str) -> bool:
         """Add a line that no benchmark knows, if the message goes on; return whether it did."""
@@ -271,5 +282,5 @@ def fatal_message(text: str) -> Message | None:
     match = texts.search(text)
     if match is None or not _PREFIX.fullmatch(text, 0, match.start()):
         return None
-    source, kind, lines = entries[int(str(match.lastgroup)[1:])]
-    return Message(source, kind, " ".join(text.split()).removeprefix(f"{source}: "), lines - 1)
+    source, kind, lost, lines = entries[int(str(match.lastgroup)[1:])]
+    return Message(source, kind, " ".join(text.split()).removeprefix(f"{source}: "), lines - 1, lost)

@@ -28,6 +28,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
     verdicts = tuple(_verdicts(record, proof, ending))
     outcome, reason = verdicts[0] if verdicts else (Outcome.OK, None)
     facts = {**record.facts, "complete": _complete(record, ending)}
+    lost = ending is not None and (ending.lost or record.lost)
     return Log(
         source=source,
         benchmark=record.benchmark,
@@ -42,6 +43,8 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         also=frozenset(each for each, _ in verdicts) - {outcome},
         hosts=record.hosts,
         proof=proof,
+        # A loss explains a failure and missing rows, but neither wrong data nor another network.
+        lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},
     )
 
 

@@ -82,6 +82,7 @@ class StreamGroup:
         told = [message for message in sorted(mine, key=lambda m: m.kind) if self._counts(message)]
         first = [message.sentence for message in told if message.kind is Kind.KILLED]
         rest = [message.sentence for message in told if message.kind > Kind.KILLED]
+        record.lost = any(message.lost for message in told)
         record.failures = [*first, *errors, *record.failures, *rest]
         limits = (message.sentence for message in told if message.kind is Kind.TIMEOUT)
         record.timed_out = record.timed_out or next(limits, "")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from fabbench.model.errors import Exit
 from fabbench.model.patterns import lazy
 
 Labels: TypeAlias = Mapping[str, str]
@@ -133,7 +134,9 @@ class Record:
     findings: list[Finding] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    """Error texts of the benchmark or its launcher, as sentences, in order of appearance."""
+    """Error texts of the benchmark or its launcher, as sentences, the reason first."""
+    lost: bool = False
+    """Whether one of them says that a host or the job was lost."""
     timed_out: str = ""
     """A sentence, when the benchmark's or the launcher's own time limit ended it."""
     wrong: int = 0
@@ -207,6 +210,8 @@ class Ending:
     """A sentence, when fabbench ended it because it was not on the requested fabric."""
     stopped: str = ""
     """A sentence, when fabbench or the user ended it early."""
+    lost: bool = False
+    """Whether it was stopped because a host or the job was lost, or a disk was full."""
     planned_sizes: Collection[int] = ()
     """Sizes that a complete run would have printed."""
 
@@ -232,6 +237,15 @@ class Log:
     """Names of the machines that took part, as far as the log states them. Not part of the contract."""
     proof: Proof | None = field(default=None, compare=False)
     """What it was judged against. Not part of the contract."""
+    lost: bool = field(default=False, compare=False)
+    """Whether it failed with its environment: a host, the job or a disk. Not part of the contract."""
+
+    @property
+    def status(self) -> Exit:
+        """Return the exit status for it where fabbench itself ran it."""
+        if self.outcome is Outcome.OK:
+            return Exit.FINE
+        return Exit.REFUSED if self.lost else Exit.UNTRUSTED
 
     @property
     def instance_type(self) -> str:

@@ -179,20 +179,29 @@ class Sweep:
     factor: int = 2
     step: int = 0
     """Instead of `factor`, if not 0."""
+    program: str = ""
+    """The program that steps through the sizes by itself; empty: each size is a program of its own."""
 
     def __post_init__(self) -> None:
-        """Raise RequestError for an invalid or endless sweep."""
+        """Raise RequestError for an invalid or endless sweep, and for a last size that a program skips."""
         grows = self.step > 0 or (self.factor > 1 and self.first > 0)
+        ends = f"from {format_size(self.first)} to {format_size(self.last)}"
+        how = f"with {f'steps of {format_size(self.step)}' if self.step else f'factor {self.factor}'}"
         if not 0 <= self.first <= self.last or not grows:
-            how = f"steps of {self.step}" if self.step else f"factor {self.factor}"
             raise RequestError(
-                f"Invalid range of sizes: from {self.first} to {self.last} bytes with {how}.",
-                hint="Use for example -b 8 -e 2G -f 2.",
+                f"Invalid range of sizes: {ends} {how}.", hint="Set both ends, such as -b 8 -e 2G -f 2."
             )
         if self.step and (self.last - self.first) // self.step >= _MAX_SIZES:
             raise RequestError(
                 f"Steps of {self.step} bytes give more than {_MAX_SIZES} sizes.",
                 hint="Use larger steps, or a factor (-f 2).",
+            )
+        *_, reached = self._steps()
+        if self.program and reached != self.last:
+            raise RequestError(
+                f"{format_size(self.last)} would not be measured: {ends} {how}, {self.program} stops at "
+                f"{format_size(reached)}.",
+                hint=f"Make {format_size(reached)} the largest size (-e), or choose steps that reach yours.",
             )
 
     def words(self) -> tuple[str, ...]:
@@ -201,21 +210,12 @@ class Sweep:
         return ("-b", str(self.first), "-e", str(self.last), *how)
 
     def sizes(self) -> Iterator[int]:
-        """Yield the sizes."""
+        """Yield the sizes. The last one is always among them."""
+        yield from (size for size in self._steps() if size != self.last)
+        yield self.last
+
+    def _steps(self) -> Iterator[int]:
         size = self.first
         while size <= self.last:
             yield size
             size = size + self.step if self.step else size * self.factor
-
-
-def sweep(first: str, last: str, factor: int, step: str | None = None) -> Sweep:
-    """Read the requested sizes; raise RequestError."""
-    return Sweep(first=size(first), last=size(last), factor=factor, step=size(step) if step else 0)
-
-
-def size(text: str) -> int:
-    """Read a size; raise RequestError."""
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise RequestError(f"{error}.") from None

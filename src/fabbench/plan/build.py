@@ -10,6 +10,7 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AB, AUTO, INTRA_HOST, RDMA
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.plan import Configuration, Execution, Plan, Variant
+from fabbench.plan.gates import require_comparable, require_measurable
 from fabbench.plan.request import RunRequest, Work, applied, named
 
 _INSIDE = ("p2p", "shm")
@@ -21,7 +22,8 @@ REPEATS = 3
 def plan(request: RunRequest, inventory: Inventory) -> Plan:
     """Return the plan. Configurations are fabrics × variants; repeats interleave them: A B, B A, A B.
 
-    Raise MachineError for a fabric that a host does not have, RequestError for an invalid one.
+    Raise MachineError for a fabric that a host does not have, RequestError for an invalid one and for a gate
+    that cannot hold.
     """
     work = request.work
     _require_seen(request, inventory)
@@ -29,6 +31,8 @@ def plan(request: RunRequest, inventory: Inventory) -> Plan:
     for fabric in dict.fromkeys(fabrics):
         _require(fabric, request.benchmark, inventory, work)
     configurations = tuple(_configurations(fabrics, request.variants))
+    gates = require_measurable(request, inventory.hosts)
+    require_comparable(request, gates, configurations, len(inventory.hosts))
     repeats = request.repeats or (REPEATS if len(configurations) > 1 else 1)
     if request.adaptive is not None:
         repeats = request.adaptive.max_repeats

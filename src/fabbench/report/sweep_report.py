@@ -33,6 +33,8 @@ class SweepReport:
     matrix: "Matrix"
     left_out: Sequence[tuple[str, str]] = ()
     """Sources without a result, and why."""
+    unfinished: str = ""
+    """Tests that were planned and did not take place, as the end of a sentence; empty: none."""
 
 
 def render_sweep(
@@ -70,10 +72,12 @@ def headline(report: SweepReport) -> str:
             for each in diagnosis.typicals
         ]
         measured += f", typically {', '.join(figures)} (± {format_decimal(100 * diagnosis.spread, 0)}%)"
-    return f"{_verdict(diagnosis)} {measured}."
+    left_out = f"{counted(len(report.left_out), 'file')} left out" if report.left_out else ""
+    gaps = "; ".join(filter(None, (report.unfinished, left_out)))
+    return f"{_verdict(diagnosis, gaps)} {f'Not tested: {gaps}. ' if gaps else ''}{measured}."
 
 
-def _verdict(diagnosis: "Diagnosis") -> str:
+def _verdict(diagnosis: "Diagnosis", gaps: str) -> str:
     if diagnosis.suspects:
         return f"Bad: {_counts(diagnosis.suspects)}."
     if diagnosis.bad:
@@ -81,10 +85,10 @@ def _verdict(diagnosis: "Diagnosis") -> str:
     if diagnosis.unconfirmed:
         return f"Suspect: {_counts(diagnosis.unconfirmed)}."
     if diagnosis.undecided:
-        return "Nothing is shown to be bad, but some suspects are undecided."
+        return "Nothing is shown to be bad, but not all nodes are decided."
     if len(diagnosis.nodes) == 2:
         return "No test failed, but two nodes alone cannot be compared with others."
-    return "Nothing is bad."
+    return "Nothing bad found so far." if gaps else "Nothing is bad."
 
 
 def _counts(suspects: Sequence[Suspect]) -> str:
@@ -148,6 +152,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
             *(_record("suspect", each) for each in diagnosis.unconfirmed),
         ],
         "undecided": [_record("undecided", each) for each in diagnosis.undecided],
+        "unfinished": report.unfinished,
         "left_out": [{"source": source, "reason": reason} for source, reason in report.left_out],
     }
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fabbench.analysis.compare import Comparison
-from fabbench.analysis.gate import Gate
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.sequential import FIRST_LOOK
 from fabbench.analysis.statistics import Difference
 from fabbench.model.log import Log
 from fabbench.model.units import format_sizes
+from fabbench.plan.gates import Gate
 from fabbench.plan.request import Adaptive
 
 

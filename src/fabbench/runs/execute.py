@@ -26,7 +26,7 @@ from fabbench.logs.demux import RestartDetector
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.logs.parser import LogParser, Result
 from fabbench.model.compat import override
-from fabbench.model.errors import FabbenchError
+from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Point, own_line, read_marker
 from fabbench.model.plan import Execution, Plan
 from fabbench.runs.store import ExecutionWriter, RunWriter, nothing_read
@@ -299,7 +299,9 @@ class RunningExecution:
         except FabbenchError as error:
             self.failure = error
             return Ending(
-                stopped=f"fabbench could not continue: {error}", planned_sizes=execution.planned_sizes
+                stopped=f"fabbench could not continue: {error}",
+                lost=isinstance(error, MachineError),
+                planned_sizes=execution.planned_sizes,
             )
 
     def _counted(self, nics: CounterSampler) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from fabbench.runs.parse_on_cores import processes
 from fabbench.runs.store import StoredRun
 from fabbench.runs.stored_results import run_page
 from fabbench.runs.summary import summary
+from fabbench.runs.sweep_modes import unfinished
 from fabbench.runs.sweep_store import StoredSweep, is_sweep, stored_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
@@ -40,23 +42,24 @@ def sweep_page(run: StoredRun) -> RunPage:
         damage=[*run.damage, *sweep.damage],
         command=run.command_line,
         programs={},
-        sweep=_report(sweep),
+        sweep=_report(sweep, "" if run.verdict is not None else unfinished(sweep)),
     )
 
 
-def _report(sweep: StoredSweep) -> SweepReport | None:
+def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
     """Return the result of a sweep; None if no test has a figure."""
     document, results = sweep.document, [each.result for each in sweep.tests]
     if not any(each.figure for each in results):
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
-    return sweep_report(
+    report = sweep_report(
         readings,
         results,
         tolerance=document.tolerance,
         confidence=document.confidence,
         rows=MAX_SVG_ROWS,
     )
+    return replace(report, unfinished=left)
 
 
 def sweep_report(

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import Comparison, compare
-from fabbench.analysis.gate import Gate, check, parse_gates
+from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.progress import ALLOWED
 from fabbench.execution.process import remove_abandoned_folders
@@ -19,10 +19,11 @@ from fabbench.hosts.discover import loaded
 from fabbench.launchers import Allocation, BatchAllocation, RenderInput, launcher_named, require_support
 from fabbench.model.errors import Exit, FabbenchError, RequestError, worst
 from fabbench.model.hosts import Inventory
-from fabbench.model.log import METRICS, Log
+from fabbench.model.log import Log
 from fabbench.model.messages import counted
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
+from fabbench.plan.gates import parse_gates, require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.adaptive import StopCondition, undecided
 from fabbench.runs.baselines import LAST_GOOD, baseline_input, key_of_plan, last_good
@@ -32,6 +33,7 @@ from fabbench.runs.store import RunWriter
 
 Notify: TypeAlias = Callable[[str], None]
 """Called with sentences about events, in order."""
+Columns: TypeAlias = Sequence[Column]
 Watching: TypeAlias = Callable[[Plan], AbstractContextManager[Watcher]]
 """Makes the watcher of a plan as a context, which is left when the plan has been carried out."""
 
@@ -68,20 +70,12 @@ class RunResult:
         )
 
 
-class _Checks(NamedTuple):
-    """What is validated before anything starts."""
-
-    gates: Sequence[Gate]
-    baseline: Sequence[Column]
-    adaptive: bool
-
-
 class _Measured(NamedTuple):
     """What was measured while the hosts were allocated."""
 
     writer: RunWriter
     result: PlanResult
-    checks: _Checks
+    baseline: Columns
     release_failure: FabbenchError | KeyboardInterrupt | None = None
 
 
@@ -97,8 +91,7 @@ def run(
     later error is part of the result.
     """
     remove_abandoned_folders()
-    checks = _checks(request)
-    measured = _allocate_and_measure(request, checks, notify, watching)
+    measured = _allocate_and_measure(request, _checked(request), notify, watching)
     return _compared(request, measured)
 
 
@@ -107,36 +100,37 @@ def preview(request: RunRequest) -> tuple[Inventory, Plan]:
 
     Raise FabbenchError if it could not start.
     """
-    checks, target = _checks(request), request.target
+    baseline, target = _checked(request), request.target
     launcher = launcher_named(target.launcher)
     require_support(launcher, target)
     inventory = launcher.preview(target, replace(request.work.needs, fabrics=request.fabrics))
     planned = plan(request, inventory)
-    checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, planned)
+    _known_baseline(baseline, request, inventory, planned)
     return inventory, planned
 
 
-def _checks(request: RunRequest) -> _Checks:
-    """Validate what can be checked before anything starts. Raise FabbenchError."""
-    if request.metric is not None and request.metric not in METRICS:
-        raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
-    gates = parse_gates(request.gates, strict=request.strict)
+def _checked(request: RunRequest) -> Columns:
+    """Return the baseline, as far as it is known before anything starts. Raise FabbenchError."""
+    require_measurable(request)
     named = request.baseline if request.baseline != LAST_GOOD else None
-    baseline = columns(baseline_input(named, request.store), store=request.store) if named else []
-    return _Checks(gates, baseline, request.adaptive is not None)
+    return columns(baseline_input(named, request.store), store=request.store) if named else []
 
 
-def _with_last_good(checks: _Checks, request: RunRequest, inventory: Inventory, planned: Plan) -> _Checks:
-    """Add the last good run if it is the baseline: what it must have measured is known by now."""
-    if request.baseline != LAST_GOOD:
-        return checks
-    ref = last_good(key_of_plan(request, inventory, planned), request.store)
-    return checks._replace(baseline=columns(ref, store=request.store))
+def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory, planned: Plan) -> Columns:
+    """Return the baseline, or the last good run: what it must have measured is known by now.
+
+    Raise RequestError for a baseline without a column for the first configuration.
+    """
+    if request.baseline == LAST_GOOD:
+        ref = last_good(key_of_plan(request, inventory, planned), request.store)
+        baseline = columns(ref, store=request.store)
+    if baseline:
+        fitting_column(baseline, planned.configurations[0].label)
+    return baseline
 
 
 def _allocate_and_measure(
-    request: RunRequest, checks: _Checks, notify: Notify, watching: Watching
+    request: RunRequest, baseline: Columns, notify: Notify, watching: Watching
 ) -> _Measured:
     """Allocate the hosts and measure. An error while they are released is part of the result."""
     measured = None
@@ -145,7 +139,7 @@ def _allocate_and_measure(
     require_support(launcher, request.target)
     try:
         with launcher.open(request.target, needs) as allocation:
-            measured = _measure(request, checks, allocation, notify, watching)
+            measured = _measure(request, baseline, allocation, notify, watching)
     except (FabbenchError, KeyboardInterrupt) as error:
         if measured is None:
             raise
@@ -154,13 +148,12 @@ def _allocate_and_measure(
 
 
 def _measure(
-    request: RunRequest, checks: _Checks, allocation: Allocation, notify: Notify, watching: Watching
+    request: RunRequest, baseline: Columns, allocation: Allocation, notify: Notify, watching: Watching
 ) -> _Measured:
     inventory = allocation.inventory
     notify(f"Target {request.target.name} ({_machines(request, inventory)}){_reason(request)}.")
     planned = plan(request, inventory)
-    checks = _with_last_good(checks, request, inventory, planned)
-    _check_gates(checks, planned)
+    baseline = _known_baseline(baseline, request, inventory, planned)
     if request.adaptive is not None and isinstance(allocation, BatchAllocation):
         raise _not_adaptive(request)
     writer = RunWriter(request, inventory, planned)
@@ -181,9 +174,9 @@ def _measure(
             writer,
             watcher,
             keep_going=request.keep_going,
-            should_stop=_stop_condition(request, checks, writer, planned, watcher),
+            should_stop=_stop_condition(request, baseline, writer, planned, watcher),
         )
-    return _Measured(writer, result, checks)
+    return _Measured(writer, result, baseline)
 
 
 def _not_adaptive(request: RunRequest) -> RequestError:
@@ -194,15 +187,15 @@ def _not_adaptive(request: RunRequest) -> RequestError:
 
 
 def _stop_condition(
-    request: RunRequest, checks: _Checks, writer: RunWriter, planned: Plan, watcher: Watcher
+    request: RunRequest, baseline: Columns, writer: RunWriter, planned: Plan, watcher: Watcher
 ) -> StopCondition | None:
     """Return what decides whether a run has measured enough; None if it measures all that was planned."""
     if request.adaptive is None:
         return None
 
     def still_undecided(logs: Mapping[str, Sequence[Log]]) -> Sequence[str]:
-        comparison, verdict = _judged(request, checks, _configurations(request, writer, logs), gates=True)
-        return undecided(comparison, checks.gates, verdict)
+        comparison, verdict = _judged(request, baseline, _configurations(request, writer, logs), gates=True)
+        return undecided(comparison, parse_gates(request.gates), verdict)
 
     return StopCondition(
         adaptive=request.adaptive,
@@ -241,40 +234,15 @@ def _reason(request: RunRequest) -> str:
     return f": {request.target_reason}" if request.target_reason else ""
 
 
-def _check_gates(checks: _Checks, planned: Plan) -> None:
-    """Raise RequestError for gates that would only fail after the measurement."""
-    gates, baseline, adaptive = checks
-    if baseline:
-        fitting_column(baseline, planned.configurations[0].label)
-    limited = next((gate.text for gate in gates if gate.needs_ceiling), "")
-    if limited and planned.hosts == 1:
-        raise RequestError(
-            f"The gate {limited} needs a ceiling, and none is known within one node.",
-            hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
-        )
-    alone = len(planned.configurations) == 1 and not baseline
-    if alone and adaptive:
-        raise RequestError(
-            "--repeat auto needs something to decide, and there is nothing to compare with.",
-            hint="Add --baseline or a second configuration, or give a number of repeats.",
-        )
-    relative = next((gate.text for gate in gates if gate.needs_baseline), "")
-    if alone and relative:
-        raise RequestError(
-            f"The gate {relative} needs a baseline, and there is nothing to compare with.",
-            hint="Add --baseline or a second configuration, or give a limit such as latency@64<=20us.",
-        )
-
-
 def _compared(request: RunRequest, measured: _Measured) -> RunResult:
     """Compare the results, and check the gates."""
-    writer, result, checks, release_failure = measured
+    writer, result, baseline, release_failure = measured
     interrupted = result.interrupted or isinstance(release_failure, KeyboardInterrupt)
     configurations = _configurations(request, writer, result.logs)
     comparison, verdict, failure = None, None, result.failure
     try:
         if configurations:
-            comparison, verdict = _judged(request, checks, configurations, gates=not interrupted)
+            comparison, verdict = _judged(request, baseline, configurations, gates=not interrupted)
             if verdict is not None:
                 writer.judged(verdict.status, verdict.breaches)
     except FabbenchError as error:
@@ -292,15 +260,15 @@ def _compared(request: RunRequest, measured: _Measured) -> RunResult:
 
 
 def _judged(
-    request: RunRequest, checks: _Checks, configurations: Sequence[Column], *, gates: bool
+    request: RunRequest, baseline: Columns, configurations: Sequence[Column], *, gates: bool
 ) -> tuple[Comparison, Verdict | None]:
     """Return the comparison, and the verdict of the gates on it; None without `gates`."""
     first, *others = configurations
-    baseline = checks.baseline
     fitting = [fitting_column(baseline, first.label)] if baseline else []
     fitting = labelled([first, *fitting], ())[1:]
     compared = configurations if others else [first, *fitting]
     comparison = compare(compared, metric=request.metric, allow=ALLOWED, only_ok=True)
     # With several configurations, the baseline is not a column of the table.
     gated = compare([first, *fitting], allow=ALLOWED) if others and fitting else comparison
-    return comparison, check(checks.gates, gated, strict=request.strict) if checks.gates and gates else None
+    parsed = parse_gates(request.gates) if gates else ()
+    return comparison, check(parsed, gated, strict=request.strict) if parsed else None

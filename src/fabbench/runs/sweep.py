@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 from fabbench.catalog.offline_inventory import require_names
 from fabbench.execution.process import remove_abandoned_folders
 from fabbench.execution.worker_pool import concurrently, in_turn
 from fabbench.launchers import LABEL, DivisibleAllocation, Launcher, launcher_named, require_support
-from fabbench.model.errors import Exit, FabbenchError, RequestError
+from fabbench.model.errors import FabbenchError, RequestError
 from fabbench.model.hosts import Inventory, Needs
 from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Execution, Plan
+from fabbench.plan.gates import require_measurable
 from fabbench.plan.request import RunRequest
 from fabbench.runs.store import RunWriter, StoredRun
 from fabbench.runs.sweep_modes import nics_of, on_nic, planner_of, whole_plan, work_of
@@ -74,10 +74,7 @@ class SweepRequest:
 class SweepRun:
     """A sweep that has ended in any way."""
 
-    path: Path
-    """The run's directory."""
-    document: SweepDocument
-    tests: Sequence[MeasuredTest]
+    sweep: StoredSweep
     interrupted: bool = False
     out_of_time: bool = False
     failure: FabbenchError | None = None
@@ -90,31 +87,11 @@ class SweepRun:
         return not (self.interrupted or self.out_of_time or self.failure)
 
 
-def keep_answer(result: SweepRun, status: Exit) -> None:
-    """Store the exit status of a complete sweep."""
-    SweepWriter(result.path).judged(status, [])
-
-
-class _OpenSweep(NamedTuple):
-    """A sweep whose directory exists."""
-
-    writer: SweepWriter
-    document: SweepDocument
-    stored: Sequence[MeasuredTest] = ()
-
-
 def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> SweepRun:
     """Carry out a sweep. Raise FabbenchError if it cannot start."""
     remove_abandoned_folders()
-    stored = _resumed(request)
-    if stored is not None:
-        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
+    request, stored, launcher = _checked(request)
     run, result = request.run, None
-    launcher = launcher_named(run.target.launcher)
-    require_divisible(request)
-    _require_groups(request, launcher)
-    _require_ranks(request)
-    require_support(launcher, run.target)
     try:
         with launcher.open(run.target, _needs(request)) as allocation:
             assert isinstance(allocation, DivisibleAllocation)  # noqa: S101 - as its options declare
@@ -128,6 +105,19 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     return result
 
 
+def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, Launcher]:
+    """Return the request, the sweep that it resumes, and the launcher. Raise FabbenchError."""
+    stored = _resumed(request)
+    if stored is not None:
+        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
+    launcher = launcher_named(request.run.target.launcher)
+    require_divisible(request)
+    _require_groups(request, launcher)
+    _require_work(request)
+    require_support(launcher, request.run.target)
+    return request, stored, launcher
+
+
 def require_divisible(request: SweepRequest) -> None:
     """Raise RequestError if a launcher's machines cannot be measured in parts."""
     target = request.run.target
@@ -139,8 +129,9 @@ def require_divisible(request: SweepRequest) -> None:
         )
 
 
-def _require_ranks(request: SweepRequest) -> None:
-    """Raise RequestError for tests of more nodes with a benchmark that measures between two."""
+def _require_work(request: SweepRequest) -> None:
+    """Raise RequestError for a metric, or nodes per test, that the benchmark cannot measure."""
+    require_measurable(request.run)
     if request.nodes_per_test not in {None, _MIN_NODES} and not request.run.work.needs.mpi:
         raise RequestError(
             f"--nodes-per-test has no effect with {request.run.benchmark}, which measures between two nodes.",
@@ -212,12 +203,11 @@ def _measure(
     notify(f"Target {run.target.name} ({len(inventory.hosts)} nodes){reason}.")
     run, document, whole = _planned(request, stored, inventory)
     nodes = tuple(host.name for host in inventory.hosts)
-    opened = _open_sweep(stored, document, run, allocation, whole)
+    writer = _open_sweep(stored, document, run, allocation, whole)
     deadline = None if request.max_time is None else time.monotonic() + request.max_time
-    metric = opened.document.metric
-    tests = SweepTests(run, allocation, opened.writer, metric=metric, deadline=deadline)
-    rounds = _Rounds(planner_of(document), opened.stored, nodes)
-    kept = f", {counted(len(opened.stored), 'test')} kept" if stored else ""
+    tests = SweepTests(run, allocation, writer, metric=document.metric, deadline=deadline)
+    rounds = _Rounds(planner_of(document), stored.tests if stored else (), nodes)
+    kept = f", {counted(len(stored.tests), 'test')} kept" if stored else ""
     notify(f"Sweep of {run.benchmark} on {run.fabrics[0]}, mode {request.mode}{kept}.")
     interrupted, failure = False, None
     try:
@@ -228,9 +218,7 @@ def _measure(
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        path=opened.writer.path,
-        document=opened.document,
-        tests=stored_sweep(opened.writer.path).tests,
+        sweep=stored_sweep(writer.path),
         interrupted=interrupted,
         out_of_time=rounds.out_of_time,
         failure=failure,
@@ -263,15 +251,8 @@ class SweepPreview(NamedTuple):
 
 def preview_sweep(request: SweepRequest) -> SweepPreview:
     """Return what `sweep` would do, with the same checks. Nothing is started."""
-    stored = _resumed(request)
-    if stored is not None:
-        request = replace(request, run=same_nodes(request.run, stored.document.nodes))
-    launcher, target = launcher_named(request.run.target.launcher), request.run.target
-    require_divisible(request)
-    _require_groups(request, launcher)
-    _require_ranks(request)
-    require_support(launcher, target)
-    inventory = launcher.preview(target, _needs(request))
+    request, stored, launcher = _checked(request)
+    inventory = launcher.preview(request.run.target, _needs(request))
     request = _grouped(request, stored, launcher, inventory)
     run, document, whole = _planned(request, stored, inventory)
     require_names(whole)
@@ -355,15 +336,15 @@ def _open_sweep(
     run: RunRequest,
     allocation: DivisibleAllocation,
     whole: Plan,
-) -> _OpenSweep:
+) -> SweepWriter:
     """Create the directory of a sweep, or continue in an existing one."""
     if stored is not None:
         writer = SweepWriter(stored.path)
         writer.forget_interrupted()
-        return _OpenSweep(writer, document, stored.tests)
+        return writer
     run_writer = RunWriter(run, allocation.inventory, replace(whole, executions=()))
     run_writer.rendered(allocation.documents)
-    return _OpenSweep(SweepWriter.begin(run_writer, document), document)
+    return SweepWriter.begin(run_writer, document)
 
 
 def _require_same(document: SweepDocument, fabric: str, nodes: Sequence[str]) -> None:

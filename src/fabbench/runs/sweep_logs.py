@@ -5,7 +5,7 @@ and has no result is a failed test of that pair.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,6 +31,8 @@ class SweepLogs:
     """The results of logs."""
 
     results: Sequence[SweepResult]
+    nodes: Sequence[str]
+    """All nodes in natural order, also those of files without a result."""
     metric: Metric
     left_out: Sequence[tuple[str, str]]
     """Files without a result, and the reasons."""
@@ -53,12 +55,8 @@ def read_sweep_logs(names: Sequence[str], metric: str | None = None) -> SweepLog
             f"No log in {', '.join(names)} has a {chosen.name} of nodes that can be identified.",
             hint="The log must name its nodes, as NCCL's do, or its file name: nccl_node-01_node-02.log.",
         )
-    return SweepLogs(results=results, metric=chosen, left_out=left_out)
-
-
-def nodes_of(results: Iterable[SweepResult]) -> list[str]:
-    """Return all nodes, in natural order."""
-    return sorted({node for result in results for node in result.test.nodes}, key=natural_order)
+    nodes = sorted({node for entry in entries for node in _nodes(entry, hosts)}, key=natural_order)
+    return SweepLogs(results=results, nodes=nodes, metric=chosen, left_out=left_out)
 
 
 def _metric(logs: Sequence[Log], requested: str | None) -> Metric:
@@ -79,15 +77,13 @@ def _usual_metric(log: Log) -> str | None:
 def _result(
     entry: Log | Unread, metric: Metric, hosts: set[str], left_out: list[tuple[str, str]]
 ) -> Iterator[SweepResult]:
+    nodes = _nodes(entry, hosts)
     if isinstance(entry, Unread):
-        named = _named(entry.source, frozenset(), hosts)
-        # Both names of a pair have the same form: if one is a node, so is the other.
-        if len(named) > 1 and not hosts.isdisjoint(named):
-            yield SweepResult(SweepTest(named), SweepOutcome.FAILED, reason=entry.reason)
+        if nodes:
+            yield SweepResult(SweepTest(nodes), SweepOutcome.FAILED, reason=entry.reason)
         else:
             left_out.append((entry.source, entry.reason))
         return
-    nodes = _named(entry.source, entry.hosts, hosts)
     if not nodes:
         left_out.append((entry.source, "Neither the log nor its file name names its nodes."))
         return
@@ -106,6 +102,15 @@ def _result(
         return
     value = point.values[point.metrics.index(metric.name)]
     yield SweepResult(SweepTest(nodes), SweepOutcome.OK, value, series=_series(entry, point))
+
+
+def _nodes(entry: Log | Unread, known: set[str]) -> tuple[str, ...]:
+    """Return the nodes of a file; of one without a result, the pair that its name gives."""
+    if isinstance(entry, Log):
+        return _named(entry.source, entry.hosts, known)
+    named = _named(entry.source, frozenset(), known)
+    # Both names of a pair have the same form: if one is a node, so is the other.
+    return () if len(named) < 2 or known.isdisjoint(named) else named
 
 
 def _named(source: str, hosts: frozenset[str], known: set[str]) -> tuple[str, ...]:

@@ -7,11 +7,11 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory
 from fabbench.model.log import METRICS
-from fabbench.model.messages import listed
+from fabbench.model.messages import counted, listed
 from fabbench.model.plan import Plan
 from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
-from fabbench.runs.sweep_store import SweepDocument
+from fabbench.runs.sweep_store import StoredSweep, SweepDocument
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
 from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, groups, matchings, rails, single
 from fabbench.sweep.values import Round
@@ -41,6 +41,17 @@ def planner_of(sweep: SweepDocument) -> Planner:
         size=1 if sweep.mode == "single" else sweep.nodes_per_test or 2,
         screening=_screening(sweep),
     )
+
+
+def unfinished(sweep: StoredSweep) -> str:
+    """Return which planned tests a sweep has no result of, as the end of a sentence; empty: none."""
+    planner = planner_of(sweep.document)
+    for each in sweep.tests:
+        planner.add(each.result)
+    left = planner.next_round()
+    if left is None:
+        return ""
+    return f"{counted(len(left.tests), 'test')} of round {left.number} ({left.purpose}) and any later ones"
 
 
 def _screening(sweep: SweepDocument) -> Iterable[Round] | None:

@@ -21,7 +21,7 @@ from fabbench.model.errors import Exit, MachineError, RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.plan import Execution
 from fabbench.runs.document import decode, read, unwritable, write
-from fabbench.runs.folders import SWEEP
+from fabbench.runs.folders import SWEEP, VERDICT
 from fabbench.runs.open_run import open_run
 from fabbench.runs.store import (
     ExecutionWriter,
@@ -123,8 +123,9 @@ class SweepWriter:
         return cls(run.path)
 
     def forget_interrupted(self) -> None:
-        """Remove interrupted tests, and an incomplete line."""
+        """Remove interrupted tests, an incomplete line, and the result of a sweep that has lost tests."""
         tests = self.path / _TESTS
+        (self.path / VERDICT).unlink(missing_ok=True)
         for folder in ("exec", "counters"):
             for path in (self.path / folder).glob("*"):
                 if path.is_dir():

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from fabbench.benchmarks import benchmark_named
 from fabbench.launchers import AllocationLostError, BatchAllocation, DivisibleAllocation, RenderInput
-from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Inventory
 from fabbench.model.log import METRICS, Log, Outcome, Severity
 from fabbench.model.plan import Execution, Plan
@@ -129,12 +128,9 @@ def planned(request: RunRequest, inventory: Inventory, test: PlannedTest) -> Pla
 
 
 def metric_of(request: RunRequest) -> str:
-    """Return the metric that a sweep compares. Raise RequestError if it is unknown."""
-    if request.metric is not None:
-        if request.metric not in METRICS:
-            raise RequestError(f"Unknown metric {request.metric}.", hint=f"One of {', '.join(METRICS)}.")
-        return request.metric
-    return benchmark_named(request.benchmark).sweep_metric(request.work)
+    """Return the metric that a sweep compares."""
+    benchmark = benchmark_named(request.benchmark)
+    return request.metric or benchmark.sweep_metric or benchmark.printed_metrics(request.work)[0]
 
 
 def figures(logs: Sequence[Log], metric: str) -> Figures:

@@ -30,6 +30,8 @@ class EvidenceWriter:
         """Return the evidence against a node."""
         name, classes = self._fit.nodes[node], self._fit.classes
         masks = [(each, (each.tests.members == node).any(axis=1)) for each in classes]
+        if not any(mask.any() for _, mask in masks):
+            return f"{name} was not tested."
         pairs = [(each, mask) for each, mask in masks if each.tests.size == 2 and mask.any()]
         if not pairs:
             alone = any(each.tests.size == 1 and mask.any() for each, mask in masks)

@@ -102,7 +102,7 @@ class Diagnosis:
     unconfirmed: Sequence[Suspect]
     """Bad, or slow by chance: links with too few tests, whose nodes are fine with others."""
     undecided: Sequence[Suspect]
-    """What may be bad; the likeliest first."""
+    """What may be bad, the likeliest first; then nodes without a figure, of which nothing is known."""
     bad: bool
     """Whether something is bad with at least `required` confidence, even if it is unknown what."""
     required: float

@@ -105,7 +105,7 @@ def test_somebody_else_cancels_it(lab: Labs) -> None:
         run.until_rows()
         job = the_job(hosts[0])
         hosts[0].sh(["scancel", job])
-        assert run.ends() == 4
+        assert run.ends() == 3
     assert f"Job {job} was cancelled, and not by fabbench" in run.err
     assert the_log(hosts, "tcp").outcome in {Outcome.TRUNCATED, Outcome.FAILED}
 

@@ -50,7 +50,7 @@ def test_a_host_that_does_not_come_back(lab: Labs, fault: str, number: int) -> N
     with nothing_left(site):
         with slow_run(site, "--lost-after", "5", row_s=2, rows=1) as run:
             {"cut": lost.cut, "frozen": lost.freeze, "killed": lost.kill}[fault]()
-            assert run.ends() == 4, run.err
+            assert run.ends() == 3, run.err
         if fault == "frozen":
             lost.thaw()
         # A host that is cut off ends everything too, though nobody tells it.
@@ -101,7 +101,7 @@ def test_a_disk_that_fills(lab: Labs) -> None:
     site = lab(2, homes="own")
     with nothing_left(site), slow_run(site, "-i", "8", row_s=0.05) as run:
         site[0].fill_disk()
-        assert run.ends() == 4, run.err
+        assert run.ends() == 3, run.err
         site[0].free_disk()
     assert "No space left in /tmp/fabbench-" in run.err
     assert "on node0" in run.err
@@ -143,7 +143,7 @@ def test_a_side_whose_host_hangs(lab: Labs) -> None:
     with nothing_left(site):
         with paired(site, "--timeout", "60", "--lost-after", "4") as run:
             site[0].freeze()
-            assert run.ends() == 4, run.err
+            assert run.ends() == 3, run.err
         site[0].thaw()
     assert "No answer from node0 for" in run.err
     assert tcp(site).outcome is Outcome.TRUNCATED

@@ -8,11 +8,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, compare
-from fabbench.analysis.gate import Gate, GateKind, check, parse_gate
+from fabbench.analysis.gate import check
 from fabbench.analysis.gate_results import Verdict
 from fabbench.analysis.statistics import Difference
 from fabbench.model.errors import Exit, RequestError
 from fabbench.model.log import METRICS, Outcome
+from fabbench.plan.gates import Gate, GateKind, parse_gate
 from tests.support.logs_by_hand import GB, KB, MB, column, latencies, log, rates
 
 # ---------------------------------------------------------------- grammar

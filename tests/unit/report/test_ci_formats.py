@@ -6,9 +6,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from fabbench.analysis.compare import Column, compare
-from fabbench.analysis.gate import check, parse_gate
+from fabbench.analysis.gate import check
 from fabbench.cli.ci import BuildResult, annotations
 from fabbench.model.log import Outcome
+from fabbench.plan.gates import parse_gate
 from fabbench.report.comment import LONGEST, to_comment
 from fabbench.report.junit import to_junit
 from tests.support.logs_by_hand import GB, column, log, rates

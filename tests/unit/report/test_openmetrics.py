@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fabbench.analysis.compare import compare
-from fabbench.analysis.gate import check, parse_gate
+from fabbench.analysis.gate import check
 from fabbench.model.log import Outcome
+from fabbench.plan.gates import parse_gate
 from fabbench.report.openmetrics import to_openmetrics
 from tests.support.logs_by_hand import GB, KB, column, latencies, log, rates
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.analysis.compare import Column, compare
-from fabbench.analysis.gate import check, parse_gate
+from fabbench.analysis.gate import check
 from fabbench.cli.options import COMPARED
 from fabbench.model.errors import RequestError
 from fabbench.model.log import Outcome
 from fabbench.model.messages import printable
+from fabbench.plan.gates import parse_gate
 from fabbench.report import FORMATS, comparison_tables, render_comparison
 from fabbench.report.table import Table, to_csv, to_markdown, to_terminal
 from tests.support.logs_by_hand import GB, KB, column, log, rates

@@ -2,13 +2,21 @@
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
-from fabbench.report.sweep_report import CORDON, SweepReport, confidence_text, cordon_commands, render_sweep
+from fabbench.report.sweep_report import (
+    CORDON,
+    FORMATS,
+    SweepReport,
+    confidence_text,
+    cordon_commands,
+    render_sweep,
+)
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -17,9 +25,10 @@ from fabbench.sweep.values import Suspect, SuspectKind
 from tests.support.simulated_sweeps import Cluster, named
 
 
-def report(cluster: Cluster, *, times: int = 3) -> SweepReport:
+def report(cluster: Cluster, *, times: int = 3, tested: Sequence[str] = ()) -> SweepReport:
     cluster = replace(cluster)  # with chance from its beginning, whatever ran before
-    readings = cluster.readings(each for _ in range(times) for each in all_pairs(cluster.nodes))
+    nodes = tested or cluster.nodes
+    readings = cluster.readings(each for _ in range(times) for each in all_pairs(nodes))
     found = fit(readings)
     said = diagnosis(readings, found)
     return SweepReport(
@@ -51,6 +60,24 @@ def test_text_has_the_answer_first_and_a_heat_map_last() -> None:
     assert "\nnode-1  3 x·····\n" in text
     assert render_sweep(report(Cluster(named(4))), "markdown").startswith("Nothing is bad. 18 tests")
     assert render_sweep(report(Cluster(named(2))), "markdown").startswith("No test failed, but two nodes ")
+
+
+def test_what_was_not_tested_is_said_and_not_called_good() -> None:
+    healthy = report(Cluster(named(4)))
+    left = "2 tests of round 3 (all pairs, round 3 of 3) and any later ones"
+    cut = replace(healthy, unfinished=left, left_out=[("a.log", "No result.")])
+    text = render_sweep(cut, "markdown")
+    assert text.startswith(
+        f"Nothing bad found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes"
+    )
+    assert json.loads(render_sweep(cut, "json"))["unfinished"] == left
+    bad = render_sweep(replace(report(BAD), unfinished=left), "terminal")
+    assert bad.startswith(f"Bad: 1 node, 1 link. Not tested: {left}. 84 tests of 8 nodes")
+    untested = report(Cluster([*named(4), "node-9"]), tested=named(4))
+    for form in ("markdown", "terminal", "csv", "json"):
+        assert "node-9 was not tested." in render_sweep(untested, form)
+    for each in (cut, untested, replace(healthy, unfinished=left)):
+        assert "Nothing is bad" not in "".join(render_sweep(each, form) for form in FORMATS)
 
 
 def test_csv_has_a_row_per_suspect() -> None:

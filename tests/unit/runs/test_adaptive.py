@@ -7,8 +7,9 @@ import pytest
 
 from fabbench.analysis.aggregate import Column
 from fabbench.analysis.compare import compare
-from fabbench.analysis.gate import check, parse_gate
+from fabbench.analysis.gate import check
 from fabbench.analysis.sequential import level_at
+from fabbench.plan.gates import parse_gate
 from fabbench.plan.request import Adaptive
 from fabbench.runs.adaptive import StopCondition, undecided
 from tests.support.logs_by_hand import GB, MB, column, log

@@ -6,6 +6,7 @@ import pytest
 
 from fabbench.model.errors import MachineError
 from fabbench.runs.document import write
+from fabbench.runs.sweep_modes import planner_of, unfinished
 from fabbench.runs.sweep_store import MeasuredTest, SweepDocument, SweepWriter, stored_sweep
 from fabbench.sweep.values import SweepOutcome, SweepTest
 
@@ -34,6 +35,23 @@ def sweep(tmp_path: Path) -> Path:
         (tmp_path / folder).mkdir()
     write(tmp_path / "sweep.json", DOCUMENT)
     return tmp_path
+
+
+def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
+    writer, number = SweepWriter(sweep), 0
+    planner = planner_of(stored_sweep(sweep).document)
+    assert unfinished(stored_sweep(sweep)).startswith("1 test of round 1 (all pairs, round 1 of 3) and any")
+    while (planned := planner.next_round()) is not None:
+        for test in planned.tests:
+            assert unfinished(stored_sweep(sweep)).startswith("1 test of round ")
+            each = MeasuredTest(
+                number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9
+            )
+            writer.add(each)
+            planner.add(each.result)
+            number += 1
+    assert number >= 3
+    assert unfinished(stored_sweep(sweep)) == ""
 
 
 def test_what_is_added_is_read_again(sweep: Path) -> None:

@@ -29,6 +29,19 @@ def test_a_slow_node_is_named_with_its_evidence() -> None:
     assert said.typical == pytest.approx(TYPICAL, rel=0.02)
 
 
+def test_a_node_without_a_figure_is_undecided() -> None:
+    """Nothing is known of it: neither of one that no test reached, nor of one whose only test failed."""
+    cluster = Cluster(EIGHT, {"node-6": 1.0}, noise=0.01)
+    readings = cluster.readings(all_pairs(EIGHT[:6]))
+    readings.add(cluster.measure(SweepTest(("node-5", "node-6"))))
+    said = analyze(readings)
+    assert (said.suspects, said.bad) == ([], False)
+    undecided = {each.name: each.evidence for each in said.undecided if each.kind == "node"}
+    assert set(undecided) == {"node-6", "node-7"}
+    assert undecided["node-7"] == "node-7 was not tested."
+    assert "fail" in undecided["node-6"]
+
+
 def test_several_bad_nodes_at_once_are_named_and_nobody_else() -> None:
     bad = {"node-1": 0.5, "node-2": 1.0, "node-5": 0.3}
     for seed in range(5):

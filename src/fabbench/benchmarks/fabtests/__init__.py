@@ -32,6 +32,8 @@ class Fabtests(LibfabricBenchmark):
         *(f"{digit}s" for digit in range(10)),
     )
     """A row without a header has a time, such as ``0.01s``."""
+    default_metrics = ("bandwidth", "latency", "time", "message_rate")
+    cases_field = "program"
     resolution = MappingProxyType({"bandwidth": (1.25e6, 1e4), "latency": (1e-8,), "time": (1e-8,)})
     """`%.2f` of usec and MB/sec; of Gb/sec until 2016."""
 
@@ -63,8 +65,8 @@ class Fabtests(LibfabricBenchmark):
     @override
     def metrics_of(self, case: str) -> Sequence[str]:
         if case.endswith(("_lat", "pingpong")):
-            return "latency", "bandwidth"
-        return ("bandwidth",) if case.endswith("_bw") else self.default_metrics
+            return "latency", "bandwidth", "message_rate", "time"
+        return self.default_metrics
 
 
 BENCHMARK = Fabtests()

@@ -48,6 +48,8 @@ class Nccl(Benchmark):
     )
     """The words that `table.read_statement` looks for, names of programs, and the data types of rows."""
     one_scale = True
+    default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
+    cases_field = "collectives"
     versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
     resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})
     """`%6.2f` of GB/s."""
@@ -113,6 +115,10 @@ class Nccl(Benchmark):
         from fabbench.benchmarks.nccl import json
 
         return json.read_json(text)
+
+    @override
+    def printed_sizes(self, work: "NcclWork", hosts: "Sequence[Host]") -> Sequence[int]:
+        return work.possible_sizes(hosts)
 
     @override
     def printed_steps(self, metric: str, largest: float) -> Sequence[float]:

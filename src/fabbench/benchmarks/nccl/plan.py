@@ -1,6 +1,6 @@
 """How nccl-tests are started: one step of mpirun per collective, one rank per GPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
@@ -127,7 +127,13 @@ class NcclWork:
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes)
+        return Sweep(
+            first=self.min_bytes,
+            last=self.max_bytes,
+            factor=self.factor,
+            step=self.step_bytes,
+            program="nccl-tests",
+        )
 
     @property
     def needs(self) -> Needs:
@@ -147,11 +153,28 @@ class NcclWork:
 
         Where a size is split between ranks, older releases round it differently from newer ones.
         """
-        ranks = nccl_env.gpus_per_host(hosts) * len(hosts)
-        widths = tuple(WIDTHS.values()) if self.dtype == ALL else (WIDTHS[self.dtype],)
-        kinds = [(name, width) for name in self.collectives if name not in _UNKNOWN for width in widths]
-        common = [_printed(self.sweep, name, width, ranks) for name, width in kinds]
+        common = [{old for old, new in pairs if old == new} for pairs in self._printed(hosts)]
         return tuple(sorted(set.intersection(*common))) if common else ()
+
+    def possible_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
+        """Return the sizes that any collective prints, in whatever release; empty: unknown."""
+        if not (_UNKNOWN if hosts else _UNKNOWN | _SPLIT).isdisjoint(self.collectives):
+            return ()
+        return tuple(sorted({size for pairs in self._printed(hosts) for pair in pairs for size in pair}))
+
+    def _printed(self, hosts: Sequence[Host]) -> Iterator[Sequence[tuple[int, int]]]:
+        """Yield, by collective and type, what releases before 2.13.12, and later ones, print for each size.
+
+        They round a size down to whole elements. Where ranks share it, each rank's part is a multiple of an
+        element or, later, of 16 bytes, which is 0 for all sizes that are too small. Sources: `setupArgs` in
+        common.cu, `GetCollByteCount` of each program.
+        """
+        ranks = nccl_env.gpus_per_host(hosts) * len(hosts) if hosts else 0
+        for name in self.collectives:
+            for width in WIDTHS.values() if self.dtype == ALL else (WIDTHS[self.dtype],):
+                old, new = (width * ranks, _ALIGNMENT * ranks) if name in _SPLIT else (width, width)
+                if name not in _UNKNOWN:
+                    yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""
@@ -200,17 +223,3 @@ def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             raise RequestError(f"nccl-tests has no {what} {name}.", hint=f"One of {', '.join(known)}.")
-
-
-def _printed(sweep: Sweep, name: str, width: int, ranks: int) -> set[int]:
-    """Return the sizes that a program prints for the requested ones.
-
-    It rounds a size down to whole elements, and each rank's part to a multiple of 16 bytes, which is 0 for
-    all sizes that are too small. Sizes that releases before 2.13.12, without that multiple, round differently
-    are left out. Sources: `setupArgs` in common.cu, `GetCollByteCount` of each program.
-    """
-    if name not in _SPLIT:
-        return {size // width * width for size in sweep.sizes()}
-    plain = ((size, size // (width * ranks) * width * ranks) for size in sweep.sizes())
-    aligned = _ALIGNMENT * ranks
-    return {old for size, old in plain if size // aligned * aligned == old}

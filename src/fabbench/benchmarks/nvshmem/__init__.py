@@ -33,6 +33,8 @@ class Nvshmem(Benchmark):
         *("exactly two", "Runtime options", "Selected provider", "_ping"),
     )
     in_built_image = True
+    default_metrics = ("busbw", "bandwidth", "latency", "algbw", "message_rate")
+    cases_field = "tests"
     versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
     resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})
     """`%.3f` of GB/s."""
@@ -81,9 +83,10 @@ class Nvshmem(Benchmark):
 
     @override
     def metrics_of(self, case: str) -> Sequence[str]:
+        pair: tuple[str, ...] = ("bandwidth", "busbw") if case.endswith("_bw") else ()
         if case.startswith("shmem_") and "latency" in case:
-            return "latency", "bandwidth"
-        return ("bandwidth", "busbw") if case.endswith("_bw") else self.default_metrics
+            pair = "latency", "bandwidth"
+        return tuple(dict.fromkeys((*pair, *self.default_metrics)))
 
 
 BENCHMARK = Nvshmem()

@@ -122,7 +122,7 @@ class NvshmemWork:
     @property
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
-        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor)
+        return Sweep(first=self.min_bytes, last=self.max_bytes, factor=self.factor, program="NVSHMEM")
 
     @property
     def needs(self) -> Needs:

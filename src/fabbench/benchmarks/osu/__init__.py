@@ -17,6 +17,8 @@ class Osu(Benchmark):
 
     name = "osu"
     versions = ("osu",)
+    default_metrics = ("latency", "time", "bandwidth", "message_rate")
+    cases_field = "tests"
     resolution = MappingProxyType(
         {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
     )

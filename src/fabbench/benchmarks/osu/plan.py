@@ -11,6 +11,7 @@ from fabbench.model.hosts import Host, MpiKind, Needs
 from fabbench.model.option_types import Choice, Flag, Whole
 from fabbench.model.options import option, unique
 from fabbench.model.plan import Command, Proof, Shape, Step
+from fabbench.model.units import Sweep
 
 PAIRS = (
     *("osu_latency", "osu_bw", "osu_bibw", "osu_put_latency", "osu_put_bw", "osu_put_bibw"),
@@ -109,9 +110,17 @@ class OsuWork:
         for name in self.tests:
             if name not in TESTS:
                 raise RequestError(f"Unknown OSU program {name}.", hint=f"One of {', '.join(TESTS)}.")
-        if not 0 <= self.min_bytes <= self.max_bytes:
-            raise RequestError(f"No size in the range from {self.min_bytes} to {self.max_bytes} bytes.")
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
+        _ = self.sizes
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes, which the programs double. Raise RequestError if they are not a valid range."""
+        zero = () if self.min_bytes else (0,)
+        if zero and not self.max_bytes:
+            return zero
+        doubled = Sweep(first=self.min_bytes or 1, last=self.max_bytes, program="OSU")
+        return (*zero, *doubled.sizes())
 
     @property
     def needs(self) -> Needs:
@@ -123,13 +132,7 @@ class OsuWork:
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, if the programs are known to print them as requested."""
         del hosts
-        if not _POWERS_OF_TWO.issuperset(self.tests):
-            return ()
-        sizes, size = [], self.min_bytes
-        while size <= self.max_bytes:
-            sizes.append(size)
-            size = 2 * size or 1
-        return tuple(sizes)
+        return self.sizes if _POWERS_OF_TWO.issuperset(self.tests) else ()
 
     def why_unsupported(self, fabric: str, host: Host) -> str:
         """Return why `fabric` cannot be measured on `host`."""

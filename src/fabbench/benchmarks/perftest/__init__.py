@@ -67,6 +67,8 @@ class Perftest(Benchmark):
     joins_steps = True
     between_two = True
     versions = ("perftest",)
+    default_metrics = ("bandwidth", "latency", "message_rate")
+    cases_field = "test"
     resolution = MappingProxyType(
         {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
     )
@@ -85,10 +87,6 @@ class Perftest(Benchmark):
         return PerftestWork
 
     @override
-    def sweep_metric(self, work: "PerftestWork") -> str:
-        return self.metrics_of(work.test)[0]
-
-    @override
     def nics(self, work: "PerftestWork", fabric: str, host: "Host") -> Sequence[str]:
         return work.devices or host.linked(fabric)
 
@@ -99,8 +97,8 @@ class Perftest(Benchmark):
     @override
     def metrics_of(self, case: str) -> Sequence[str]:
         if case.endswith("_lat"):
-            return "latency", "bandwidth"
-        return ("bandwidth",) if case.endswith("_bw") else self.default_metrics
+            return "latency", "message_rate"
+        return ("bandwidth", "message_rate") if case.endswith("_bw") else self.default_metrics
 
     @override
     def transports(self, fabric: str) -> frozenset[str]:

@@ -28,10 +28,11 @@ class Pingpong(LibfabricBenchmark):
     first_words = ("pingpong", "#sent", "erver", "lient", *(f"{digit}s" for digit in range(10)))
     """A row without a header has a time, such as ``0.01s``."""
     in_default_image = True
-    default_metrics = ("latency", "bandwidth")
+    default_metrics = ("latency", "bandwidth", "message_rate")
     resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})
     """`%.2f` of usec and MB/sec."""
 
+    sweep_metric = "bandwidth"
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})
 
     summary = "Latency and bandwidth of fi_pingpong between two processes."
@@ -49,11 +50,6 @@ class Pingpong(LibfabricBenchmark):
         from fabbench.benchmarks.pingpong.reader import PingpongReader
 
         return PingpongReader()
-
-    @override
-    def sweep_metric(self, work: "PingpongWork") -> str:
-        del work
-        return "bandwidth"
 
     @override
     def each_nic(self, work: "PingpongWork") -> "PingpongWork":

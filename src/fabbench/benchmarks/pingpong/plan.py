@@ -42,7 +42,7 @@ class PingpongWork:
     """A ping-pong over a range of sizes. See `fabbench.plan.request.Work`."""
 
     min_bytes: int = min_bytes("64")
-    max_bytes: int = max_bytes("4M")
+    max_bytes: int = max_bytes("4M", "It is always measured.")
     factor: int = factor("16")
     sizes: tuple[int, ...] = sizes("Measure this size instead.")
     endpoint: str = option(

@@ -18,6 +18,7 @@ class Torch(Benchmark):
     signatures = (Signature("The average bandwidth of", r"The average bandwidth of \w+ (?:with a|over) \d"),)
     first_words = ("The average bandwidth", "payload bandwidth", "- software: ", "torch")
     one_scale = True
+    default_metrics = ("busbw", "algbw")
     versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
     resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})
     """Two or three decimals of GB/s."""

@@ -77,9 +77,9 @@ def test_pairs_take_two_pes_and_collectives_one_for_each_gpu(
     test: str, hosts: Sequence[Host], ranks: int
 ) -> None:
     fabric = "efa" if len(hosts) > 1 else "p2p"
-    work = NvshmemWork(tests=(test,), max_bytes=1 << 30, factor=4, iterations=7, warmup=1, extra=("-c", "1"))
+    work = NvshmemWork(tests=(test,), max_bytes=1 << 30, factor=8, iterations=7, warmup=1, extra=("-c", "1"))
     ((command,),) = (step.commands for step in work.steps("t", fabric, hosts))
-    assert command.argv == (test, *f"-b 8 -e {1 << 30} -f 4 -n 7 -w 1 -c 1".split())
+    assert command.argv == (test, *f"-b 8 -e {1 << 30} -f 8 -n 7 -w 1 -c 1".split())
     assert command.ranks == ranks
     assert command.env["NVSHMEM_SYMMETRIC_SIZE"] == str(4 << 30)
 

@@ -1,0 +1,211 @@
+"""Gates: what must hold for a build to pass, read from text and checked against a request. Pure.
+
+``METRIC[@SIZE[..SIZE]]`` and then ``:TOLERANCE`` (how much worse than the baseline, in % or a unit),
+``>=LIMIT`` or ``<=LIMIT`` (no baseline needed), where a limit may be ``80%ceiling``. ``ratio@1G>=10``
+checks how many times better than the baseline. Sizes are 1024-based; rates are 1000-based, and GB/s is not
+Gb/s. `fabbench.analysis.gate` checks them against what was measured.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fabbench.benchmarks import benchmark_named
+from fabbench.model.errors import RequestError
+from fabbench.model.hosts import Host
+from fabbench.model.log import METRICS, Metric
+from fabbench.model.plan import Configuration
+from fabbench.model.units import (
+    RATE_UNITS,
+    TIME_UNITS,
+    format_size,
+    format_sizes,
+    parse_quantity,
+    parse_size,
+)
+from fabbench.plan.request import RunRequest
+
+EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
+RATIO = Metric("ratio", "times")
+"""The metric of a gate on how many times better than the baseline a column is."""
+CEILING = "%ceiling"
+_EXAMPLES: Mapping[str, str] = {"B/s": ">=10GB/s", "s": "<=20us", "1/s": ">=1M/s", "count": "<=0"}
+_UNITS: Mapping[str, dict[str, float]] = {
+    "B/s": RATE_UNITS,
+    "s": TIME_UNITS,
+    "1/s": {"1/s": 1.0, "K/s": 1e3, "M/s": 1e6},
+    "count": {"": 1.0},
+    "times": {"": 1.0, "x": 1.0},
+}
+
+
+class GateKind(StrEnum):
+    """How a gate decides."""
+
+    TOLERANCE = ":"
+    AT_LEAST = ">="
+    AT_MOST = "<="
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """One gate. `bound` is in the metric's base unit, or a fraction of the baseline or the ceiling."""
+
+    text: str
+    metric: Metric
+    kind: GateKind
+    bound: float
+    relative: bool = False
+    low: int | None = None
+    """Smallest size in bytes; None: any."""
+    high: int | None = None
+    """Largest size in bytes; None: any."""
+
+    @property
+    def needs_baseline(self) -> bool:
+        """Whether it compares with the baseline."""
+        return self.kind is GateKind.TOLERANCE or self.metric is RATIO
+
+    @property
+    def needs_ceiling(self) -> bool:
+        """Whether its limit is a fraction of the ceiling."""
+        return self.relative and self.kind is not GateKind.TOLERANCE
+
+    def covers(self, size: int) -> bool:
+        """Return whether a size is in the gate's range."""
+        return (self.low is None or size >= self.low) and (self.high is None or size <= self.high)
+
+    @property
+    def range(self) -> str:
+        """The range in words: ``"at any size"``, ``"at 1 GB"``, ``"from 1 MB to 1 GB"``."""
+        if self.low is None or self.high is None:
+            return "at any size"
+        if self.low == self.high:
+            return f"at {format_size(self.low)}"
+        return f"from {format_size(self.low)} to {format_size(self.high)}"
+
+
+# ---------------------------------------------------------------- parsing
+
+
+def parse_gate(text: str) -> Gate:
+    """Parse one gate. Raise RequestError that states where parsing stopped, and what is expected there."""
+    name = re.match(r"(\w*)\s*", text)
+    metric = {**METRICS, RATIO.name: RATIO}.get(name[1] if name else "")
+    if name is None or metric is None:
+        raise _misread(text, 0, f"a metric is expected, one of {', '.join(METRICS)}, {RATIO.name}")
+    position = name.end()
+    low = high = None
+    if text.startswith("@", position):
+        found = re.compile(r"[^:<>]*").match(text, position + 1)
+        sizes = found[0] if found else ""
+        low, high = _read_sizes(text, position + 1, sizes)
+        position += 1 + len(sizes)
+    kind = next((kind for kind in GateKind if text.startswith(kind, position)), None)
+    if kind is None:
+        raise _misread(text, position, "one of :TOLERANCE, >=LIMIT, <=LIMIT is expected")
+    if metric is RATIO and kind is not GateKind.AT_LEAST:
+        raise _misread(text, position, "ratio takes >= and how many times better, such as ratio@1G>=10")
+    position += len(kind)
+    bound, relative = _read_bound(text, position, metric, kind)
+    return Gate(text=text, metric=metric, kind=kind, bound=bound, relative=relative, low=low, high=high)
+
+
+def parse_gates(texts: Sequence[str], *, strict: bool = False) -> tuple[Gate, ...]:
+    """Parse gates. Raise RequestError for an invalid one, and for `strict` without any."""
+    if strict and not texts:
+        raise RequestError("--strict has no effect without --gate.", hint="Add a gate, or leave it out.")
+    return tuple(map(parse_gate, texts))
+
+
+def _misread(text: str, position: int, expected: str) -> RequestError:
+    rest = f" before {text[position:]!r}" if position < len(text) else ", at its end"
+    return RequestError(
+        f"Invalid gate {text!r} at character {position + 1}{rest}: {expected}.",
+        hint=f"Write METRIC[@SIZE[..SIZE]] and :TOLERANCE, >=LIMIT or <=LIMIT: {EXAMPLES}.",
+    )
+
+
+def _read_sizes(text: str, position: int, sizes: str) -> tuple[int, int]:
+    first, dots, second = sizes.partition("..")
+    try:
+        low = parse_size(first)
+        high = parse_size(second) if dots else low
+    except ValueError as error:
+        raise _misread(text, position, str(error)) from None
+    if high < low:
+        raise _misread(text, position, f"the range ends ({second}) before it begins ({first})")
+    return low, high
+
+
+def _read_bound(text: str, position: int, metric: Metric, kind: GateKind) -> tuple[float, bool]:
+    """Return the bound, and whether it is a fraction of the baseline, or of the ceiling."""
+    bound, tolerance = text[position:].strip(), kind is GateKind.TOLERANCE
+    share = "%" if tolerance else CEILING
+    relative = bound.endswith(share) and metric is not RATIO
+    units = {share: 0.01} if relative else _UNITS[metric.unit]
+    try:
+        return parse_quantity(bound, units), relative
+    except ValueError:
+        named = ", ".join(filter(None, units))
+        either = f"{'a percentage or ' if tolerance else ''}a number{' with one of ' if named else ''}{named}"
+        example = "percentage such as 5%" if tolerance else f"share such as 80{CEILING}"
+        expected = f"{bound!r} is not a {example}" if relative else f"{either} is expected for {metric.name}"
+        raise _misread(text, position, expected) from None
+
+
+# ---------------------------------------------------------------- against a request
+
+
+def limit_example(metric: str) -> str:
+    """Return a gate with a limit on a metric, as an example."""
+    return f"{metric}{_EXAMPLES[METRICS[metric].unit]}"
+
+
+def require_measurable(request: RunRequest, hosts: Sequence[Host] = ()) -> tuple[Gate, ...]:
+    """Return the gates of a request. Raise RequestError for one, or a metric, that it will not measure.
+
+    Only what is certain is refused. Without hosts, sizes that depend on them are not known.
+    """
+    gates = parse_gates(request.gates, strict=request.strict)
+    benchmark, wanted = benchmark_named(request.benchmark), {f"The gate {gate.text}": gate for gate in gates}
+    metrics = {what: gate.metric.name for what, gate in wanted.items() if gate.metric is not RATIO}
+    metrics |= {f"--metric {request.metric}": request.metric} if request.metric else {}
+    measured = benchmark.printed_metrics(request.work)
+    sizes = [size for size in benchmark.printed_sizes(request.work, hosts) if size] if gates else ()
+    cases = ", ".join(filter(None, benchmark.cases(request.work)))
+    nothing = f"would compare nothing: {request.benchmark}{f' ({cases})' if cases else ''} measures"
+    for what, metric in metrics.items():
+        if metric not in measured:
+            raise RequestError(f"{what} {nothing} {', '.join(measured)}.", hint=f"It has no {metric}.")
+    for what, gate in wanted.items():
+        if sizes and not any(map(gate.covers, sizes)):
+            raise RequestError(f"{what} {nothing} {format_sizes(sizes)}.", hint="Choose one of these sizes.")
+    return gates
+
+
+def require_comparable(
+    request: RunRequest, gates: Sequence[Gate], configurations: Sequence[Configuration], hosts: int
+) -> None:
+    """Raise RequestError for gates, or repeats until they are decided, that lack what to compare with."""
+    for gate in gates:
+        if gate.needs_ceiling and hosts == 1:
+            raise RequestError(
+                f"The gate {gate.text} needs a ceiling, and none is known within one node.",
+                hint="Use two nodes or more, or give the limit itself, such as busbw@1G>=300GB/s.",
+            )
+    if len(configurations) > 1 or request.baseline is not None:
+        return
+    nothing = "and there is nothing to compare with."
+    add = "Add --baseline or a second configuration, or give"
+    if request.adaptive is not None:
+        raise RequestError(
+            f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats."
+        )
+    for gate in gates:
+        if gate.needs_baseline:
+            limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])
+            raise RequestError(
+                f"The gate {gate.text} needs a baseline, {nothing}", hint=f"{add} a limit such as {limit}."
+            )
