@@ -4,7 +4,9 @@ While the command line runs, both streams are `SafeStream`s: no text that passes
 no matter what code wrote it and how.
 """
 
+import codecs
 import contextlib
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError
 from fabbench.model.messages import printable
 from fabbench.model.patterns import lazy
@@ -36,16 +39,32 @@ _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
 """Also what rich writes to redraw a table in place."""
 
 
-class SafeStream:
-    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps.
+class _SafeBytes(io.RawIOBase):
+    """The bytes below a `SafeStream`: UTF-8 that is written as its text is, so nothing bypasses it."""
 
-    It has no `buffer`, which would bypass it.
-    """
+    def __init__(self, stream: "SafeStream") -> None:
+        self._stream = stream
+        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
+
+    @override
+    def writable(self) -> bool:
+        return True
+
+    @override
+    def write(self, data: Any) -> int:
+        self._stream.write(self._decode(data))
+        self._stream.flush()
+        return len(data)
+
+
+class SafeStream:
+    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps."""
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
         self._stream = stream
         self._let_pass = let_pass
+        self.buffer = _SafeBytes(self)
 
     def write(self, text: str) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
@@ -72,8 +91,6 @@ class SafeStream:
         return SafeStream(self._stream, let_pass)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":
-            raise AttributeError(name)
         return getattr(self._stream, name)
 
 
