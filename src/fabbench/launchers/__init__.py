@@ -145,11 +145,6 @@ class Rendering(ABC):
         instance_type = target.options_as(self.options).instance_type
         return inventory_of(instance_type, nodes, target=target, needs=needs)
 
-    def evaluates_gates(self, target: Target) -> bool:
-        """Return whether a part of the document runs fabbench and evaluates gates."""
-        del target
-        return False
-
     @abstractmethod
     def render(self, source: RenderInput) -> str:
         """Write the document to submit, which ends in a newline.
