@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 _MANY = 16
 """Minimum number of files for which progress is shown."""
 
-
-PNG = "png"
-"""The format that is not text."""
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
 """Also what rich writes to redraw a table in place."""
@@ -75,11 +72,6 @@ class SafeStream:
             parts[::2] = map(printable, parts[::2])
             self._stream.write("".join(parts))
         return len(text)
-
-    def write_bytes(self, data: bytes) -> None:
-        """Write binary data, such as a picture: not for a terminal."""
-        self._stream.flush()
-        cast("Any", self._stream).buffer.write(data)
 
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
@@ -176,19 +168,13 @@ def print_comparison(
 
     `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
     """
-    if form == PNG:
-        from fabbench.report.plots import plots
-        from fabbench.report.png import to_png
+    from fabbench.report import render_comparison
 
-        cast("SafeStream", sys.stdout).write_bytes(to_png(list(plots(comparison))))
-    else:
-        from fabbench.report import render_comparison
-
-        columns = width()
-        text = render_comparison(
-            comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
-        )
-        write_drawn(text)
+    columns = width()
+    text = render_comparison(
+        comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
+    )
+    write_drawn(text)
     for breach in verdict.breaches if verdict else ():
         click.echo(f"Gate failed: {breach}", err=True)
     for gate in verdict.passed if verdict else ():
