@@ -79,11 +79,6 @@ class _CheckCommand(HostsCommand):
 )
 @click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
-    "--full",
-    is_flag=True,
-    help="Test TCP connections between all pairs of hosts, not only from the first.",
-)
-@click.option(
     "--deep",
     is_flag=True,
     help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; with "
@@ -119,7 +114,6 @@ def command(**given: Any) -> None:
         examined = launcher_named(target.launcher).examine(
             target,
             replace(needs, fabrics=fabrics),
-            full=given["full"],
             deep=given["deep"],
             progress=progress,
         )

@@ -389,13 +389,11 @@ class Launcher(ABC):
         )
 
     @abstractmethod
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: "Progress"
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
         """Find out everything that a check needs, and look for what `needs` names.
 
-        `full` tries every connection between machines, not only the most important ones; `deep` starts pods
-        or a job to look from inside. A machine that cannot be reached is part of the result.
+        `deep` starts pods or a job to look from inside. A machine that cannot be reached is part of the
+        result.
         """
 
     def leftovers(

@@ -99,7 +99,7 @@ class BadLauncher(Launcher):
     name = "bad"
     def open(self, target, needs):
         return 1 / 0
-    def examine(self, target, needs, *, full, deep, progress):
+    def examine(self, target, needs, *, deep, progress):
         return 1 / 0
 
 BENCHMARK = Bad()
