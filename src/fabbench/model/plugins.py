@@ -9,11 +9,12 @@ name is theirs. They are loaded on first use.
 import contextlib
 import importlib
 import importlib.util
-import os
 import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fabbench.model.errors import RequestError
@@ -40,38 +41,11 @@ def entry_points(group: str) -> Mapping[str, "EntryPoint"]:
     return {entry.name: entry for entry in metadata.entry_points(group=group)}
 
 
+@cache
 def _offered() -> bool:
-    """Return whether an installed distribution may offer anything to fabbench.
-
-    `importlib.metadata` parses the entry points of every distribution, which takes as long as everything else
-    before the first log is read. This only searches those files for the names of our groups.
-    """
-    usual = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
-    if any(hasattr(finder, "find_distributions") and _name(finder) not in usual for finder in sys.meta_path):
-        return True  # distributions may be anywhere
-    return any(_mentions_groups(folder or ".") for folder in dict.fromkeys(sys.path))
-
-
-def _name(finder: Any) -> str:
-    return str(getattr(finder, "__name__", type(finder).__name__))
-
-
-def _mentions_groups(folder: str) -> bool:
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - hundreds of names
-    except NotADirectoryError:
-        return True  # an archive
-    except OSError:
-        return False
-    for name in names:
-        if name.lower().endswith((".dist-info", "egg-info")):
-            try:
-                with open(f"{folder}/{name}/entry_points.txt", "rb", 0) as file:  # noqa: PTH123 - of each of these
-                    if b"[fabbench." in file.read():
-                        return True
-            except OSError:
-                continue
-    return False
+    """Return whether a distribution offers anything: importlib.metadata takes 40 ms of a start to tell."""
+    found = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    return any(b"[fabbench." in file.read_bytes() for file in found)
 
 
 def load(entry: "EntryPoint", protocol: type) -> Any:
