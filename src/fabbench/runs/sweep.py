@@ -63,8 +63,6 @@ class SweepRequest:
     seed: int = 0
     partners: int | None = None
     """Random partners of each node; None: the mode's default."""
-    nodes_per_test: int | None = None
-    """Nodes of a test of `diagnose`; None: two."""
     max_time: float | None = None
     """Seconds after which the best result so far is returned; None: no limit."""
     resume: StoredRun | None = None
@@ -113,7 +111,6 @@ def sweep(request: SweepRequest, *, notify: Notify, watching: Watching) -> Sweep
     launcher = launcher_named(run.target.launcher)
     require_divisible(request)
     _require_groups(request, launcher)
-    _require_ranks(request)
     require_support(launcher, run.target)
     try:
         with launcher.open(run.target, _needs(request)) as allocation:
@@ -136,15 +133,6 @@ def require_divisible(request: SweepRequest) -> None:
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
-        )
-
-
-def _require_ranks(request: SweepRequest) -> None:
-    """Raise RequestError for tests of more nodes with a benchmark that measures between two."""
-    if request.nodes_per_test not in {None, _MIN_NODES} and not request.run.work.needs.mpi:
-        raise RequestError(
-            f"--nodes-per-test has no effect with {request.run.benchmark}, which measures between two nodes.",
-            hint="Leave it out, or sweep nccl.",
         )
 
 
@@ -173,7 +161,6 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
         "confidence": request.confidence,
         "tolerance": request.tolerance,
         "partners": request.partners,
-        "nodes_per_test": request.nodes_per_test,
     }
     for name, value in options.items():
         if value != getattr(document, name):
@@ -269,7 +256,6 @@ def preview_sweep(request: SweepRequest) -> SweepPreview:
     launcher, target = launcher_named(request.run.target.launcher), request.run.target
     require_divisible(request)
     _require_groups(request, launcher)
-    _require_ranks(request)
     require_support(launcher, target)
     inventory = launcher.preview(target, _needs(request))
     request = _grouped(request, stored, launcher, inventory)
@@ -343,7 +329,6 @@ def _document(
         confidence=request.confidence,
         tolerance=request.tolerance,
         partners=request.partners,
-        nodes_per_test=request.nodes_per_test,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
         nics=nics,
     )
