@@ -6,9 +6,7 @@ it is, and named after its package. Other distributions offer the same objects a
 name is theirs. They are loaded on first use.
 """
 
-import contextlib
 import importlib
-import importlib.util
 import pkgutil
 import sys
 import warnings
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_NAMED = 3
-GROUPS = ("fabbench.benchmarks", "fabbench.commands", "fabbench.launchers", "fabbench.renderings")
-"""The kinds of objects that other distributions can offer."""
 
 
 class PluginWarning(UserWarning):
@@ -67,21 +63,6 @@ def load(entry: "EntryPoint", protocol: type) -> Any:
     if getattr(loaded, "name", entry.name) != entry.name:
         raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
     return loaded
-
-
-def distributions() -> Iterator[tuple[str, str]]:
-    """Yield each distribution that offers something to fabbench, with its version, and the path of its code.
-
-    The path is that of a module, or the directory of a package. Nothing of it is loaded.
-    """
-    for entry in (entry for group in GROUPS for entry in entry_points(group).values()):
-        with contextlib.suppress(ImportError, ValueError, AttributeError):
-            spec = importlib.util.find_spec(entry.module.partition(".")[0])
-            name = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.name
-            if spec is not None and spec.submodule_search_locations:
-                yield from ((name, folder) for folder in spec.submodule_search_locations)
-            elif spec is not None and spec.origin:
-                yield name, spec.origin
 
 
 class Plugins(Mapping[str, T], Generic[T]):
