@@ -14,7 +14,7 @@ help:
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
 	@echo 'make test-sky  run the tests with SkyPilot (installs half a gigabyte first)'
 	@echo 'make test-wheel  build the wheel, and use it in an empty environment'
-	@echo 'make test-lowest  run unit tests, and those of the Kubernetes client, with the lowest versions of all dependencies'
+	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
 	@echo 'make lint   ruff, import-linter, mypy and hadolint'
 	@echo 'make docs   test the documentation, and build the site'
@@ -64,7 +64,8 @@ test-wheel:
 test-lowest:
 	@setup/prepare dev
 	@setup/lowest
-	.lowest/venv/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py --numprocesses auto $(ARGS)
+	.lowest/venv/bin/python -m pytest tests/unit tests/integration/test_kubernetes_api.py \
+	    tests/integration/test_completion.py --numprocesses auto $(ARGS)
 
 test-fresh:
 	@setup/fresh debian

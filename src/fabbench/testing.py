@@ -87,11 +87,9 @@ class ReplayLauncher(Launcher):
         del target, needs
         yield self.allocation
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Return empty results: there is nothing to examine."""
-        del target, needs, full, deep, progress
+        del target, needs, deep, progress
         return Examined(probes={}, relations=HostRelations())
 
 

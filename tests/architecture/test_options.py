@@ -11,6 +11,8 @@ from fabbench.cli import cli
 from tests.support.paths import ROOT
 
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)*(?![\w-])")
+REMOVED = re.compile(r"(?ms)^### Removed\n.*?(?=^##)")
+"""What the changelog says of options that are gone."""
 OTHERS = frozenset(
     {
         *("--allow-run-as-root", "--bidir", "--bind-to", "--client", "--container-image", "--current"),
@@ -73,7 +75,7 @@ def texts() -> Iterator[tuple[str, str]]:
     documents = (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*"))
     for path in sorted(documents):
         if path.is_file() and path.suffix in {".md", ".yaml", ".yml", ".sh", ".txt"}:
-            yield str(path.relative_to(ROOT)), path.read_text("utf-8")
+            yield str(path.relative_to(ROOT)), REMOVED.sub("", path.read_text("utf-8"))
 
 
 def test_every_option_that_is_named_exists() -> None:

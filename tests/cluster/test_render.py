@@ -3,15 +3,12 @@
 import json
 import subprocess
 import sys
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from tests.support.hosts import processes
 from tests.support.kubernetes import Cluster
-from tests.support.kubernetes.images import FABBENCH
 from tests.support.kubernetes_runs import Client
 
 pytestmark = pytest.mark.cluster
@@ -60,38 +57,3 @@ def test_both_configurations_of_nccl(client: Client, form: str, job: str, pods: 
     assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket"]
     assert {(log["outcome"], log["facts"]["hosts"], log["facts"]["ranks"]) for log in logs} == {("ok", 2, 2)}
     client.kubectl("delete", "-f", "-", given=text)
-
-
-def test_a_cron_job_measures_again_and_writes_metrics(client: Client, tmp_path: Path) -> None:
-    """Started twice by hand, as its schedule would; the second one's file takes the place of the first's."""
-    folder, name = tmp_path / "metrics", "fabbench-rendered"
-    more = ("--schedule", "0 3 * * *", "--metrics-image", FABBENCH, "--metrics-dir", str(folder))
-    text = rendered(client, "k8s", "--fabric", "ofi-tcp", "--fabric", "tcp", *more)
-    client.kubectl("apply", "--dry-run=server", "-f", "-", given=text)
-    client.kubectl("apply", "-f", "-", given=text)
-    written = []
-    for night in ("first", "second"):
-        client.kubectl("create", "job", f"--from=cronjob/{name}", night)
-        over = processes.eventually(partial(ending, client, f"job/{night}"), 120)
-        pods = f"batch.kubernetes.io/job-completion-index=0,job-name={night}"
-        printed = client.kubectl("logs", "-l", pods, "--all-containers", "--tail=-1")
-        assert over, (printed, client.kubectl("get", "pods"), client.events())
-        assert ending(client, f"job/{night}") == {"Complete"}, printed
-        (file,) = folder.iterdir()
-        assert file.name == f"{name}.prom"
-        written.append(file.stat().st_ino)
-        found = samples(file.read_text("utf-8"))
-        assert found["fabbench_exit_status", ""] == 0
-        assert found["fabbench_ok", "ofi-tcp"] == found["fabbench_ok", "tcp"] == 1
-    assert written[0] != written[1]
-    client.kubectl("delete", "-f", "-", given=text)
-
-
-def samples(text: str) -> dict[tuple[str, str], float]:
-    """The samples of OpenMetrics text: by name and configuration."""
-    families = import_module("prometheus_client.openmetrics.parser").text_string_to_metric_families(text)
-    return {
-        (each.name, each.labels.get("configuration", "")): each.value
-        for family in families
-        for each in family.samples
-    }

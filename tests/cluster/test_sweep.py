@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 SSH = ("--image", NCCL)
 EXEC = ("--image", NO_SSHD, "--mpi-agent", "exec", "--bin-dir", "/opt/nccl-tests/build")
-SWEEP = ("sweep", "nccl", "--no-efa", "--gpus", "1", "-b", "64K", "-e", "64K", "--mode", "quick")
+SWEEP = ("sweep", "nccl", "--no-efa", "--gpus", "1", "-b", "64K", "-e", "64K", "--partners", "1")
 PATIENT = ("--timeout", "180")
 SECOND = ("--seed", "1")
 """The pair in such an order that mpirun starts in the second pod."""

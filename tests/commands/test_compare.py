@@ -439,16 +439,3 @@ def test_each_configuration_is_held_against_what_is_normal() -> None:
     unknown = compare(*files, "--gate", "busbw@2G>=90%ceiling")
     assert unknown.exit_code == 2
     assert "Pass --instance-type and --nodes" in unknown.stderr
-
-
-# ---------------------------------------------------------------- a picture
-
-
-@pytest.mark.slow  # loads Matplotlib
-def test_a_picture_goes_to_a_file_or_a_pipe(efa: Path, tcp: Path, tmp_path: Path) -> None:
-    target = tmp_path / "plots.png"
-    result = compare(efa, tcp, "--format", "png", "-o", target, "--gate", "busbw@1G>=1GB/s")
-    assert (result.exit_code, result.stdout) == (0, "")
-    assert "Gate passed: busbw@1G>=1GB/s" in result.stderr
-    assert target.read_bytes().startswith(b"\x89PNG\r\n")
-    assert compare(efa, tcp, "--format", "png").stdout_bytes == target.read_bytes()

@@ -50,10 +50,7 @@ VALUES = {
     "idle_minutes": "7",
     "port": "2345",
     "image": "registry.example/team/image:1",
-    "schedule": "0 3 * * *",
     "ssh_client": "openssh",
-    "metrics_image": "registry.example/team/fabbench:1",
-    "metrics_dir": "/srv/metrics",
 }
 """An option → a value that is not its default; others are given a word."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
@@ -61,8 +58,6 @@ NEEDED: Mapping[str, tuple[str, ...]] = {
     "container_mounts": ("--image", "registry.example/team/image:1"),
     "run_as_user": ("--mpi-agent", "exec"),
     "kubernetes mpi_agent": ("--supervised",),
-    "metrics_image": ("--schedule", "@daily"),
-    "metrics_dir": ("--schedule", "@daily", "--metrics-image", "registry.example/team/fabbench:1"),
     "kubernetes run_as_user": ("--supervised", "--mpi-agent", "exec"),
 }
 """An option, or that of one format → those without which it has no meaning; both documents have them."""

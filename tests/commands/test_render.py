@@ -125,7 +125,7 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
         (
             ("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"),
             2,
-            "--gate has no effect in a document without fabbench",
+            "into fabbench compare - --gate",
         ),
         (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
     ],

@@ -101,7 +101,6 @@ def test_shellcheck_finds_nothing(form: str, words: tuple[str, ...]) -> None:
         "skypilot_nccl_efa.yaml",
         "nccl_job.yaml",
         "nccl_mpijob.yaml",
-        "nccl_cronjob.yaml",
     ],
 )
 def test_examples_are_what_render_prints(name: str) -> None:

@@ -107,3 +107,12 @@ def test_a_run_is_repeated(tmp_path: Path) -> None:
     done = fabbench(tmp_path, "rerun", "--on", "nowhere", "--env", "MY_TOKEN=x")
     assert "Unknown target nowhere (set with --on)" in done.stderr
     assert "fabbench run pingpong" in done.stderr
+
+
+@pytest.mark.parametrize("words", [("runs",), ("history", "busbw"), ("rerun", "last"), ("run", "pingpong")])
+def test_a_store_is_no_url(tmp_path: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = runner().invoke(cli, [*words, "--store", "s3://a/b"])
+    assert done.exit_code == 2
+    assert "is a URL" in done.stderr
+    assert not list(tmp_path.iterdir())

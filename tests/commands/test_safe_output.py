@@ -294,6 +294,8 @@ def fail(payload: str) -> None:
         fail,
         click.echo,
         lambda payload: click.echo(payload, err=True),
+        lambda payload: click.echo(payload.encode(errors="surrogatepass")),
+        lambda payload: sys.stderr.buffer.write(payload.encode(errors="surrogatepass")),
         lambda payload: sys.stderr.writelines([payload]),
         print,
         terminal.notify,
@@ -315,6 +317,16 @@ def test_no_way_out_is_forgotten(work: Callable[[str], None], payload: str) -> N
     assert_safe(done.stdout)
     assert_safe(done.stderr)
     assert "PWNED" in done.stdout + done.stderr
+
+
+def test_bytes_are_written_as_the_text_that_they_are() -> None:
+    def work() -> None:
+        sys.stdout.write("1 ")
+        for byte in "µs\n\xff".encode() + b"\xff":
+            sys.stdout.buffer.write(bytes([byte]))
+        sys.stdout.write(" 2")
+
+    assert as_command(work).stdout == "1 µs\nÿ\\xff 2"
 
 
 @contextmanager

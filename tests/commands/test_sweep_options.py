@@ -27,14 +27,10 @@ REFUSED = {
         "9",
     ): "--partners has no effect with --mode pairs",
     ("nccl", "--on", "local", "--partners", "0"): "a whole number of 1 or more",
-    ("nccl", "--on", "local", "--mode", "groups"): "--mode groups needs to know which node is in which group",
     ("nccl", "--on", "local", "--dry-run", "--format", "svg"): "--format svg has no effect with --dry-run",
     ("nccl", "--on", "local", "--groups", "switch"): "--groups switch has no effect with --on local",
     ("nccl", "--on", "slurm", "--groups", "label:rack"): "--groups label:rack has no effect with --on slurm",
     ("--from", "logs", "--groups", "label:rack"): "--groups label:rack queries a cluster",
-    ("nccl", "--on", "local", "--mode", "pairs", "--nodes-per-test", "4"): "no effect with --mode pairs",
-    ("nccl", "--on", "local", "--partners", "5", "--nodes-per-test", "4"): "--partners has no effect",
-    ("pingpong", "--on", "local", "--nodes-per-test", "4"): "which measures between two nodes",
     ("nccl", "--on", "mpijob"): "fabbench sweep does not run on mpijob",
 }
 

@@ -87,9 +87,9 @@ def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:
     assert (dry.returncode, list(tmp_path.iterdir())) == (0, [])
     assert "nccl on p2p, mode single" in dry.stdout
     assert "(every node alone)" in dry.stdout
-    quick = (*SWEEP, "--mode", "quick", "--gpus", "6", "--virtual-nodes", "6", "--dry-run")
-    for more, rounds in (((), 3), (("--partners", "5"), 5)):
-        assert f"Rounds:      {rounds}\n" in fabbench(tmp_path, *quick, *more).stdout
+    six = (*SWEEP, "--gpus", "6", "--virtual-nodes", "6", "--dry-run")
+    for more, rounds in (((), 4), (("--partners", "5"), 5)):
+        assert f"(random pairs, round 1 of {rounds})" in fabbench(tmp_path, *six, *more).stdout
     done = fabbench(tmp_path, *own, "--tolerance", "80%")
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert {(each["outcome"], len(each["nodes"])) for each in stored(tmp_path)} == {("ok", 1)}
@@ -99,13 +99,13 @@ def test_nodes_alone_and_a_dry_run(tmp_path: Path) -> None:
 def test_within_groups_and_between_them(tmp_path: Path) -> None:
     groups = tmp_path / "groups"
     groups.write_text(f"{socket.gethostname()}-v[0-1] one\n{socket.gethostname()}-v[2-3] two\n")
-    own = ("--fabric", "tcp", "--mode", "groups", "--groups", str(groups), "--tolerance", "80%")
+    own = ("--fabric", "tcp", "--groups", str(groups), "--tolerance", "80%")
     done = fabbench(tmp_path / "runs", *SWEEP, *own, "--gpus", "4", "--virtual-nodes", "4")
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "within groups" in done.stdout
     assert "between groups" in done.stdout
     within = [len({name[-1] in "01" for name in each["nodes"]}) == 1 for each in stored(tmp_path / "runs")]
-    assert within == [True] * 2 + [False] * 4
+    assert within == [True] * 2 + [False] * 6
 
 
 def test_what_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from tests.support.hosts import Lab, Options, missing
 
 # What `fabbench check` looks for where nothing else is said.
 PROGRAMS = ("all_reduce_perf", "mpirun")
-MAX_OF_FULL = 28
-"""Hosts of a lab share the kernel's table of neighbours, which has 1024 entries: more pairs do not fit."""
 EVERY_HOST = 'for host; do ssh "$host" "$COMMAND" <"$SCRIPT" >"$FOLDER/$host" & done; wait'
 
 
@@ -51,9 +49,6 @@ def check(count: int, times: int) -> None:
                     raise SystemExit(f"only {whole} of {count} hosts answered over plain ssh")
                 # Status 3: nccl-tests are not installed there.
                 took["check"].append(seconds(lab, fabbench, (0, 3)))
-                if count <= MAX_OF_FULL:
-                    full = seconds(lab, [*fabbench, "--full"], (0, 3))
-                    took.setdefault("check --full", []).append(full)
     print(f"check of {count} hosts, {times} runs each (load {load:.1f}): least, median, against ssh")
     base = min(took["ssh"])
     for what, runs in took.items():

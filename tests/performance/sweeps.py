@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
-from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from fabbench.sweep.diagnose import DiagnosePlanner
 from fabbench.sweep.planner import all_pairs
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import SweepOutcome, SweepResult
@@ -62,13 +62,13 @@ def cluster(count: int, fault: str, noise: float, seed: int) -> tuple[Cluster, s
     return drawn, set(bad)
 
 
-def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Found:
+def diagnosed(count: int, fault: str, noise: float, seed: int) -> Found:
     """Draw a cluster, and let the planner find what is bad in it."""
     fault, _, partners = fault.partition(" / ")
     drawn, bad = cluster(count, fault, noise, seed)
     if fault in {"link", "flaky link"}:
         # A link is found where its nodes meet: in one of the random pairs that screen.
-        screening = DiagnosePlanner(drawn.nodes, METRICS["busbw"], size=size, seed=seed).next_round()
+        screening = DiagnosePlanner(drawn.nodes, METRICS["busbw"], seed=seed).next_round()
         assert screening is not None
         pair = random.Random(seed).choice(screening.tests).nodes
         drawn.bad_links = {frozenset(pair): severity(random.Random(seed))}
@@ -76,7 +76,7 @@ def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Fou
         bad = {" – ".join(sorted(pair))}
     begin = time.perf_counter()
     many = int(partners) if partners else None
-    planner = DiagnosePlanner(drawn.nodes, METRICS["busbw"], size=size, seed=seed, partners=many)
+    planner = DiagnosePlanner(drawn.nodes, METRICS["busbw"], seed=seed, partners=many)
     readings, rounds = drawn.carried_out(planner)
     named_bad = {suspect.name for suspect in analyze(readings).suspects}
     return Found(
@@ -89,19 +89,17 @@ def diagnosed(count: int, fault: str, noise: float, seed: int, size: int) -> Fou
     )
 
 
-def cases(count: int) -> Iterator[tuple[str, int]]:
-    """Yield what is simulated: faults (with the partners that nodes have, if more than 4), sizes of tests."""
+def cases(count: int) -> Iterator[str]:
+    """Yield what is simulated: faults, with the partners that nodes have if more than 4."""
     for fault in (
         *("none", "none / 9", "node", "three nodes", "flaky node", "flaky node / 9"),
         *("link", "flaky link", "NIC", "rack"),
     ):
         if fault != "rack" or count > 2 * RACK:
-            yield fault, 2
-    if group_size(count) > 2:
-        yield from ((fault, group_size(count)) for fault in ("none", "node", "three nodes"))
+            yield fault
 
 
-def line(count: int, fault: str, size: int, found: Sequence[Found]) -> str:
+def line(count: int, fault: str, found: Sequence[Found]) -> str:
     """Write what came of many sweeps."""
     bad, tests = sum(each.bad for each in found), sorted(each.tests for each in found)
     healthy = sum(count - each.bad for each in found)
@@ -109,16 +107,14 @@ def line(count: int, fault: str, size: int, found: Sequence[Found]) -> str:
     wrong = sum(each.wrong for each in found)
     rounds = sum(each.rounds for each in found) / len(found)
     return (
-        f"  {count:5} {size:5}  {fault:<14} {len(found):4}  {recall} of {bad:<5} {wrong:3} "
+        f"  {count:5}  {fault:<14} {len(found):4}  {recall} of {bad:<5} {wrong:3} "
         f"({100 * wrong / healthy:.4f} %)  {tests[len(tests) // 2]:6} {tests[-1]:6} {rounds:6.1f}"
         f"  {max(each.seconds for each in found):6.2f} s"
     )
 
 
-def repeats(times: int, count: int, fault: str, size: int) -> int:
+def repeats(times: int, count: int, fault: str) -> int:
     """Return how many clusters to draw of each noise: few large ones."""
-    if size > 2:
-        return max(1, times // 2)
     many = max(1, min(times, times * 256 // count))
     # What is flaky is found by chance: it takes many to say how often.
     return many * (8 if count <= 64 else 2 if count < 1000 else 1) if "flaky" in fault else many
@@ -127,17 +123,12 @@ def repeats(times: int, count: int, fault: str, size: int) -> int:
 def sweeps(times: int, counts: Sequence[int] = (8, 64, 232, 1024, 4096)) -> None:
     """Print a table."""
     print(f"sweeps of simulated clusters, noise {', '.join(f'{noise:.0%}' for noise in NOISES)}")
-    head = ("nodes", "size", "fault", "runs", "found", "wrong", "tests", "most", "rounds", "longest")
-    print("  {:>5} {:>5}  {:<14} {:>4} {:>16} {:>14} {:>7} {:>6} {:>6} {:>9}".format(*head))
+    head = ("nodes", "fault", "runs", "found", "wrong", "tests", "most", "rounds", "longest")
+    print("  {:>5}  {:<14} {:>4} {:>16} {:>14} {:>7} {:>6} {:>6} {:>9}".format(*head))
     for count in counts:
-        for fault, size in cases(count):
-            many = repeats(times, count, fault, size)
-            seeds = [(noise, seed) for seed in range(many) for noise in NOISES]
-            print(
-                line(
-                    count, fault, size, [diagnosed(count, fault, noise, seed, size) for noise, seed in seeds]
-                )
-            )
+        for fault in cases(count):
+            seeds = [(noise, seed) for seed in range(repeats(times, count, fault)) for noise in NOISES]
+            print(line(count, fault, [diagnosed(count, fault, noise, seed) for noise, seed in seeds]))
     everything(counts[-1])
 
 

@@ -1,5 +1,5 @@
 """Writes nccl-tests logs (2.13 layout) from sizes and bus bandwidths, for tests."""
-# ruff: noqa: E501 - lines as nccl-tests prints them
+
 
 from collections.abc import Iterable
 

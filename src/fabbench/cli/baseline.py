@@ -23,7 +23,7 @@ def command() -> None:
 @command.command("set", short_help="Name a run.")
 @click.argument("name", metavar="NAME")
 @click.argument("run", metavar="RUN", shell_complete=complete_run)
-@options.store_to_write
+@options.store
 def set_(name: str, run: str, store: Path) -> None:
     """Name a run, or move a name to another run. `fabbench runs rm` keeps runs that have one.
 
@@ -60,7 +60,7 @@ def list_(form: str, store: Path) -> None:
 @with_verbosity
 @command.command("rm", short_help="Forget names.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
-@options.store_to_write
+@options.store
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget names. The runs stay."""
     from fabbench.runs.baselines import remove_baseline

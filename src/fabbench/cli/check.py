@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -80,25 +79,12 @@ class _CheckCommand(HostsCommand):
 )
 @click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
-    "--full",
-    is_flag=True,
-    help="Test TCP connections between all pairs of hosts, not only from the first.",
-)
-@click.option(
     "--deep",
     is_flag=True,
     help="On kubernetes: start a pod on each free node, run the checks inside it, and remove it; with "
     "--nodes N, on N nodes that a run would use. On slurm: check the idle nodes with a short job.",
 )
 @options.form(FORMATS, "Output format.")
-@click.option(
-    "--task",
-    "tasks",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Check a SkyPilot task file for fields that SkyPilot silently ignores. Can be given several times.",
-)
 def command(**given: Any) -> None:
     """Check hosts or clusters before a run, and suggest fixes.
 
@@ -113,11 +99,7 @@ def command(**given: Any) -> None:
     --instance-type and --selector choose which. Nothing is started there, except with --deep.
 
     Example: fabbench check --efa --host node-1 --host node-2
-
-    Example: fabbench check --task nccl_efa.yaml
     """
-    if given["tasks"]:
-        _print(_tasks(given["tasks"]), given["form"])
     from fabbench.hosts.check import check_hosts
     from fabbench.launchers import launcher_named
 
@@ -132,7 +114,6 @@ def command(**given: Any) -> None:
         examined = launcher_named(target.launcher).examine(
             target,
             replace(needs, fabrics=fabrics),
-            full=given["full"],
             deep=given["deep"],
             progress=progress,
         )
@@ -142,13 +123,6 @@ def command(**given: Any) -> None:
     position = {name: number for number, name in enumerate(target.hosts)}
     checks.sort(key=lambda check: position.get(check.host, 0))
     _print(checks, given["form"], examined.overviews)
-
-
-def _tasks(files: Sequence[Path]) -> "Sequence[Check]":
-    """Check SkyPilot tasks."""
-    from fabbench.launchers.skypilot.validate_task import check_task, read_tasks
-
-    return [check for file in files for task in read_tasks(file) for check in check_task(file.name, task)]
 
 
 def _print(checks: "Sequence[Check]", form: str, overviews: "Sequence[Overview]" = ()) -> NoReturn:

@@ -1,6 +1,5 @@
 """``fabbench compare``."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from fabbench.cli import options, terminal
 from fabbench.cli.ci import JUNIT, build_result
 from fabbench.cli.complete import complete_run
 from fabbench.cli.output import output
-from fabbench.model.errors import Exit, RequestError, worst
+from fabbench.model.errors import Exit, worst
 
 if TYPE_CHECKING:
     from fabbench.analysis.aggregate import Column
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     "--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded."
 )
 @options.nodes_of_logs
-@options.form((*options.COMPARED, terminal.PNG), "Output format. png needs -o or a pipe, and fabbench[png].")
+@options.form(options.COMPARED, "Output format.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)
 @options.store
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
@@ -99,8 +98,6 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     from fabbench.analysis.compare import compare
     from fabbench.runs.load_columns import NOTHING_KNOWN
 
-    if form == terminal.PNG:
-        _require_picture()
     with build_result("fabbench compare", junit) as result:
         if gates or strict:
             from fabbench.analysis.gate import check
@@ -132,12 +129,3 @@ def _columns(inputs: Sequence[str], baseline: str | None, *, store: Path, **more
     last_good = baseline == LAST_GOOD
     name = last_good_before(inputs[0], store) if last_good else baseline_input(baseline, store)
     return labelled([*loaded, fitting_column(columns(name, store=store), loaded[0].label)], labels)
-
-
-def _require_picture() -> None:
-    """Raise RequestError where a picture cannot be drawn, or would go to a terminal."""
-    from fabbench.report.png import require_library
-
-    if sys.stdout.isatty():
-        raise RequestError("A PNG is not text.", hint="Add -o FILE.")
-    require_library()

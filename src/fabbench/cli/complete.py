@@ -80,6 +80,6 @@ def complete_run(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from fabbench.runs.store import runs
 
     default = os.environ.get("FABBENCH_STORE") or "fabbench-runs"
-    store = ctx.params.get("store") or Path(default)  # a URL cannot be listed quickly
+    store = ctx.params.get("store") or Path(default)
     items = _items(("last", *(path.name.rpartition("-")[2] for path in runs(store))), incomplete)
     return items or [CompletionItem(incomplete, type="file")]

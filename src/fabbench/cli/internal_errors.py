@@ -5,15 +5,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
 from fabbench import __version__
 from fabbench.model.errors import Exit, lacks_memory
-
-_TRACEBACK = "Traceback (most recent call last):"
 
 
 @contextmanager
@@ -58,39 +55,20 @@ def internal_errors() -> Iterator[None]:
 
 
 def _report(error: BaseException) -> None:
-    """Write what happened, whose fault it is, and what to report."""
+    """Write what happened, and what to report."""
     import platform
     import traceback
 
     from fabbench.model.messages import unbroken, without_secrets
 
     text = "".join(traceback.format_exception(error))
-    plugin = _plugin(text)
-    where = f"the plug-in {plugin}, with fabbench" if plugin else "fabbench"
-    authors = f"the authors of {plugin}" if plugin else "the authors of fabbench"
     message = unbroken(without_secrets(f"{type(error).__name__}: {error}".removesuffix(": ")))
     system = f"Python {platform.python_version()}, {platform.platform(terse=True)}"
     lines = (
         f"Internal error: {message}",
-        f"This is a bug in {where} {__version__} ({system}). Do not rely on what was printed.",
-        f"Hint: Report it to {authors}: the command line, and everything from here on.",
+        f"This is a bug in fabbench {__version__} ({system}) or a plug-in. Do not rely on what was printed.",
+        "Hint: Report it: the command line, and everything from here on.",
         without_secrets(text).rstrip(),
     )
     with contextlib.suppress(OSError, ValueError):  # standard error is closed, or full
         click.echo("\n".join(lines), err=True)
-
-
-def _plugin(trace: str) -> str:
-    """Return the distribution, with its version, whose code a traceback ends in; empty: none."""
-    from fabbench.model.plugins import distributions
-
-    fabbench = str(Path(__file__).parents[1])
-    first = trace.partition(_TRACEBACK)[2].partition(_TRACEBACK)[0]  # others follow from it
-    files = [line.partition('"')[2].partition('"')[0] for line in first.splitlines() if '  File "' in line]
-    for file in reversed(files):
-        if file.startswith(fabbench):
-            return ""
-        for name, folder in distributions():
-            if file == folder or file.startswith(f"{folder}/"):
-                return name
-    return ""

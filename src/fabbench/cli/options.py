@@ -19,39 +19,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class _Store(click.Path):
-    """A directory of runs. If it `reads` only, also a URL, whose value is the copy on this machine."""
-
-    def __init__(self, *, reads: bool) -> None:
-        super().__init__(file_okay=False, path_type=Path)
-        self._reads = reads
+    """A directory of runs. A URL is refused: it would become a directory of that name."""
 
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        completing = ctx is not None and ctx.resilient_parsing
-        if not isinstance(value, str) or "://" not in value or completing:
-            return super().convert(value, param, ctx)
-        from fabbench.cli import terminal
-        from fabbench.runs.bucket import local_copy, nothing_written
-
-        if not self._reads:
-            raise nothing_written(value)
-        return local_copy(value, terminal.files_progress)
+        if "://" in str(value):
+            self.fail(
+                f"{value!r} is a URL. Copy the runs to a directory first, e.g. with aws s3 sync.", param, ctx
+            )
+        return super().convert(value, param, ctx)
 
 
-def _store(help_: str, *, reads: bool) -> Callable[[Function], Function]:
-    return click.option(
-        "--store",
-        type=_Store(reads=reads),
-        default=STORE,
-        envvar="FABBENCH_STORE",
-        show_default=True,
-        show_envvar=True,
-        help=help_,
-    )
-
-
-store = _store("Directory of stored runs, or a URL: s3://BUCKET/PATH.", reads=True)
-store_to_write = _store("Directory of stored runs.", reads=False)
+store = click.option(
+    "--store",
+    type=_Store(file_okay=False, path_type=Path),
+    default=STORE,
+    envvar="FABBENCH_STORE",
+    show_default=True,
+    show_envvar=True,
+    help="Directory of stored runs.",
+)
 
 
 COMPARED = ("markdown", "comment", "csv", "json", "svg", "openmetrics", "terminal")

@@ -30,13 +30,6 @@ class _OutputFile:
             self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
         return self._file.write(text) if self._file is not None else 0
 
-    @property
-    def buffer(self) -> IO[bytes]:
-        """The underlying file, for binary data."""
-        if self._file is None:
-            self._file = self._path.open("w", encoding=self.encoding, errors="backslashreplace")
-        return self._file.buffer  # type: ignore[attr-defined,no-any-return] # of a text file
-
     def flush(self) -> None:
         """Write buffered text."""
         if self._file is not None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from fabbench.benchmarks import Benchmark
     from fabbench.plan.request import RunRequest
 
-_GATES = ("gates", "strict")
-_SHARED = ("fabrics", "variants", "repeats", "env", *_GATES)
+_SHARED = ("fabrics", "variants", "repeats", "env")
 """Options of runs that documents have, too."""
 
 
@@ -59,19 +58,13 @@ class _RenderCommand(RunCommand):
         shared = click_options(each for name, each in self.run_options().items() if name in _SHARED)
         shown = [config_option(), form, supervised, *described, *shared, output_option()]
         names = {"raw_csv", *(each.name for each in shown)}
-        for each in shown:
-            if each.name in _GATES and isinstance(each, click.Option):
-                each.help = f"{each.help} Needs --metrics-image."
         others = [each for each in super().shared_parameters() if each.name not in names]
         return [*shown, *map(_hidden, others)]
 
     @override
     def invoke(self, ctx: click.Context) -> None:
         _refuse_options_of_runs(ctx)
-        request, form, supervised = self.request(ctx), ctx.params["as_form"], ctx.params["supervised"]
-        if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in _GATES):
-            _require_gates(request, form, supervised=supervised)
-        _print(request, form, supervised=supervised)
+        _print(self.request(ctx), ctx.params["as_form"], supervised=ctx.params["supervised"])
 
     @override
     def request(self, ctx: click.Context) -> "RunRequest":
@@ -90,8 +83,6 @@ class _RenderCommand(RunCommand):
             target=replace(_target(ctx), inherited=inherited),
             fabrics=given.fabrics,
             repeats=given.repeats,
-            gates=given.gates,
-            strict=given.strict,
             env=env,
             command=command_line(ctx),
         )
@@ -118,18 +109,6 @@ def command() -> None:
 
     Example: fabbench render nccl --ab --as script --instance-type p5.48xlarge >nccl.sh
     """
-
-
-def _require_gates(request: "RunRequest", form: str, *, supervised: bool) -> None:
-    """Raise RequestError for gates that nothing in the document would evaluate."""
-    from fabbench.launchers import rendering_named
-
-    if supervised or not rendering_named(form).evaluates_gates(request.target):
-        raise RequestError(
-            "--gate has no effect in a document without fabbench.",
-            hint="Pipe its output into fabbench compare - --gate …, or add --metrics-image and --schedule to "
-            "--as kubernetes.",
-        )
 
 
 def _print(request: "RunRequest", form: str, *, supervised: bool) -> None:
@@ -167,10 +146,10 @@ def _refuse_options_of_runs(ctx: click.Context) -> None:
         given = ctx.get_parameter_source(each.name or "") is ParameterSource.COMMANDLINE
         if isinstance(each, click.Option) and each.hidden and given:
             long = next(flag for flag in each.opts if flag.startswith("--"))
-            raise RequestError(
-                f"{long} works with fabbench run only: render contacts no machine.",
-                hint="Describe the machines with --instance-type and --nodes.",
-            )
+            hint = "Describe the machines with --instance-type and --nodes."
+            if each.name in {"gates", "strict"}:
+                hint = "Pipe the document's output into fabbench compare - --gate …."
+            raise RequestError(f"{long} works with fabbench run only: render contacts no machine.", hint=hint)
 
 
 def _target(ctx: click.Context) -> Target:

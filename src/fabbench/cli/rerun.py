@@ -16,7 +16,7 @@ from fabbench.model.errors import RequestError
 )
 @click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)
-@options.store_to_write
+@options.store
 @click.pass_context
 def command(ctx: click.Context, run: str, more: tuple[str, ...], store: Path) -> None:
     """Repeat a past run: the same command line, on the same target.

@@ -86,7 +86,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @with_verbosity
 @command.command("rm", short_help="Remove runs from the store.")
 @click.argument("refs", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@options.store_to_write
+@options.store
 @_filtered
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Remove all but the newest N runs.")
 @click.option("--older-than", type=AGE, metavar="AGE", help="Remove runs older than AGE: 12h, 30d, 8w.")

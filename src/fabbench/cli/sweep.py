@@ -46,7 +46,7 @@ class _Sweep(SweepGroup):
     help="Resume this sweep: tests that have ended are not run again.",
 )
 @click.option("--metric", help="Metric to judge by. Default: the benchmark's usual one.")
-@options.store_to_write
+@options.store
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SHARED = ("on", "fabrics", "env", "name", "metric", "store")
 """Options of runs that sweeps have, too."""
-MODES = ("diagnose", "pairs", "quick", "single", "groups", "rails")
+MODES = ("diagnose", "pairs", "single", "rails")
 
 
 _HELP = """\
@@ -57,10 +57,9 @@ class SweepOptions:
 
     mode: str = option(
         Choice(MODES),
-        "What to test. diagnose: a few random pairs, and then what stands out, with other partners, until it "
-        "is decided; pairs: all pairs, and what stands out again; quick: three random pairs of each node; "
-        "single: each node alone; groups: pairs within and between the groups of --groups; rails: each NIC "
-        "with the same one of three other nodes.",
+        "What to test. diagnose: a few random pairs (with --groups within and between these), and then what "
+        "stands out, with other partners, until it is decided; pairs: all pairs, and what stands out again; "
+        "single: each node alone; rails: each NIC with the same one of three other nodes.",
         default=MODES[0],
     )
     dry_run: bool = option(Flag(), "Print the first tests of the sweep and start nothing.")
@@ -69,12 +68,7 @@ class SweepOptions:
     partners: int | None = option(
         Whole(1),
         "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
-        "Default: 4 (diagnose), 3 (quick, rails).",
-    )
-    nodes_per_test: int | None = option(
-        Whole(2),
-        "Nodes of a test (nccl). Larger tests are fewer: 232 healthy nodes take 14 tests of 21. After a "
-        "slow one, half of it is tested next. Default: 2.",
+        "Default: 4 (diagnose), 3 (rails).",
     )
     resume: str | None = option(
         Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
@@ -136,7 +130,7 @@ class SweepCommand(RunCommand):
 
         given = read_options(RunOptions, _given(ctx, _SHARED))
         sweep_options = read_options(SweepOptions, _given(ctx, declared(SweepOptions)))
-        _require_effect(sweep_options, how)
+        _require_effect(sweep_options)
         from_cluster = groups_from_cluster(how.groups)
         target, reason = chosen_target(ctx)
         env, inherited = split_environment(given.env, os.environ)
@@ -158,7 +152,6 @@ class SweepCommand(RunCommand):
             groups_by=how.groups or "" if from_cluster else "",
             seed=sweep_options.seed or 0,
             partners=sweep_options.partners,
-            nodes_per_test=sweep_options.nodes_per_test,
             max_time=sweep_options.max_time,
             resume=open_sweep(sweep_options.resume, given.store) if sweep_options.resume else None,
         )
@@ -183,8 +176,8 @@ class SweepGroup(RunGroup):
         return SweepCommand(benchmark, work)
 
 
-def _require_effect(given: SweepOptions, how: AnswerOptions) -> None:
-    """Raise RequestError for options that have no effect in a mode, or that it needs."""
+def _require_effect(given: SweepOptions) -> None:
+    """Raise RequestError for options that have no effect in a mode."""
     from fabbench.runs.sweep_modes import PARTNERS
 
     if given.mode == "single" and given.seed is not None:
@@ -193,21 +186,6 @@ def _require_effect(given: SweepOptions, how: AnswerOptions) -> None:
         raise RequestError(
             f"--partners has no effect with --mode {given.mode}.",
             hint=f"It is for {', '.join(PARTNERS)}.",
-        )
-    if given.nodes_per_test is not None and given.mode != MODES[0]:
-        raise RequestError(
-            f"--nodes-per-test has no effect with --mode {given.mode}.", hint=f"It is for {MODES[0]}."
-        )
-    if given.nodes_per_test is not None and given.partners is not None:
-        raise RequestError(
-            "--partners has no effect with --nodes-per-test: each node is in one test.",
-            hint="Leave one of them out.",
-        )
-    if given.mode == "groups" and how.groups is None:
-        raise RequestError(
-            "--mode groups needs to know which node is in which group.",
-            hint="Add --groups FILE, with lines such as node[01-08] rack-1; or --groups label:KEY on "
-            "Kubernetes, --groups switch on Slurm.",
         )
 
 

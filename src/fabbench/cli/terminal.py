@@ -4,7 +4,9 @@ While the command line runs, both streams are `SafeStream`s: no text that passes
 or be a command of a CI system, no matter what code wrote it and how. `workflow_command` alone writes one.
 """
 
+import codecs
 import contextlib
+import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from fabbench.model.compat import override
 from fabbench.model.errors import FabbenchError
 from fabbench.model.messages import printable, unbroken, unfinished
 from fabbench.model.patterns import lazy
@@ -28,19 +31,31 @@ if TYPE_CHECKING:
 _MANY = 16
 """Minimum number of files for which progress is shown."""
 
-
-PNG = "png"
-"""The format that is not text."""
 _STYLE = lazy(r"(\x1b\[[\d;]*m)")
 _MOVE = lazy(r"(\x1b\[(?:[\d;]*[mA-HJK]|\?25[hl])|\r)")
 """Also what rich writes to redraw a table in place."""
 
 
-class SafeStream:
-    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps.
+class _SafeBytes(io.RawIOBase):
+    """The bytes below a `SafeStream`: UTF-8 that is written as its text is, so nothing bypasses it."""
 
-    It has no `buffer`, which would bypass it.
-    """
+    def __init__(self, stream: "SafeStream") -> None:
+        self._stream = stream
+        self._decode = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode
+
+    @override
+    def writable(self) -> bool:
+        return True
+
+    @override
+    def write(self, data: Any) -> int:
+        self._stream.write(self._decode(data))
+        self._stream.flush()
+        return len(data)
+
+
+class SafeStream:
+    """A text stream that lets only printable text out; otherwise it is like the stream that it wraps."""
 
     def __init__(self, stream: IO[str], let_pass: re.Pattern[str] | None = None) -> None:
         """`let_pass` matches, in a group, escape sequences that may pass: for text that rich has drawn."""
@@ -49,6 +64,7 @@ class SafeStream:
         self._let_pass = let_pass
         self._line = ""
         """What a command of a CI system could begin with, in the line so far."""
+        self.buffer = _SafeBytes(self)
 
     def write(self, text: str) -> int:
         """Write text. Anything but plain text is written as escapes; see `fabbench.model.messages`."""
@@ -61,11 +77,6 @@ class SafeStream:
         self.raw.write("".join(parts))
         return len(text)
 
-    def write_bytes(self, data: bytes) -> None:
-        """Write binary data, such as a picture: not for a terminal."""
-        self.raw.flush()
-        cast("Any", self.raw).buffer.write(data)
-
     def writelines(self, lines: Iterator[str]) -> None:
         """Write texts."""
         for line in lines:
@@ -76,8 +87,6 @@ class SafeStream:
         return SafeStream(self.raw, let_pass)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":
-            raise AttributeError(name)
         return getattr(self.raw, name)
 
 
@@ -178,19 +187,13 @@ def print_comparison(
 
     `logs` (label of a configuration → its logs) adds what only a run's own logs show, such as rails.
     """
-    if form == PNG:
-        from fabbench.report.plots import plots
-        from fabbench.report.png import to_png
+    from fabbench.report import render_comparison
 
-        cast("SafeStream", sys.stdout).write_bytes(to_png(list(plots(comparison))))
-    else:
-        from fabbench.report import render_comparison
-
-        columns = width()
-        text = render_comparison(
-            comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
-        )
-        write_drawn(text)
+    columns = width()
+    text = render_comparison(
+        comparison, form, verdict=verdict, configurations=logs, color=columns is not None, width=columns
+    )
+    write_drawn(text)
     for breach in verdict.breaches if verdict else ():
         say(f"Gate failed: {breach}")
     for gate in verdict.passed if verdict else ():

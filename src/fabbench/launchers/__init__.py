@@ -145,11 +145,6 @@ class Rendering(ABC):
         instance_type = target.options_as(self.options).instance_type
         return inventory_of(instance_type, nodes, target=target, needs=needs)
 
-    def evaluates_gates(self, target: Target) -> bool:
-        """Return whether a part of the document runs fabbench and evaluates gates."""
-        del target
-        return False
-
     @abstractmethod
     def render(self, source: RenderInput) -> str:
         """Write the document to submit, which ends in a newline.
@@ -394,13 +389,11 @@ class Launcher(ABC):
         )
 
     @abstractmethod
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: "Progress"
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: "Progress") -> Examined:
         """Find out everything that a check needs, and look for what `needs` names.
 
-        `full` tries every connection between machines, not only the most important ones; `deep` starts pods
-        or a job to look from inside. A machine that cannot be reached is part of the result.
+        `deep` starts pods or a job to look from inside. A machine that cannot be reached is part of the
+        result.
         """
 
     def leftovers(

@@ -6,14 +6,13 @@ it is, and named after its package. Other distributions offer the same objects a
 name is theirs. They are loaded on first use.
 """
 
-import contextlib
 import importlib
-import importlib.util
-import os
 import pkgutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fabbench.model.errors import RequestError
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _MAX_NAMED = 3
-GROUPS = ("fabbench.benchmarks", "fabbench.commands", "fabbench.launchers", "fabbench.renderings")
-"""The kinds of objects that other distributions can offer."""
 
 
 class PluginWarning(UserWarning):
@@ -40,38 +37,11 @@ def entry_points(group: str) -> Mapping[str, "EntryPoint"]:
     return {entry.name: entry for entry in metadata.entry_points(group=group)}
 
 
+@cache
 def _offered() -> bool:
-    """Return whether an installed distribution may offer anything to fabbench.
-
-    `importlib.metadata` parses the entry points of every distribution, which takes as long as everything else
-    before the first log is read. This only searches those files for the names of our groups.
-    """
-    usual = {"BuiltinImporter", "FrozenImporter", "PathFinder"}
-    if any(hasattr(finder, "find_distributions") and _name(finder) not in usual for finder in sys.meta_path):
-        return True  # distributions may be anywhere
-    return any(_mentions_groups(folder or ".") for folder in dict.fromkeys(sys.path))
-
-
-def _name(finder: Any) -> str:
-    return str(getattr(finder, "__name__", type(finder).__name__))
-
-
-def _mentions_groups(folder: str) -> bool:
-    try:
-        names = os.listdir(folder)  # noqa: PTH208 - hundreds of names
-    except NotADirectoryError:
-        return True  # an archive
-    except OSError:
-        return False
-    for name in names:
-        if name.lower().endswith((".dist-info", "egg-info")):
-            try:
-                with open(f"{folder}/{name}/entry_points.txt", "rb", 0) as file:  # noqa: PTH123 - of each of these
-                    if b"[fabbench." in file.read():
-                        return True
-            except OSError:
-                continue
-    return False
+    """Return whether a distribution offers anything: importlib.metadata takes 40 ms of a start to tell."""
+    found = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    return any(b"[fabbench." in file.read_bytes() for file in found)
 
 
 def load(entry: "EntryPoint", protocol: type) -> Any:
@@ -93,21 +63,6 @@ def load(entry: "EntryPoint", protocol: type) -> Any:
     if getattr(loaded, "name", entry.name) != entry.name:
         raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
     return loaded
-
-
-def distributions() -> Iterator[tuple[str, str]]:
-    """Yield each distribution that offers something to fabbench, with its version, and the path of its code.
-
-    The path is that of a module, or the directory of a package. Nothing of it is loaded.
-    """
-    for entry in (entry for group in GROUPS for entry in entry_points(group).values()):
-        with contextlib.suppress(ImportError, ValueError, AttributeError):
-            spec = importlib.util.find_spec(entry.module.partition(".")[0])
-            name = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.name
-            if spec is not None and spec.submodule_search_locations:
-                yield from ((name, folder) for folder in spec.submodule_search_locations)
-            elif spec is not None and spec.origin:
-                yield name, spec.origin
 
 
 class Plugins(Mapping[str, T], Generic[T]):

@@ -1,8 +1,8 @@
 """Collects everything that a check needs from all hosts at once: probes, clocks, connections between them.
 
-The connections are real, on ports that the kernel chooses. One program on every host (connect_probe.py or
-connect_probe.pl) listens, and connects to its targets. It runs as long as the ssh connection, at most 30 s,
-and writes no files.
+The connections are real, on ports that the kernel chooses. One program on every host (connect_probe.py)
+listens, and connects to its targets. It runs as long as the ssh connection, at most 30 s, and writes no
+files.
 """
 
 import contextlib
@@ -33,12 +33,6 @@ from fabbench.remote.transport import HostShell
 _START_S = 20.0
 _TRY_S = 8.0
 """Longer than connect_probe.py's timeout for connections."""
-_NEITHER = "neither python3 nor perl was found on {}"
-_EXEC_SCRIPT = """\
-if [ -n {python} ]; then exec {python} -I -S -c {script} {arguments}
-elif command -v perl >/dev/null 2>&1; then exec perl -e {perl} {arguments}
-else printf 'error neither\\n'; fi
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,23 +55,21 @@ class _Listening:
     why: str = ""
 
 
-def pairs(names: Sequence[str], *, full: bool) -> tuple[tuple[str, str], ...]:
-    """Choose which hosts connect: the first with each, in both directions, and a ring; or all with all.
+def pairs(names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Choose which hosts connect: the first with each, in both directions, and a ring.
 
     mpirun's daemons connect to the first host, and the rings of collectives go from each host to the next.
     """
-    if full:
-        return tuple((one, other) for one in names for other in names if one != other)
     head, others = names[0], names[1:]
     star = [pair for other in others for pair in ((head, other), (other, head))]
     ring = zip(names, (*others, head), strict=True)
     return tuple(dict.fromkeys(pair for pair in (*star, *ring) if pair[0] != pair[1]))
 
 
-def try_connections(peers: Sequence[Peer], *, full: bool) -> dict[tuple[str, str], ConnectionAttempt]:
+def try_connections(peers: Sequence[Peer]) -> dict[tuple[str, str], ConnectionAttempt]:
     """Connect hosts to each other, all concurrently: (from, to) → result. No host's failure is raised."""
     by_name = {peer.name: peer for peer in peers}
-    requested = pairs(tuple(by_name), full=full)
+    requested = pairs(tuple(by_name))
     tokens = {name: secrets.token_hex(8) for name in by_name}
     workers = len(peers)
     ports = {
@@ -97,25 +89,20 @@ def try_connections(peers: Sequence[Peer], *, full: bool) -> dict[tuple[str, str
 
 
 @cache
-def _programs() -> tuple[str, str]:
-    """Return the text of the program, in Python and in Perl."""
-    folder = files("fabbench.remote")
-    python, perl = ((folder / name).read_text("utf-8") for name in ("connect_probe.py", "connect_probe.pl"))
-    return python, perl
+def _program() -> str:
+    return (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
 
 
 def _listen(peer: Peer, token: str) -> _Listening:
     """Replace a host's shell with the program, and return where it listens."""
-    script, perl = _programs()
-    texts = {"python": peer.python, "script": script, "perl": perl}
-    quoted = {key: shlex.quote(text) for key, text in texts.items()}
-    peer.sh.send(_EXEC_SCRIPT.format(**quoted, arguments=shlex.join((peer.address, token))))
+    if not peer.python:
+        return _Listening(why=f"python3 was not found on {peer.name}")
+    argv = (peer.python, "-I", "-S", "-c", _program(), peer.address, token)
+    peer.sh.send(f"exec {shlex.join(argv)}\n")
     for line in peer.sh.until("", _START_S):
         kind, _, rest = line.partition(" ")
         if kind == "port" and rest.isdecimal():
             return _Listening(port=rest)
-        if line == "error neither":
-            return _Listening(why=_NEITHER.format(peer.name))
         if kind == "error":
             return _Listening(why=f"{peer.name} cannot listen at {peer.address}: {rest}")
     return _Listening(why=f"{peer.name} did not start to listen")
@@ -212,11 +199,10 @@ class CheckedHosts(NamedTuple):
     relations: HostRelations
 
 
-def examine(target: Target, needs: Needs, *, full: bool, progress: Progress) -> CheckedHosts:
+def examine(target: Target, needs: Needs, *, progress: Progress) -> CheckedHosts:
     """Probe hosts, and have them connect to each other. No host's failure is raised.
 
-    `full` tries a connection from every host to every other one. Raise RequestError if a machine is named
-    twice.
+    Raise RequestError if a machine is named twice.
     """
     names = host_names(target)
     arguments = probe_arguments(programs(needs), folders(target))
@@ -227,13 +213,13 @@ def examine(target: Target, needs: Needs, *, full: bool, progress: Progress) -> 
         probed = {name: one for name, one in answers.items() if not isinstance(one, MachineError)}
         probes = dict(distinct({name: one.probe for name, one in probed.items()}))
         progress("testing connections between them", 0, len(probed))
-        relations = around(target, probed, full=full)
+        relations = around(target, probed)
     errors = {name: one for name, one in {**results, **answers}.items() if isinstance(one, MachineError)}
     unreachable = {name: _message(errors[name]) for name in names if name in errors}
     return CheckedHosts(probes, replace(relations, unreachable=unreachable))
 
 
-def around(target: Target, probed: Mapping[str, ProbedHost], *, full: bool) -> HostRelations:
+def around(target: Target, probed: Mapping[str, ProbedHost]) -> HostRelations:
     """Have probed hosts connect to each other, and return their relations.
 
     Raise MachineError if no host's address is known.
@@ -242,7 +228,7 @@ def around(target: Target, probed: Mapping[str, ProbedHost], *, full: bool) -> H
     return HostRelations(
         addresses={name: one for name, one in addresses.items() if isinstance(one, str)},
         clocks={name: one.clock for name, one in probed.items() if one.clock is not None},
-        connections=_between(probed, addresses, full=full),
+        connections=_between(probed, addresses),
     )
 
 
@@ -321,7 +307,7 @@ def _addresses(target: Target, probes: Mapping[str, Probe]) -> dict[str, str | M
 
 
 def _between(
-    probed: Mapping[str, ProbedHost], addresses: Mapping[str, str | MachineError], *, full: bool
+    probed: Mapping[str, ProbedHost], addresses: Mapping[str, str | MachineError]
 ) -> dict[tuple[str, str], ConnectionAttempt]:
     """Try connections between the hosts that have an address; report the others as having none."""
     peers = [
@@ -329,7 +315,7 @@ def _between(
         for name, one in probed.items()
         if isinstance(address := addresses[name], str) and address
     ]
-    attempts = try_connections(peers, full=full) if len(peers) > 1 else {}
+    attempts = try_connections(peers) if len(peers) > 1 else {}
     for name, address in addresses.items():
         why = _message(address) if isinstance(address, MachineError) else f"{name} did not report its address"
         result = ConnectionResult.FAILED if isinstance(address, MachineError) else ConnectionResult.UNTRIED

@@ -4,7 +4,7 @@ Usage: contact ADDRESS TOKEN. Prints ``port NUMBER``, or ``error WHY``. Sends TO
 Reads ``NUMBER ADDRESS PORT TOKEN`` from standard input, connects to each at once, and prints
 ``tried NUMBER WHY``, without WHY if that token came back. Ends with its standard input, or after 30 s.
 
-Needs Python 3.6, and nothing of fabbench. connect_probe.pl is the same for hosts without Python.
+Needs Python 3.6, and nothing of fabbench.
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""What a plot shows, and where its axes begin and end; `svg` and `png` draw it. Pure."""
+"""What a plot shows, and where its axes begin and end; `svg` draws it. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -63,8 +63,6 @@ class SweepRequest:
     seed: int = 0
     partners: int | None = None
     """Random partners of each node; None: the mode's default."""
-    nodes_per_test: int | None = None
-    """Nodes of a test of `diagnose`; None: two."""
     max_time: float | None = None
     """Seconds after which the best result so far is returned; None: no limit."""
     resume: StoredRun | None = None
@@ -113,7 +111,7 @@ def _checked(request: SweepRequest) -> tuple[SweepRequest, StoredSweep | None, L
     launcher = launcher_named(request.run.target.launcher)
     require_divisible(request)
     _require_groups(request, launcher)
-    _require_work(request)
+    require_measurable(request.run)
     require_support(launcher, request.run.target)
     return request, stored, launcher
 
@@ -126,16 +124,6 @@ def require_divisible(request: SweepRequest) -> None:
             f"fabbench sweep does not run on {target.launcher}.",
             hint="It runs with --on ssh, kubernetes, slurm and local. Elsewhere, test pairs with a loop of "
             "your own, and pass the logs to fabbench sweep --from.",
-        )
-
-
-def _require_work(request: SweepRequest) -> None:
-    """Raise RequestError for a metric, or nodes per test, that the benchmark cannot measure."""
-    require_measurable(request.run)
-    if request.nodes_per_test not in {None, _MIN_NODES} and not request.run.work.needs.mpi:
-        raise RequestError(
-            f"--nodes-per-test has no effect with {request.run.benchmark}, which measures between two nodes.",
-            hint="Leave it out, or sweep nccl.",
         )
 
 
@@ -164,7 +152,6 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
         "confidence": request.confidence,
         "tolerance": request.tolerance,
         "partners": request.partners,
-        "nodes_per_test": request.nodes_per_test,
     }
     for name, value in options.items():
         if value != getattr(document, name):
@@ -324,7 +311,6 @@ def _document(
         confidence=request.confidence,
         tolerance=request.tolerance,
         partners=request.partners,
-        nodes_per_test=request.nodes_per_test,
         group_of={node: request.group_of[node] for node in nodes} if request.group_of else {},
         nics=nics,
     )

@@ -13,23 +13,20 @@ from fabbench.plan.build import plan
 from fabbench.plan.request import RunRequest
 from fabbench.runs.sweep_store import StoredSweep, SweepDocument
 from fabbench.sweep.diagnose import SCREENING, DiagnosePlanner
-from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, groups, matchings, rails, single
+from fabbench.sweep.planner import FixedPlanner, Planner, all_pairs, rails, single
 from fabbench.sweep.values import Round
 
-PARTNERS = {"diagnose": SCREENING, "quick": 3, "rails": 3}
+PARTNERS = {"diagnose": SCREENING, "rails": 3}
 """Mode → random partners that each node, or each of its NICs, is tested with."""
 
 
 def planner_of(sweep: SweepDocument) -> Planner:
     """Return the planner of a sweep."""
     nodes = sweep.nodes
-    requested = sweep.partners or PARTNERS.get(sweep.mode, 0)
-    partners = min(requested, len(nodes) - 1 + len(nodes) % 2)
     if sweep.mode == "rails":
+        partners = min(sweep.partners or PARTNERS[sweep.mode], len(nodes) - 1 + len(nodes) % 2)
         rounds = rails(nodes, sweep.nics, rounds=partners, seed=sweep.seed)
         return FixedPlanner(rounds, max_rounds=partners * len(sweep.nics))
-    if sweep.mode == "quick":
-        return FixedPlanner(matchings(nodes, partners, sweep.seed), max_rounds=partners)
     return DiagnosePlanner(
         nodes,
         METRICS[sweep.metric],
@@ -38,7 +35,7 @@ def planner_of(sweep: SweepDocument) -> Planner:
         tolerance=sweep.tolerance,
         seed=sweep.seed,
         partners=sweep.partners,
-        size=1 if sweep.mode == "single" else sweep.nodes_per_test or 2,
+        size=1 if sweep.mode == "single" else 2,
         screening=_screening(sweep),
     )
 
@@ -58,8 +55,6 @@ def _screening(sweep: SweepDocument) -> Iterable[Round] | None:
     """Return what is tested first. Outliers are then tested again: one slow test may be chance."""
     if sweep.mode == "pairs":
         return all_pairs(sweep.nodes)
-    if sweep.mode == "groups":
-        return groups(sweep.group_of, seed=sweep.seed)
     return single(sweep.nodes) if sweep.mode == "single" else None
 
 

@@ -59,8 +59,6 @@ class SweepDocument:
     tolerance: float
     partners: int | None = None
     """Random partners of each node, if requested."""
-    nodes_per_test: int | None = None
-    """Nodes of a test, if requested."""
     group_of: Mapping[str, str] = field(default_factory=dict)
     """Node → its rack or other group, if known."""
     nics: tuple[str, ...] = ()

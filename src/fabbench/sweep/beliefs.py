@@ -25,7 +25,7 @@ LINK_PRIOR = 0.002
 FLAKY = 0.5
 """The fraction of its tests in which something bad does not show."""
 FLAKY_IN_GROUPS = 0.35
-"""The same in tests of groups: bisection needs fewer tests for faults that show more often."""
+"""The same in tests of more than two nodes, as logs may have."""
 _OUTLIER = 0.004
 """The fraction of healthy tests that are slow by chance; a quarter as many fail by chance."""
 _MILD_PRIOR = 0.05

@@ -1,16 +1,14 @@
 """The planner that finds what is bad with few tests: it screens all nodes, then tests what stands out.
 
-Screening puts every node into four random pairs, or into one group where tests may have more than two nodes;
-or it is any requested rounds, such as all pairs. After that, each round tests what is undecided: nodes that
-may be bad, each with healthy ones, and again pairs whose link may be bad. If many nodes of a group may be
-bad, nodes with half of the chance are tested: bisection. It ends when every node and link is either bad or
-healthy with the requested confidence, or when further tests of the rest no longer help.
+Screening puts every node into four random pairs, half of them within groups where these are known; or it is
+any requested rounds, such as all pairs. After that, each round tests what is undecided: nodes that may be
+bad, each with a healthy one, and again pairs whose link may be bad. It ends when every node and link is
+either bad or healthy with the requested confidence, or when further tests of the rest no longer help.
 """
 
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nsmallest
-from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +16,7 @@ import numpy as np
 from fabbench.model.messages import counted
 from fabbench.sweep.analyze import CONFIDENCE
 from fabbench.sweep.fit import TOLERANCE, Fit, fit
-from fabbench.sweep.planner import matchings
+from fabbench.sweep.planner import grouped, matchings
 from fabbench.sweep.readings import Ints, Readings
 from fabbench.sweep.values import Round, SweepResult, SweepTest
 
@@ -37,8 +35,6 @@ _SHOWN = 0.001
 """Below this chance, an end of a link was shown to be fine: the link itself is tested again."""
 _OPEN_LINK = 0.008
 _LIKELY_LINK = 0.5
-_LIKELY_NODE = 0.3
-"""From this chance on, a node is tested by itself, instead of half of its group."""
 _MAX_ROUNDS = 20
 """Maximum number of rounds after screening."""
 _MAX_REPEATS = 8
@@ -63,7 +59,7 @@ class DiagnosePlanner:
         partners: int | None = None,
         screening: Iterable[Round] | None = None,
     ) -> None:
-        """`size` is the number of nodes per test: 1, 2, or that of a group (`group_size`).
+        """`size` is the number of nodes per test: 1 or 2.
 
         `screening` are the first rounds; without them, each node meets `partners` random partners;
         default: 4, or as many as there are.
@@ -73,7 +69,7 @@ class DiagnosePlanner:
         self._confidence, self._tolerance = confidence, tolerance
         self._random = random.Random(seed)  # noqa: S311 - no secret
         self._screening = iter(
-            _screening(nodes, self._size, partners, seed) if screening is None else screening
+            _screening(nodes, group_of or {}, partners, seed) if screening is None else screening
         )
         self._number = self._screened = self._rounds = 0
         self._purpose = ""
@@ -124,26 +120,13 @@ class DiagnosePlanner:
         return Round(number=self._number + 1, tests=tuple(tests), purpose=purpose)
 
 
-def group_size(nodes: int) -> int:
-    """Return how many nodes a test of a group should have: few groups, and few nodes to search in each.
-
-    About one and a half times the square root, chosen so that few nodes are left over.
-    """
-    if nodes < 16:
-        return 2
-    middle = 1.4 * sqrt(nodes)
-    sizes = range(ceil(0.8 * middle), ceil(1.25 * middle) + 1)
-    return min(sizes, key=lambda size: (nodes % size, abs(size - middle)))
-
-
-def _screening(nodes: Sequence[str], size: int, partners: int | None, seed: int) -> Sequence[Round]:
+def _screening(
+    nodes: Sequence[str], group_of: Mapping[str, str], partners: int | None, seed: int
+) -> Iterator[Round]:
     """Return the first rounds, which do not depend on results."""
-    if size <= 2:
-        return list(matchings(nodes, partners or SCREENING, seed, again=partners is not None))
-    shuffled = list(nodes)
-    random.Random(seed).shuffle(shuffled)  # noqa: S311 - no secret
-    parts = [tuple(sorted(shuffled[start : start + size])) for start in range(0, len(nodes) - size + 1, size)]
-    return [Round(number=1, tests=tuple(map(SweepTest, parts)), purpose=f"groups of {size} nodes")]
+    if len({*group_of.values()}) > 1:
+        return grouped(group_of, partners or SCREENING, seed=seed)
+    return matchings(nodes, partners or SCREENING, seed, again=partners is not None)
 
 
 class _History:
@@ -226,38 +209,11 @@ class _Plan:
 
     def tests(self) -> Iterator[SweepTest]:
         """Yield tests that share no node."""
-        yield from self._likely()
-        yield from self._halves()
-        yield from self._rest()
-        yield from self._links()
-
-    def _likely(self) -> Iterator[SweepTest]:
-        """Yield tests of nodes that are likely bad, each with healthy ones."""
         bad = self._fit.bad
-        least = _LIKELY_NODE if self._size > 2 else 0.0
         for node in sorted(self._open, key=lambda each: (-bad[each], each)):
-            if bad[node] >= least and node in self._free:
-                yield from self._test([node])
-
-    def _halves(self) -> Iterator[SweepTest]:
-        """Yield, for each group with something bad in it, a test of nodes with half of the chance."""
-        bad = self._fit.bad
-        for each in self._fit.classes:
-            slow = np.isnan(each.slower) | (np.nan_to_num(each.slower) < self._fit.slow)
-            for row in np.unique(each.factor_of[slow]).tolist():
-                members = [node for node in each.pairs[row].tolist() if node in self._open & self._free]
-                if each.tests.size <= 2 or len(members) < 2 or (bad[each.pairs[row]] >= _LIKELY_NODE).any():
-                    continue
-                members.sort(key=lambda node: (-bad[node], node))
-                half = np.cumsum(bad[members]) <= bad[members].sum() / 2
-                yield from self._test(members[: max(int(half.sum()), 1)])
-                self._free -= set(members)
-
-    def _rest(self) -> Iterator[SweepTest]:
-        """Yield tests of nodes that are neither likely bad nor shown to be healthy: many at once."""
-        left = sorted(self._open & self._free, key=lambda node: (self._fit.bad[node], node))
-        for start in range(0, len(left) if self._size > 2 else 0, self._size):
-            yield from self._test(left[start : start + self._size])
+            if node in self._free:
+                yield from self._test(node)
+        yield from self._links()
 
     def _links(self) -> Iterator[SweepTest]:
         """Yield pairs again whose link may be bad."""
@@ -271,31 +227,19 @@ class _Plan:
                     self._free -= set(pair)
                     yield SweepTest(nodes)
 
-    def _test(self, suspects: Sequence[int]) -> Iterator[SweepTest]:
-        """Yield a test of suspects with as many healthy nodes as it needs, if there are enough."""
-        names = self._fit.nodes
-        needed = self._size - len(suspects)
-        partners = self._partners(suspects, needed)
-        if len(partners) < needed and self._size > 2:
-            suspects, needed = suspects[:1], 1
-            partners = self._partners(suspects, needed)
-        if len(partners) < needed:
-            return
-        chosen = sorted(names[node] for node in (*suspects, *partners))
-        self._free -= {*suspects, *partners}
-        yield SweepTest(tuple(chosen))
+    def _test(self, suspect: int) -> Iterator[SweepTest]:
+        """Yield a test of a suspect, with a healthy node if it needs one and there is one."""
+        partners = self._partners(suspect, self._size - 1)
+        if len(partners) == self._size - 1:
+            self._free -= {suspect, *partners}
+            yield SweepTest(tuple(sorted(self._fit.nodes[node] for node in (suspect, *partners))))
 
-    def _partners(self, suspects: Sequence[int], needed: int) -> list[int]:
-        """Return healthy nodes, those first that the suspects have not met; if too few are left, others."""
-        nodes = [node for node in self._healthy if node in self._free and node not in suspects]
+    def _partners(self, suspect: int, needed: int) -> list[int]:
+        """Return healthy nodes, those first that the suspect has not met; if too few are left, others."""
+        nodes = [node for node in self._healthy if node in self._free and node != suspect]
         if len(nodes) < needed:
             bad = self._fit.bad
-            rest = self._free - set(nodes) - set(suspects)
-            nodes += sorted(rest, key=lambda node: (bad[node], node))
-        if len(suspects) > 1 or self._size > 2:
-            return nodes[:needed]
-        (one,) = suspects
-        pairs = self._history.partners(one)
-        fresh = (node for node in nodes if pairs.get(node, 0) < _MAX_REPEATS)
-        rank = self._ranks
-        return nsmallest(needed, fresh, key=lambda node: (rank[node], pairs.get(node, 0)))
+            nodes += sorted(self._free - {*nodes, suspect}, key=lambda node: (bad[node], node))
+        met = self._history.partners(suspect)
+        fresh = (node for node in nodes if met.get(node, 0) < _MAX_REPEATS)
+        return nsmallest(needed, fresh, key=lambda node: (self._ranks[node], met.get(node, 0)))

@@ -30,7 +30,7 @@ class Planner(Protocol):
 
 
 class FixedPlanner:
-    """Rounds that do not depend on results: all pairs, random matchings, rails, groups, nodes alone."""
+    """Rounds that do not depend on results."""
 
     def __init__(self, rounds: Iterable[Round], *, max_rounds: int | None = None) -> None:
         self._rounds: Iterator[Round] = iter(rounds)
@@ -113,33 +113,37 @@ def rails(nodes: Sequence[str], nics: Sequence[str], *, rounds: int = 2, seed: i
             )
 
 
-def groups(group_of: Mapping[str, str], *, rounds: int = 2, seed: int = 0) -> Iterator[Round]:
-    """Yield random pairs within each group (node → group), then the same number of rounds between groups."""
-    numbers = count(1)
+def grouped(group_of: Mapping[str, str], rounds: int, *, seed: int = 0) -> Iterator[Round]:
+    """Yield random pairs: in half of the rounds within each group (node → group), then between groups.
+
+    A node that has no such partner left is tested with any other.
+    """
     members: dict[str, list[str]] = {}
     for node, group in group_of.items():
         members.setdefault(group, []).append(node)
-    within = [list(matchings(nodes, rounds, seed)) for nodes in members.values()]
-    for index in range(max(map(len, within), default=0)):
-        tests = (test for each in within if index < len(each) for test in each[index].tests)
-        yield Round(number=next(numbers), tests=tuple(tests), purpose="pairs within groups")
-    for number in range(rounds if len(members) > 1 else 0):
-        yield Round(
-            number=next(numbers),
-            tests=_between(list(members.values()), random.Random(seed + number)),  # noqa: S311 - no secret
-            purpose="pairs between groups",
-        )
+    half = (rounds + 1) // 2
+    within = [list(matchings(nodes, half, seed)) for nodes in members.values()]
+    for number in range(1, rounds + 1):
+        tests = [test for each in within if number <= min(half, len(each)) for test in each[number - 1].tests]
+        used = {node for test in tests for node in test.nodes}
+        left = [[node for node in nodes if node not in used] for nodes in members.values()]
+        tests += _between(left, random.Random(seed + number))  # noqa: S311 - no secret
+        where = "within" if number <= half else "between"
+        yield Round(number=number, tests=tuple(tests), purpose=f"pairs {where} groups")
 
 
-def _between(members: Sequence[Sequence[str]], generator: random.Random) -> tuple[SweepTest, ...]:
-    """Pair nodes of different groups: repeatedly one of the largest remaining group with one of another."""
+def _between(members: Sequence[Sequence[str]], generator: random.Random) -> Iterator[SweepTest]:
+    """Pair nodes of different groups: repeatedly one of the largest remaining group with one of another.
+
+    What remains of the last group is paired within it.
+    """
     left = [generator.sample(list(nodes), len(nodes)) for nodes in members]
     generator.shuffle(left)
-    tests = []
     while len(left := sorted(filter(None, left), key=len, reverse=True)) > 1:
         other = generator.randrange(1, len(left)) if len(left[0]) > len(left[1]) else 1
-        tests.append(SweepTest((left[0].pop(), left[other].pop())))
-    return tuple(tests)
+        yield SweepTest((left[0].pop(), left[other].pop()))
+    for rest in left:
+        yield from map(SweepTest, zip(rest[::2], rest[1::2], strict=False))
 
 
 def _pairs(pairs: "Iterator[tuple[str | None, str | None]]") -> tuple[SweepTest, ...]:

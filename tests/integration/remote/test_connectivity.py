@@ -7,34 +7,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.resources import files
-from itertools import permutations
 
 import pytest
 
 from fabbench.remote.check_hosts import pairs
-from tests.support.needed import need
 
-PYTHON, PERL = (
-    (files("fabbench.remote") / name).read_text("utf-8") for name in ("connect_probe.py", "connect_probe.pl")
-)
+PYTHON = (files("fabbench.remote") / "connect_probe.py").read_text("utf-8")
 HERE = "127.0.0.1"
-KINDS = ("python", "perl")
 
 
-def quick(kind: str) -> list[str]:
-    """The program with short times: it lives 6 s, and waits 1 s (Perl counts whole seconds: 1 to 2)."""
+def quick() -> list[str]:
+    """The program with short times: it lives 6 s, and waits 1 s."""
     python = PYTHON.replace("_LIFETIME_S, _TIMEOUT_S = 30.0, 3.0", "_LIFETIME_S, _TIMEOUT_S = 6.0, 1.0")
-    perl = PERL.replace("my ($lifetime, $timeout) = (30, 3);", "my ($lifetime, $timeout) = (6, 1);")
     assert python != PYTHON
-    assert perl != PERL
-    return [sys.executable, "-I", "-S", "-c", python] if kind == "python" else ["perl", "-e", perl]
+    return [sys.executable, "-I", "-S", "-c", python]
 
 
 @contextmanager
-def contact(kind: str, word: str, address: str = HERE) -> Iterator["subprocess.Popen[str]"]:
-    if kind == "perl":
-        need("perl")
-    argv = [*quick(kind), address, word]
+def contact(word: str, address: str = HERE) -> Iterator["subprocess.Popen[str]"]:
+    argv = [*quick(), address, word]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         if process.stdin and not process.stdin.closed:
@@ -66,47 +57,43 @@ def tried(process: "subprocess.Popen[str]", *calls: str) -> dict[str, str]:
 
 
 def test_the_first_and_each_both_ways_and_a_ring() -> None:
-    chosen = pairs("abcd", full=False)
+    chosen = pairs("abcd")
     star = {pair for other in "bcd" for pair in (("a", other), (other, "a"))}
     assert set(chosen) == star | {("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")}
     assert len(chosen) == len(set(chosen))
 
 
-def test_many_hosts_try_few_connections_and_all_on_request() -> None:
+def test_many_hosts_try_few_connections() -> None:
     names = [str(number) for number in range(64)]
-    assert len(pairs(names, full=False)) == 2 * 63 + 62
-    assert set(pairs(names, full=True)) == set(permutations(names, 2))
+    assert len(pairs(names)) == 2 * 63 + 62
 
 
 def test_every_host_is_tried_from_somewhere() -> None:
     for count in range(2, 9):
         names = "abcdefgh"[:count]
-        assert {to for _, to in pairs(names, full=False)} == set(names)
-    assert pairs("a", full=False) == pairs("a", full=True) == ()
+        assert {to for _, to in pairs(names)} == set(names)
+    assert pairs("a") == ()
 
 
 # ---------------------------------------------------------------- the programs
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("one", KINDS)
-@pytest.mark.parametrize("other", KINDS)
-def test_they_reach_each_other(one: str, other: str) -> None:
-    with contact(one, "w1") as first, contact(other, "w2") as second:
+def test_they_reach_each_other() -> None:
+    with contact("w1") as first, contact("w2") as second:
         ports = port_of(first), port_of(second)
         assert tried(first, f"{HERE} {ports[1]} w2", f"{HERE} {ports[0]} w1") == {"0": "", "1": ""}
         assert tried(second, f"{HERE} {ports[0]} w1") == {"0": ""}
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_not_reached_is_told_why(kind: str) -> None:
+def test_what_is_not_reached_is_told_why() -> None:
     with ExitStack() as stack:
         mute, free = (stack.enter_context(socket.socket()) for _ in range(2))
         for one in (mute, free):
             one.bind((HERE, 0))
         mute.listen(1)
-        program = stack.enter_context(contact(kind, "w"))
+        program = stack.enter_context(contact("w"))
         port = port_of(program)
         calls = [f"{HERE} {at} w" for at in (free.getsockname()[1], mute.getsockname()[1])]
         found = tried(program, *calls, f"{HERE} {port} other-word")
@@ -118,26 +105,23 @@ def test_what_is_not_reached_is_told_why(kind: str) -> None:
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("kind", KINDS)
-def test_many_connections_at_once(kind: str) -> None:
-    with contact(kind, "w") as one:
+def test_many_connections_at_once() -> None:
+    with contact("w") as one:
         port = port_of(one)
         assert set(tried(one, *[f"{HERE} {port} w"] * 200).values()) == {""}
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_address_of_nobody_is_told(kind: str) -> None:
-    with contact(kind, "w", "192.0.2.77") as one:
+def test_an_address_of_nobody_is_told() -> None:
+    with contact("w", "192.0.2.77") as one:
         assert one.stdout
         assert one.stdout.read() == "error Cannot assign requested address\n"
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.slow
-def test_they_end_by_themselves(kind: str) -> None:
-    with contact(kind, "w") as one:
+def test_they_end_by_themselves() -> None:
+    with contact("w") as one:
         port_of(one)
         assert one.poll() is None
         assert one.wait(30) == 0

@@ -46,22 +46,6 @@ def test_mpirun_starts_on_any_host(lab: Labs) -> None:
     assert len({each["nodes"][0] for each in found}) > 1
 
 
-def test_tests_of_many_nodes_find_the_one_that_fails(lab: Labs) -> None:
-    """Half of a test that failed is tested next, and so on: fewer tests than pairs of eight hosts take."""
-    site = fresh(lab(8))
-    own = ("--nodes-per-test", "4", "--bin-dir", str(STANDIN), "--gpus", "1", "--tolerance", "50%")
-    words = sweep(site, "nccl", *own, "-b", "1M", "-e", "2M", "--format", "json")
-    with nothing_left(site), standin(*site.hosts, ROW_S=0.5), standin(site[5], EXIT_AT="1M:*:3"):
-        done = site.run(words, timeout=400)
-    assert done.returncode == 1, (done.stdout, done.stderr)
-    (suspect,) = json.loads(done.stdout)["suspects"]
-    assert (suspect["verdict"], suspect["kind"], suspect["name"]) == ("bad", "node", "node5")
-    found = kept_tests(site)
-    assert [len(each["nodes"]) for each in found[:2]] == [4, 4]
-    assert all(each["outcome"] != "ok" for each in found if "node5" in each["nodes"])
-    assert len(found) < 16
-
-
 def test_what_is_bad_is_named_and_nothing_else(lab: Labs) -> None:
     """Of eight hosts one is slow, one loses packets, and a link between two others is cut."""
     site = fresh(lab(8))

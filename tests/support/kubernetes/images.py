@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import click
-
-import fabbench
 from tests.support.kubernetes import archive
 from tests.support.kubernetes.archive import Image
 from tests.support.kubernetes.settings import CACHE
@@ -16,8 +13,6 @@ NCCL = "localhost/nccl-tests:test"
 """That, and stand-ins for nccl-tests where public.ecr.aws/hpc-cloud/nccl-tests has the real ones."""
 OLDER = "localhost/nccl-tests:older"
 """That, with another NCCL in /opt/nccl-2.21.5."""
-FABBENCH = "localhost/fabbench:test"
-"""docker/cpu, with the fabbench of the working tree and click: enough to read logs."""
 NO_SSHD = "localhost/no-sshd:test"
 NO_MPI = "localhost/no-mpi:test"
 PAUSE = "localhost/pause:test"
@@ -35,14 +30,12 @@ def build(folder: Path) -> Path:
     no_sshd = archive.layer(folder / "no-sshd.tar", dict.fromkeys(_SSHD))
     no_mpi = archive.layer(folder / "no-mpi.tar", dict.fromkeys(_MPI))
     older = archive.layer(folder / "older.tar", {"/opt/nccl-2.21.5/lib": _older(folder / "older")})
-    own = archive.layer(folder / "fabbench.tar", _fabbench(folder / "fabbench"))
     pause = archive.layer(folder / "pause.tar", {"pause": CACHE / "kubernetes/pause"})
     images = [
         Image(name=PAUSE, layers=[pause], command=["/pause"]),
         Image(name=CPU, layers=[root], command=["sleep", "infinity"]),
         Image(name=NCCL, layers=[root, standin], command=["sleep", "infinity"]),
         Image(name=OLDER, layers=[root, standin, older], command=["sleep", "infinity"]),
-        Image(name=FABBENCH, layers=[root, own], command=["sleep", "infinity"]),
         Image(name=NO_SSHD, layers=[root, standin, no_sshd], command=["sleep", "infinity"]),
         Image(name=NO_MPI, layers=[root, standin, no_mpi], command=["sleep", "infinity"]),
     ]
@@ -56,12 +49,3 @@ def _older(folder: Path) -> Path:
     (folder / "libnccl.so.2.21.5").touch()
     (folder / "libnccl.so.2").symlink_to("libnccl.so.2.21.5")
     return folder
-
-
-def _fabbench(program: Path) -> dict[str, Path | None]:
-    """Return the files of fabbench where Debian's Python finds them, and its program."""
-    program.write_text('#!/bin/sh\nexec python3 -m fabbench "$@"\n')
-    program.chmod(0o755)
-    packages = [Path(str(package.__file__)).parent for package in (fabbench, click)]
-    places = {f"/usr/lib/python3/dist-packages/{package.name}": package for package in packages}
-    return {**places, "/usr/local/bin/fabbench": program}

@@ -1,5 +1,5 @@
 """ucx_perftest 1.13.1, recorded over loopback."""
-# ruff: noqa: E501 - lines as ucx_perftest prints them
+
 
 import pytest
 

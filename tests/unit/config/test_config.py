@@ -538,12 +538,6 @@ def test_the_nearest_file_is_found_up_to_the_repository(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- schema, example, documentation
 
 
-def test_the_shipped_schema_is_current() -> None:
-    shipped = json.loads((ROOT / "src/fabbench/config/fabbench.schema.json").read_text("utf-8"))
-    assert shipped == generated(), "run: fabbench config --schema > src/fabbench/config/fabbench.schema.json"
-    jsonschema.Draft7Validator.check_schema(shipped)
-
-
 def generated() -> dict[str, Any]:
     return schema(LAUNCHERS, {name: command_options(name) for name in runnable_names()})
 
@@ -617,8 +611,6 @@ def test_schema_and_loader_agree(text: str, *, good: bool) -> None:
 def test_the_example_is_right() -> None:
     path = ROOT / "examples/fabbench.yaml"
     text = path.read_text("utf-8")
-    (named,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", text, flags=re.MULTILINE)
-    assert (path.parent / named).resolve() == ROOT / "src/fabbench/config/fabbench.schema.json"
     assert accepted_by_schema(text)
     read = load(path, launchers=LAUNCHERS)
     assert len(read.targets["prod"].hosts) == 16
@@ -651,6 +643,7 @@ def test_the_command_shows_what_is_in_the_file(tmp_path: Path) -> None:
 def test_the_command_prints_the_schema() -> None:
     done = runner().invoke(cli, ["config", "--schema"])
     assert json.loads(done.output) == generated()
+    jsonschema.Draft7Validator.check_schema(generated())
 
 
 def test_defaults_of_the_file_become_defaults_of_options() -> None:

@@ -99,7 +99,7 @@ class BadLauncher(Launcher):
     name = "bad"
     def open(self, target, needs):
         return 1 / 0
-    def examine(self, target, needs, *, full, deep, progress):
+    def examine(self, target, needs, *, deep, progress):
         return 1 / 0
 
 BENCHMARK = Bad()
@@ -130,13 +130,10 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("run", "pingpong", "--on", "bad"), "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_plugin_that_fails_is_an_internal_error_of_its_own(
-    bad: Path, words: tuple[str, ...], expected: str
-) -> None:
+def test_a_plugin_that_fails_is_an_internal_error(bad: Path, words: tuple[str, ...], expected: str) -> None:
     done = fabbench(bad, *words)
     assert done.returncode == 70
-    first, second, third, *trace = done.stderr[done.stderr.index("Internal error") :].splitlines()
+    first, second, _, *trace = done.stderr[done.stderr.index("Internal error") :].splitlines()
     assert first == f"Internal error: {expected}"
-    assert second.startswith("This is a bug in the plug-in bad-things 1.0, with fabbench 0.1.0 (Python 3.")
-    assert "Report it to the authors of bad-things 1.0" in third
+    assert second.startswith("This is a bug in fabbench 0.1.0 (Python 3.")
     assert any("bad_plugin.py" in line for line in trace)

@@ -16,7 +16,7 @@ HEADER = """\
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-"""  # noqa: E501 - as nccl-tests print it
+"""
 CLOSING = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 8.74\n#\n"
 CONCLUDED = "# Collective test concluded: all_reduce_perf\n#\n"
 SIZE = 1048576

@@ -6,7 +6,7 @@ import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
-from fabbench.sweep.planner import all_pairs, groups, matchings, rails, single
+from fabbench.sweep.planner import all_pairs, grouped, matchings, rails, single
 from fabbench.sweep.readings import Readings
 from fabbench.sweep.values import Diagnosis, Round, SweepOutcome, SweepResult, SweepTest
 from tests.support.simulated_sweeps import TYPICAL, Cluster, named
@@ -65,7 +65,7 @@ def test_of_a_healthy_cluster_nothing_is_bad(count: int) -> None:
 def test_what_is_typical_within_groups_and_between_them() -> None:
     group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(24))}
     slower = dict.fromkeys(("rack-0", "rack-1", "rack-2"), 0.5)
-    said = Cluster(named(24), group_of=group_of, bad_uplinks=slower).diagnosed(groups(group_of))
+    said = Cluster(named(24), group_of=group_of, bad_uplinks=slower).diagnosed(grouped(group_of, 4))
     assert not said.suspects
     assert said.typical is None
     figures = {each.of: each.figure for each in said.typicals}
@@ -124,7 +124,7 @@ def test_a_nic_is_told_from_its_node() -> None:
 
 def test_a_slow_rack_is_named_whole() -> None:
     group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(64))}
-    plan = list(groups(group_of))
+    plan = list(grouped(group_of, 4))
     uplink = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of).diagnosed(plan)
     assert names(uplink) == {("group", "rack-3")}
     assert uplink.suspects[0].evidence.startswith("rack-3 is slow in 16 of 16 pairs with other groups (")

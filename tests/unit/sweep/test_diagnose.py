@@ -6,7 +6,7 @@ import pytest
 
 from fabbench.model.log import METRICS
 from fabbench.sweep.analyze import analyze
-from fabbench.sweep.diagnose import DiagnosePlanner, group_size
+from fabbench.sweep.diagnose import DiagnosePlanner
 from fabbench.sweep.planner import all_pairs, single
 from tests.support.simulated_sweeps import Cluster, named
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 BUSBW = METRICS["busbw"]
 
 
-def found(cluster: Cluster, size: int = 2, seed: int = 0) -> set[tuple[str, str]]:
-    readings, _ = cluster.carried_out(DiagnosePlanner(cluster.nodes, BUSBW, size=size, seed=seed))
+def found(cluster: Cluster, seed: int = 0) -> set[tuple[str, str]]:
+    planner = DiagnosePlanner(cluster.nodes, BUSBW, group_of=cluster.group_of, seed=seed)
+    readings, _ = cluster.carried_out(planner)
     return {(each.kind.value, each.name) for each in analyze(readings).suspects}
 
 
@@ -28,13 +29,21 @@ def test_healthy_clusters_have_a_quick_answer(count: int) -> None:
     assert cluster.tests <= 4 * (count // 2)
 
 
-@pytest.mark.parametrize("size", [2, 9])
-def test_several_bad_nodes_are_found_and_nobody_else(size: int) -> None:
+@pytest.mark.parametrize("racks", [0, 8])
+def test_several_bad_nodes_are_found_and_nobody_else(racks: int) -> None:
+    group_of = {name: f"rack-{index % racks}" for index, name in enumerate(named(64)) if racks}
     for seed in range(3):
         bad = {"node-07": 0.4, "node-23": 1.0, "node-55": 0.6}
-        cluster = Cluster(named(64), bad, noise=0.05, seed=seed)
-        assert found(cluster, size, seed) == {("node", name) for name in bad}
-        assert cluster.tests < (180 if size == 2 else 60)
+        cluster = Cluster(named(64), bad, group_of=group_of, noise=0.05, seed=seed)
+        assert found(cluster, seed) == {("node", name) for name in bad}
+        assert cluster.tests < 180
+
+
+def test_groups_that_are_slow_with_others_are_found_and_nobody_else() -> None:
+    group_of = {name: f"rack-{index // 8}" for index, name in enumerate(named(64))}
+    for seed in range(4):
+        cluster = Cluster(named(64), bad_uplinks={"rack-3": 0.5}, group_of=group_of, noise=0.05, seed=seed)
+        assert found(cluster, seed) == {("group", "rack-3")}
 
 
 def test_flaky_nodes_are_found_and_nobody_else() -> None:
@@ -119,17 +128,15 @@ def test_of_two_nodes_it_cannot_tell_and_ends() -> None:
     assert cluster.tests < 10
 
 
-def test_rounds_share_no_node_and_tests_are_of_one_size() -> None:
+def test_rounds_share_no_node_and_tests_are_of_two() -> None:
     cluster = Cluster(named(50), {"node-11": 0.5, "node-12": 0.3}, noise=0.08)
-    for size in (2, 10):
-        planner = DiagnosePlanner(cluster.nodes, BUSBW, size=size)
-        while (each := planner.next_round()) is not None:
-            used = [node for test in each.tests for node in test.nodes]
-            assert len(used) == len(set(used))
-            # Two where too few healthy nodes are left for a group.
-            assert {len(test.nodes) for test in each.tests} <= {size, 2}
-            for test in each.tests:
-                planner.add(cluster.measure(test, each.number))
+    planner = DiagnosePlanner(cluster.nodes, BUSBW)
+    while (each := planner.next_round()) is not None:
+        used = [node for test in each.tests for node in test.nodes]
+        assert len(used) == len(set(used))
+        assert {len(test.nodes) for test in each.tests} == {2}
+        for test in each.tests:
+            planner.add(cluster.measure(test, each.number))
 
 
 def test_a_sweep_that_was_cut_off_goes_on_alike() -> None:
@@ -155,8 +162,3 @@ def test_a_sweep_that_was_cut_off_goes_on_alike() -> None:
         assert left is not None
         assert left.tests[0] == results[kept].test
         assert left.number == results[kept].round
-
-
-@pytest.mark.parametrize(("nodes", "size"), [(8, 2), (15, 2), (64, 9), (232, 21), (4096, 91)])
-def test_groups_leave_few_nodes_over(nodes: int, size: int) -> None:
-    assert group_size(nodes) == size

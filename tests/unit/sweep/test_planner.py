@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from fabbench.sweep.planner import FixedPlanner, all_pairs, groups, matchings, rails, single
+from fabbench.sweep.planner import FixedPlanner, all_pairs, grouped, matchings, rails, single
 from fabbench.sweep.values import Round, SweepOutcome, SweepResult, SweepTest
 
 
@@ -77,17 +77,17 @@ def test_rails_test_each_nic_with_several_partners() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (5, 3, 2), (1, 1, 6), (8,)])
-def test_groups_are_tested_within_and_between(sizes: Sequence[int]) -> None:
+def test_groups_are_tested_within_and_then_between(sizes: Sequence[int]) -> None:
+    """And no node is idle that could be tested."""
     group_of = {f"{rack}-{n}": f"rack{rack}" for rack, size in enumerate(sizes) for n in range(size)}
-    found = list(groups(group_of))
+    found = list(grouped(group_of, 4))
     assert all(map(disjoint, found))
-    for each in found:
-        inside = [len({group_of[node] for node in test.nodes}) == 1 for test in each.tests]
-        assert inside == ["within" in each.purpose] * len(inside)
-    between = [each for each in found if "between" in each.purpose]
-    assert len(between) == (2 if len(sizes) > 1 else 0)
+    assert [len(each.tests) for each in found] == [sum(sizes) // 2] * 4
+    inside = [sum(len({group_of[node] for node in test.nodes}) == 1 for test in each.tests) for each in found]
+    assert inside[0] == sum(size // 2 for size in sizes)
     reach = min(sum(sizes) // 2, sum(sizes) - max(sizes))
-    assert all(len(each.tests) == reach for each in between)
+    assert inside[2:] == [sum(sizes) // 2 - reach] * 2
+    assert ["within" in each.purpose for each in found] == [True, True, False, False]
 
 
 def ran(test: SweepTest, each: Round) -> SweepResult:

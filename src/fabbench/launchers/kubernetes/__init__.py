@@ -105,27 +105,6 @@ class KubernetesOptions(ClusterPodOptions):
         "Run pods as this user instead of root (required in namespaces of level restricted); needs "
         "--mpi-agent exec.",
     )
-    schedule: str | None = option(
-        Text(
-            "a schedule, as cron writes it",
-            "CRON",
-            r"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)"
-            r"|[0-9A-Za-z*/,?-]+( [0-9A-Za-z*/,?-]+){4})$",
-        ),
-        "Make it a CronJob that starts at these times, such as '0 3 * * *'.",
-        only="render",
-    )
-    metrics_image: str | None = option(
-        IMAGE,
-        "Image that has fabbench: a second container of it writes results as OpenMetrics. Needs --schedule.",
-        only="render",
-    )
-    metrics_dir: str | None = option(
-        Text("an absolute path", "DIR", r"^/"),
-        "Directory of the nodes for metrics. Needs --metrics-image. "
-        "Default: /var/lib/node_exporter/textfile_collector.",
-        only="render",
-    )
     lease: int = option(
         Whole(10),
         "Seconds without contact with fabbench after which pods exit.",

@@ -213,9 +213,7 @@ class KubernetesLauncher(Launcher):
     def node_groups(self, target: Target, nodes: Sequence[str], by: str) -> Mapping[str, str]:
         return values_of_label(api_of(target).objects("Node"), nodes, by.removeprefix(LABEL))
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check the cluster's nodes; with `deep`, also probe a pod on each free node."""
         target = _with_profile(target)
         api = api_of(target)
@@ -236,7 +234,7 @@ class KubernetesLauncher(Launcher):
             api,
             _groups(target, needs, criteria, seen),
             lambda pod: ask(PodShell(pod, arguments), f"The pod {pod.name}"),
-            lambda probed: around(target, probed, full=full),
+            lambda probed: around(target, probed),
             limit_s=target.options_as(KubernetesOptions).start_timeout,
             report=notify,
         )

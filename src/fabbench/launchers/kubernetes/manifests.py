@@ -166,19 +166,13 @@ def workload(spec: RunSpec) -> tuple[Object, ...]:
     return (_job(spec), *claim_template(spec, object_metadata(spec)), *secret, _service(spec))
 
 
-def indexed_job(spec: RunSpec, script: str, selector: Mapping[str, str] | None = None) -> tuple[Object, ...]:
-    """Return a Job whose pods all run `script` with bash, and the Service that gives them names.
-
-    `selector` are labels of its pods; None: the label that a Job of that name gives them.
-    """
+def indexed_job(spec: RunSpec, script: str) -> tuple[Object, ...]:
+    """Return a Job whose pods all run `script` with bash, and the Service that gives them names."""
     check_spec(spec)
-    labels = dict(selector or {"job-name": spec.name})
+    labels = {"job-name": spec.name}
     container = benchmark_container(spec, CONTAINER, ("/bin/bash", "-c", escape_names(script)), spec.port)
     container.pop("readinessProbe")
     pods = lean_template(template(spec, container), spec.options, labels)
-    if selector:
-        meta = pods.get("metadata", {})
-        pods = {"metadata": {**meta, "labels": {**meta.get("labels", {}), **selector}}, "spec": pods["spec"]}
     pods["spec"] = {"subdomain": spec.name, **pods["spec"]}
     job: Object = {
         "completionMode": "Indexed",

@@ -177,11 +177,9 @@ class LocalLauncher(Launcher):
         hosts = inventories(target, needs, lambda view, variant: {name: self._probe(view, needs, variant)})
         yield LocalAllocation(parted(hosts, parts) if parts > 1 else hosts)
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe this machine. There are no connections to try, and its clock is the reference."""
-        del full, deep, progress
+        del deep, progress
         name, probe = socket.gethostname(), self._probe(target, needs)
         (host,) = inventory(target, {name: probe}, Needs(programs=(), install="")).hosts
         clock = Clock(offset_s=0, uncertainty_s=0)

@@ -144,11 +144,9 @@ class SkyPilotLauncher(Launcher):
         with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
             yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check whether SkyPilot can use the infrastructure. Nothing is launched, and no machine checked."""
-        del needs, full, deep
+        del needs, deep
         infra = target.options_as(SkyPilotOptions).infra
         progress("querying SkyPilot", 0, 1)
         return Examined(probes={}, relations=HostRelations(), checks=tuple(_checks(infra)))

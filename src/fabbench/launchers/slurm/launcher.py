@@ -210,14 +210,11 @@ class SlurmLauncher(Launcher):
             )
         return {node: switch_of[node] for node in nodes}
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Examine the nodes of a partition, as Slurm's controller shows them.
 
         With `deep`, the idle nodes themselves are probed in a short job.
         """
-        del full
         progress("reading the nodes", 0, 1)
         with login(target) as login_node:
             seen, partition = _nodes(login_node), _partition(login_node, target)

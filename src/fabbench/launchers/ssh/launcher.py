@@ -61,12 +61,10 @@ class SshLauncher(Launcher):
         with connected(target, host_names(target)) as results:
             return _inventory(target, needs, require_all(results))
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Probe all hosts in parallel, and have them connect to each other."""
         del deep
-        probes, relations = examine(target, needs, full=full, progress=progress)
+        probes, relations = examine(target, needs, progress=progress)
         return Examined(probes=probes, relations=relations)
 
 

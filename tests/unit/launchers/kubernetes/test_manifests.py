@@ -118,7 +118,7 @@ def test_an_unknown_field_and_a_wrong_type_would_be_found() -> None:
     job["spec"]["backoffLimit"] = "0"
     assert list(schema_problems(job, "V1Job")) == [
         "V1Job.spec.backoffLimit: '0' is not a valid int",
-        "V1Job.spec.template.spec.containers[0]: no field resource (did you mean resources?)",
+        "V1Job.spec.template.spec.containers[0]: no field resource",
     ]
 
 

@@ -89,11 +89,9 @@ class MpiJobLauncher(Launcher):
     def nodes(self, target: Target) -> Overview:
         return cluster_nodes(target)
 
-    def examine(
-        self, target: Target, needs: Needs, *, full: bool, deep: bool, progress: Progress
-    ) -> Examined:
+    def examine(self, target: Target, needs: Needs, *, deep: bool, progress: Progress) -> Examined:
         """Check the cluster's nodes, and for the operator. Start nothing."""
-        del full, deep
+        del deep
         api = api_of(target)
         progress("reading the nodes", 0, 1)
         criteria = criteria_of(target, needs)

@@ -1,0 +1,81 @@
+"""The TAB key in real shells, which load what `fabbench completion` prints, and start fabbench by it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.needed import need
+
+pytestmark = pytest.mark.local
+
+# Each completes $line, and prints the candidates, one per line, perhaps with a description.
+BASH = """
+eval "$(fabbench completion bash)"
+read -ra COMP_WORDS <<<"$line"
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+function=$(complete -p fabbench | sed 's/.* -F \\([^ ]*\\) .*/\\1/')
+"$function" fabbench
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+FISH = """
+fabbench completion fish | source
+complete --do-complete $line
+"""
+ZSH = """
+zmodload zsh/zpty
+zpty shell zsh -d -i
+while zpty -r shell output; do :; done
+cat candidates || print -r -- $output >&2
+"""
+ZSHRC = """
+autoload -U compinit
+compinit -u -D
+eval "$(fabbench completion zsh)"
+compadd() {
+    local -a words
+    builtin compadd -O words "$@"
+    print -l -- $words >>candidates
+    builtin compadd "$@"
+}
+zle-line-init() { LBUFFER=$line; zle complete-word; exit }
+zle -N zle-line-init
+"""
+"""zsh completes on a terminal only. It has one of its own, and does so before it reads a key."""
+SHELLS = {
+    "bash": ("bash", "--norc", "-c", BASH),
+    "zsh": ("zsh", "-f", "-c", ZSH),
+    "fish": ("fish", "--private", "-c", FISH),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("line", "candidates"),
+    [
+        ("fabbench s", {"show", "sweep"}),
+        ("fabbench run pingpong --fabric ef", {"efa"}),
+        ("fabbench run nccl --on pr", {"prod-east", "prod-west"}),
+        ("fabbench show l", {"last"}),
+    ],
+)
+def test_tab_completes(shell: str, line: str, candidates: set[str], tmp_path: Path) -> None:
+    need(shell)
+    (tmp_path / "fabbench.yaml").write_text(
+        "targets: {prod-east: {launcher: local}, prod-west: {launcher: local}}\n"
+    )
+    (tmp_path / ".zshrc").write_text(ZSHRC)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FABBENCH_")}
+    done = subprocess.run(
+        SHELLS[shell],
+        env={**kept, "line": line, "PATH": path, "HOME": str(tmp_path), "ZDOTDIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert {word.partition("\t")[0] for word in done.stdout.splitlines()} == candidates, done.stderr
