@@ -4,11 +4,12 @@
 .DEFAULT_GOAL := help
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom clean
+.PHONY: help demo test nightly test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, then measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
+	@echo 'make nightly  run every test there is, as .ci/run does before an issue is closed (about an hour)'
 	@echo 'make test-slow  run the slow tests: faults of hosts'
 	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
@@ -36,6 +37,9 @@ demo:
 test:
 	@setup/prepare dev
 	.venv/bin/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+
+nightly:
+	.ci/run nightly
 
 test-slow:
 	@setup/prepare slow
