@@ -37,6 +37,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         evidence=record.evidence,
         also=frozenset(each for each, _ in verdicts) - {outcome},
         hosts=record.hosts,
+        execution=record.execution,
         proof=proof,
     )
 
