@@ -404,12 +404,13 @@ def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoS
         {execution: sign * math.log(max(value, half)) for execution, value in figure.executions}
         for figure in (new, base)
     ]
+    kinds = section.noise[column] | section.noise[-1]
     return TwoSamples(
         new=sides[0],
         base=sides[1],
         rounding=half / max(min(new.value, base.value), least),
         shown=math.log(ratio) if ratio else None,
-        assumed=assumed_noise(section.noise[column] | section.noise[-1], row.size),
+        assumed=assumed_noise(kinds, row.size) if 1 in map(len, sides) else math.inf,
     )
 
 

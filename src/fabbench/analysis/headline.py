@@ -6,6 +6,7 @@ It claims what the table's verdicts show, size by size, and says where a side wa
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
@@ -38,8 +39,7 @@ def headline(comparison: Comparison, index: int) -> str:
     if len(figures) == 1:
         return f"{_subject(comparison, section)}: {figures[0]}{at}"
     *others, base = figures
-    tests = [test for each in section.rows for test in each.tests if test]
-    once = " (measured once)" if any(test.once for test in tests) else ""
+    once = _once({test.once for each in section.rows for test in each.tests if test})
     verdict = "" if len(others) > 1 else _verdicts(section)
     mark = len(others) > 1 or verdict.startswith(_CLEAR)
     ratios = [_times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)]
@@ -51,6 +51,11 @@ def headline(comparison: Comparison, index: int) -> str:
         )
     verdict = f"; {verdict}" if verdict else ""
     return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{ratios[0]}{verdict}{once}"
+
+
+def _once(kinds: AbstractSet[bool]) -> str:
+    """Say whether all sizes, or some, have a side that was measured once."""
+    return f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
 
 
 def _verdicts(section: ComparisonSection) -> str:

@@ -175,9 +175,14 @@ def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
         _best(section, part.rows, each, comparison.columns[each].label)
         for each in (column, len(comparison.columns) - 1)
     )
-    statement = _statement(label, part)
-    interval = f" ({_interval(part.tests, section.level)})" if part.tests else ""
-    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{_why(part)}. Best figures: {best}."
+    statement, once = _statement(label, part), any(test.once for test in part.tests)
+    interval = why = ""
+    if part.tests:
+        intervals = f"{confidence(section.level)} interval{'s' if len(part.tests) > 1 else ''}"
+        interval = f" ({intervals} {bounds(part.tests)}{', measured once' if once else ''})"
+    if part.tests and part.trend is Trend.UNDECIDED:
+        why = f"; {repeats_needed([test.repeats for test in part.tests], once=once)} would decide"
+    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{why}. Best figures: {best}."
 
 
 def _statement(label: str, part: _Range) -> str:
@@ -201,27 +206,12 @@ def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
     return "The same at some sizes, undecided at others"
 
 
-def _why(part: _Range) -> str:
-    """Say what would decide."""
-    if part.trend is not Trend.UNDECIDED or not part.tests:
-        return ""
-    once = any(test.once for test in part.tests)
-    return f"; {repeats_needed([test.repeats for test in part.tests], once=once)} would decide"
-
-
 def repeats_needed(counts: Sequence[int | None], *, once: bool) -> str:
     """Return how many repeats would decide, in words; nobody knows where a side was measured `once`."""
     if once:
         return "repeats"
     largest = max(count or math.inf for count in counts)
     return f"about {largest} repeats" if largest < math.inf else f"more than {MAX_REPEATS} repeats"
-
-
-def _interval(tests: Sequence[RowTest], level: float) -> str:
-    """Describe the interval that covers those of several sizes: ``"95 % interval 0.71 to 1.24"``."""
-    several = "s" if len(tests) > 1 else ""
-    once = ", measured once" if any(test.once for test in tests) else ""
-    return f"{confidence(level)} interval{several} {bounds(tests)}{once}"
 
 
 def confidence(level: float) -> str:

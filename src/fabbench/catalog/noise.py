@@ -3,11 +3,9 @@
 The file documents its columns and the recordings that it was derived from.
 """
 
-import csv
 import math
 from collections.abc import Collection, Mapping
 from functools import cache
-from importlib.resources import files
 
 from fabbench.model.fabrics import INTRA_HOST, networks, providers
 from fabbench.model.units import parse_size
@@ -36,6 +34,9 @@ def assumed_noise(kinds: Collection[str], size: int) -> float:
 
 @cache
 def _rows() -> Mapping[str, list[tuple[float, float]]]:
+    import csv
+    from importlib.resources import files  # where all is measured twice, neither is needed
+
     text = (files("fabbench.catalog") / "noise.csv").read_text("utf-8")
     rows: dict[str, list[tuple[float, float]]] = {}
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):

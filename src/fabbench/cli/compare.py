@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "--baseline",
     metavar="NAME|RUN",
     help="Compare with this as the last column: a name (fabbench baseline set), last-good (the newest "
-    "earlier run of the same key that is good), a run, RUN:CONFIG, or a log file.",
+    "earlier run of the same key that is good), a run, RUN:CONFIG, or log files.",
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
 @click.option(

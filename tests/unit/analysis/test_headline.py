@@ -65,6 +65,19 @@ OFF = column("efa", log([(GB, 12.5e9)], outcome=Outcome.OFF_FABRIC, reason="It w
                 "and 1 more vs e 1 GB/s at 8 B (measured once)"
             ),
         ),
+        (
+            [
+                column(
+                    name,
+                    *(log([(MB, rate), *([(GB, rate)] if number == 0 else [])]) for number, rate in each),
+                )
+                for name, each in (("a", enumerate((9e9, 9.1e9))), ("b", enumerate((1e9, 1.1e9))))
+            ],
+            (
+                "all_reduce, 2 × 8 GPUs: a 9 GB/s vs b 1 GB/s at 1 GB (9x); faster at every size "
+                "(in part measured once)"
+            ),
+        ),
         ([OFF, PUBLISHED[1]], "all_reduce, 2 × 8 GPUs: efa off-fabric vs TCP 4.13 GB/s at 2 GB"),
         ([OFF], ""),
     ],
