@@ -52,7 +52,7 @@ def test_a_run_is_compared_with_a_name(store: Path) -> None:
     assert sources(done) == [f"run {newest}", f"run {newest}", f"run {first}"]
     alone = ("compare", f"{newest}:socket", "--baseline", "good", "--format", "json")
     assert sources(fabbench(store, *alone)) == [f"run {newest}", f"run {first}"]
-    assert fabbench(store, *alone, "--gate", "busbw@1G:2%").exit_code == 1
+    assert fabbench(store, *alone, "--gate", "busbw@1G:2%", "--strict").exit_code == 1
     assert fabbench(store, "baseline", "rm", "good").exit_code == 0
     gone = fabbench(store, *alone)
     assert (gone.exit_code, "Run good not found" in gone.stderr) == (2, True)

@@ -34,6 +34,17 @@ def parse(*arguments: str, stdin: str | None = None) -> Result:
     return runner().invoke(cli, ["parse", *arguments], input=stdin)
 
 
+def test_a_list_means_its_files(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in ("a.log", "b.log", "c,d.log")]
+    for number, name in enumerate(names, 1):
+        Path(name).write_text(nccl_text([(1 << 20, number)]))
+    found = document(",".join(names[:2]), names[2])
+    assert ([each["source"] for each in found["logs"]], found["errors"]) == (names, [])
+    done = parse(f"{names[0]},{tmp_path}/nosuch.log", "--format", "json")
+    assert done.exit_code == 3
+    assert [each["source"] for each in json.loads(done.stdout)["errors"]] == [f"{tmp_path}/nosuch.log"]
+
+
 def document(*arguments: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(parse("--format", "json", *arguments).stdout)
     return found

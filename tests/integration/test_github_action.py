@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.support.github_runner import Job
+from tests.support.nccl_text import nccl_text
 from tests.support.needed import need, refuse, strict
 from tests.support.paths import EXAMPLES, ROOT
 
@@ -54,11 +55,12 @@ def test_a_gate_that_holds_passes_the_build(tmp_path: Path) -> None:
 
 @local
 def test_a_gate_that_fails_fails_it_with_an_annotation(tmp_path: Path) -> None:
-    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", gates="busbw@64M:5%\nbusbw@64M>=4GB/s")
+    job, outputs = gate(tmp_path, compare=f"{NEW}\n{BASELINE}", gates="busbw@64M:5%\nbusbw@64M<=4GB/s")
     assert job.failed
     assert outputs["status"] == "1"
-    assert "::error title=Gate busbw@64M%3A5%25::" in job.log
+    assert "::error title=Gate busbw@64M<=4GB/s::" in job.log
     assert "| busbw@64M:5% " in job.summary
+    assert "measured once" in job.summary
     assert ET.parse(job.folder / outputs["junit"]).getroot().attrib["failures"] == "1"
 
 
@@ -115,11 +117,15 @@ def test_by_default_the_step_installs_its_own_version(tmp_path: Path) -> None:
 @local
 def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: Path) -> None:
     """As it is in examples/, but for the measurement, and with a `gh` that writes down what it is asked."""
-    folder, programs = tmp_path / "workspace", tmp_path / "bin"
-    folder.mkdir()
+    folder, programs, logs = tmp_path / "workspace", tmp_path / "bin", tmp_path / "logs"
+    for number in (1, 2, 3):
+        for into, busbw in ((folder / "baseline", 4.7), (logs, 4.3)):
+            into.mkdir(parents=True, exist_ok=True)
+            (into / f"{number}.log").write_text(
+                nccl_text([(64 << 20, busbw + number / 100)], ranks=2, hosts=1)
+            )
     programs.mkdir()
-    shutil.copy(BASELINE, folder / "baseline.log")
-    program(folder / "measure", f"cat {NEW}")
+    program(folder / "measure", f'cat "{logs}/$(ls new | wc -l).log"')
     program(programs / "gh", 'printf "%s\\n" "$@" >calls; cp "${@: -1}" posted.md')
     path = f"{programs}:{os.environ['PATH']}"
     github = {"token": "t", "event": {"pull_request": {"number": 7}}}

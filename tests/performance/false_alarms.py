@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.sequential import FIRST_LOOK, level_at
 from fabbench.analysis.statistics import LEVEL, Difference, TwoSamples, compare_sizes, loss_test
+from fabbench.catalog.noise import assumed_noise, noise_kinds
 from fabbench.plan.request import MAX_REPEATS
 from tests.support.paths import DATA
 
@@ -39,9 +40,13 @@ class Rates(NamedTuple):
     """In which a gate of 0 % over all sizes fails."""
 
 
-def recorded() -> list[Execution]:
-    """The recorded executions: 28 of one thing, over NVLink."""
-    with (DATA / "aa/p2p.csv").open() as file:
+SINGLE = {"p2p": "p2p", "h100-p2p": "p2p", "h100-shm": "shm", "h100-sockets": "socket"}
+"""The recordings, and what carried their data."""
+
+
+def recorded(name: str = "p2p") -> list[Execution]:
+    """Recorded executions of one thing: 28 over NVLink, or 18 each (tests/data/aa/README.md)."""
+    with (DATA / f"aa/{name}.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [
         {int(size): math.log(float(value)) for size, value in row.items() if size != "execution"}
@@ -297,6 +302,35 @@ def adaptive_verdicts(tables: int) -> None:
             )
 
 
+def single_logs(tables: int) -> None:
+    """Print what comes of pairs of single executions, with the noise that is assumed for them."""
+    print(f"measured once, {tables} pairs each: some size differs, gate 5 %, gate 5 % at the largest size")
+    for name, transport in SINGLE.items():
+        executions, kinds = recorded(name), noise_kinds({transport})
+        largest = max(executions[0])
+        for loss, sizes in ((0.0, ()), (0.3, (largest,)), (0.3, executions[0]), (2 / 3, executions[0])):
+            chance, counts = random.Random(3), [0, 0, 0]
+            for _ in range(tables):
+                new, base = chance.sample(executions, 2)
+                pairs = {
+                    size: TwoSamples(
+                        new={0: new[size] + (math.log1p(-loss) if size in sizes else 0.0)},
+                        base={0: base[size]},
+                        assumed=assumed_noise(kinds, size),
+                    )
+                    for size in new
+                }
+                last = {largest: pairs[largest]}
+                verdicts = {row.verdict for row in compare_sizes(pairs).values()}
+                counts[0] += bool(verdicts & {Difference.FASTER, Difference.SLOWER})
+                counts[1] += bool(loss_test(pairs, dict.fromkeys(pairs, TOLERANCE)).shown)
+                counts[2] += bool(loss_test(last, dict.fromkeys(last, TOLERANCE)).shown)
+            what = (
+                f"loss {loss:.0%} at {'all sizes' if len(sizes) > 1 else 'the largest'}" if loss else "equal"
+            )
+            print(f"  {name:<12} {what:<26}", *(f"{count / tables:7.1%}" for count in counts), flush=True)
+
+
 def _right(draw: Draw, loss: float, count: int, tables: int) -> float:
     found = decisions(draw, loss, {count: LEVEL}, tables)
     return found.passes if loss == 0 else found.fails
@@ -305,6 +339,7 @@ def _right(draw: Draw, loss: float, count: int, tables: int) -> float:
 def simulate(tables: int) -> None:
     """Print all of it."""
     false_alarms(tables)
+    single_logs(tables)
     power(tables)
     adaptive(tables)
     adaptive_verdicts(max(tables // 4, 50))

@@ -1,6 +1,5 @@
 """Writes nccl-tests logs (2.13 layout) from sizes and bus bandwidths, for tests."""
 
-
 from collections.abc import Iterable
 
 PUBLISHED = """\

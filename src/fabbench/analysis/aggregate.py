@@ -49,6 +49,9 @@ UNUSABLE = frozenset(
 SMALL = 64 << 10
 """Below this size, the time says more than the rate."""
 
+CHANCE = 4
+"""So few figures of two executions may be equal by chance; tables of more are copies."""
+
 Key = tuple[str, ...]
 """One value for each of `FIELDS`; empty: unknown."""
 
@@ -100,6 +103,8 @@ class ColumnRows:
     """Placements that the column's rows have, whether they count or not."""
     hidden: list[Log] = field(default_factory=list)
     """Logs whose rows do not count, because of their outcome."""
+    copies: int = 0
+    """How many logs were left out, because they repeat the table of another."""
     programs: dict[tuple[str | None, str | None], None] = field(default_factory=dict)
     """Benchmark and case of every log."""
 
@@ -129,13 +134,18 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
     """Collect the rows of a column that count: the tool's main figure, of one placement, with a size.
 
     Where both sides of a pair printed a row, the client's counts, because the client drives the exchange.
+    Equal tables are copies and count once, unless fabbench's markers are those of several executions.
     """
-    reading = ColumnRows()
+    reading, counted = ColumnRows(), list[Log]()
     for execution, log in enumerate(column.logs):
         reading.programs[log.benchmark, log.case] = None
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
+        if any(_is_copy(log, other) for other in counted):
+            reading.copies += 1
+            continue
+        counted.append(log)
         by_key: dict[Key, dict[str, list[Point]]] = {}
         for key, side, point in _rows(log, placement, reading):
             by_key.setdefault(key, {}).setdefault(side, []).append(point)
@@ -143,6 +153,11 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
             rows = (Row(execution, point) for point in _one_side(sides))
             reading.rows.setdefault(key, []).extend(rows)
     return reading
+
+
+def _is_copy(log: Log, other: Log) -> bool:
+    same = (log.case, log.execution) == (other.case, other.execution) and log.points == other.points
+    return same and sum(len(point.values) for point in log.points) > CHANCE
 
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:

@@ -29,6 +29,7 @@ from fabbench.analysis.aggregate import (
 from fabbench.analysis.sequential import level_at
 from fabbench.analysis.statistics import LEVEL, Difference, RowTest, TwoSamples, compare_sizes, overall
 from fabbench.benchmarks import benchmark_named
+from fabbench.catalog.noise import PAIRS, assumed_noise, noise_kinds
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import METRICS, Finding, Log, Metric, Outcome
 from fabbench.model.units import Scale
@@ -73,6 +74,8 @@ class ColumnSummary:
     findings: tuple[Finding, ...] = ()
     """What its logs show besides figures, each once."""
     variant: "Variant | None" = None
+    copies: int = 0
+    """How many of its logs were left out, because they repeat the table of another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +89,10 @@ class ComparisonRow:
     times: tuple[Figure | None, ...] = ()
     """The times, for a small size whose metric is a rate; empty: unknown."""
     tests: tuple[RowTest | None, ...] = ()
-    """The interval of each ratio, and its verdict; None where there is no ratio, or no repeats on a side."""
+    """The interval of each ratio, and its verdict; None where there is no ratio."""
 
     def verdict(self, column: int) -> Difference | None:
-        """Return the verdict on a column; None: too few repeats."""
+        """Return the verdict on a column; None: there is no ratio."""
         test = self.tests[column] if self.tests else None
         return test.verdict if test else None
 
@@ -110,6 +113,8 @@ class ComparisonSection:
     partial: tuple[bool, ...]
     """For each column, whether its figures are shown without a ratio: it was truncated."""
     rows: tuple[ComparisonRow, ...]
+    noise: tuple[frozenset[str], ...]
+    """For each column, the kinds of noise that is assumed where it was measured once."""
     level: float = LEVEL
     """The chance of a false verdict on one column, over all of these rows."""
 
@@ -281,7 +286,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         label_given=column.label_given,
         outcome=_worst(column.logs),
         reasons=tuple(dict.fromkeys(f"{log.outcome}: {log.reason or 'no reason given'}" for log in bad)),
-        executions=len(column.logs),
+        executions=len(column.logs) - reading.copies,
         facts={name: tuple(values) for name, values in facts.items()},
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
@@ -290,6 +295,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
             {(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()
         ),
         variant=column.variant,
+        copies=reading.copies,
     )
 
 
@@ -346,7 +352,14 @@ def _section(
         shown=shown,
         partial=cut,
         rows=tuple(rows),
+        noise=tuple(map(_noise, logs)),
     )
+
+
+def _noise(logs: Sequence[Log]) -> frozenset[str]:
+    if logs and all(benchmark_named(log.benchmark).between_two for log in logs):
+        return frozenset({PAIRS})
+    return noise_kinds({str(log.facts.get("transport", "")) for log in logs})
 
 
 def _tested(
@@ -369,24 +382,35 @@ def _tested(
 
 
 def _tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
-    pairs = {row.size: pair for row in section.rows if (pair := pair_of(section, row, column))}
-    return compare_sizes(pairs, level)
+    rows = (row for row in section.rows if row.ratios[column])
+    return compare_sizes({row.size: pair for row in rows if (pair := pair_of(section, row, column))}, level)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:
-    """Return the executions of a column and of the base at one size; None without a ratio."""
+    """Return the executions of a column and of the base at one size; None where one of them has 0.
+
+    A 0 that was printed is at most half of a printed step, and counts as that.
+    """
     new, base, ratio = row.figures[column], row.figures[-1], row.ratios[column]
-    if new is None or base is None or not ratio:
+    if new is None or base is None:
+        return None
+    half = max(new.step, base.step) / 2
+    least = max(min(value for figure in (new, base) for _, value in figure.executions), half)
+    if least <= 0:
         return None
     sign = -1 if section.metric.lower_is_better else 1
     sides = [
-        {execution: sign * math.log(value) for execution, value in figure.executions if value > 0}
+        {execution: sign * math.log(max(value, half)) for execution, value in figure.executions}
         for figure in (new, base)
     ]
-    if any(len(side) < len(figure.executions) for side, figure in zip(sides, (new, base), strict=True)):
-        return None
-    rounding = max(new.step, base.step) / min(new.value, base.value) / 2
-    return TwoSamples(new=sides[0], base=sides[1], rounding=rounding, shown=math.log(ratio))
+    kinds = section.noise[column] | section.noise[-1]
+    return TwoSamples(
+        new=sides[0],
+        base=sides[1],
+        rounding=half / max(min(new.value, base.value), least),
+        shown=math.log(ratio) if ratio else None,
+        assumed=assumed_noise(kinds, row.size) if 1 in map(len, sides) else math.inf,
+    )
 
 
 def _ratio(new: Figure | None, base: Figure | None, metric: Metric, scale: Scale) -> float | None:

@@ -11,6 +11,7 @@ from fabbench.analysis.compare import ColumnSummary, Comparison
 from fabbench.analysis.outliers import irregularities
 from fabbench.benchmarks import benchmark_named
 from fabbench.model.log import Outcome, Severity
+from fabbench.model.messages import counted
 from fabbench.model.units import format_size, format_sizes
 
 SPREAD = 0.1
@@ -37,6 +38,7 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *_unknown(comparison.columns),
         *_differences(comparison),
         _repeats(comparison),
+        *_copies(comparison.columns),
         *_spread(comparison),
         *irregularities(comparison),
         *_gaps(comparison),
@@ -207,20 +209,23 @@ def _repeats(comparison: Comparison) -> str:
     )
     if not counts:
         return "No figures to show."
-    plain = any(
-        ratio is not None and test is None
-        for section in comparison.sections
-        for row in section.rows
-        for ratio, test in zip(row.ratios, row.tests, strict=True)
+    once = any(
+        test and test.once for section in comparison.sections for row in section.rows for test in row.tests
     )
-    doubt = ", so the noise is unknown: plain ratios are compared" if plain else ""
+    noise = "intervals assume the noise of recorded repeats; repeat both sides to measure it"
     if counts == [1]:
-        return f"Each figure was measured once (n = 1){doubt}."
+        return f"Measured once (n = 1){f': {noise}' if once else ''}."
     many = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     what = f"{many} repeats" if len(counts) == 1 else "its repeats"
-    if doubt:
-        doubt = "; where a side was measured once, the noise is unknown and plain ratios are compared"
+    doubt = f"; where a side was measured once, {noise}" if once else ""
     return f"Each figure is the median of {what} (n = {many}){doubt}."
+
+
+def _copies(columns: Sequence[ColumnSummary]) -> Iterator[str]:
+    for column in columns:
+        if column.copies:
+            tables = counted(column.copies + column.executions, "table")
+            yield f"{column.label}: {column.copies} of {tables} are copies of another, and were counted once."
 
 
 def _spread(comparison: Comparison) -> Iterator[str]:

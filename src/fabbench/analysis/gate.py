@@ -1,8 +1,8 @@
 """Gates (`fabbench.plan.gates`), checked against columns. Pure.
 
-With two executions on each side a gate on a difference follows the statistics: it fails when a loss
-beyond the tolerance is shown over all its sizes together, at a size whose verdict does not contradict it.
-A loss neither shown nor excluded is a note, and fails a strict check. Otherwise the plain figures decide.
+A gate on a difference follows the statistics: it fails when a loss beyond the tolerance is shown over all
+its sizes together, at a size whose verdict does not contradict it. A loss neither shown nor excluded is a
+note, and fails a strict check.
 """
 
 import math
@@ -19,8 +19,15 @@ from fabbench.analysis.compare import (
     sections_of,
 )
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
-from fabbench.analysis.highlights import bounds, confidence, repeats_needed, within_step
-from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, loss_test, repeats_within
+from fabbench.analysis.highlights import bounds, confidence, repeats_needed
+from fabbench.analysis.statistics import (
+    Difference,
+    RowTest,
+    TwoSamples,
+    compare_sizes,
+    loss_test,
+    repeats_within,
+)
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
@@ -51,9 +58,9 @@ def check(
     """Check every gate on the first column, against the last one; each breach is a sentence with its figures.
 
     A gate that compared nothing is breached, and so is one whose range includes a size that only the
-    baseline has. A column that is not ok passes no gate, and the status is that of its log. A change within
-    one step of what the benchmark prints is a note, and so is a loss that is neither shown nor excluded,
-    unless `strict`. Raise RequestError for a tolerance without a baseline, and for an unknown ceiling.
+    baseline has. A column that is not ok passes no gate, and the status is that of its log. A loss that is
+    neither shown nor excluded is a note, unless `strict`. Raise RequestError for a tolerance without a
+    baseline, and for an unknown ceiling.
     """
     pair = [comparison.inputs[0], *comparison.inputs[1:][-1:]]
     columns = [column for column, _ in pair]
@@ -191,26 +198,24 @@ class _Check:
                 compared.append(_Compared(row, new, base))
         yield from self._relative(section, compared)
         for why, sizes in skipped.items():
-            text = (
-                f"{self._gate.text}: {self._where(section)} was not compared at {format_sizes(sizes)}: {why}."
-            )
-            yield _Remark(breach=False, compared=False, text=text)
+            text = f"{self._where(section)} was not compared at {format_sizes(sizes)}: {why}."
+            yield _Remark(breach=False, compared=False, text=f"{self._gate.text}: {text}")
 
-    def _where(self, section: ComparisonSection) -> str:
+    def _where(self, section: ComparisonSection, at: str = "") -> str:
         where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
-        return f"{section.metric.name}{where}"
+        return f"{section.metric.name}{at}{where}"
 
     def _at(self, section: ComparisonSection, size: int) -> str:
-        where = "".join(f", {name} {value or 'unknown'}" for name, value in section.key.items())
-        return f"{self._gate.text}: {section.metric.name} at {format_size(size)}{where}"
+        return f"{self._gate.text}: {self._where(section, f' at {format_size(size)}')}"
 
     def _relative(self, section: ComparisonSection, compared: Sequence[_Compared]) -> Iterator[_Remark]:
-        """Yield the decisions of the statistics, or of the plain figures where there are no repeats."""
+        """Yield the decisions of the statistics, or of the plain figures where one of them is exactly 0."""
         tested: dict[int, _Tested] = {}
         for each in compared:
-            test, pair = each.row.tests[0], pair_of(section, each.row, 0)
-            if test is not None and pair is not None:
-                tested[each.row.size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
+            size, pair = each.row.size, pair_of(section, each.row, 0)
+            if pair is not None and each.base.value > 0:
+                test = each.row.tests[0] or compare_sizes({size: pair}, section.level)[size]
+                tested[size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
             else:
                 yield self._plain(section, each)
         yield from self._statistics(section, tested)
@@ -227,8 +232,6 @@ class _Check:
     def _statistics(self, section: ComparisonSection, tested: Mapping[int, _Tested]) -> Iterator[_Remark]:
         finite = {size: each for size, each in tested.items() if each.limit > -math.inf}
         yield from (_Remark(breach=False, compared=True) for _ in tested)
-        if not finite:
-            return
         limits = {size: each.limit for size, each in finite.items()}
         loss = loss_test({size: each.pair for size, each in finite.items()}, limits, self._level)
         # A loss counts only where the table shows it too, so that the two do not contradict each other.
@@ -242,10 +245,11 @@ class _Check:
             yield self._unclear(section, [finite[size] for size in unclear])
 
     def _breach(self, section: ComparisonSection, each: _Tested) -> _Remark:
-        interval = f"{confidence(section.level)} interval of the ratio {bounds([each.test])}"
         counts = " and ".join(str(len(side)) for side in (each.pair.new, each.pair.base))
-        text = self._difference(section, each.compared)
-        return _Remark(breach=True, compared=True, text=f"{text} ({interval}; {counts} executions).")
+        text = (
+            f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts} executions)."
+        )
+        return _Remark(breach=True, compared=True, text=text)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         """Report which loss cannot be excluded, and how many repeats would decide."""
@@ -254,21 +258,17 @@ class _Check:
         needed = [
             repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear
         ]
-        repeats = repeats_needed(None if None in needed else max(filter(None, needed), default=None))
+        repeats = repeats_needed(needed, once=any(each.test.once for each in unclear))
         figures = " and ".join(
             f"{section.scale.quantity(figure.value)} in {name}"
             for figure, name in zip((worst.compared.new, worst.compared.base), self._names, strict=True)
         )
-        beyond = (
-            f"a ratio below {self._allowed(section)}"
-            if self._gate.metric is RATIO
-            else f"a loss of more than {self._allowed(section)}"
-        )
+        beyond = "a ratio below" if self._gate.metric is RATIO else "a loss of more than"
         text = (
-            f"{self._gate.text}: {self._where(section)}: {beyond} is neither shown nor excluded at {sizes}. "
+            f"{self._gate.text}: {self._where(section)}: {beyond} {self._allowed(section)} is neither shown "
+            f"nor excluded at {sizes}. "
             f"{_worse(section, worst.test.low)} at {format_size(worst.compared.row.size)} cannot be excluded "
-            f"({figures}; {confidence(section.level)} interval of the ratio {bounds([worst.test])}); "
-            f"{repeats} would decide."
+            f"({figures}; {_interval(section, worst)}); {repeats} would decide."
         )
         return _Remark(breach=self._strict, compared=True, text=text, undecided=True)
 
@@ -281,12 +281,7 @@ class _Check:
             held = loss <= self._gate.bound * (base.value if self._gate.relative else 1) * (1 + 1e-9)
         if held:
             return _Remark(breach=False, compared=True)
-        text = self._difference(section, each)
-        if within_step(new, base) and self._gate.metric is not RATIO:
-            step = section.scale.quantity(max(new.step, base.step))
-            text = f"{text.rpartition('; ')[0]}, but within the printed step of {step}: the gate holds."
-            return _Remark(breach=False, compared=True, text=text)
-        return _Remark(breach=True, compared=True, text=f"{text}.")
+        return _Remark(breach=True, compared=True, text=f"{self._difference(section, each)}.")
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
         """Describe how a size compares, and what is allowed."""
@@ -332,6 +327,11 @@ class _Check:
             text=f"{self._at(section, size)} is {section.scale.quantity(new.value)} in {self._names[0]}; "
             f"expected at {'least' if least else 'most'} {section.scale.quantity(bound)}{share}.",
         )
+
+
+def _interval(section: ComparisonSection, each: _Tested) -> str:
+    once = ", measured once" if each.test.once else ""
+    return f"{confidence(section.level)} interval of the ratio {bounds([each.test])}{once}"
 
 
 def _named(column: ColumnSummary) -> str:

@@ -1,22 +1,27 @@
 """The result of a section in one line. Pure.
 
 ``all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); faster from 8 KB up``
+
+It claims what the table's verdicts show, size by size, and says where a side was measured once.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
-from fabbench.analysis.highlights import Highlight, Trend, highlights
-from fabbench.model.units import format_ratio, format_size, scale
+from fabbench.analysis.statistics import Difference, RowTest
+from fabbench.model.units import format_decimal, format_ratio, format_size, scale
 
 _MAX_QUOTED = 3
 """Columns besides the base that are quoted."""
-_WORDS = {Trend.AHEAD: "faster", Trend.BEHIND: "slower"}
+_MAX_SPANS = 3
+"""Ranges of sizes that are named; of more, only the sizes are counted."""
+_CLEAR = (Difference.FASTER, Difference.SLOWER)
 _NO_DIFFERENCE = {
-    frozenset({Trend.SAME}): "no clear difference",
-    frozenset({Trend.UNDECIDED}): "undecided",
-    frozenset({Trend.SAME, Trend.UNDECIDED}): "no difference shown",
+    frozenset({Difference.SAME}): "no clear difference",
+    frozenset({Difference.UNDECIDED}): "undecided",
+    frozenset({Difference.SAME, Difference.UNDECIDED}): "no difference shown",
 }
 
 
@@ -34,36 +39,43 @@ def headline(comparison: Comparison, index: int) -> str:
     if len(figures) == 1:
         return f"{_subject(comparison, section)}: {figures[0]}{at}"
     *others, base = figures
+    once = _once({test.once for each in section.rows for test in each.tests if test})
+    verdict = "" if len(others) > 1 else _verdicts(section)
+    mark = len(others) > 1 or verdict.startswith(_CLEAR)
+    ratios = [_times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)]
     if len(others) > 1:
-        compared = [f"{one}{_times(ratio)}" for one, ratio in zip(others, row.ratios, strict=False)]
+        compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
         more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
-        return f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}"
-    remarks = [each for each in highlights(comparison) if each.section == index]
-    verdict = f"; {text}" if (text := verdict_of(remarks)) else ""
-    return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{_times(row.ratios[0])}{verdict}"
+        return (
+            f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}{once}"
+        )
+    verdict = f"; {verdict}" if verdict else ""
+    return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{ratios[0]}{verdict}{once}"
 
 
-def verdict_of(remarks: Sequence[Highlight]) -> str:
-    """Describe at which sizes one column is faster or slower than the base: ``"faster from 8 KB up"``.
-
-    `remarks` are the ranges of that column, in order.
-    """
-    spans = [
-        (word, list(ranges)) for word, ranges in groupby(remarks, lambda each: _WORDS.get(each.trend, ""))
-    ]
-    parts = [
-        f"{word} {_span(ranges, first=number == 0, last=number == len(spans) - 1)}"
-        for number, (word, ranges) in enumerate(spans)
-        if word
-    ]
-    if remarks and not parts:
-        trends = frozenset(each.trend for each in remarks)
-        return _NO_DIFFERENCE.get(trends, "")
-    return ", ".join(parts)
+def _once(kinds: AbstractSet[bool]) -> str:
+    """Say whether all sizes, or some, have a side that was measured once."""
+    return f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
 
 
-def _span(ranges: Sequence[Highlight], *, first: bool, last: bool) -> str:
-    low, high = format_size(ranges[0].low), format_size(ranges[-1].high)
+def _verdicts(section: ComparisonSection) -> str:
+    """Describe at which sizes the first column is faster or slower: ``"faster from 8 KB up"``."""
+    rows = [row for row in section.rows if row.figures[0] and row.figures[-1]]
+    spans = [(verdict, list(span)) for verdict, span in groupby(rows, lambda row: row.verdict(0))]
+    clear = [(verdict, span) for verdict, span in spans if verdict in _CLEAR]
+    if not clear:
+        return _NO_DIFFERENCE.get(frozenset(filter(None, (verdict for verdict, _ in spans))), "")
+    if len(clear) > _MAX_SPANS:
+        counts = {word: sum(row.verdict(0) is word for row in rows) for word in _CLEAR}
+        return ", ".join(f"{word} at {count} of {len(rows)} sizes" for word, count in counts.items() if count)
+    return ", ".join(
+        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}"
+        for verdict, span in clear
+    )
+
+
+def _span(rows: Sequence[ComparisonRow], *, first: bool, last: bool) -> str:
+    low, high = format_size(rows[0].size), format_size(rows[-1].size)
     if first and last:
         return "at every size"
     if last:
@@ -97,8 +109,14 @@ def _figure(comparison: Comparison, section: ComparisonSection, row: ComparisonR
     return f"{label} {section.scale.quantity(figure.value)}{cut}"
 
 
-def _times(ratio: float | None) -> str:
-    return "" if ratio is None else f" ({format_ratio(ratio).replace(' ', '')})"
+def _times(ratio: float | None, test: RowTest | None, *, mark: bool) -> str:
+    """Write ``" (18.7x)"``; with `mark`, also a verdict that is neither faster nor slower."""
+    if ratio is None:
+        return ""
+    text, clear = format_ratio(ratio).replace(" ", ""), test is not None and test.verdict in _CLEAR
+    if clear and text == "1x":
+        text = f"{format_decimal(ratio, 2)}x"
+    return f" ({text}{f', {test.verdict}' if mark and test and not clear else ''})"
 
 
 def _subject(comparison: Comparison, section: ComparisonSection) -> str:

@@ -1,11 +1,9 @@
 """What stands out in a comparison, in ranges of sizes. Pure.
 
-Each size first gets a trend. With two executions on each side that is its verdict
-(`fabbench.analysis.statistics`). Otherwise there is no clear difference where two figures are within 10 % of
-each other, within one step of what the benchmark prints, both 0 as displayed, or where the repeats of both
-overlap. Then sizes are joined into ranges from the largest down, as long as the trend is the same and the
-best ratio is at most three times the worst. Of more than five ranges the smallest neighbors are joined. Sizes
-that one of the two columns lacks are not compared, and the notes name them.
+The trend of each size is its verdict (`fabbench.analysis.statistics`). Sizes are joined into ranges from the
+largest down, as long as the trend is the same and the best ratio is at most three times the worst. Of more
+than five ranges the smallest neighbors are joined. Sizes that one of the two columns lacks are not compared,
+and the notes name them.
 """
 
 import math
@@ -18,9 +16,6 @@ from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSecti
 from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, RowTest
 from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
 
-_SPREAD = "the spread of the repeats or the last digit printed"
-SAME_WITHIN = 1.1
-"""Figures that differ by less than this factor are called the same."""
 RANGE_FACTOR = 3.0
 """Within one range the best ratio is at most this many times the worst."""
 _EXACT = 1 + 1e-9
@@ -117,7 +112,7 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
         if new is None or base is None:
             continue
         test = row.tests[column]
-        trend = _TRENDS[test.verdict] if test else _trend(new, base, ratio, section.scale)
+        trend = _TRENDS[test.verdict] if test else _untested(new, base, ratio, section.scale)
         single = _Range(trend, [row], [] if ratio is None else [ratio], [test] if test else [], {trend})
         if ranges and single.takes(ranges[0]):
             ranges[0] = single.with_next(ranges[0])
@@ -126,24 +121,11 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
     return [_remark(comparison, index, column, each) for each in _joined(ranges)]
 
 
-def _trend(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
+def _untested(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
+    if ratio is not None:
+        return Trend.UNDECIDED  # an execution has 0
     both_zero = scale.text(new.value) == scale.text(base.value) == "0"
-    if both_zero or within_step(new, base) or _overlap(new, base):
-        return Trend.SAME
-    if ratio is None:
-        return Trend.NO_RATIO
-    if max(ratio, 1 / ratio) <= SAME_WITHIN * _EXACT:
-        return Trend.SAME
-    return Trend.AHEAD if ratio > 1 else Trend.BEHIND
-
-
-def within_step(one: Figure, other: Figure) -> bool:
-    """Return whether two figures differ by no more than one step of what the benchmark prints."""
-    return abs(one.value - other.value) <= max(one.step, other.step) * (1 + 1e-6)
-
-
-def _overlap(one: Figure, other: Figure) -> bool:
-    return min(one.n, other.n) > 1 and one.low <= other.high and other.low <= one.high
+    return Trend.SAME if both_zero else Trend.NO_RATIO
 
 
 def _joined(ranges: list[_Range]) -> list[_Range]:
@@ -193,14 +175,19 @@ def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
         _best(section, part.rows, each, comparison.columns[each].label)
         for each in (column, len(comparison.columns) - 1)
     )
-    statement = _statement(label, part)
-    interval = _interval(part.tests, section.level)
-    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{_why(part)}. Best figures: {best}."
+    statement, once = _statement(label, part), any(test.once for test in part.tests)
+    interval = why = ""
+    if part.tests:
+        intervals = f"{confidence(section.level)} interval{'s' if len(part.tests) > 1 else ''}"
+        interval = f" ({intervals} {bounds(part.tests)}{', measured once' if once else ''})"
+    if part.tests and part.trend is Trend.UNDECIDED:
+        why = f"; {repeats_needed([test.repeats for test in part.tests], once=once)} would decide"
+    return f"{statement}{f': {ratios}' if ratios else ''}{interval}{why}. Best figures: {best}."
 
 
 def _statement(label: str, part: _Range) -> str:
     return {
-        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if part.tests else "No clear difference",
+        Trend.SAME: f"The same within {100 * EQUIVALENT:g} %" if part.tests else "Both display as 0",
         Trend.AHEAD: f"{label} is ahead",
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
@@ -219,26 +206,12 @@ def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
     return "The same at some sizes, undecided at others"
 
 
-def _why(part: _Range) -> str:
-    """Explain why figures that lie apart are not called different."""
-    if part.trend is Trend.UNDECIDED:
-        counts = [test.repeats for test in part.tests]
-        largest = max((count for count in counts if count), default=0)
-        return f"; {repeats_needed(None if None in counts else largest)} would decide"
-    apart = any(not 1 / SAME_WITHIN <= ratio <= SAME_WITHIN for ratio in part.ratios)
-    return f", within {_SPREAD}" if part.trend is Trend.SAME and apart and not part.tests else ""
-
-
-def repeats_needed(count: int | None) -> str:
-    """Return how many repeats would decide, in words."""
-    return f"about {count} repeats" if count else f"more than {MAX_REPEATS} repeats"
-
-
-def _interval(tests: Sequence[RowTest], level: float) -> str:
-    if not tests:
-        return ""
-    several = "s" if len(tests) > 1 else ""
-    return f" ({confidence(level)} interval{several} {bounds(tests)})"
+def repeats_needed(counts: Sequence[int | None], *, once: bool) -> str:
+    """Return how many repeats would decide, in words; nobody knows where a side was measured `once`."""
+    if once:
+        return "repeats"
+    largest = max(count or math.inf for count in counts)
+    return f"about {largest} repeats" if largest < math.inf else f"more than {MAX_REPEATS} repeats"
 
 
 def confidence(level: float) -> str:

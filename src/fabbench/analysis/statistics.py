@@ -7,11 +7,14 @@ all: most of the level goes to Läuter's standardized sum test, a t-test of one 
 that is exact however sizes correlate, and the rest to Bonferroni's bound over the sizes, for a
 difference at few of them. Only then do the 95 % intervals of single sizes count. docs/honest-numbers.md
 explains the choice.
+
+Where a side has one execution, the noise between executions is assumed instead of estimated, and the weighted
+sum is as noisy as if all sizes moved together.
 """
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import TypeAlias
@@ -29,6 +32,8 @@ _MARGIN = 0.8
 _SUM_SHARE = 0.8
 """The fraction of that for the sum of all sizes."""
 
+_ASSUMED_FREEDOM = 200
+"""The degrees of freedom of an assumed deviation: Student's t is then all but normal."""
 _EXACT = 1e-9
 """Allowance for rounding errors in a logarithm."""
 
@@ -57,16 +62,18 @@ class TwoSamples:
     """Half of the printed step, as a fraction of the figure."""
     shown: float | None = None
     """The logarithm of the ratio that is shown; None: that of the medians."""
+    assumed: float = math.inf
+    """The standard deviation between executions, where a side has only one; infinite: not known."""
 
     @property
-    def testable(self) -> bool:
+    def measured(self) -> bool:
         """Whether both sides have the two executions that an estimate of noise needs."""
         return min(len(self.new), len(self.base)) > 1
 
     @property
     def freedom(self) -> int:
-        """The degrees of freedom of the pooled variance."""
-        return len(self.new) + len(self.base) - 2
+        """The degrees of freedom of the deviation."""
+        return len(self.new) + len(self.base) - 2 if self.measured else _ASSUMED_FREEDOM
 
     @property
     def difference(self) -> float:
@@ -80,8 +87,12 @@ class TwoSamples:
 
     @property
     def deviation(self) -> float:
-        """The pooled standard deviation between executions, including what rounding may hide."""
-        return math.sqrt(_pooled(self.new, self.base) + self.rounding**2)
+        """The pooled standard deviation between executions, including what rounding may hide.
+
+        Of a side with one execution it is at least the assumed one.
+        """
+        pooled = _pooled(self.new, self.base)
+        return math.sqrt((pooled if self.measured else max(pooled, self.assumed**2)) + self.rounding**2)
 
     def error(self) -> float:
         """Return the standard error of the difference."""
@@ -93,13 +104,11 @@ class TwoSamples:
 
     def shifted(self, by: float) -> "TwoSamples":
         """Return the same with `by` subtracted from the new side."""
-        return TwoSamples(
-            new={run: value - by for run, value in self.new.items()}, base=self.base, rounding=self.rounding
-        )
+        return replace(self, new={run: value - by for run, value in self.new.items()}, shown=None)
 
     def reversed(self) -> "TwoSamples":
         """Return the same with the sides swapped."""
-        return TwoSamples(new=self.base, base=self.new, rounding=self.rounding)
+        return replace(self, new=self.base, base=self.new, shown=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +120,9 @@ class RowTest:
     high: float
     verdict: Difference
     repeats: int | None = None
-    """About how many repeats would decide; None: it is decided, or more than `MAX_REPEATS`."""
+    """About how many repeats would decide; None: decided, more than `MAX_REPEATS`, or `once`."""
+    once: bool = False
+    """Whether a side was measured once, so that the noise is assumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +136,11 @@ class LossTest:
 
 
 def compare_sizes(pairs: Mapping[int, TwoSamples], level: float = LEVEL) -> Mapping[int, RowTest]:
-    """Return what is known about each size that has two executions on each side.
+    """Return what is known about each size that both sides have.
 
     With equal configurations, the chance that any size is faster or slower is at most `level`.
     """
-    known = {size: pair for size, pair in pairs.items() if pair.testable}
+    known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
     opposite = {size: pair.reversed() for size, pair in known.items()}
     differs = any(any_above(side, _MARGIN * level / 2) for side in (known, opposite))
     return {size: _row(pair, level, differs=differs) for size, pair in known.items()}
@@ -140,7 +151,7 @@ def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], leve
 
     If it is not below its limit anywhere, the chance that it is shown to be below is at most `level`.
     """
-    known = {size: pair for size, pair in pairs.items() if pair.testable}
+    known = {size: pair for size, pair in pairs.items() if pair.new and pair.base}
     lost = {size: pair.shifted(limits[size]).reversed() for size, pair in known.items()}
     any_loss = any_above(lost, _MARGIN * level)
     shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
@@ -167,20 +178,23 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     """Return Läuter's standardized sum of the sizes that every execution has; None without such sizes.
 
     Each size is divided by its standard deviation over all executions of both sides: the less noise a size
-    has, the more it counts. Such weights leave the t-test of the sum exact.
+    has, the more it counts. Such weights leave the t-test of the sum exact. Where a side has one execution,
+    each size is divided by its assumed deviation, and that of the sum is the largest possible: all sizes move
+    together.
     """
     new = {run for pair in pairs.values() for run in pair.new}
     base = {run for pair in pairs.values() for run in pair.base}
     sums = (dict.fromkeys(new, 0.0), dict.fromkeys(base, 0.0))
     rounding, used = 0.0, 0
+    measured = min(len(new), len(base)) > 1
     for pair in pairs.values():
         if len(pair.new) < len(new) or len(pair.base) < len(base):
             continue
         everything = [*pair.new.values(), *pair.base.values()]
-        middle = mean(everything)
-        spread = math.sqrt(
-            sum((value - middle) ** 2 for value in everything) / (len(everything) - 1) + pair.rounding**2
-        )
+        middle, spread = mean(everything), pair.deviation
+        if measured:
+            squares = sum((value - middle) ** 2 for value in everything)
+            spread = math.sqrt(squares / (len(everything) - 1) + pair.rounding**2)
         if spread == 0:
             continue
         used += 1
@@ -188,9 +202,11 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
         for total, side in zip(sums, (pair.new, pair.base), strict=True):
             for run, value in side.items():
                 total[run] += (value - middle) / spread
-    if not used or min(len(new), len(base)) < 2:
+    if not used:
         return None
-    return TwoSamples(new=sums[0], base=sums[1], rounding=math.sqrt(rounding))
+    # The deviation of each size includes its rounding already, where it is assumed.
+    rounding = math.sqrt(rounding) if measured else 0.0
+    return TwoSamples(new=sums[0], base=sums[1], rounding=rounding, assumed=float(used))
 
 
 def _pooled(new: Values, base: Values) -> float:
@@ -198,7 +214,7 @@ def _pooled(new: Values, base: Values) -> float:
     for side in (new.values(), base.values()):
         middle = mean(side)
         squares += sum((value - middle) ** 2 for value in side)
-    return squares / (len(new) + len(base) - 2)
+    return squares / max(len(new) + len(base) - 2, 1)
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
@@ -208,8 +224,9 @@ def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:
     if not differs or abs(middle) <= 2 * pair.rounding * (1 + 1e-6):
         low, high = min(low, 0.0), max(high, 0.0)
     verdict = _verdict(low, high)
-    repeats = repeats_to_verdict(pair, level) if verdict is Difference.UNDECIDED else None
-    return RowTest(low=_exp(low), high=_exp(high), verdict=verdict, repeats=repeats)
+    undecided = verdict is Difference.UNDECIDED and pair.measured
+    repeats = repeats_to_verdict(pair, level) if undecided else None
+    return RowTest(low=_exp(low), high=_exp(high), verdict=verdict, repeats=repeats, once=not pair.measured)
 
 
 def _verdict(low: float, high: float) -> Difference:

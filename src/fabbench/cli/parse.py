@@ -41,8 +41,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     FILE is the output of a benchmark (detected automatically), the JSON of nccl-tests' -J, or an output.log
     of a fabbench run, with the prefixes of any launcher; - is standard input. It may be compressed (gzip,
     bzip2, xz, zstd) or an archive (tar, zip). A directory or an archive stands for all files in it and below;
-    those that have nothing to do with a benchmark are left out. Many files, and large ones, are read on all
-    cores.
+    those that have nothing to do with a benchmark are left out. A list (a.log,b.log) stands for these files.
+    Many files, and large ones, are read on all cores.
 
     The exit status is 0 if every log is ok, 4 if one is not, and 3 if a file cannot be read or nothing in it
     is recognized.

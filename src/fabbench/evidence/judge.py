@@ -42,6 +42,7 @@ def judge(record: Record, *, source: str, proof: Proof | None = None, ending: En
         evidence=record.evidence,
         also=frozenset(each for each, _ in verdicts) - {outcome},
         hosts=record.hosts,
+        execution=record.execution,
         proof=proof,
         # A loss explains a failure and missing rows, but neither wrong data nor another network.
         lost=lost and outcome in {Outcome.FAILED, Outcome.TRUNCATED},

@@ -18,6 +18,8 @@ class StepEndings:
     benchmark: str | None = None
     """The benchmark of the step that began last."""
     _open: Marker | None = None
+    _execution: str = ""
+    """The execution of the step that began last."""
     _silent: bool = False
     """Whether a step has started without any record so far."""
     _failures: list[str] = field(default_factory=list)
@@ -38,6 +40,7 @@ class StepEndings:
     def begin(self, marker: Marker, benchmark: str | None) -> None:
         """Note that a step begins."""
         self.benchmark, self._open, self._silent = benchmark, marker, True
+        self._execution = marker.execution
 
     def end(self, marker: Marker) -> list[Record]:
         """Note that a step ended; return the records that waited for it."""
@@ -76,6 +79,7 @@ class StepEndings:
     def apply(self, record: Record) -> None:
         """Add how its steps ended to a record."""
         self._silent = False
+        record.execution = record.execution or self._execution
         record.failures += [text for text in self._failures if text not in record.failures]
         record.timed_out = record.timed_out or self._timed_out
         record.incomplete = record.incomplete or self._incomplete

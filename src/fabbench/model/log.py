@@ -151,6 +151,8 @@ class Record:
     """Fact → the line that stated it, for some facts."""
     hosts: frozenset[str] = frozenset()
     """Names of the machines that took part, as far as the log states them."""
+    execution: str = ""
+    """The execution, as fabbench's own markers name it; empty: there are none."""
     finished: bool | None = False
     """Whether the benchmark's final line was read; None: this benchmark has none."""
 
@@ -235,6 +237,8 @@ class Log:
     """Other outcomes that apply: a truncated log may also be off-fabric. Not part of the contract."""
     hosts: frozenset[str] = frozenset()
     """Names of the machines that took part, as far as the log states them. Not part of the contract."""
+    execution: str = ""
+    """The execution, as fabbench's own markers name it; empty: there are none. Not part of the contract."""
     proof: Proof | None = field(default=None, compare=False)
     """What it was judged against. Not part of the contract."""
     lost: bool = field(default=False, compare=False)

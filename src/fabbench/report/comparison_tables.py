@@ -140,8 +140,9 @@ def _rows(
 
 
 def _verdict_header(comparison: Comparison, sections: Sequence[ComparisonSection]) -> list[str]:
-    """Return the headers of verdicts; empty without repeats."""
-    if not any(test for section in sections for row in section.rows for test in row.tests):
+    """Return the headers of verdicts; empty without repeats: the headline and ranges have the others."""
+    tests = (test for section in sections for row in section.rows for test in row.tests)
+    if all(test is None or test.once for test in tests):
         return []
     words = f"Verdict ({confidence(sections[0].level)} interval)"
     labels = [column.label for column in comparison.columns[:-1]]

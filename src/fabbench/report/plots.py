@@ -83,7 +83,7 @@ def _ratios(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
     for index, column in enumerate(comparison.columns[:-1]):
         tested = [(row.size, row.ratios[index], row.tests[index]) for row in section.rows if row.tests]
         known = [(size, ratio, test) for size, ratio, test in tested if ratio and test and test.low > 0]
-        if known:
+        if not all(test.once for _, _, test in known):
             yield PlotLine(
                 label=column.label,
                 points=[(size, ratio) for size, ratio, _ in known],

@@ -1,9 +1,11 @@
 """Inputs of a command → columns: runs, their configurations, log files, nccl-tests JSON, in any combination.
 
-One file is one column: its executions are repeats if they agree in what matters, and separate tables if not
-(several cases, dtypes, numbers of ranks). The output of a fabbench script has a column per configuration.
+One file is one column, and so is a directory or a comma-separated list of files: its executions are repeats
+if they agree in what matters, and separate tables if not (several cases, dtypes, numbers of ranks). The
+output of a fabbench script has a column per configuration.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +17,8 @@ from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.log import Log, Outcome, Proof
 from fabbench.model.messages import counted
 from fabbench.plan import STORE
-from fabbench.runs.log_files import is_log_file, stem
+from fabbench.runs.folders import REQUEST
+from fabbench.runs.log_files import expand, is_log_file, listed, stem
 from fabbench.runs.parse_file import parse_configurations
 
 if TYPE_CHECKING:
@@ -36,12 +39,12 @@ def load(
     """Read runs, configurations of runs and log files, as `fabbench compare` takes them: one column each.
 
     A run (a directory, an id in the store, or ``last``) has a column per configuration, ``RUN:CONFIG`` only
-    that one, a log file one column or one per configuration of a script. `fabrics` judges log files as
-    measured on these, one per input (``any``: not judged); `labels` names the columns; `known` is what is
-    known about the nodes of log files. Raise MachineError for an input that cannot be read, RequestError for
-    a wrong number of fabrics or labels.
+    that one, a log file, a directory or a comma-separated list of log files one column, or one per
+    configuration of a script. `fabrics` judges log files as measured on these, one per input (``any``: not
+    judged); `labels` names the columns; `known` is what is known about the nodes of log files. Raise
+    MachineError for an input that cannot be read, RequestError for a wrong number of fabrics or labels.
     """
-    if known != NOTHING_KNOWN and not any(each == "-" or is_log_file(str(each)) for each in inputs):
+    if known != NOTHING_KNOWN and not any(_log_files(str(each)) for each in inputs):
         raise RequestError(
             "--instance-type, --nodes and --nics have no effect on runs.",
             hint="A run knows its nodes: leave them out.",
@@ -62,16 +65,16 @@ def load(
 def columns(
     argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN
 ) -> list[Column]:
-    """Read one argument: a log file, a run (directory, id, `last`), or `RUN:CONFIG`.
+    """Read one argument: log files, a run (directory, id, `last`), or `RUN:CONFIG`.
 
-    A file is one column, named by its stem and judged against `fabric` if given; a run has one per
+    Files are one column, named after them and judged against `fabric` if given; a run has one per
     configuration, judged when it was measured, and so does a file with several configurations of a script.
     Raise MachineError for an argument that cannot be read or is not recognized.
     """
     proof = None if fabric is None or fabric in NO_FABRIC else replace(known, fabric=fabric)
     path = Path(argument)
-    if argument == "-" or is_log_file(argument):
-        return _file(argument, proof or (known if known != NOTHING_KNOWN else None))
+    if files := _log_files(argument):
+        return _read(argument, files, proof or (known if known != NOTHING_KNOWN else None))
     if proof is not None:
         raise RequestError(
             f"--fabric {fabric} is for a log file, which {argument} is not.",
@@ -85,21 +88,53 @@ def columns(
     return _run(argument, "", store)
 
 
-def _file(name: str, proof: Proof | None) -> list[Column]:
-    parsed = parse_configurations(name, proof=proof)
-    if len(parsed) > 1:
-        return [
-            Column(label=configuration, logs=logs, source=name)
-            for configuration, logs in parsed.items()
-            if logs
-        ]
-    (logs,) = parsed.values()
-    if not logs:
-        raise MachineError(
-            f"Nothing in {name} is recognized as a benchmark's output.",
-            hint="docs/formats.md lists what is read.",
-        )
-    return [Column(label=stem(name), logs=logs, source=name)]
+def _log_files(argument: str) -> Sequence[str]:
+    """Return the log files that an argument names; empty if it is a run. Raise FabbenchError."""
+    parts, path = listed(argument), Path(argument)
+    if argument == "-" or is_log_file(argument):
+        return (argument,)
+    if len(parts) == 1 and (argument == "last" or not path.is_dir() or (path / REQUEST).is_file()):
+        return ()
+    if missing := [part for part in parts if not is_log_file(part) and not Path(part).is_dir()]:
+        raise MachineError(f"File not found: {missing[0]}.", hint="Each part of a list must be a log file.")
+    files = [source.name for source in expand(parts)]
+    if any(Path(file).name == REQUEST for file in files):
+        raise RequestError(f"{argument} holds runs, not only log files.", hint="Pass one of the runs.")
+    if not files:
+        raise _unrecognized(argument)
+    return files
+
+
+def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Column]:
+    found, named = dict[str, list[Log]](), listed(argument)
+    for file in files:
+        parsed = parse_configurations(file, proof=proof)
+        if file in named and not any(parsed.values()):
+            raise _unrecognized(file)
+        for configuration, logs in parsed.items():
+            # The files of a list are one column, whatever their markers say.
+            found.setdefault(configuration if len(parsed) > 1 else "", []).extend(logs)
+    if not any(found.values()):
+        raise _unrecognized(argument)
+    return [
+        Column(label=configuration or _name(argument), logs=tuple(logs), source=argument)
+        for configuration, logs in found.items()
+        if logs
+    ]
+
+
+def _unrecognized(name: str) -> MachineError:
+    return MachineError(
+        f"Nothing in {name} is recognized as a benchmark's output.",
+        hint="docs/formats.md lists what is read.",
+    )
+
+
+def _name(argument: str) -> str:
+    """Return the label of files: the name of a directory, the stem of a file; ``a`` for ``a1.log,a2.log``."""
+    names = [Path(part).resolve().name if Path(part).is_dir() else stem(part) for part in listed(argument)]
+    common = {re.sub(r"[-_. ]*r?\d+$", "", name) for name in names}
+    return common.pop() or names[0] if len(names) > 1 and len(common) == 1 else names[0]
 
 
 def _run(ref: str, chosen: str, store: Path) -> list[Column]:

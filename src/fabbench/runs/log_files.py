@@ -1,9 +1,10 @@
 """Files that hold logs: plain, compressed, and in archives. Nothing is unpacked to disk.
 
-The first bytes of a file show its type: gzip, bzip2, xz, zstd, tar, zip, possibly nested. Memory use stays
-constant, and a file that expands more than logs do is refused.
+The first bytes of a file show its type: gzip, bzip2, xz, zstd, tar, zip, possibly nested, and UTF-16. Memory
+use stays constant, and a file that expands more than logs do is refused.
 """
 
+import codecs
 import io
 import os
 import stat
@@ -113,13 +114,24 @@ class LogStream:
         return b"".join(pieces)
 
 
+def listed(name: str) -> list[str]:
+    """Return the parts of a comma-separated list of files and directories; of any other name only itself."""
+    parts = [part for part in name.split(",") if part]
+    several = len(parts) > 1 and not _exists(name) and any(map(_exists, parts))
+    return parts if several else [name]
+
+
+def _exists(name: str) -> bool:
+    return is_log_file(name) or Path(name).is_dir()
+
+
 def expand(names: Iterable[str]) -> list[Source]:
     """List the files: a directory stands for all files in and below it, except hidden ones.
 
-    For skipped pipes, sockets and devices in it, UnreadWarning is issued.
-    Raise MachineError if a directory cannot be listed.
+    A comma-separated list stands for its parts. For skipped pipes, sockets and devices, UnreadWarning is
+    issued. Raise MachineError if a directory cannot be listed.
     """
-    return [source for name in names for source in _expanded(name)]
+    return [source for name in names for part in listed(name) for source in _expanded(part)]
 
 
 def _expanded(name: str) -> Iterator[Source]:
@@ -471,7 +483,15 @@ def _bzip2(file: Bytes) -> Bytes:
     return bz2.BZ2File(stream)
 
 
+def _utf16(file: Bytes) -> Bytes:
+    """Convert text with a byte order mark, as PowerShell's `>` writes it, to UTF-8."""
+    stream: Any = file
+    return codecs.EncodedFile(stream, "utf-8", "utf-16", "replace")
+
+
 _DECOMPRESSORS = (
+    (codecs.BOM_UTF16_LE, _utf16),
+    (codecs.BOM_UTF16_BE, _utf16),
     (b"\x1f\x8b", _gzip),
     (b"BZh", _bzip2),
     (b"\xfd7zXZ\0", _xz),

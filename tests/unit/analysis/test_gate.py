@@ -102,19 +102,26 @@ def verdict(gate: str, new: Column, base: Column | None) -> Verdict:
     return replace(found, passed=())
 
 
-OLD = rates("old", [(KB, 0.05), (MB, 10), (GB, 80)])
+def thrice(one: Column) -> Column:
+    """Three executions with equal figures, too few to be copies: their noise is what rounding hides."""
+    return replace(one, logs=one.logs * 3)
+
+
+OLD = thrice(rates("old", [(KB, 0.05), (MB, 10), (GB, 80)]))
 
 
 def test_a_breach_is_a_sentence_with_the_figures() -> None:
-    found = verdict("busbw@1M..1G:5%", rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)]), OLD)
-    assert found.breaches == (
-        "busbw@1M..1G:5%: busbw at 1 GB is 70 GB/s in new, 12.5 % worse than 80 GB/s in old; 5 % is allowed.",
+    found = verdict("busbw@1M..1G:5%", thrice(rates("new", [(KB, 0.05), (MB, 9.6), (GB, 70)])), OLD)
+    (breach,) = found.breaches
+    assert breach == (
+        "busbw@1M..1G:5%: busbw at 1 GB is 70 GB/s in new, 12.5 % worse than 80 GB/s in old; 5 % is allowed "
+        "(95 % interval of the ratio 0.87 to 0.88; 3 and 3 executions)."
     )
     assert found.status is Exit.BAD_ANSWER
 
 
 def test_a_gate_that_holds() -> None:
-    assert verdict("busbw:5%", OLD, OLD) == Verdict()
+    assert verdict("busbw@1M..1G:5%", OLD, OLD) == Verdict()
     assert verdict("busbw@1G>=80GB/s", OLD, None) == Verdict()
     assert verdict("busbw@1G<=80GB/s", OLD, None) == Verdict()
 
@@ -130,17 +137,16 @@ def test_limits() -> None:
 
 @pytest.mark.parametrize(("value", "breaches"), [(95.0, 0), (94.9, 1)])
 def test_a_tolerance_ends_where_it_says(value: float, breaches: int) -> None:
-    assert (
-        len(verdict("busbw:5%", rates("new", [(GB, value)]), rates("old", [(GB, 100)])).breaches) == breaches
-    )
+    new, base = thrice(rates("new", [(GB, value)])), thrice(rates("old", [(GB, 100)]))
+    assert len(verdict("busbw:5%", new, base).breaches) == breaches
 
 
 def test_times_are_worse_when_longer() -> None:
-    new, base = latencies("new", [(64, 40.62)]), latencies("old", [(64, 10.62)])
+    new, base = thrice(latencies("new", [(64, 40.62)])), thrice(latencies("old", [(64, 10.62)]))
     (breach,) = verdict("latency@64:20us", new, base).breaches
     assert "latency at 64 B is 40.62 us in new, 30 us worse than 10.62 us in old; 20 us is allowed" in breach
     assert verdict("latency@64:20us", base, new) == Verdict()
-    assert verdict("latency@64:30us", new, base) == Verdict()
+    assert verdict("latency@64:31us", new, base) == Verdict()
 
 
 def test_a_tolerance_without_a_base_makes_no_sense() -> None:
@@ -181,36 +187,34 @@ def test_a_size_that_vanished_outside_the_range_is_none() -> None:
 
 
 def test_a_size_that_the_base_lacks_is_a_note() -> None:
-    found = verdict("busbw:5%", rates("new", [(KB, 0.05), (MB, 10), (GB, 80), (2 * GB, 1)]), OLD)
+    found = verdict("busbw@1M..2G:5%", thrice(rates("new", [(MB, 10), (GB, 80), (2 * GB, 1)])), OLD)
     assert found.breaches == ()
-    assert found.notes == ("busbw:5%: busbw was not compared at 2 GB: the baseline has no figure there.",)
+    assert found.notes[-1].endswith(": busbw was not compared at 2 GB: the baseline has no figure there.")
 
 
-def test_a_change_within_the_printed_step_is_listed() -> None:
-    found = verdict("busbw@1K:5%", rates("new", [(KB, 0.04), (MB, 10), (GB, 80)]), OLD)
-    assert found.breaches == ()
-    (note,) = found.notes
-    assert (
-        "20 % worse than 0.05 GB/s in old, but within the printed step of 0.01 GB/s: the gate holds." in note
-    )
-    assert found.status is Exit.FINE
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_change_within_the_printed_step_fails_no_gate(repeats: int) -> None:
+    new, base = (rates(name, [(KB, value)]) for name, value in (("new", 0.04), ("old", 0.05)))
+    new, base = (replace(each, logs=each.logs * repeats) for each in (new, base))
+    found = verdict("busbw@1K:5%", new, base)
+    assert (found.breaches, found.status, len(found.undecided)) == ((), Exit.FINE, 1)
 
 
-def test_two_steps_are_a_breach() -> None:
-    assert len(verdict("busbw@1K:5%", rates("new", [(KB, 0.03), (MB, 10), (GB, 80)]), OLD).breaches) == 1
+def test_a_change_beyond_the_printed_step_is_a_breach() -> None:
+    assert len(verdict("busbw@1K:5%", thrice(rates("new", [(KB, 0.02)])), OLD).breaches) == 1
 
 
 def test_numbers_that_are_not_rounded_have_no_printed_step() -> None:
-    new, base = rates("new", [(KB, 0.0441234)]), rates("old", [(KB, 0.0512345)])
+    new, base = thrice(rates("new", [(KB, 0.0441234)])), thrice(rates("old", [(KB, 0.0512345)]))
     assert len(verdict("busbw:5%", new, base).breaches) == 1
 
 
-def test_repeats_are_gated_by_their_median() -> None:
-    base = rates("old", [(GB, 80)])
-    one_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 79e9)))
-    two_slow = column("new", *(log([(GB, value)]) for value in (80e9, 20e9, 30e9)))
-    assert verdict("busbw:5%", one_slow, base) == Verdict()
-    assert len(verdict("busbw:5%", two_slow, base).breaches) == 1
+def test_a_printed_0_is_at_most_half_a_step() -> None:
+    base = thrice(rates("old", [(KB, 0.01), (GB, 80)]))
+    for repeat in (thrice, lambda each: each):
+        found = verdict("busbw:5%", repeat(rates("new", [(KB, 0), (GB, 0)])), base)
+        (breach,) = found.breaches
+        assert "busbw at 1 GB is 0 GB/s in new, 100 % worse than 80 GB/s in old" in breach
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
@@ -234,6 +238,7 @@ def test_columns_that_cannot_be_compared_are_refused() -> None:
     new, base = rates("new", [(GB, 80)], ranks=8), rates("old", [(GB, 80)])
     with pytest.raises(RequestError, match="ranks is 8 in new, 16 in old"):
         verdict("busbw:5%", new, base)
+    new, base = thrice(new), thrice(base)
     assert check([parse_gate("busbw:5%")], compare([new, base], allow=["ranks"])) == Verdict(
         passed=("busbw:5%",)
     )
@@ -263,13 +268,14 @@ def made(label: str, rows: dict[int, float], metric: str) -> Column:
 @given(tables, metrics, percents)
 def test_nothing_is_worse_than_itself(rows: dict[int, float], metric: str, percent: float) -> None:
     one = made("a", rows, metric)
-    assert verdict(f"{metric}:{percent:f}%", one, one) == Verdict()
+    assert verdict(f"{metric}:{percent:f}%", one, one).breaches == ()
+    assert verdict(f"{metric}:{percent:f}%", thrice(one), thrice(one)) == Verdict()
 
 
 @given(values, values, metrics)
 def test_of_two_that_differ_exactly_one_is_worse(one: float, other: float, metric: str) -> None:
-    assume(abs(one - other) > 1e-6 * max(one, other))
-    a, b = made("a", {8: one}, metric), made("b", {8: other}, metric)
+    assume(abs(one - other) > 0.02 * max(one, other))
+    a, b = thrice(made("a", {8: one}, metric)), thrice(made("b", {8: other}, metric))
     breached = [bool(verdict(f"{metric}:0%", *pair).breaches) for pair in ((a, b), (b, a))]
     assert sorted(breached) == [False, True]
     assert breached[0] is ((one > other) is METRICS[metric].lower_is_better)
@@ -279,7 +285,7 @@ def test_of_two_that_differ_exactly_one_is_worse(one: float, other: float, metri
 def test_a_wider_tolerance_breaches_no_more(
     one: dict[int, float], other: dict[int, float], metric: str, percent: float, more: float
 ) -> None:
-    a, b = made("a", one, metric), made("b", other, metric)
+    a, b = thrice(made("a", one, metric)), thrice(made("b", other, metric))
     narrow, wide = (
         {breach.split(": ", 1)[1].split(";")[0] for breach in verdict(f"{metric}:{each:f}%", a, b).breaches}
         for each in (percent, percent + more)
@@ -375,3 +381,42 @@ def test_a_share_of_the_ceiling() -> None:
     assert check(gates, comparison, ceiling=lambda *_: 80e9) == Verdict(passed=("busbw@1G>=80%ceiling",))
     (message,) = check(gates, comparison, ceiling=lambda *_: 100e9).breaches
     assert message.endswith("is 70 GB/s in a; expected at least 80 GB/s, 80 % of the ceiling.")
+
+
+# ---------------------------------------------------------------- measured once
+
+
+@pytest.mark.parametrize(
+    ("new", "base"),
+    [
+        (rates("a", [(MB, 80), (GB, 790)]), rates("b", [(MB, 100), (GB, 1000)])),
+        (rates("a", [(MB, 80), (GB, 790)]), BASE),
+        (repeats("a", 80, 79, 81), rates("b", [(MB, 100), (GB, 1000)])),
+    ],
+)
+def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(
+    new: Column, base: Column
+) -> None:
+    for gate in ("busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95"):
+        found = verdict(gate, new, base)
+        assert (found.breaches, found.notes) == ((), found.undecided)
+        assert "measured once" in found.notes[0]
+        strict = check([parse_gate(gate)], compare([new, base]), strict=True)
+        assert (strict.status, strict.breaches) == (Exit.BAD_ANSWER, found.notes)
+
+
+@pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95", "busbw:100GB/s"])
+@pytest.mark.parametrize("facts", [{}, {"transport": "socket"}, {"transport": "p2p"}, {"transport": "efa"}])
+def test_a_loss_of_two_thirds_is_still_shown(gate: str, facts: dict[str, str]) -> None:
+    third, whole = (
+        rates(name, [(MB, part * 10), (GB, part * 100)], **facts) for name, part in (("a", 2), ("b", 6))
+    )
+    breach = verdict(gate, third, whole).breaches[-1]
+    assert "measured once; 1 and 1 executions" in breach
+    assert verdict(gate, whole, third).breaches == ()
+
+
+def test_a_noisy_side_with_repeats_widens_the_assumed_noise() -> None:
+    noisy = column("a", *(log([(GB, value)]) for value in (80e9, 20e9, 30e9)))
+    assert verdict("busbw:5%", rates("b", [(GB, 26)]), thrice(rates("c", [(GB, 80)]))).breaches
+    assert not verdict("busbw:5%", noisy, rates("c", [(GB, 80)])).breaches

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -79,8 +80,46 @@ def test_one_printed_step_apart_is_no_difference() -> None:
     assert row((0.10, 0.10, 0.10), (0.20, 0.20, 0.20), rounding=0.05).verdict is Difference.SLOWER
 
 
-def test_one_execution_on_a_side_has_no_verdict() -> None:
-    assert compare_sizes({1: pair((70,), (100, 101))}) == {}
+def test_one_execution_on_a_side_shows_nothing_without_an_assumption() -> None:
+    found = compare_sizes({1: pair((7,), (100, 101)), 2: pair((7,), (100,))})
+    assert {each.verdict for each in found.values()} == {Difference.UNDECIDED}
+    assert all(each.once and each.repeats is None for each in found.values())
+
+
+@pytest.mark.parametrize("base", [(100.0,), (100.0, 101.0, 99.0)])
+@pytest.mark.parametrize(
+    ("new", "assumed", "verdict"),
+    [
+        (70, 0.1, Difference.SLOWER),
+        (120, 0.1, Difference.UNDECIDED),
+        (150, 0.1, Difference.FASTER),
+        (100, 0.1, Difference.UNDECIDED),
+        (100, 0.001, Difference.SAME),
+    ],
+)
+def test_one_execution_on_a_side_is_as_noisy_as_assumed(
+    base: Sequence[float], new: float, assumed: float, verdict: Difference
+) -> None:
+    one = replace(pair((new,), base), assumed=assumed)
+    assert compare_sizes({1: one})[1].verdict is verdict
+
+
+def test_what_was_measured_beats_a_smaller_assumption() -> None:
+    for base in ((100.0, 150.0, 70.0), (100.0, 101.0, 99.0)):
+        one = replace(pair((70,), base), assumed=0.01)
+        found = compare_sizes({1: one})[1].verdict
+        assert found is (Difference.UNDECIDED if max(base) > 101 else Difference.SLOWER)
+
+
+def test_a_loss_at_all_sizes_is_found_however_sizes_move_together() -> None:
+    """The sum of 20 sizes is as noisy as one of them, not less: a loss of 25 % stays within it."""
+
+    def lost(part: float) -> set[Difference]:
+        pairs = {size: replace(pair((part,), (1,)), assumed=0.1) for size in range(20)}
+        return {each.verdict for each in compare_sizes(pairs).values()}
+
+    assert lost(0.78) == {Difference.UNDECIDED}
+    assert lost(0.7) == {Difference.SLOWER}
 
 
 def test_a_size_beyond_its_own_interval_is_undecided_where_the_table_shows_no_difference() -> None:

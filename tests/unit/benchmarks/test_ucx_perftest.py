@@ -1,6 +1,5 @@
 """ucx_perftest 1.13.1, recorded over loopback."""
 
-
 import pytest
 
 from fabbench.model.log import Outcome

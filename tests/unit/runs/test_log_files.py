@@ -132,6 +132,26 @@ def test_an_archive_is_one_column_whose_files_are_repeats(tmp_path: Path) -> Non
     assert (column.label, len(column.logs)) == ("efa", 2)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: tar({"a.log": data})])
+def test_utf_16_with_its_mark_is_read_as_text(
+    tmp_path: Path, encoding: str, wrap: Callable[[bytes], bytes]
+) -> None:
+    for text in (TEXT.decode(), TEXT.decode().replace("\n", "\r\n"), JSON.decode()):
+        (expected,) = parse(write(tmp_path, "plain.log", text.encode()))
+        data = f"\ufeff{text}".encode(encoding)
+        (log,) = parse(write(tmp_path, "powershell.log", wrap(data)))
+        assert (log.outcome, log.points, log.facts) == (expected.outcome, expected.points, expected.facts)
+        (cut,) = parse(write(tmp_path, "cut.log", wrap(data[: len(data) // 2 * 2 - 601])))
+        assert cut.outcome != "ok"
+
+
+def test_utf_16_without_end_is_cut_like_any_log(tmp_path: Path) -> None:
+    large = TEXT.decode() * 400
+    name = write(tmp_path, "large.log", f"\ufeff{large}".encode("utf-16-le"))
+    assert [log.outcome for log in parse(name)] == ["ok"] * 400
+
+
 def test_files_of_one_archive_are_read_in_one_pass(tmp_path: Path) -> None:
     name = write(tmp_path, "r.tar", tar({f"{number}.log": TEXT for number in range(20)}))
     wanted = [f"{name}!{number}.log" for number in range(0, 20, 2)]

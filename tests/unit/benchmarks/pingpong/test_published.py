@@ -21,7 +21,7 @@ PUBLISHED = (
 """Size in bytes, us on the nodes, us in pods."""
 
 TABLE = """\
-pingpong: nodes 10.26 us vs pods 10.43 us at 4 B (1x); no clear difference
+pingpong: nodes 10.26 us vs pods 10.43 us at 4 B (1x); undecided (measured once)
 
 | Message Size | latency nodes (us) | latency pods (us) | Speed-up |
 |--------------|-------------------:|------------------:|---------:|
