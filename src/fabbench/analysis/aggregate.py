@@ -35,8 +35,16 @@ MUST_MATCH = (
 RAIL = "device"
 """The network device of a row: rows of several devices are no repeats of each other."""
 
+TRANSPORT = "transport"
+"""What carried the data: columns are compared by it, and runs of one column that differ in it are no repeats."""
+
 FIELDS = (*MUST_MATCH, "root", "scope", "name", RAIL)
 """All fields that distinguish rows of one size."""
+
+KEYS = (*FIELDS, TRANSPORT)
+
+UNKNOWN = "unknown"
+"""The case of runs that do not state theirs: never the same as a known one."""
 
 UNUSABLE = frozenset(
     {
@@ -53,7 +61,7 @@ CHANCE = 4
 """So few figures of two executions may be equal by chance; tables of more are copies."""
 
 Key = tuple[str, ...]
-"""One value for each of `FIELDS`; empty: unknown."""
+"""One value for each of `KEYS`; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +121,7 @@ class ColumnRows:
 
         A log without rows that count contributes only its benchmark and case: the rest may be truncated.
         """
-        index = FIELDS.index(name)
+        index = KEYS.index(name)
         values: list[str | None] = [key[index] for key in self.rows]
         if name in {"benchmark", "case"}:
             values += [program[name == "case"] for program in self.programs]
@@ -227,8 +235,9 @@ def _key(log: Log, labels: Labels) -> Key:
         # The fact lists the devices of the whole log, the label names the device of one row.
         RAIL: labels.get(RAIL),
     }
-    values = (known.get(name) for name in FIELDS)
-    return tuple("" if value in {None, "unknown"} else str(value) for value in values)
+    values = {name: known.get(name) for name in KEYS}
+    key = {name: "" if value in {None, "unknown"} else str(value) for name, value in values.items()}
+    return tuple({**key, "case": key["case"] or UNKNOWN}.values())
 
 
 def _one_side(sides: dict[str, list[Point]]) -> list[Point]:
@@ -253,7 +262,7 @@ def _multiple(value: float, step: float) -> bool:
     return abs(value / step - round(value / step)) < 1e-6
 
 
-_BENCHMARK, _CASE = FIELDS.index("benchmark"), FIELDS.index("case")
+_BENCHMARK, _CASE = KEYS.index("benchmark"), KEYS.index("case")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,24 +281,25 @@ class RowGroup:
 def section_fields(
     columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the fields that make groups. `columns` has every known value of each of `FIELDS`."""
-    several = {name for name in FIELDS if any(len(fields[name]) > 1 for fields in columns)}
+    """Return the fields that make groups. `columns` has every known value of each of `KEYS`."""
+    several = {name for name in KEYS if any(len(fields[name]) > 1 for fields in columns)}
     differing = {
         name
-        for name in FIELDS
-        if name not in {*allowed, RAIL} and len({value for fields in columns for value in fields[name]}) > 1
+        for name in KEYS
+        if name not in {*allowed, TRANSPORT, RAIL}
+        and len({value for fields in columns for value in fields[name]}) > 1
     }
-    return tuple(name for name in FIELDS if name in several | differing)
+    return tuple(name for name in KEYS if name in several | differing)
 
 
 def row_groups(
     readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None
 ) -> Sequence[RowGroup]:
-    """Group the rows of all columns by some of `FIELDS`. Without `metric`, each group gets its own.
+    """Group the rows of all columns by some of `KEYS`. Without `metric`, each group gets its own.
 
     There is always one group: an empty one where no row counts.
     """
-    indices = [FIELDS.index(name) for name in by]
+    indices = [KEYS.index(name) for name in by]
     pooled: dict[tuple[str, ...], list[list[Row]]] = {}
     programs: dict[tuple[str, ...], tuple[str, str]] = {}
     for column, reading in enumerate(readings):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fabbench.analysis.aggregate import (
     FIELDS,
+    KEYS,
     MUST_MATCH,
     RAIL,
     UNUSABLE,
@@ -219,7 +220,7 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     A column whose outcome is in `unusable` shows no figures; one in `partial` shows them without a ratio.
     """
     readings = [rows for _, rows in inputs]
-    fields = [{name: rows.known(name) for name in FIELDS} for rows in readings]
+    fields = [{name: rows.known(name) for name in KEYS} for rows in readings]
     groups = row_groups(readings, section_fields(fields, allowed), metric)
     coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
     scales = metric_scales(groups, coarse=coarse)

@@ -197,7 +197,7 @@ def _measured(run: "StoredRun") -> Iterator[Measured]:
         logs = tuple(log for log in run.logs(configuration.label) if log.outcome is Outcome.OK)
         column = Column(label=configuration.label, logs=logs, source="")
         for fields, rows in column_rows(column, placement="out-of-place").rows.items():
-            key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=True) if value)
+            key = tuple((name, value) for name, value in zip(FIELDS, fields, strict=False) if value)
             metrics = dict.fromkeys(name for row in rows for name in row.point.metrics if name != "wrong")
             for name in metrics:
                 figures = pooled_figures(rows, METRICS[name], run.benchmark)

@@ -1,9 +1,13 @@
 """Logs whose verdict was once wrong: each with the right outcome, cases and findings. By kind."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from fabbench.analysis.aggregate import Column
+from fabbench.analysis.compare import compare
+from fabbench.model.errors import RequestError
 from fabbench.model.log import Log, Outcome, Proof
 from fabbench.runs.parse_file import parse_file
 from tests.support.paths import DATA
@@ -160,3 +164,20 @@ def test_a_table_without_closing_lines_that_ends_before_its_command_does_is_trun
 ) -> None:
     table = "# OSU MPI Latency Test v5.6.2\n# Size    Latency (us)\n0          1.21\n1          1.25\n"
     assert [log.outcome for log in read(f"{command}\n{table}")] == [outcome]
+
+
+def test_an_unknown_case_is_not_compared_as_a_known_one() -> None:
+    named = Column(label="a", source="a", logs=logs_of("01a-two-commands-base.txt")[:1])
+    unnamed = Column(label="b", source="b", logs=[replace(log, case=None) for log in named.logs])
+    with pytest.raises(RequestError, match="case"):
+        compare([named, unnamed])
+    both = Column(label="c", source="c", logs=[*named.logs, *unnamed.logs])
+    assert [section.key["case"] for section in compare([both, both]).sections] == ["all_reduce", "unknown"]
+
+
+def test_runs_over_different_networks_are_no_repeats() -> None:
+    runs = {"efa": "01a-two-commands-base.txt", "socket": "01b-two-commands-new.txt"}
+    logs = [(logs_of(name)[0], network) for network, name in runs.items()]
+    over = [replace(log, facts={**log.facts, "transport": network}) for log, network in logs]
+    column = Column(label="a", source="a", logs=over)
+    assert [section.key["transport"] for section in compare([column, column]).sections] == [*runs]
