@@ -294,7 +294,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     arguments = ["--fabric", "tcp", "--size", "64", "--size", "128", "--size", "256", *QUICK]
     with start(tmp_path, arguments, before=limit) as run:
         out, err = run.communicate(timeout=60)
-    assert run.returncode == 4, err
+    assert run.returncode == 3, err
     assert nothing_left(tmp_path)
     assert "output.log cannot be written: File too large." in err
     assert "Traceback" not in err
