@@ -1,0 +1,36 @@
+"""Runs that die under a real mpirun after three rows of a table, each in another way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.read_logs import read
+
+
+@pytest.mark.local
+@pytest.mark.parametrize(
+    ("how", "outcome", "said"),
+    [
+        ("not at all", "ok", ""),
+        ("truncate", "failed", "MPI_ERR_TRUNCATE: message truncated"),
+        ("no such rank", "failed", "MPI_ERR_RANK: invalid rank"),
+        ("abort", "failed", "MPI_ABORT was invoked on rank 1"),
+        ("exit", "failed", "process rank 1"),
+        ("segmentation fault", "failed", "exited on signal 11"),
+        ("kill", "failed", "exited on signal 9"),
+    ],
+)
+def test_a_run_that_dies_under_mpirun_is_never_ok(tmp_path: Path, how: str, outcome: str, said: str) -> None:
+    ranks = ["--allow-run-as-root", "--oversubscribe", "-np", "2"]
+    program = [sys.executable, str(ROOT / "tests/support/mpi_abort.py"), how]
+    done = subprocess.run(
+        ["mpirun", *ranks, *program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode == 0) == (outcome == "ok")
+    for text in (done.stdout + done.stderr, done.stderr + done.stdout):  # mpirun may print either first
+        (log,) = read(text)
+        assert (log.outcome, len(log.points)) == (outcome, 3)
+        assert said in (log.reason or "")
