@@ -173,6 +173,7 @@ class LogParser:
         for group in self._groups.values():
             group.steps.cut_off()
             group.ended = None
+        self._share_messages()
         for group in self._groups.values():
             out += self._logs(group.steps.release())
             out += self._close_group(group, ending)
@@ -180,6 +181,16 @@ class LogParser:
         self._groups.clear()
         self._marked.clear()
         return [*out, *(self._counted.close() if self._counted is not None else ())]
+
+    def _share_messages(self) -> None:
+        """Give what a group without a table says of the end of a run to the tables of the others."""
+        groups = list(self._groups.values())
+        tables = [group for group in groups if group.current is not None]
+        for group in groups:
+            if tables and group.current is None and group.dies:
+                for table in tables:
+                    table.messages += group.messages
+                group.messages = []
 
     def stated(self) -> dict[str, str | int]:
         """Return what the debug lines of open executions show, as facts."""

@@ -93,6 +93,11 @@ class StreamGroup:
     def _counts(self, message: Message) -> bool:
         return message.kind is not Kind.SHELL or not self.measured
 
+    @property
+    def dies(self) -> bool:
+        """Whether a run that had begun ended badly."""
+        return any(message.kind < Kind.NOT_STARTED for message in self.messages)
+
     def is_over(self) -> bool:
         """Return whether what was printed shows the end of a run."""
         return any(map(self._counts, self.messages))

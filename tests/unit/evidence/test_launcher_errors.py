@@ -135,6 +135,13 @@ def test_a_table_is_never_ok_with_such_a_text_above_or_below(line: str, prefix: 
         assert {log.outcome for log in read(whole) if log.benchmark} == {Outcome.FAILED}
 
 
+@pytest.mark.parametrize("prefix", ["[pod/node-0/main] ", "(worker1, rank=1, pid=12) "])
+def test_what_a_launcher_prints_without_the_prefix_of_the_table_counts(prefix: str) -> None:
+    table = "".join(f"{prefix}{line}\n" for line in TABLES["osu"].splitlines())
+    for text in (f"{table}command terminated with exit code 137\n", f"Killed by signal 9.\n{table}"):
+        assert [log.outcome for log in read(text)] == [Outcome.FAILED]
+
+
 def test_between_two_tables_without_closing_lines_it_may_be_of_either() -> None:
     death = "[node0:4711] *** An error occurred in MPI_Recv"
     first, second = read(f"{TABLES['osu']}\n{death}\n{TABLES['osu']}\n")
