@@ -62,7 +62,6 @@ Open MPI: died, 9 lines
     Open MPI failed an OFI Libfabric library call
     No components were able to be opened in
     PML \w+ cannot be selected
-    (?:ORTE|PRTE)_ERROR_LOG|PRTE ERROR:
     <MPIRUN>: killing job
 Open MPI: status, 3 lines
     Primary job +terminated normally, but

@@ -135,6 +135,11 @@ def test_decimal_gigabytes_of_nccom_are_read() -> None:
     assert log.points[-1].values[1:] == pytest.approx((19.10e9, 37.01e9))
 
 
+def test_what_open_mpi_s_help_system_logs_is_no_failure() -> None:
+    (log,) = logs_of("21-cliff-in-table.txt")
+    assert log.outcome is Outcome.OK
+
+
 COUNTERS = """
 MPICH Slingshot CXI Counter Summary:
 Counter                             Samples          Min     (/s)         Mean     (/s)          Max     (/s)
