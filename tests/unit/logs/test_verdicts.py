@@ -1,6 +1,5 @@
 """Logs whose verdict was once wrong: each with the right outcome, cases and findings. By kind."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,8 +15,8 @@ from tests.support.read_logs import read
 FOLDER = DATA / "verdicts"
 
 
-def logs_of(name: str, fabric: str = "") -> Sequence[Log]:
-    return list(parse_file(FOLDER / name, proof=Proof(fabric=fabric) if fabric else None))
+def logs_of(name: str, fabric: str = "") -> tuple[Log, ...]:
+    return tuple(parse_file(FOLDER / name, proof=Proof(fabric=fabric) if fabric else None))
 
 
 @pytest.mark.parametrize(
@@ -173,16 +172,16 @@ def test_a_table_without_closing_lines_that_ends_before_its_command_does_is_trun
 
 def test_an_unknown_case_is_not_compared_as_a_known_one() -> None:
     named = Column(label="a", source="a", logs=logs_of("01a-two-commands-base.txt")[:1])
-    unnamed = Column(label="b", source="b", logs=[replace(log, case=None) for log in named.logs])
+    unnamed = Column(label="b", source="b", logs=tuple(replace(log, case=None) for log in named.logs))
     with pytest.raises(RequestError, match="case"):
         compare([named, unnamed])
-    both = Column(label="c", source="c", logs=[*named.logs, *unnamed.logs])
+    both = Column(label="c", source="c", logs=(*named.logs, *unnamed.logs))
     assert [section.key["case"] for section in compare([both, both]).sections] == ["all_reduce", "unknown"]
 
 
 def test_runs_over_different_networks_are_no_repeats() -> None:
     runs = {"efa": "01a-two-commands-base.txt", "socket": "01b-two-commands-new.txt"}
     logs = [(logs_of(name)[0], network) for network, name in runs.items()]
-    over = [replace(log, facts={**log.facts, "transport": network}) for log, network in logs]
+    over = tuple(replace(log, facts={**log.facts, "transport": network}) for log, network in logs)
     column = Column(label="a", source="a", logs=over)
     assert [section.key["transport"] for section in compare([column, column]).sections] == [*runs]
