@@ -69,7 +69,7 @@ def test_text_from_outside_is_no_command_of_the_build(tmp_path: Path) -> None:
     log = tmp_path / "new ##[add-mask]0.log"
     log.write_text(f"vm:1:1 [0] NCCL WARN broken ##[set-output name=status]0\n{Path(NEW).read_text('utf-8')}")
     labels = "##[stop-commands]q\nb"
-    job, outputs = gate(tmp_path, compare=f"{log}\n{BASELINE}", labels=labels, gates="busbw@64M:5%")
+    job, outputs = gate(tmp_path, compare=f"{log}\n{BASELINE}", labels=labels, gates="busbw@64M>=100GB/s")
     assert (job.commands(), outputs["status"]) == (["error"], "1")
     assert "stop-commands" in job.log
 
