@@ -192,8 +192,16 @@ PyTorch: died, 6 lines
     Some NCCL operations have failed or timed out
     Exception \(either an error or timeout\) detected by watchdog
 PyTorch: status
-    torch/distributed/elastic.* failed \(exitcode: -?[1-9]
+    torch[./]distributed[./]elastic.*failed \(exitcode: -?[1-9]
     torch\.[\w.]+\.<ERROR>
+Other frameworks: died, 2 lines
+    (?:horovod\.common\.exceptions\.)?HorovodInternalError:
+    (?:cupy_backends\.cuda\.libs\.nccl\.)?NcclError:
+    (?:jaxlib\.xla_extension\.)?XlaRuntimeError:
+    NCCL operation .*failed
+    NCCL: (?:unhandled|internal|invalid)
+DeepSpeed: status
+    exits with return code = -?[1-9]
 Python: not started
     ModuleNotFoundError: No module named '(?:torch|mpi4py)'
 """
@@ -230,7 +238,7 @@ _SIGN = lazy(
     "|looks like|components|cannot|lost|slots|attempt|ssert|xception|Interrupt|task\\(s\\)|JSM|LIMIT|limit"
     "|oom|OOM|revoked|unrecognized|resource|Evicted|Deadline|disconnect|responding|closed|ssh|denied|verification"
     "|fault|smashing|\\(\\): |corrupt|found|No such|No module|ncclInvalid"
-    "|[Tt]imeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
+    "|operation|NCCL: |[Tt]imeout|result:|killing|Xid|reaped|stuck|watchdog|setting up"
 )
 # What may stand before a text: nothing, or what ends in a sign, a number, a time or a level. Sentences that
 # quote a text have a word or a quotation mark there, and tables have tabs.

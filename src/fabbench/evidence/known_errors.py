@@ -247,8 +247,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     _known(
         "cuda-failure",
-        ("Cuda failure", "HIP failure"),
-        r"(?:Cuda|HIP) failure (?!.*system not yet initialized)",
+        ("Cuda failure", "HIP failure", "CUDA error"),
+        r"(?:(?:Cuda|HIP) failure|CUDA error \d) ?(?!.*system not yet initialized)",
         "A CUDA call failed.",
         "The quoted text has CUDA's reason. Check the driver, the GPU's memory and its errors (`nvidia-smi`, `dmesg`).",
         Severity.ERROR,

@@ -90,6 +90,12 @@ FATAL = {
         "[vm:26026:0:26026] Caught signal 11 (Segmentation fault: address not mapped to object)",
     ],
     "libfabric": ["Libfabric EFA provider has encountered an internal error:"],
+    "Other frameworks": [
+        "horovod.common.exceptions.HorovodInternalError: ncclCommInitRank failed: unhandled system error",
+        "INTERNAL: NCCL operation ncclCommInitRank(&comm, nranks, id, rank) failed: unhandled system error",
+        "tensorflow.python.framework.errors_impl.UnknownError: NCCL: unhandled system error",
+    ],
+    "DeepSpeed": ["[launch.py:325:sigkill_handler] ['python', 'train.py'] exits with return code = -6"],
     "PyTorch": [
         "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:1, unhandled system error",
         "[rank1]: RuntimeError: loss is nan",
