@@ -4,7 +4,7 @@
 .DEFAULT_GOAL := help
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom clean
+.PHONY: help demo test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
 
 help:
 	@echo 'make demo   compare published EFA and TCP numbers, then measure shared memory against TCP on this machine'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench  benchmark fabbench itself: start-up, parsers, checks'
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
+	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
 	@echo 'make clean  remove .venv, .lab, .lowest, .sbom, .cluster, .sky and caches; keeps fabbench-runs/'
 
 demo:
@@ -72,6 +73,7 @@ test-fresh:
 
 lint:
 	@setup/prepare dev
+	setup/lock --check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
@@ -105,6 +107,10 @@ score:
 sbom:
 	@setup/prepare dev
 	@setup/sbom
+
+lock:
+	@setup/prepare run
+	setup/lock $(ARGS)
 
 clean:
 	rm -rf .venv .lab .lowest .sbom .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
