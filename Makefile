@@ -13,7 +13,7 @@ help:
 	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
 	@echo 'make test-sky  run the tests with SkyPilot (installs half a gigabyte first)'
-	@echo 'make test-wheel  build the wheel, and use it in an empty environment'
+	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, and those of the Kubernetes client, with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
 	@echo 'make lint   ruff, import-linter, mypy and hadolint'
@@ -59,7 +59,7 @@ test-sky:
 	FABBENCH_REQUIRE_SKY=yes .venv/bin/python -m pytest -m sky $(ARGS)
 
 test-wheel:
-	@setup/prepare dev
+	@setup/prepare run
 	@setup/wheel
 
 test-lowest:
@@ -105,7 +105,7 @@ score:
 	.venv/bin/python -m tests.performance.score $(FOLDER)
 
 sbom:
-	@setup/prepare dev
+	@setup/prepare run
 	@setup/sbom
 
 lock:
