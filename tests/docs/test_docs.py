@@ -30,7 +30,7 @@ from tests.support.paths import LOGS, ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
-PROJECT = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PROJECT = [ROOT / each for each in ("CHANGELOG.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
 def name(path: Path) -> str:
