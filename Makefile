@@ -2,12 +2,15 @@
 # SYSTEM=no installs no system packages; PYTHON=… selects the Python to use.
 
 .DEFAULT_GOAL := help
+PREPARE = setup/prepare
+FABBENCH = .venv/bin/fabbench
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
+.PHONY: help demo demo-local test test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
 
 help:
-	@echo 'make demo   compare published EFA and TCP numbers, then measure shared memory against TCP on this machine'
+	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
+	@echo 'make demo-local  measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
 	@echo 'make test-slow  run the slow tests: faults of hosts'
 	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
@@ -27,12 +30,21 @@ help:
 	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
 	@echo 'make clean  remove .venv, .lab, .lowest, .sbom, .cluster, .sky and caches; keeps fabbench-runs/'
 
+# A status is part of what a command shows; with any other the demo fails.
 demo:
-	@setup/prepare run
-	.venv/bin/fabbench compare examples/logs/published-p4d-efa.txt examples/logs/published-p4d-tcp.txt \
-	    --label EFA --label TCP
+	@$(PREPARE) run
+	@echo '--- Published numbers of two p4d.24xlarge, as one table'
+	$(FABBENCH) compare examples/logs/published-p4d-efa.txt examples/logs/published-p4d-tcp.txt --label EFA --label TCP
 	@echo
-	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
+	@echo '--- A benchmark that lost EFA and exited with status 0: explain ends with status 4'
+	$(FABBENCH) explain examples/logs/x-ofi-efa-missing.txt --fabric efa; [ $$? = 4 ]
+	@echo
+	@echo '--- Which node is slow, from logs of pairs of nodes: sweep ends with status 1'
+	$(FABBENCH) sweep --from examples/pair-logs --metric bandwidth; [ $$? = 1 ]
+
+demo-local:
+	@$(PREPARE) local
+	$(FABBENCH) run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
 
 test:
 	@setup/prepare dev
