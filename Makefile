@@ -28,7 +28,7 @@ help:
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
 	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
-	@echo 'make clean  remove .venv, .lab, .lowest, .sbom, .cluster, .sky and caches; keeps fabbench-runs/'
+	@echo 'make clean  remove .venv, .lab, .lowest, .cluster, .sky and caches; keeps fabbench-runs/'
 
 # A status is part of what a command shows; with any other the demo fails.
 demo:
@@ -125,5 +125,5 @@ lock:
 	setup/lock $(ARGS)
 
 clean:
-	rm -rf .venv .lab .lowest .sbom .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .lab .lowest .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
