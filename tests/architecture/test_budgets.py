@@ -47,7 +47,8 @@ def test_budgets_are_kept() -> None:
     assert {table: {*numbers} for table, numbers in found.items()} == {
         table: {*numbers} for table, numbers in budgets.items()
     }
-    assert exceeded(found, budgets) == [], f"take something out first, see {FILE.name}"
+    over = exceeded(found, budgets)
+    assert not over, "\n".join([f"take something out first, see {FILE.name}:", *over])
 
 
 def test_a_budget_that_is_exceeded_says_by_how_much() -> None:
