@@ -36,6 +36,7 @@ OTHERS = frozenset(
             "--strict",
             "--tag-output",
             "--tail",
+            "--upgrade",
             "--user",
             "--verbose",
         ),
