@@ -2,19 +2,22 @@
 # SYSTEM=no installs no system packages; PYTHON=… selects the Python to use.
 
 .DEFAULT_GOAL := help
+PREPARE = setup/prepare
+FABBENCH = .venv/bin/fabbench
 # Compile tests once, not in each process.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test nightly test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom clean
+.PHONY: help demo demo-local test nightly test-slow test-cluster test-nodes test-sky test-wheel test-lowest test-fresh lint docs site man reference bench score sbom lock clean
 
 help:
-	@echo 'make demo   compare published EFA and TCP numbers, then measure shared memory against TCP on this machine'
+	@echo 'make demo   compare published EFA and TCP numbers, find a lost EFA and a slow node, all from example logs'
+	@echo 'make demo-local  measure shared memory against TCP on this machine'
 	@echo 'make test   run the tests'
 	@echo 'make nightly  run every test there is, as .ci/run does before an issue is closed (about an hour)'
 	@echo 'make test-slow  run the slow tests: faults of hosts'
 	@echo 'make test-cluster  run the tests on two Kubernetes clusters on this machine (compiles them first: minutes)'
 	@echo 'make test-nodes  run the tests with many simulated nodes; needs an otherwise idle machine'
 	@echo 'make test-sky  run the tests with SkyPilot (installs half a gigabyte first)'
-	@echo 'make test-wheel  build the wheel, and use it in an empty environment'
+	@echo 'make test-wheel  build what is published into dist, and use the wheel in an empty environment'
 	@echo 'make test-lowest  run unit tests, the Kubernetes client and TAB completion with the lowest versions of all dependencies'
 	@echo 'make test-fresh  run make demo and make test in new Debian 12 and Ubuntu 24.04 systems; needs root'
 	@echo 'make lint   ruff, import-linter, mypy and hadolint'
@@ -25,14 +28,24 @@ help:
 	@echo 'make bench  benchmark fabbench itself: start-up, parsers, checks'
 	@echo 'make score  read all logs in FOLDER=…: a line per log, and totals'
 	@echo 'make sbom   write a CycloneDX list of bundled packages: dist/fabbench.cdx.json'
-	@echo 'make clean  remove .venv, .lab, .lowest, .sbom, .cluster, .sky and caches; keeps fabbench-runs/'
+	@echo 'make lock   write uv.lock again after a change of pyproject.toml; ARGS=--upgrade takes the newest versions'
+	@echo 'make clean  remove .venv, .lab, .lowest, .cluster, .sky and caches; keeps fabbench-runs/'
 
+# A status is part of what a command shows; with any other the demo fails.
 demo:
-	@setup/prepare run
-	.venv/bin/fabbench compare examples/logs/published-p4d-efa.txt examples/logs/published-p4d-tcp.txt \
-	    --label EFA --label TCP
+	@$(PREPARE) run
+	@echo '--- Published numbers of two p4d.24xlarge, as one table'
+	$(FABBENCH) compare examples/logs/published-p4d-efa.txt examples/logs/published-p4d-tcp.txt --label EFA --label TCP
 	@echo
-	.venv/bin/fabbench run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
+	@echo '--- A benchmark that lost EFA and exited with status 0: explain ends with status 4'
+	$(FABBENCH) explain examples/logs/x-ofi-efa-missing.txt --fabric efa; [ $$? = 4 ]
+	@echo
+	@echo '--- Which node is slow, from logs of pairs of nodes: sweep ends with status 1'
+	$(FABBENCH) sweep --from examples/pair-logs --metric bandwidth; [ $$? = 1 ]
+
+demo-local:
+	@$(PREPARE) local
+	$(FABBENCH) run pingpong --on local --fabric shm --fabric tcp --size 64 --size 64K --repeat 4
 
 test:
 	@setup/prepare dev
@@ -62,7 +75,7 @@ test-sky:
 	FABBENCH_REQUIRE_SKY=yes .venv/bin/python -m pytest -m sky $(ARGS)
 
 test-wheel:
-	@setup/prepare dev
+	@setup/prepare run
 	@setup/wheel
 
 test-lowest:
@@ -77,6 +90,7 @@ test-fresh:
 
 lint:
 	@setup/prepare dev
+	setup/lock --check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/lint-imports
@@ -108,9 +122,13 @@ score:
 	.venv/bin/python -m tests.performance.score $(FOLDER)
 
 sbom:
-	@setup/prepare dev
+	@setup/prepare run
 	@setup/sbom
 
+lock:
+	@setup/prepare run
+	setup/lock $(ARGS)
+
 clean:
-	rm -rf .venv .lab .lowest .sbom .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
+	rm -rf .venv .lab .lowest .cluster .sky .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

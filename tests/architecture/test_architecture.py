@@ -139,8 +139,8 @@ def test_tracked_files_name_no_private_place() -> None:
 
 def test_the_top_level_stays_small() -> None:
     allowed = {
-        *("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".gitignore"),
-        *("CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
+        *("pyproject.toml", "uv.lock", "README.md", "LICENSE", "CHANGELOG.md", "Makefile", ".gitignore"),
+        *("AGENTS.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"),
         "action.yml",  # where GitHub looks for `uses: OWNER/fabbench@REF`
         *("src", "tests", "examples", "docker", "docs", "setup", ".ci", ".github"),
     }

@@ -38,6 +38,7 @@ OTHERS = frozenset(
             "--strict",
             "--tag-output",
             "--tail",
+            "--upgrade",
             "--user",
             "--verbose",
         ),

@@ -30,7 +30,7 @@ from tests.support.paths import LOGS, ROOT
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", *DOCS, *sorted((ROOT / "examples").rglob("*.md"))]
-PROJECT = [ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
+PROJECT = [ROOT / each for each in ("CHANGELOG.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")]
 
 
 def name(path: Path) -> str:
@@ -357,9 +357,23 @@ def test_the_map_of_the_code_is_complete() -> None:
     assert named == entries
 
 
+@pytest.mark.local
+def test_make_demo_shows_what_is_unique() -> None:
+    words = ["make", "demo", "PREPARE=:", f"FABBENCH={sys.executable} -m fabbench"]
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))
+    }
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    compared, explained, swept = done.stdout.split("\n--- ")
+    assert "18.7 x" in compared
+    assert ": off-fabric\n" in explained
+    assert re.search(r"^\| bad +\| node \| node5 ", swept, flags=re.MULTILINE)
+
+
 def test_the_make_targets_that_are_named_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), flags=re.MULTILINE))
-    named = {found for page in PAGES for found in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), flags=re.MULTILINE))
+    named = {found for page in PAGES for found in re.findall(r"`make ([a-z-]+)", page.read_text("utf-8"))}
     assert named >= {"demo", "test"}
     assert named <= targets
 

@@ -17,7 +17,7 @@ from tests.support.needed import need, refuse, strict
 from tests.support.paths import EXAMPLES, ROOT
 
 GATE = EXAMPLES / "ci-gate/workflow.yaml"
-WORKFLOWS = (GATE, EXAMPLES / "ci-smoke/workflow.yaml")
+WORKFLOWS = (GATE, EXAMPLES / "ci-smoke/workflow.yaml", ROOT / ".github/workflows/release.yml")
 FABBENCH = str(Path(sys.executable).parent / "fabbench")
 NEW, BASELINE = (str(EXAMPLES / "logs" / name) for name in ("x-ofi-tcp.txt", "x-net-socket.txt"))
 
@@ -214,7 +214,7 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
     shutil.copy(ROOT / "action.yml", tmp_path)
     for path in WORKFLOWS:
         text = path.read_text("utf-8").replace("OWNER/fabbench@REF", "./")
-        (workflows / f"{path.parent.name}.yaml").write_text(text, "utf-8")
+        (workflows / f"{path.parent.name}-{path.name}").write_text(text, "utf-8")
     done = subprocess.run(
         [str(program), "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
