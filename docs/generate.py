@@ -30,9 +30,7 @@ SHARED = """\
 Every `fabbench run BENCHMARK` has the options of this section; other commands list which of them they share.
 In brackets: the launchers (`--on`) with which an option has an effect. With any other, it is an error.
 """
-RENDERED = (
-    "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
-)
+RENDERED = "An option without an effect in the chosen format (`--as`) is an error that names the formats with one."
 SECTIONS = {
     "Where to run": frozenset[str](),
     "Hosts over ssh": frozenset({"ssh", "slurm"}),
@@ -181,9 +179,7 @@ def _kinds(entries: Iterable[Entry]) -> set[tuple[str, str]]:
 
 
 def _entries(command: click.Command) -> list[Entry]:
-    return [
-        _entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden
-    ]
+    return [_entry(option) for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
 _METRICS = re.compile(r" Metrics: (.+?)\.(?= Needs |$)")
@@ -209,9 +205,7 @@ def _entry(option: click.Option) -> Entry:
 def _wrapped(text: str, indent: str = "") -> str:
     """Break lines where Markdown has none of its marks at the beginning of the next."""
     words = re.sub(r" (?=[-+*#>=] |\d+[.)] )", "\0", " ".join(text.split()))
-    filled = textwrap.fill(
-        words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    filled = textwrap.fill(words, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return filled.replace("\0", " ")
 
 

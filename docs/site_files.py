@@ -28,9 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if not path.startswith("docs/"):
             files.append(File.generated(config, _in_site(path), abs_src_path=str(ROOT / path)))
         if path.endswith(".md"):
-            linked = dict.fromkeys(
-                _target(path, link) for link in LINK.findall((ROOT / path).read_text("utf-8"))
-            )
+            linked = dict.fromkeys(_target(path, link) for link in LINK.findall((ROOT / path).read_text("utf-8")))
             waiting += (new := [each for each in linked if each not in seen and (ROOT / each).is_file()])
             seen |= {*new}
     return files

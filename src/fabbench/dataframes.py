@@ -53,7 +53,5 @@ def pivot(rows: pd.DataFrame, metric: str = "busbw", *, by: str = "source") -> p
         raise ValueError(f"no row has the metric {metric}; available: {known or 'none'}")
     keys = [name for name in LABELS if name not in {by, "stat"} and len(chosen[name].drop_duplicates()) > 1]
     filled = chosen.fillna(dict.fromkeys(keys, "")) if keys else chosen
-    table = filled.pivot_table(
-        index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False
-    )
+    table = filled.pivot_table(index=["size", *keys], columns=by, values="value", aggfunc="median", sort=False)
     return table.sort_index()

@@ -103,9 +103,7 @@ def test_the_commands_are_the_modules_with_a_command() -> None:
         assert command.get_short_help_str(limit=200) == about
 
 
-@pytest.mark.parametrize(
-    "arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"]
-)
+@pytest.mark.parametrize("arguments", ["--help", "--version", "parse --help", "compare --help", "run nccl --help"])
 def test_help_loads_no_slow_library(arguments: str) -> None:
     program = (
         "import sys\nfrom fabbench.__main__ import main\n"

@@ -19,17 +19,7 @@ OTHERS = frozenset(
         *("--body-file", "--create-if-none", "--edit-last"),
         *("--disable-nodegroup-eviction", "--filters", "--query", "--region", "--wait"),
         *("--exclusive", "--export", "--foreground", "--job", "--kill-after", "--kubernetes-groups"),
-        *(
-            "--length",
-            "--log",
-            "--mca",
-            "--mem",
-            "--name",
-            "--nodelist",
-            "--noheader",
-            "--one-off",
-            "--output",
-        ),
+        *("--length", "--log", "--mca", "--mem", "--name", "--nodelist", "--noheader", "--one-off", "--output"),
         *("--overlap", "--principal-arn", "--provision", "--query-compute-apps", "--quiet"),
         *(
             "--seconds",

@@ -31,9 +31,7 @@ def project() -> dict[str, Any]:
 @cache
 def own() -> set[str]:
     """Return the modules of this checkout, by where mypy looks for them."""
-    return {
-        path.stem for folder in pyproject()["tool"]["mypy"]["mypy_path"] for path in (ROOT / folder).iterdir()
-    }
+    return {path.stem for folder in pyproject()["tool"]["mypy"]["mypy_path"] for path in (ROOT / folder).iterdir()}
 
 
 @cache

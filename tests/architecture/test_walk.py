@@ -27,16 +27,11 @@ from tests.support.paths import ROOT
 
 TEXT = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 WALK = re.findall(r"^\| \d+ \| `(fabbench\.[\w.]+)` \|", TEXT, re.MULTILINE)
-EFA = (
-    "NET/OFI Selected provider is efa, fabric is efa (found 4 nics)\n"
-    "a:1:1 [0] NCCL INFO Using network AWS Libfabric"
-)
+EFA = "NET/OFI Selected provider is efa, fabric is efa (found 4 nics)\na:1:1 [0] NCCL INFO Using network AWS Libfabric"
 
 
 def test_the_layers_are_those_of_the_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     (layers,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
     shown = TEXT.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
     assert shown.split("\n")[:-1] == layers
@@ -51,9 +46,7 @@ def test_what_is_named_exists() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_a_run_calls_what_the_walk_names_in_its_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_calls_what_the_walk_names_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {**launchers(), "replay": ReplayLauncher(_Played(log=lambda execution: ()))}
     monkeypatch.setattr("fabbench.launchers.launchers", lambda: known)
     called = _called(["run", "nccl", "--ab", "--on", "replay", "--store", str(tmp_path)])

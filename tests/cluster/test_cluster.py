@@ -35,23 +35,13 @@ class Pods:
         return self.cluster.kubectl("-n", self.namespace, *argv, **options)
 
     def make(
-        self,
-        name: str,
-        *command: str,
-        image: str = NCCL,
-        limits: Mapping[str, str] | None = None,
-        **spec: Any,
+        self, name: str, *command: str, image: str = NCCL, limits: Mapping[str, str] | None = None, **spec: Any
     ) -> None:
         container: dict[str, Any] = {"name": "c", "image": image, "command": [*command]}
         container["resources"] = {"limits": {**(limits or {})}}
         if command == SSHD:
             container["readinessProbe"] = {"tcpSocket": {"port": 22}, "periodSeconds": 1}
-        spec = {
-            "containers": [container],
-            "terminationGracePeriodSeconds": 0,
-            "restartPolicy": "Never",
-            **spec,
-        }
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0, "restartPolicy": "Never", **spec}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.kubectl("create", "-f", "-", given=pod)
 
@@ -93,9 +83,7 @@ def pair(pods: Pods, tmp_path: Path) -> list[str]:
         pods.make(name, *SSHD, limits=ALL)
     addresses = pods.ready("a", "b")
     options = "Host *\\n StrictHostKeyChecking no\\n UserKnownHostsFile /dev/null\\n LogLevel ERROR\\n"
-    pods.sh(
-        "a", f"umask 077; cat >~/.ssh/id_ed25519; printf '{options}' >~/.ssh/config", given=key.read_text()
-    )
+    pods.sh("a", f"umask 077; cat >~/.ssh/id_ed25519; printf '{options}' >~/.ssh/config", given=key.read_text())
     for name in ("a", "b"):
         pods.sh(name, "cat >~/.ssh/authorized_keys", given=key.with_suffix(".pub").read_text())
     return addresses
@@ -232,9 +220,7 @@ def test_cordons_taints_and_lost_devices_are_undone(cluster: Cluster, pods: Pods
     assert "untolerated taint {busy: yes}" in json.dumps(pods.get("a")["status"])
     two.stop_devices()
     efa = "vpc.amazonaws.com/efa"
-    assert processes.eventually(
-        lambda: cluster.get("nodes", two.name)["status"]["allocatable"][efa] == "0", 60
-    )
+    assert processes.eventually(lambda: cluster.get("nodes", two.name)["status"]["allocatable"][efa] == "0", 60)
     cluster.restore()
     assert pods.ready("a")
     assert all(node.ready() for node in cluster.nodes)

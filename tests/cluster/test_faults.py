@@ -52,8 +52,7 @@ def test_interrupted_while_pods_start(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "number"),
-    [("agent keep", signal.SIGINT), ("mpirun", signal.SIGTERM), ("orted", signal.SIGINT)],
+    ("stage", "number"), [("agent keep", signal.SIGINT), ("mpirun", signal.SIGTERM), ("orted", signal.SIGINT)]
 )
 def test_interrupted_as_soon_as(client: Client, stage: str, number: signal.Signals) -> None:
     """The first moment at which something is seen in a pod."""
@@ -86,11 +85,7 @@ def test_killed_while_pods_cannot_start(client: Client) -> None:
 
 
 def test_a_run_may_take_longer_than_the_lease(client: Client) -> None:
-    with (
-        client.nothing_left(),
-        client.cluster.standin(ROW_S=1.5),
-        client.running(client.short_lease()) as run,
-    ):
+    with client.nothing_left(), client.cluster.standin(ROW_S=1.5), client.running(client.short_lease()) as run:
         assert run.ends() == 0, run.err
     assert client.rows() == SIZES
 

@@ -71,9 +71,7 @@ def test_exec_needs_no_secrets(client: Client) -> None:
     client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere, "no-secrets")
     with client.nothing_left():
         done = client.call(client.nccl())
-        assert (done.returncode, "This user may not create secrets in" in done.stderr) == (3, True), (
-            done.stderr
-        )
+        assert (done.returncode, "This user may not create secrets in" in done.stderr) == (3, True), done.stderr
         done = client.call(client.nccl(*EXEC))
     assert done.returncode == 0, done.stderr
 
@@ -96,10 +94,7 @@ def test_pods_of_other_namespaces_are_not_seen_and_that_is_said(client: Client) 
 
 
 def test_who_may_see_them_knows_what_is_free(client: Client) -> None:
-    everywhere = [
-        *rules("rbac.yaml", "ClusterRole"),
-        *rules("rbac-optional.yaml", "ClusterRole", "fabbench-occupancy"),
-    ]
+    everywhere = [*rules("rbac.yaml", "ClusterRole"), *rules("rbac-optional.yaml", "ClusterRole", "fabbench-occupancy")]
     given = rules("rbac.yaml", "Role")
     client.kubeconfig = client.cluster.service_account(client.namespace, given, everywhere, "sees")
     done = client.call(client.argv("check", "--on", "kubernetes"))
@@ -149,9 +144,7 @@ def test_pod_security_refuses_what_needs_more(
     assert re.search(said, done.stderr), done.stderr
 
 
-@pytest.mark.parametrize(
-    ("more", "user", "capabilities"), [((), "0", SSHD), (EXEC, "0", {}), (USER, "1000", {})]
-)
+@pytest.mark.parametrize(("more", "user", "capabilities"), [((), "0", SSHD), (EXEC, "0", {}), (USER, "1000", {})])
 def test_programs_in_pods_have_no_more_than_that(
     client: Client, more: Sequence[str], user: str, capabilities: dict[str, int]
 ) -> None:

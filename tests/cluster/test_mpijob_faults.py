@@ -82,9 +82,7 @@ def test_a_worker_is_removed_from_a_node_that_is_not_ready(client: Client) -> No
     with losing(client, "--lost-after", "600", own=False) as (run, node):
         node.stop_kubelet()
         assert processes.eventually(lambda: not node.ready())
-        client.kubectl(
-            "delete", "pods", "-l", WORKER, "--field-selector", f"spec.nodeName={node.name}", "--force"
-        )
+        client.kubectl("delete", "pods", "-l", WORKER, "--field-selector", f"spec.nodeName={node.name}", "--force")
         assert run.ends() == 3, run.err
     not_ready = rf"^Error: {node.name}, the node of the pod \S+, is not ready: "
     assert re.search(not_ready, run.err, re.MULTILINE), run.err

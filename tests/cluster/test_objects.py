@@ -106,16 +106,12 @@ class Run:
 def run(cluster: Cluster, namespace: str, tmp_path: Path) -> Run:
     path = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
-    return Run(
-        cluster, namespace, SshKey(public=path.with_suffix(".pub").read_text(), private=path.read_text())
-    )
+    return Run(cluster, namespace, SshKey(public=path.with_suffix(".pub").read_text(), private=path.read_text()))
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_the_api_server_takes_the_golden_manifests(cluster: Cluster, namespace: str, path: Path) -> None:
-    for thing in json.loads(
-        path.read_text().replace('"KEEPER"', json.dumps(escape_argument(watchdog_script())))
-    ):
+    for thing in json.loads(path.read_text().replace('"KEEPER"', json.dumps(escape_argument(watchdog_script())))):
         argv = ("-n", namespace, "create", "--dry-run=server", "--validate=strict", "-f", "-")
         assert "server dry run" in cluster.kubectl(*argv, given=thing)
 
@@ -144,9 +140,7 @@ def test_pods_run_mpi_over_ssh_and_end_after_the_last_beat(run: Run) -> None:
     addresses = [pod["status"]["podIP"] for pod in pods]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     assert [(node.gpus.free, node.fabric.free) for node in run.look()] == [(0, 0), (0, 0)]
-    keys = "".join(
-        f"[{ip}]:{PORT} {run.sh(pod, f'cat {HOST_KEY}')}" for ip, pod in zip(addresses, names, strict=True)
-    )
+    keys = "".join(f"[{ip}]:{PORT} {run.sh(pod, f'cat {HOST_KEY}')}" for ip, pod in zip(addresses, names, strict=True))
     run.sh(names[0], f"cat >{KNOWN_HOSTS}", given=keys)
     said = run.sh(names[0], MPIRUN.format(agent=" ".join(SSH), hosts=",".join(f"{ip}:1" for ip in addresses)))
     assert sorted(said.split()) == ["fabbench-t-0", "fabbench-t-1"]

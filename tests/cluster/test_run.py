@@ -50,8 +50,7 @@ def test_two_configurations_in_the_same_pods(client: Client) -> None:
         done = client.call(client.nccl(*configurations, fabric=()))
     assert done.returncode == 0, done.stderr
     outcomes = {
-        configuration: [log.outcome for log in client.logs(configuration)]
-        for configuration in ("ofi-tcp", "tcp")
+        configuration: [log.outcome for log in client.logs(configuration)] for configuration in ("ofi-tcp", "tcp")
     }
     assert outcomes == {"ofi-tcp": [Outcome.OK], "tcp": [Outcome.OK]}
     logs = sorted(client.the_run().path.glob("exec/*/output.log"))
@@ -143,9 +142,7 @@ def test_an_image_that_takes_too_long(client: Client) -> None:
     with client.nothing_left():
         done = client.call(client.nccl("--image", HANGS, "--start-timeout", "12"))
     assert done.returncode == 3
-    expected = (
-        rf"^The image {HANGS} is being pulled on ip-(.|\n)*^Error: The pods were not ready after 12 s\. "
-    )
+    expected = rf"^The image {HANGS} is being pulled on ip-(.|\n)*^Error: The pods were not ready after 12 s\. "
     assert re.search(expected, done.stderr, re.MULTILINE), done.stderr
 
 
@@ -195,9 +192,7 @@ def test_missing_rights_are_named(client: Client) -> None:
 def test_mpijobs_where_there_is_no_operator(client: Client) -> None:
     client.launcher = "mpijob"
     done = client.call(client.nccl())
-    assert (done.returncode, "kubectl apply --server-side -f https://" in done.stderr) == (3, True), (
-        done.stderr
-    )
+    assert (done.returncode, "kubectl apply --server-side -f https://" in done.stderr) == (3, True), done.stderr
     assert client.pods() == []
 
 

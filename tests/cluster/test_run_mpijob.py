@@ -44,18 +44,7 @@ def rendered(client: Client, submitted: dict[str, Any]) -> str:
     amounts.append(f"shm={shm(submitted)}")
     words = [word for text in amounts for word in ("--pod-request", text)]
     words += [word for node in client.cluster.nodes for word in ("--node", node.name)]
-    argv = [
-        sys.executable,
-        "-m",
-        "fabbench",
-        "render",
-        "nccl",
-        "--as",
-        "mpijob",
-        "--supervised",
-        *client.image,
-        *words,
-    ]
+    argv = [sys.executable, "-m", "fabbench", "render", "nccl", "--as", "mpijob", "--supervised", *client.image, *words]
     argv += ["--instance-type", "p4d.24xlarge", "--run-id", submitted["metadata"]["labels"]["fabbench/run"]]
     argv += ["--mpirun", "/usr/bin/mpirun", "--gpus", "1", "-e", "1K", "--repeat", "1"]
     argv += ["--fabric", "ofi-tcp", "--fabric", "tcp"]
@@ -95,10 +84,7 @@ def test_pingpong_between_two_workers(client: Client) -> None:
         done = client.call(client.pingpong(*words))
     assert done.returncode == 0, done.stderr
     (log,) = client.logs("tcp")
-    assert (log.outcome, {point.labels["side"] for point in log.points}) == (
-        Outcome.OK,
-        {"client", "server"},
-    )
+    assert (log.outcome, {point.labels["side"] for point in log.points}) == (Outcome.OK, {"client", "server"})
     run = client.the_run()
     counted = run.counters(run.executions[0].id)
     assert counted is not None
@@ -121,9 +107,7 @@ def test_workers_on_the_nodes_network(client: Client) -> None:
     assert worker["containers"][0]["ports"] == [{"name": "ssh", "containerPort": 2222}]
 
 
-@pytest.mark.races(
-    "controllers may miss a removal while the API restarts, and find it at their next look only"
-)
+@pytest.mark.races("controllers may miss a removal while the API restarts, and find it at their next look only")
 @pytest.mark.parametrize("away", [True, False])
 def test_rows_come_live_and_once_whatever_happens_to_the_connection(client: Client, away: bool) -> None:
     with client.nothing_left(within_s=120), client.midway() as run:
@@ -172,10 +156,7 @@ def test_killed_it_runs_to_its_end_and_is_cleaned(client: Client) -> None:
     [
         (("--image", "localhost/none:1"), r"The image localhost/none:1 cannot be pulled: "),
         (("--image", NO_SSHD), rf"exited with status 127: a program is missing from the image {NO_SSHD}"),
-        (
-            ("--image", NO_MPI),
-            r"The launcher exited with status 3: \S*mpirun is not an mpirun that fabbench knows",
-        ),
+        (("--image", NO_MPI), r"The launcher exited with status 3: \S*mpirun is not an mpirun that fabbench knows"),
     ],
 )
 def test_what_does_not_start_is_explained(client: Client, more: tuple[str, ...], said: str) -> None:
@@ -240,9 +221,7 @@ def test_a_worker_is_deleted(client: Client) -> None:
         client.kubectl("delete", worker, "--wait=false")
         assert run.ends() == 3, run.err
     name = worker.removeprefix("pod/")
-    assert re.search(rf"^Error: The pod {name} (on ip-\S+ was removed|.*deleted)", run.err, re.MULTILINE), (
-        run.err
-    )
+    assert re.search(rf"^Error: The pod {name} (on ip-\S+ was removed|.*deleted)", run.err, re.MULTILINE), run.err
     (log,) = client.logs("tcp")
     assert 2 <= len({point.size for point in log.points}) < len(SIZES)
 
@@ -257,9 +236,7 @@ def test_an_operator_that_does_not_run(client: Client) -> None:
     finally:
         operator.start()
     assert done.returncode == 3
-    assert re.search(r"The MPI operator has not picked up the MPIJob fabbench-\w+ for \d+ s", done.stderr), (
-        done.stderr
-    )
+    assert re.search(r"The MPI operator has not picked up the MPIJob fabbench-\w+ for \d+ s", done.stderr), done.stderr
 
 
 def test_missing_rights_are_named(client: Client) -> None:

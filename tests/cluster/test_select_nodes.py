@@ -63,9 +63,7 @@ def names(found: tuple[Node, ...]) -> list[str]:
     return [node.name for node in found]
 
 
-def test_many_pages_are_one_list(
-    mixed: tuple[Node, ...], monkeypatch: pytest.MonkeyPatch, kwok: Cluster
-) -> None:
+def test_many_pages_are_one_list(mixed: tuple[Node, ...], monkeypatch: pytest.MonkeyPatch, kwok: Cluster) -> None:
     monkeypatch.setattr(api, "_PAGE", 7)
     again = list_nodes(api.open_api(kwok.kubeconfig, None, None))
     assert sorted(names(again)) == sorted(names(mixed))
@@ -80,9 +78,7 @@ def test_many_pages_are_one_list(
         ("pool=none", set()),
     ],
 )
-def test_the_cluster_evaluates_selectors(
-    mixed: tuple[Node, ...], kwok: Cluster, labels: str, found: set[str]
-) -> None:
+def test_the_cluster_evaluates_selectors(mixed: tuple[Node, ...], kwok: Cluster, labels: str, found: set[str]) -> None:
     assert mixed
     assert set(names(list_nodes(api.open_api(kwok.kubeconfig, None, None), labels=labels))) == found
 
@@ -107,9 +103,7 @@ def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(kwok: Cluster,
         ({"tolerations": (Toleration(TAINT),), "names": ("hpc-2", "hpc-0")}, ["hpc-0", "hpc-2"]),
     ],
 )
-def test_nodes_are_chosen_alike_and_close(
-    mixed: tuple[Node, ...], criteria: dict[str, Any], chosen: list[str]
-) -> None:
+def test_nodes_are_chosen_alike_and_close(mixed: tuple[Node, ...], criteria: dict[str, Any], chosen: list[str]) -> None:
     assert names(choose(mixed, NodeCriteria(**criteria))) == chosen
 
 
@@ -130,13 +124,7 @@ def test_why_nodes_are_left_out_is_told(mixed: tuple[Node, ...], criteria: dict[
 def test_nodes_that_fit_are_grouped_by_what_they_have(mixed: tuple[Node, ...]) -> None:
     groups = usable_groups(mixed, NodeCriteria(tolerations=(Toleration(TAINT),)))
     found = {group[0].instance_type: len(group) for group in groups}
-    assert found == {
-        "p5.48xlarge": 34,
-        "p4d.24xlarge": 2,
-        "g6.48xlarge": 2,
-        "hpc7g.16xlarge": 3,
-        "m7i.large": 5,
-    }
+    assert found == {"p5.48xlarge": 34, "p4d.24xlarge": 2, "g6.48xlarge": 2, "hpc7g.16xlarge": 3, "m7i.large": 5}
 
 
 def test_the_check_shows_them_all_and_says_what_is_wrong(

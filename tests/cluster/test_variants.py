@@ -56,8 +56,7 @@ def test_pods_are_compared_with_their_nodes(client: Client) -> None:
     assert "pod is no changes; node is host network." in done.stdout
     addresses = {node.name: node.address for node in client.cluster.nodes}
     seen = {
-        name: {host["name"]: host["address"] for host in hosts}
-        for name, hosts in stored.document["variants"].items()
+        name: {host["name"]: host["address"] for host in hosts} for name, hosts in stored.document["variants"].items()
     }
     assert seen["node"] == addresses
     assert seen["pod"].keys() == addresses.keys()

@@ -67,21 +67,14 @@ def test_hosts_that_are_well(lab: Labs) -> None:
         assert statuses(found, name) == ["pass"] * 4, name
     assert statuses(found, "efa") == ["skip"] * 4
     seen = [record["seen"] for record in found["connections"].values()]
-    assert seen == [
-        "Reached node1, node2, node3.",
-        "Reached node0, node2.",
-        "Reached node0, node3.",
-        "Reached node0.",
-    ]
+    assert seen == ["Reached node1, node2, node3.", "Reached node0, node2.", "Reached node0, node3.", "Reached node0."]
     assert [record["seen"] for record in found["interface"].values()][1] == "fab0 (198.18.1.11)."
 
 
 @pytest.mark.lab
 def test_clocks_of_one_machine_agree(lab: Labs) -> None:
     found = check(lab(4), status=0)
-    offsets = [
-        float(match[1]) for r in found["clock"].values() if (match := re.search(r"is (\S+) s off", r["seen"]))
-    ]
+    offsets = [float(match[1]) for r in found["clock"].values() if (match := re.search(r"is (\S+) s off", r["seen"]))]
     assert len(offsets) == 4
     assert all(abs(offset) < 2 for offset in offsets)
 

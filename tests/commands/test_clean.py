@@ -40,9 +40,7 @@ def test_what_does_not_run_is_listed_and_removed_with_yes(client: Client) -> Non
             client.kubectl("create", "-f", "-", given=secret)
         listed = clean(client, status=1)
         assert listed[0] == ["RUN", "NAMESPACE", "AGE", "RUNS", "REMOVE", "REQUEST"]
-        assert [[row[0], row[1], *row[3:]] for row in listed[1:]] == [
-            ["a", client.namespace, "no", "yes", "-"]
-        ]
+        assert [[row[0], row[1], *row[3:]] for row in listed[1:]] == [["a", client.namespace, "no", "yes", "-"]]
         assert "secret/fabbench-a" in client.kubectl("get", "secrets", "-o", "name")
         clean(client, "--yes")
         assert client.kubectl("get", "secrets", "-o", "name").split() == ["secret/other"]

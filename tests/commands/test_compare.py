@@ -256,9 +256,7 @@ def store_run(store: Path, configurations: dict[str, list[float | None]]) -> str
     return store_texts(store, "nccl", texts, size=GB)
 
 
-def store_texts(
-    store: Path, benchmark: str, configurations: Mapping[str, Sequence[str | None]], *, size: int
-) -> str:
+def store_texts(store: Path, benchmark: str, configurations: Mapping[str, Sequence[str | None]], *, size: int) -> str:
     """Write a run whose executions printed these texts; None: it never began."""
     made = tuple(Configuration(label=label, fabric=label) for label in configurations)
     texts = [
@@ -399,9 +397,7 @@ def test_files_of_a_list_and_of_a_directory_are_repeats(several: Path) -> None:
 def test_markers_of_several_files_make_no_columns(several: Path) -> None:
     for number, file in enumerate(sorted((several / "new").glob("*.log"))):
         step = f"{number:03}-{'ab'[number % 2]}-r1/all_reduce"
-        file.write_text(
-            f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n"
-        )
+        file.write_text(f"#@fabbench begin {step} benchmark=nccl\n{file.read_text()}#@fabbench end {step} 0\n")
     (column,) = columns(listed(several / "new"), store=several)
     assert (column.label, len(column.logs)) == ("new", 3)
 
@@ -441,8 +437,7 @@ def test_copies_count_once(several: Path) -> None:
     assert [each["n"] for each in found["rows"]] == [1] * 6
     assert [each["executions"] for each in found["columns"]] == [1, 1]
     assert (
-        found["rows"][0]["ratio_low"]
-        == json.loads(compare(*once, "--format", "json").stdout)["rows"][0]["ratio_low"]
+        found["rows"][0]["ratio_low"] == json.loads(compare(*once, "--format", "json").stdout)["rows"][0]["ratio_low"]
     )
     assert "twice: 2 of 3 tables are copies of another, and were counted once." in found["notes"]
     done = compare(several / "new", twice[1])
@@ -473,9 +468,7 @@ def test_labels(efa: Path, tmp_path: Path) -> None:
 
 def test_what_the_logs_show_besides_figures_is_said_with_advice() -> None:
     logs = LOGS / "nccl"
-    done = runner().invoke(
-        cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")]
-    )
+    done = runner().invoke(cli, ["compare", str(logs / "x-ofi-efa-missing.txt"), str(logs / "x-net-socket.txt")])
     assert "x-ofi-efa-missing: The network plugin failed, and NCCL used socket instead. Check" in done.stdout
 
 

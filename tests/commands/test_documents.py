@@ -36,9 +36,7 @@ def test_the_configuration_is_a_document(tmp_path: Path) -> None:
 
 def test_standard_input_is_compared() -> None:
     done = runner().invoke(
-        cli,
-        ["compare", "-", str(LOGS[1]), "--fabric", "tcp", "--fabric", "tcp"],
-        input=LOGS[0].read_text("utf-8"),
+        cli, ["compare", "-", str(LOGS[1]), "--fabric", "tcp", "--fabric", "tcp"], input=LOGS[0].read_text("utf-8")
     )
     assert done.exit_code == 0, done.stderr
     assert "stdin" in done.stdout
@@ -48,9 +46,7 @@ def test_standard_input_is_compared() -> None:
 def test_an_allocation_has_its_partition_and_time_already(name: str, value: str) -> None:
     places = {"slurm": SlurmOptions}
     of_file = Target(name="prod", launcher="slurm", options=SlurmOptions(partition="gpu", time="4:00:00"))
-    _refuse_options_of_jobs(
-        with_options(of_file, GivenOptions({"mpi": "mpirun"}, {name: value}), places, "--on")
-    )
+    _refuse_options_of_jobs(with_options(of_file, GivenOptions({"mpi": "mpirun"}, {name: value}), places, "--on"))
     typed = with_options(of_file, GivenOptions({name: value}, {}), places, "--on")
     with pytest.raises(RequestError, match=f"--{name} has no effect inside a Slurm"):
         _refuse_options_of_jobs(typed)

@@ -53,11 +53,7 @@ def planned(*words: str, benchmark: str = "nccl", **env: str | None) -> Result:
 def test_slurm(slurm: Path) -> None:
     done = planned("--on", "slurm", "--partition", "gpu")
     assert (done.exit_code, done.stderr) == (0, "\nDry run: nothing was started.\n")
-    for words in (
-        "Target:         slurm (slurm): set with --on",
-        "p5.48xlarge, 8 GPUs, 32 efa devices",
-        "srun ",
-    ):
+    for words in ("Target:         slurm (slurm): set with --on", "p5.48xlarge, 8 GPUs, 32 efa devices", "srun "):
         assert words in done.stdout
     assert not (slurm / "log").exists()
     assert not (slurm / "runs").exists()
@@ -137,9 +133,7 @@ def test_kubernetes(kubernetes: list[str], tmp_path: Path, launcher: str) -> Non
 
 
 @pytest.mark.parametrize("launcher", ["kubernetes", "mpijob"])
-def test_osu_on_kubernetes_needs_an_image_that_has_it(
-    kubernetes: list[str], tmp_path: Path, launcher: str
-) -> None:
+def test_osu_on_kubernetes_needs_an_image_that_has_it(kubernetes: list[str], tmp_path: Path, launcher: str) -> None:
     words = ("--no-efa", "--test", "osu_latency", "--on", launcher)
     config = ("--kubeconfig", str(tmp_path / "kubeconfig"))
     done = planned(*words, *config, "--image", "registry.example/osu:1", benchmark="osu")

@@ -80,9 +80,7 @@ def render(form: str, *more: str) -> Result:
     return runner().invoke(cli, ["render", "nccl", "--as", form, "--efa", *fixed, *more])
 
 
-@pytest.mark.parametrize(
-    "pair", sampled([(form, name) for name in every(FORMATS, "run") for form in FORMATS], every=7)
-)
+@pytest.mark.parametrize("pair", sampled([(form, name) for name in every(FORMATS, "run") for form in FORMATS], every=7))
 def test_an_option_changes_the_document_or_is_refused(pair: tuple[str, str]) -> None:
     form, name = pair
     known, option = options_of(FORMATS[form]), every(FORMATS, "run")[name]
@@ -127,10 +125,7 @@ def test_what_a_launcher_declares_is_read(launcher: str) -> None:
     assert unread == set()
 
 
-@pytest.mark.parametrize(
-    "infra",
-    ["aws", "slurm/cluster"],
-)
+@pytest.mark.parametrize("infra", ["aws", "slurm/cluster"])
 @pytest.mark.parametrize("option", ["--toleration", "--pull-secret", "--label", "--annotation"])
 def test_options_of_pods_have_no_effect_where_skypilot_makes_none(infra: str, option: str) -> None:
     value = "a=b" if option in {"--label", "--annotation"} else "a"
@@ -160,8 +155,7 @@ NASTY = ("a b", "a;b", "a$(b)", "a`b`", "a'b", 'a"b', "a\nb", "a\x1b[1m", "a|b",
 
 @pytest.mark.parametrize("word", sampled(NASTY, every=4))
 @pytest.mark.parametrize(
-    "option",
-    ["--interface", "--host", "--partition", "--account", "--image", "--instance-type", "--mpirun"],
+    "option", ["--interface", "--host", "--partition", "--account", "--image", "--instance-type", "--mpirun"]
 )
 def test_what_a_shell_could_misread_is_no_name(option: str, word: str) -> None:
     form = "script" if option in {"--interface", "--instance-type", "--mpirun"} else "slurm"

@@ -25,10 +25,7 @@ def test_every_format_has_the_same_rows(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(text.stdout)))
     busbw = [row for row in rows if row["metric"] == "busbw" and row["placement"] == "out-of-place"]
     found = [(row["configuration"], row["execution"][-2:], float(row["value"])) for row in busbw]
-    assert found == [
-        *(("socket", "r1", 2e9), ("socket", "r2", 8e9)),
-        *(("tcp", "r1", 1e9), ("tcp", "r2", 2e9)),
-    ]
+    assert found == [*(("socket", "r1", 2e9), ("socket", "r2", 8e9)), *(("tcp", "r1", 1e9), ("tcp", "r2", 2e9))]
     assert {row["run"] for row in rows} == {run}
     assert {row["fabric"] for row in busbw} == {"socket", "tcp"}
     lines = [json.loads(line) for line in export(tmp_path, "--format", "jsonl").stdout.splitlines()]

@@ -61,7 +61,5 @@ def test_an_interrupt_within_an_exec_is_an_exit_status(tmp_path: Path, where: st
         "sys.meta_path.insert(0, Interrupts())\n"
     )
     command = [sys.executable, "-m", "fabbench", "parse", "x"]
-    done = subprocess.run(
-        command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")

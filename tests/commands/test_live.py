@@ -36,9 +36,7 @@ def planned(*labels: str, sizes: tuple[int, ...] = (), repeats: int = 1) -> Plan
         for repeat in range(1, repeats + 1)
         for configuration in made
     ]
-    return Plan(
-        benchmark="nccl", target="local", configurations=tuple(made), executions=tuple(executions), hosts=2
-    )
+    return Plan(benchmark="nccl", target="local", configurations=tuple(made), executions=tuple(executions), hosts=2)
 
 
 class Time:
@@ -77,10 +75,7 @@ SMALL, LARGE = [(8, 1e9), (16, 1e9), (32, 1e9)], [(16, 1e9), (32, 1e9)]
     ],
 )
 def test_planned_sizes_that_every_program_measured_are_counted(
-    capsys: pytest.CaptureFixture[str],
-    sizes: tuple[int, ...],
-    rows: tuple[list[tuple[int, float]], ...],
-    expected: str,
+    capsys: pytest.CaptureFixture[str], sizes: tuple[int, ...], rows: tuple[list[tuple[int, float]], ...], expected: str
 ) -> None:
     assert said(capsys, sizes, *map(log, rows)) == f"[1/1] tcp, repeat 1: {expected}, 0:00"
 
@@ -130,9 +125,7 @@ class Screen:
 
     def __init__(self, plan: Plan, width: int = 80, height: int = 24) -> None:
         self.clock = Time()
-        self.console = Console(
-            file=StringIO(), width=width, height=height, force_terminal=True, legacy_windows=False
-        )
+        self.console = Console(file=StringIO(), width=width, height=height, force_terminal=True, legacy_windows=False)
         self.live = LiveScreen(plan, Live(console=self.console, auto_refresh=False), clock=self.clock)
 
     def lines(self) -> list[str]:
@@ -193,10 +186,7 @@ def test_live_figures_are_those_of_the_final_table() -> None:
     cells = [line.strip("| ").replace("|", " ").split() for line in text.splitlines()]
     rows = [row for row in cells if "0.7x" in row]
     assert [line.split() for line in before] == [row[:5] for row in rows]
-    assert [row[:5] for row in rows] == [
-        ["1", "KB", "2.00", "3.00", "0.7x"],
-        ["1", "MB", "2.00", "3.00", "0.7x"],
-    ]
+    assert [row[:5] for row in rows] == [["1", "KB", "2.00", "3.00", "0.7x"], ["1", "MB", "2.00", "3.00", "0.7x"]]
 
 
 def test_rows_of_a_program_that_has_ended_are_not_those_of_the_next() -> None:

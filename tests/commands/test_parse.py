@@ -108,9 +108,7 @@ def judged_logs(draw: st.DrawFn) -> Log:
         outcome=draw(st.sampled_from(Outcome)),
         reason=draw(TEXT | st.none()),
         facts=draw(st.dictionaries(TEXT, TEXT | st.integers(), max_size=3)),
-        findings=[
-            Finding(code="x", severity=Severity.NOTE, meaning=draw(TEXT), line=draw(TEXT), advice=draw(TEXT))
-        ],
+        findings=[Finding(code="x", severity=Severity.NOTE, meaning=draw(TEXT), line=draw(TEXT), advice=draw(TEXT))],
         damaged=[Damaged(7, draw(TEXT))],
         points=draw(st.lists(points(), max_size=12)) * draw(st.sampled_from([1, 1, 40])),
     )
@@ -198,12 +196,7 @@ def test_a_file_in_which_nothing_is_recognised_ends_with_3() -> None:
     assert document(UNKNOWN) == {
         "format": 1,
         "logs": [],
-        "errors": [
-            {
-                "source": UNKNOWN,
-                "reason": "It has no output of a benchmark or launcher that fabbench knows.",
-            }
-        ],
+        "errors": [{"source": UNKNOWN, "reason": "It has no output of a benchmark or launcher that fabbench knows."}],
     }
 
 
@@ -243,10 +236,7 @@ def test_nothing_that_is_a_benchmarks_vanishes_from_a_directory(tmp_path: Path) 
     found = json.loads(result.stdout)
     assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/a.log"]
     assert found["errors"] == [
-        {
-            "source": f"{tmp_path}/{name}.log",
-            "reason": f"This is output of {tool}, which fabbench does not read.",
-        }
+        {"source": f"{tmp_path}/{name}.log", "reason": f"This is output of {tool}, which fabbench does not read."}
         for name, tool in (("imb", "Intel MPI Benchmarks"), ("iperf", "iperf3"))
     ]
     assert f"Note: {tmp_path}/job.out: It names all_reduce_perf, but has no result of it." in result.stderr
@@ -288,9 +278,7 @@ def test_many_archives_are_read_by_all_cores_with_their_errors(tmp_path: Path) -
             archive.add(UNKNOWN, "unknown.log")
     (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08 no gzip at all")
     found = document(str(tmp_path))
-    assert [log["source"] for log in found["logs"]] == [
-        f"{tmp_path}/{number:02d}.tar!ok.log" for number in range(12)
-    ]
+    assert [log["source"] for log in found["logs"]] == [f"{tmp_path}/{number:02d}.tar!ok.log" for number in range(12)]
     assert [error["source"] for error in found["errors"]] == [f"{tmp_path}/bad.gz"]
 
 
@@ -329,11 +317,7 @@ def test_csv_has_a_row_for_each_sample() -> None:
     samples = [*first["samples"], *second["samples"]]
     assert len(rows) == len(samples)
     for row, sample in zip(rows, samples, strict=True):
-        assert (int(row["size"]), row["metric"], row["unit"]) == (
-            sample["size"],
-            sample["metric"],
-            sample["unit"],
-        )
+        assert (int(row["size"]), row["metric"], row["unit"]) == (sample["size"], sample["metric"], sample["unit"])
         assert float(row["value"]) == sample["value"]
         assert {name: row[name] for name in sample["labels"]} == sample["labels"]
 
@@ -392,9 +376,7 @@ def test_what_is_normal_is_said_where_the_instance_type_is_known() -> None:
     assert line in parse(str(P4D), *NODES).stdout
     assert line in runner().invoke(cli, ["explain", str(P4D), *NODES]).stdout
     ((found,),) = [each["expectations"] for each in document(str(P4D), *NODES)["logs"]]
-    assert {
-        name: found[name] for name in ("verdict", "size", "published_min", "published_max", "causes")
-    } == {
+    assert {name: found[name] for name in ("verdict", "size", "published_min", "published_max", "causes")} == {
         "verdict": "normal",
         "size": 2 << 30,
         "published_min": 77.35e9,

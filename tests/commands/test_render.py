@@ -57,10 +57,7 @@ def test_hosts_are_as_the_catalogue_has_them(instance_type: str, gpus: int, devi
         (PerftestWork().needs, "/opt/perftest/bin/ib_write_bw"),
         (NvshmemWork().needs, "/opt/nvshmem/bin/perftest/device/pt-to-pt/shmem_put_bw"),
         (NvshmemWork(tests=("bw",)).needs, "/opt/nvshmem/bin/perftest/host/pt-to-pt/bw"),
-        (
-            NvshmemWork(tests=("sync_on_stream",)).needs,
-            "/opt/nvshmem/bin/perftest/host/coll/sync_on_stream",
-        ),
+        (NvshmemWork(tests=("sync_on_stream",)).needs, "/opt/nvshmem/bin/perftest/host/coll/sync_on_stream"),
         (NEEDS, "python3"),
     ],
 )
@@ -115,18 +112,10 @@ def test_every_benchmark_has_a_script(words: tuple[str, ...]) -> None:
     ("words", "status", "said"),
     [
         (("perftest", "--efa", "--instance-type", "p5.48xlarge"), 2, "needs the name of each device"),
-        (
-            ("pingpong", "--efa", "--all-domains", "--instance-type", "p5.48xlarge"),
-            2,
-            "needs the name of each",
-        ),
+        (("pingpong", "--efa", "--all-domains", "--instance-type", "p5.48xlarge"), 2, "needs the name of each"),
         (("nccl", "--efa"), 3, "Without --instance-type"),
         (("nccl", "--on", "ssh", "--instance-type", "p5.48xlarge"), 2, "--on works with fabbench run only"),
-        (
-            ("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"),
-            2,
-            "into fabbench compare - --gate",
-        ),
+        (("nccl", "--gate", "busbw:5%", "--instance-type", "p5.48xlarge"), 2, "into fabbench compare - --gate"),
         (("nccl", "--instance-type", "c7g.16xlarge"), 3, "No GPU was found on host 1 (c7g.16xlarge)"),
     ],
 )

@@ -43,9 +43,7 @@ SSHD = ("AUDIT_WRITE", "SETGID", "SETUID", "SYS_CHROOT")
         (("--no-efa", "--mpi-agent", "exec", "--run-as-user", "1000"), None),
     ],
 )
-def test_pods_keep_the_capabilities_that_sshd_and_rdma_need(
-    more: Sequence[str], kept: Sequence[str] | None
-) -> None:
+def test_pods_keep_the_capabilities_that_sshd_and_rdma_need(more: Sequence[str], kept: Sequence[str] | None) -> None:
     job, *_ = documents("kubernetes", *more, "--instance-type", "p5.48xlarge")
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -88,10 +86,7 @@ def test_pods_ask_for_all_devices_of_the_type(instance_type: str) -> None:
     assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == (str(gpus), str(efa))
     assert container["resources"]["requests"]["vpc.amazonaws.com/efa"] == str(efa)
     assert container["image"] == DEFAULT
-    assert container["securityContext"]["capabilities"] == {
-        "drop": ["ALL"],
-        "add": sorted([*SSHD, "IPC_LOCK"]),
-    }
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": sorted([*SSHD, "IPC_LOCK"])}
     assert not container["securityContext"]["privileged"]
     assert "hostNetwork" not in job["spec"]["template"]["spec"]
     assert "key" not in secret["stringData"]
@@ -126,16 +121,7 @@ def test_texts_stay_texts_for_readers_of_another_yaml(run: str) -> None:
 
 
 def test_amounts_and_nodes_can_be_told() -> None:
-    nodes = (
-        "--node",
-        "a",
-        "--node",
-        "b",
-        "--pod-request",
-        "vpc.amazonaws.com/efa=1",
-        "--pod-request",
-        "cpu=3",
-    )
+    nodes = ("--node", "a", "--node", "b", "--pod-request", "vpc.amazonaws.com/efa=1", "--pod-request", "cpu=3")
     (job,) = documents("mpijob", "--efa", "--instance-type", "p5.48xlarge", *nodes)
     worker = job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     requests = worker["containers"][0]["resources"]["requests"]
@@ -206,25 +192,9 @@ def test_the_api_server_reads_texts_as_texts(cluster: Cluster, namespace: str) -
     random = Random(7)
     forms = ("0123456789abcdef", "0123456789e", "0189", "01_", "0123456789.e+-_", "0xob17", "-+.0123456789:")
     texts = ["".join(random.choices(form, k=random.randint(1, 9))) for form in forms for _ in range(400)]
-    texts += [
-        "y",
-        "No",
-        "ON",
-        "off",
-        "null",
-        "~",
-        "",
-        ".inf",
-        "-.INF",
-        ".nan",
-        "2026-11-21",
-        "12:30:45",
-        "1e3",
-    ]
+    texts += ["y", "No", "ON", "off", "null", "~", "", ".inf", "-.INF", ".nan", "2026-11-21", "12:30:45", "1e3"]
     data = {f"text-{number}": text for number, text in enumerate(texts)}
     about = {"name": "texts", "namespace": namespace}
     text = yaml_document({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": data}, "Texts.")
     cluster.kubectl("create", "-f", "-", given=text)
-    assert (
-        json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data
-    )
+    assert json.loads(cluster.kubectl("-n", namespace, "get", "configmap/texts", "-o", "json"))["data"] == data

@@ -67,9 +67,7 @@ def test_a_file_is_short_and_says_how_it_was_made(form: str, words: tuple[str, .
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(
-    ("profile", "fabric"), [("gke-gib", "gib"), ("gke-tcpxo", "tcpxo"), ("oke-rdma-vf", "roce")]
-)
+@pytest.mark.parametrize(("profile", "fabric"), [("gke-gib", "gib"), ("gke-tcpxo", "tcpxo"), ("oke-rdma-vf", "roce")])
 @pytest.mark.parametrize("form", ["kubernetes", "mpijob"])
 def test_a_file_for_another_cloud_is_short_too(form: str, profile: str, fabric: str) -> None:
     """With eight interfaces, a side-car and what the cloud sets for NCCL, and a baseline beside it."""
@@ -94,14 +92,7 @@ def test_shellcheck_finds_nothing(form: str, words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "nccl.sh",
-        "nccl.sbatch",
-        "skypilot_nccl_efa.yaml",
-        "nccl_job.yaml",
-        "nccl_mpijob.yaml",
-    ],
+    "name", ["nccl.sh", "nccl.sbatch", "skypilot_nccl_efa.yaml", "nccl_job.yaml", "nccl_mpijob.yaml"]
 )
 def test_examples_are_what_render_prints(name: str) -> None:
     """To write one anew, run the command in its first line."""
@@ -128,10 +119,7 @@ def test_the_command_is_a_comment_of_one_line_without_secrets(word: str) -> None
     lines = rendered("script", "pingpong", "--efa", "--env", word).splitlines()
     assert "s3cr3t" not in lines[1]
     said = subprocess.run(
-        ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"],
-        capture_output=True,
-        text=True,
-        check=True,
+        ["bash", "-c", f"printf '%s\\0' {lines[1].removeprefix('# ')}"], capture_output=True, text=True, check=True
     ).stdout.split("\0")
     assert said[:3] == ["fabbench", "render", "pingpong"]
     assert word.replace("s3cr3t", "(redacted)") in said
@@ -183,16 +171,7 @@ def test_each_variant_has_its_container(tmp_path: Any) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\necho "srun $*"\n')
     srun.chmod(0o755)
-    variants = (
-        "--variant",
-        "new=image=docker.io/x/y:1",
-        "--variant",
-        "old=",
-        "--image",
-        "a",
-        "--repeat",
-        "1",
-    )
+    variants = ("--variant", "new=image=docker.io/x/y:1", "--variant", "old=", "--image", "a", "--repeat", "1")
     text = rendered("slurm", "nccl", "--efa", *variants)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     done = subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, check=False)

@@ -24,9 +24,7 @@ COMMAND = ("fabbench", "run", "pingpong", "--on", "local", "--env", "MY_TOKEN=s3
 
 def stored(store: Path, name: str = "", day: str = "") -> str:
     """Keep a run that never began; `day` says when it was, such as 20250101. Return its id."""
-    run_request = request(
-        "pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND
-    )
+    run_request = request("pingpong", PingpongWork(sizes=(64,)), "tcp", store=store, name=name, command=COMMAND)
     tcp = (Configuration(label="tcp", fabric="tcp"),)
     run = RunWriter(
         run_request, INVENTORY, Plan(benchmark="pingpong", target="local", configurations=tcp, executions=())

@@ -97,9 +97,7 @@ def store(tmp_path: Path) -> Callable[[str], Path]:
             proof=Proof(fabric="tcp", domain=payload),
             planned_sizes=(8,),
         )
-        plan = Plan(
-            benchmark="nccl", target=payload, configurations=configurations, executions=(execution,), hosts=2
-        )
+        plan = Plan(benchmark="nccl", target=payload, configurations=configurations, executions=(execution,), hosts=2)
         run_request = request("nccl", PingpongWork(sizes=(64,)), store=tmp_path / "store")
         inventory = replace(two_hosts(), hosts=hosts, image=payload)
         writer = RunWriter(replace(run_request, env={"X": payload}), inventory, plan)
@@ -228,9 +226,7 @@ def test_no_line_begins_with_a_part_of_what_is_stored(store: Callable[[str], Pat
         assert not re.search(r"(?m)^\s*FORGED", done.stdout + done.stderr), words
 
 
-@pytest.mark.parametrize(
-    "text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"]
-)
+@pytest.mark.parametrize("text", ["a\n \t::add-mask::e", "x ##[stop-commands]q", "##vso[task.complete]", "\n::"])
 def test_no_pieces_of_a_text_make_a_command(text: str) -> None:
     text = f"{text}\nend"
     cuts = itertools.combinations_with_replacement(range(len(text) + 1), 2)
@@ -306,8 +302,7 @@ def fail(payload: str) -> None:
         lambda payload: (_ for _ in ()).throw(OSError(5, payload, payload)),
         lambda payload: terminal.write_drawn(
             render_checks(
-                [Check(host=payload, name=payload, status=Status.FAIL, seen=payload, advice=payload)],
-                color=False,
+                [Check(host=payload, name=payload, status=Status.FAIL, seen=payload, advice=payload)], color=False
             )
         ),
     ],
@@ -343,16 +338,9 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
 def test_the_live_view_draws_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     configuration = Configuration(label=f"a{ALL}", fabric="tcp")
     execution = Execution(
-        id="000-a-r1",
-        configuration=configuration,
-        repeat=1,
-        steps=(),
-        proof=Proof(fabric="tcp"),
-        planned_sizes=(8,),
+        id="000-a-r1", configuration=configuration, repeat=1, steps=(), proof=Proof(fabric="tcp"), planned_sizes=(8,)
     )
-    plan = Plan(
-        benchmark="nccl", target="t", configurations=(configuration,), executions=(execution,), hosts=2
-    )
+    plan = Plan(benchmark="nccl", target="t", configurations=(configuration,), executions=(execution,), hosts=2)
     failed = log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL)
     with a_terminal(monkeypatch) as screen:
         with live.watching(plan) as watcher:
@@ -378,9 +366,7 @@ def test_the_short_lines_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
         planned_sizes=(8,),
     )
     plan = Plan(benchmark="nccl", target="t", configurations=(), executions=(execution,))
-    done = as_command(
-        lambda: live.Lines(plan).end(execution, (log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL),))
-    )
+    done = as_command(lambda: live.Lines(plan).end(execution, (log([(8, 1e9)], outcome=Outcome.FAILED, reason=ALL),)))
     assert "PWNED" in done.stderr
     assert_safe(done.stderr)
 
@@ -414,9 +400,7 @@ def test_cells_are_numbers_texts_and_no_formulas(tmp_path: Path) -> None:
 
 def test_markdown_is_shown_as_it_is_written() -> None:
     text = r"*a* _b_ `c` <b> &lt; [x](y) ~~z~~ 1. \| \\| # $x$ all_reduce ~/.ssh a*b"
-    made = RENDERED.render(
-        to_markdown(Table(title=text, header=(text,), rows=[(text,)], notes=(text, "- x")))
-    )
+    made = RENDERED.render(to_markdown(Table(title=text, header=(text,), rows=[(text,)], notes=(text, "- x"))))
     shown = [html.unescape(line) for line in re.findall(r">([^<>\n]+)<", made)]
     assert shown == [text, text, text, text, "- x"]
 

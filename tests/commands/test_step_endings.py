@@ -35,10 +35,7 @@ LOGS_OF: Mapping[str, tuple[str, list[str]]] = {
         ],
     ),
     "fabtests": ("latency", fabtests_table([Measured(64, 20000, 29947)], times=2)),
-    "osu": (
-        "latency",
-        ["# OSU MPI Latency Test v7.5", "# Size    Avg Latency(us)", "8                 1.23"],
-    ),
+    "osu": ("latency", ["# OSU MPI Latency Test v7.5", "# Size    Avg Latency(us)", "8                 1.23"]),
     "ucx_perftest": (
         "latency",
         [
@@ -113,9 +110,7 @@ def test_the_end_of_one_execution_does_not_spoil_the_next(benchmark: str, tmp_pa
     path = tmp_path / "steps.log"
     names = [f"{number:03}-tcp-r1/step" for number in range(3)]
     lines = [
-        line
-        for name, status in zip(names, ("0", "3", "0"), strict=True)
-        for line in step(benchmark, status, name)
+        line for name, status in zip(names, ("0", "3", "0"), strict=True) for line in step(benchmark, status, name)
     ]
     path.write_text("\n".join(lines) + "\n")
     parsed = runner().invoke(cli, ["parse", "--format", "json", str(path)])

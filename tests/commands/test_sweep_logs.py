@@ -72,9 +72,7 @@ def test_a_log_whose_rows_were_altered_says_nothing_of_its_nodes(tmp_path: Path)
         path.write_text(re.sub(r"(# Avg bus bandwidth +: ).*", r"\g<1>50", path.read_text()))
     document = json.loads(sweep("--from", str(folder), "--format", "json").stdout)
     assert (document["suspects"], document["undecided"], document["tests"]) == ([], [], 25)
-    assert ["rows are missing or were altered" in each["reason"] for each in document["left_out"]] == [
-        True
-    ] * 3
+    assert ["rows are missing or were altered" in each["reason"] for each in document["left_out"]] == [True] * 3
 
 
 def test_a_node_whose_logs_say_nothing_is_undecided(tmp_path: Path) -> None:
@@ -95,9 +93,7 @@ def test_files_that_are_left_out_are_counted(tmp_path: Path) -> None:
     (folder / "README.txt").write_text("Logs of last night.\n")
     done = sweep("--from", str(folder))
     assert done.exit_code == 0
-    assert done.stdout.startswith(
-        "Nothing bad found so far. Not tested: 1 file left out. 28 tests of 8 nodes"
-    )
+    assert done.stdout.startswith("Nothing bad found so far. Not tested: 1 file left out. 28 tests of 8 nodes")
 
 
 def test_a_pair_that_was_slow_once_is_a_suspect(tmp_path: Path) -> None:

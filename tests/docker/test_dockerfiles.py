@@ -76,9 +76,7 @@ def test_sources_are_taken_at_a_tag_and_a_commit() -> None:
     clones = [each.text for each in every("RUN") if "clone" in each.text]
     assert len(clones) == 5
     for text in clones:
-        found = re.fullmatch(
-            r'clone https://github\.com/[\w./-]+\.git "\$(\w+)_VERSION" "\$(\w+)_COMMIT" /\S+', text
-        )
+        found = re.fullmatch(r'clone https://github\.com/[\w./-]+\.git "\$(\w+)_VERSION" "\$(\w+)_COMMIT" /\S+', text)
         assert found, text
         assert found[1] == found[2]
         assert re.fullmatch(r"v?\d+(\.\d+)+(-\d+)?", GLOBALS[f"{found[1]}_VERSION"])
@@ -116,9 +114,7 @@ def test_whatever_a_dockerfile_downloads_is_checked(path: Path) -> None:
     # Packages of these names are no commands.
     commands = [re.sub(r"apt-get install [^&|;]*", "apt-get ", text) for text in runs]
     assert {found for text in commands for found in DOWNLOADS.findall(text)} <= set(CHECKED)
-    unsigned = re.compile(
-        r"allow-unauthenticated|allow-insecure|trusted=yes|no-check-certificate|--insecure|curl -k"
-    )
+    unsigned = re.compile(r"allow-unauthenticated|allow-insecure|trusted=yes|no-check-certificate|--insecure|curl -k")
     scripts = [file.read_text("utf-8") for file in path.parent.iterdir() if file.name != "README.md"]
     assert [text for text in scripts if unsigned.search(text)] == []
 
@@ -157,20 +153,13 @@ def test_a_step_that_fails_ends_the_build() -> None:
     for stage, base in bases.items():
         assert stage in strict or base in strict, stage
     for script in SCRIPTS:
-        assert re.search(r"^set -eu(o pipefail)?$", (BENCHMARK / script).read_text("utf-8"), re.MULTILINE), (
-            script
-        )
+        assert re.search(r"^set -eu(o pipefail)?$", (BENCHMARK / script).read_text("utf-8"), re.MULTILINE), script
 
 
 def test_no_processor_is_named() -> None:
     for path in sorted(BENCHMARK.iterdir()):
         lines = path.read_text("utf-8").splitlines()
-        named = [
-            line
-            for line in lines
-            if not line.startswith("#")
-            if re.search("x86_64|amd64|aarch64|arm64", line)
-        ]
+        named = [line for line in lines if not line.startswith("#") if re.search("x86_64|amd64|aarch64|arm64", line)]
         assert named == [], path
 
 
@@ -215,9 +204,7 @@ def test_programs_are_where_fabbench_looks(folder: str) -> None:
 
 def test_libraries_are_where_fabbench_looks() -> None:
     folders = set((BENCHMARK / "libraries.conf").read_text("utf-8").split())
-    assert {"/opt/nccl/build/lib", "/opt/amazon/ofi-nccl/lib", "/opt/nvshmem/lib"} <= folders & set(
-        LIBRARY_FOLDERS
-    )
+    assert {"/opt/nccl/build/lib", "/opt/amazon/ofi-nccl/lib", "/opt/nvshmem/lib"} <= folders & set(LIBRARY_FOLDERS)
 
 
 def test_a_login_finds_what_the_container_finds() -> None:
@@ -230,9 +217,7 @@ def test_a_login_finds_what_the_container_finds() -> None:
 def test_the_pages_name_the_same_versions() -> None:
     page = (DOCKER / "README.md").read_text("utf-8")
     versions = {name.removesuffix("_VERSION"): value for name, value in GLOBALS.items() if "_VERSION" in name}
-    table = {
-        row[0].split(",")[0]: row[1] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)
-    }
+    table = {row[0].split(",")[0]: row[1] for row in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", page, re.MULTILINE)}
     assert {name: table[row] for name, row in ROWS.items()} == {name: versions[name] for name in ROWS}
     tag = "cuda{CUDA}-efa{EFA_INSTALLER}-ofiv{AWS_OFI_NCCL}-nccl{NCCL}-tests{NCCL_TESTS}".format(**versions)
     assert f"tag={tag}\n" in page
@@ -264,9 +249,7 @@ def test_labels_say_every_version() -> None:
 @pytest.mark.local
 def test_shellcheck_finds_nothing() -> None:
     need("shellcheck")
-    done = subprocess.run(
-        ["shellcheck", *SCRIPTS], cwd=BENCHMARK, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["shellcheck", *SCRIPTS], cwd=BENCHMARK, capture_output=True, text=True, check=False)
     assert done.stdout == ""
     assert done.returncode == 0
 
@@ -308,9 +291,7 @@ def test_a_tag_that_moved_is_refused(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(source)], check=True)
     subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "one"], check=True)
     subprocess.run([*git, "tag", "v1"], check=True)
-    commit = subprocess.run(
-        [*git, "rev-parse", "v1"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    commit = subprocess.run([*git, "rev-parse", "v1"], check=True, capture_output=True, text=True).stdout.strip()
     url = source.as_uri()
     assert call("clone", url, "v1", commit, str(tmp_path / "good")).returncode == 0
     assert call("clone", url, "v1", "", str(tmp_path / "tag-only")).returncode != 0
@@ -430,9 +411,7 @@ def test_an_installer_signed_by_the_key_is_unpacked(server: Server, tmp_path: Pa
 
 
 @pytest.mark.local
-def test_an_installer_that_was_changed_or_signed_by_another_is_refused(
-    server: Server, tmp_path: Path
-) -> None:
+def test_an_installer_that_was_changed_or_signed_by_another_is_refused(server: Server, tmp_path: Path) -> None:
     fingerprint = new_key(server.home, "efa")
     new_key(server.home, "other")
     sign(server, "other")
@@ -469,15 +448,8 @@ def test_sshd_takes_its_settings(tmp_path: Path) -> None:
         # Root's sshd wants a directory that the machine's own makes at its start: here of the test's own.
         own = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$@"'
         check = ["unshare", "--mount", "sh", "-c", own, "sh", *check]
-    done = subprocess.run(
-        check,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
     settings = done.stdout.splitlines()
     assert "permitrootlogin without-password" in settings, done.stderr
-    assert {"authenticationmethods publickey", "passwordauthentication no", "allowusers root"} <= set(
-        settings
-    )
+    assert {"authenticationmethods publickey", "passwordauthentication no", "allowusers root"} <= set(settings)
     assert len([line for line in settings if line.startswith("setenv ")]) == 2

@@ -101,11 +101,7 @@ def run(page: Path, chosen: list[Example], tmp_path: Path) -> None:
     """Run a page's examples one after the other in a copy of `examples/`."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FABBENCH_")}
-    environment |= {
-        "PATH": f"{Path(sys.executable).parent}:{environment['PATH']}",
-        "COLUMNS": "110",
-        "NO_COLOR": "1",
-    }
+    environment |= {"PATH": f"{Path(sys.executable).parent}:{environment['PATH']}", "COLUMNS": "110", "NO_COLOR": "1"}
     status = 0
     for example in chosen:
         shown = f"{name(page)}:{example.line}: {example.command}"
@@ -225,9 +221,7 @@ def test_every_command_and_option_is_documented() -> None:
 
 def section_of(text: str, title: str) -> str:
     """The text below a heading, with what is below it."""
-    (found,) = re.findall(
-        rf"^(##+) {re.escape(title)}\n(.*?)(?=^\1 |^## |\Z)", text, re.DOTALL | re.MULTILINE
-    )
+    (found,) = re.findall(rf"^(##+) {re.escape(title)}\n(.*?)(?=^\1 |^## |\Z)", text, re.DOTALL | re.MULTILINE)
     return str(found[1])
 
 
@@ -271,8 +265,7 @@ def test_the_columns_of_a_comparison_are_documented() -> None:
     page = text_of("docs/compare.md").partition("## CSV and JSON")[2]
     table, document = (
         runner().invoke(
-            cli,
-            ["compare", *sorted(map(str, (ROOT / "examples/logs").glob("x-*.txt")))[::2], "--format", each],
+            cli, ["compare", *sorted(map(str, (ROOT / "examples/logs").glob("x-*.txt")))[::2], "--format", each]
         )
         for each in ("csv", "json")
     )
@@ -331,9 +324,7 @@ def test_no_line_is_too_long_to_review() -> None:
     assert [(page, line) for page, line in lines if len(line) > 120] == []
 
 
-PRIVATE = (
-    r"if not given|makes no sense|is seen to be|for each rank|of Slurm.s|all the same|\barms?\b|\bfolders?\b"
-)
+PRIVATE = r"if not given|makes no sense|is seen to be|for each rank|of Slurm.s|all the same|\barms?\b|\bfolders?\b"
 
 
 def test_pages_use_the_words_of_the_field() -> None:
@@ -347,11 +338,7 @@ def test_pages_use_the_words_of_the_field() -> None:
 
 def test_the_map_of_the_code_is_complete() -> None:
     package = ROOT / "src/fabbench"
-    entries = {
-        path.name + "/" * path.is_dir()
-        for path in package.iterdir()
-        if not path.name.startswith(("_", "py."))
-    }
+    entries = {path.name + "/" * path.is_dir() for path in package.iterdir() if not path.name.startswith(("_", "py."))}
     page = text_of("docs/developing.md").partition("## Where things are")[2].partition("\n## ")[0]
     named = set(re.findall(r"(?<![\w/])[a-z]+(?:\.py|/(?=\s))", page.partition("\ntests/\n")[0]))
     assert named == entries
@@ -360,9 +347,7 @@ def test_the_map_of_the_code_is_complete() -> None:
 @pytest.mark.local
 def test_make_demo_shows_what_is_unique() -> None:
     words = ["make", "demo", "PREPARE=:", f"FABBENCH={sys.executable} -m fabbench"]
-    environment = {
-        key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))
-    }
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("FABBENCH_", "MAKE"))}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     compared, explained, swept = done.stdout.split("\n--- ")

@@ -63,13 +63,9 @@ def terraform(replaced: str = "", by: str = "") -> dict[str, dict[str, Any]]:
 def addressed(kind: str, block: dict[str, Any]) -> dict[str, dict[str, Any]]:
     prefix = {"resource": "", "data": "data.", "variable": "var.", "locals": "local."}.get(kind, f"{kind}.")
     if kind == "locals":
-        return {
-            f"{prefix}{name}": {"value": value} for name, value in block.items() if name != "__is_block__"
-        }
+        return {f"{prefix}{name}": {"value": value} for name, value in block.items() if name != "__is_block__"}
     if kind in ("resource", "data"):
-        return {
-            f"{prefix}{type_}.{name}": body for type_, named in block.items() for name, body in named.items()
-        }
+        return {f"{prefix}{type_}.{name}": body for type_, named in block.items() for name, body in named.items()}
     return {f"{prefix}{name}": body for name, body in block.items() if isinstance(body, dict)}
 
 
@@ -160,9 +156,7 @@ def test_the_schema_of_eksctl_finds_faults(fault: dict[str, object]) -> None:
 
 def test_the_providers_know_every_argument_of_the_terraform_files() -> None:
     found = terraform()
-    assert {"aws_eks_cluster.this", "data.aws_iam_policy_document.assume", "var.nodes", "local.zone"} <= {
-        *found
-    }
+    assert {"aws_eks_cluster.this", "data.aws_iam_policy_document.assume", "var.nodes", "local.zone"} <= {*found}
     assert not all_faults(found)
 
 
@@ -199,11 +193,7 @@ def test_terraform_has_what_efa_needs() -> None:
     for rule in ("ingress_rule.efa_from_itself", "egress_rule.efa_to_itself"):
         body = found[f"aws_vpc_security_group_{rule}"]
         assert body["ip_protocol"] == "-1"
-        assert (
-            body["security_group_id"]
-            == body["referenced_security_group_id"]
-            == "${aws_security_group.efa.id}"
-        )
+        assert body["security_group_id"] == body["referenced_security_group_id"] == "${aws_security_group.efa.id}"
     assert "vm.nr_hugepages" in template["user_data"]
     assert "var.huge_pages" in template["user_data"]
     assert found["helm_release.efa_device_plugin"]["chart"] == "aws-efa-k8s-device-plugin"

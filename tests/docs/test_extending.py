@@ -45,9 +45,7 @@ def as_packages(folder: Path) -> None:
         project = tomllib.loads(page["pyproject.toml"])["project"]
         modules = {name.removesuffix(".py"): text for name, text in page.items() if name in PLACES}
         modules = {
-            name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace(
-                "fabbench.launchers.lsf", "options_lsf"
-            )
+            name: text.replace("fabbench.benchmarks.iperf3", "iperf3").replace("fabbench.launchers.lsf", "options_lsf")
             for name, text in modules.items()
         }
         install(folder, project["name"], project["entry-points"], **modules)
@@ -65,10 +63,7 @@ def as_modules(folder: Path) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(as_packages, id="packages", marks=pytest.mark.slow),
-        pytest.param(as_modules, id="modules"),
-    ],
+    params=[pytest.param(as_packages, id="packages", marks=pytest.mark.slow), pytest.param(as_modules, id="modules")],
 )
 def added(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory for PYTHONPATH with fabbench, the benchmark and the launcher."""
@@ -179,14 +174,7 @@ def test_their_options_are_keys_of_the_file(fabbench: Fabbench, tmp_path: Path) 
 )
 @pytest.mark.slow
 def test_a_job_is_handed_over(fabbench: Fabbench, tmp_path: Path, words: tuple[str, ...]) -> None:
-    more = (
-        "--nodes",
-        "1",
-        "--repeat",
-        "1",
-        "--bin-dir",
-        str(STANDINS if words[0] == "iperf3" else "/usr/bin"),
-    )
+    more = ("--nodes", "1", "--repeat", "1", "--bin-dir", str(STANDINS if words[0] == "iperf3" else "/usr/bin"))
     done = fabbench("run", *words, "--on", "lsf", *more)
     assert done.returncode == 0, done.stderr
     run = the_run(tmp_path)
@@ -216,9 +204,7 @@ def test_its_own_tests_pass(added: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", [BENCHMARK, LAUNCHER], ids=["benchmark", "launcher"])
 def test_the_code_is_as_fabbench_wants_its_own(page: dict[str, str], tmp_path: Path) -> None:
-    shutil.copytree(
-        ROOT / "src/fabbench", tmp_path / "src/fabbench", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "src/fabbench", tmp_path / "src/fabbench", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     files = [tmp_path / "src/fabbench" / PLACES[name] for name in page if name in PLACES]
     for file, text in zip(files, (text for name, text in page.items() if name in PLACES), strict=True):

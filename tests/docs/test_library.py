@@ -18,9 +18,7 @@ LIBRARY = (ROOT / "docs/library.md").read_text("utf-8")
 def ran(program: str, folder: Path) -> str:
     """Run a program in a directory that has the examples; return what it prints."""
     shutil.copytree(ROOT / "examples", folder / "examples", dirs_exist_ok=True)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -78,9 +78,7 @@ def test_a_breached_gate_fails(tmp_path: Path) -> None:
 @local
 @pytest.mark.slow
 def test_what_the_fabric_did_not_carry_is_not_trusted(tmp_path: Path) -> None:
-    status, summary = smoke(
-        tmp_path, SMOKE_RUN=f"{QUICK} --domain no-such-interface", SMOKE_GATES="latency@64<=10s"
-    )
+    status, summary = smoke(tmp_path, SMOKE_RUN=f"{QUICK} --domain no-such-interface", SMOKE_GATES="latency@64<=10s")
     assert status == 4
     assert summary.startswith("## Fabric smoke check failed: the measurement cannot be trusted\n")
     assert "off-fabric" in summary
@@ -105,9 +103,7 @@ def test_what_could_not_be_measured_says_so(tmp_path: Path, settings: dict[str, 
 @local
 @pytest.mark.slow
 def test_it_ends_in_time(tmp_path: Path) -> None:
-    status, summary = smoke(
-        tmp_path, SMOKE_RUN="pingpong --no-efa --size 64M --iterations 100000", SMOKE_DEADLINE="4"
-    )
+    status, summary = smoke(tmp_path, SMOKE_RUN="pingpong --no-efa --size 64M --iterations 100000", SMOKE_DEADLINE="4")
     assert status == 124
     assert summary.startswith("## Fabric smoke check failed: not done after 4 s\n")
 
@@ -195,9 +191,7 @@ def test_variables_of_the_script_are_those_that_the_workflow_sets() -> None:
 def test_on_a_cluster(cluster: Cluster, namespace: str, tmp_path: Path, gate: str, status: int) -> None:
     before = cluster.traces()
     place = f"--kubeconfig {cluster.kubeconfig} --namespace {namespace} --image {NCCL}"
-    ended, summary = smoke(
-        tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate
-    )
+    ended, summary = smoke(tmp_path, FABBENCH_TARGET="kubernetes", SMOKE_RUN=f"{QUICK} {place}", SMOKE_GATES=gate)
     assert ended == status, summary
     assert re.search(r"^\| 64 B +\| +[\d.]+ \|$", summary, re.MULTILINE)
     assert cluster.left_since(before, 30) == []

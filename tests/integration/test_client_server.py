@@ -39,9 +39,7 @@ def execution_of(*sizes: int, fabric: str = "tcp", iterations: int = 10, timeout
 
 def with_command(step: Step, role: str, *argv: str) -> Step:
     """The step with another program on one side."""
-    commands = tuple(
-        replace(command, argv=argv) if command.role == role else command for command in step.commands
-    )
+    commands = tuple(replace(command, argv=argv) if command.role == role else command for command in step.commands)
     return replace(step, commands=commands)
 
 

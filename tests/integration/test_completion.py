@@ -63,9 +63,7 @@ SHELLS = {
 )
 def test_tab_completes(shell: str, line: str, candidates: set[str], tmp_path: Path) -> None:
     need(shell)
-    (tmp_path / "fabbench.yaml").write_text(
-        "targets: {prod-east: {launcher: local}, prod-west: {launcher: local}}\n"
-    )
+    (tmp_path / "fabbench.yaml").write_text("targets: {prod-east: {launcher: local}, prod-west: {launcher: local}}\n")
     (tmp_path / ".zshrc").write_text(ZSHRC)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FABBENCH_")}

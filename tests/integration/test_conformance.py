@@ -36,10 +36,7 @@ from tests.support.script_plans import printed as counters_of
 pytestmark = pytest.mark.local
 Executor: TypeAlias = Sessions | Script
 
-LISTEN = (
-    "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); "
-    "print(s.accept()[0].recv(9).decode())"
-)
+LISTEN = "import socket, sys; s = socket.create_server(('', int(sys.argv[1]))); print(s.accept()[0].recv(9).decode())"
 KNOCK = (
     "import socket, sys; s = socket.create_connection((sys.argv[2], int(sys.argv[1]))); "
     "s.send(b'heard'); print('spoke')"
@@ -51,9 +48,7 @@ WORDS = ("a b", "it's", '"$HOME"', "`id`", "x\ny", "", "\\", "\u00fc", "*", "-u"
 
 
 @pytest.fixture(params=[Sessions, Script])
-def executor(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Executor]:
+def executor(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Executor]:
     """An executor of which nothing may be left, neither a program nor a file."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -81,11 +76,7 @@ def running(folder: Path) -> list[str]:
 
 
 def pair(
-    server: Sequence[str] = SERVER,
-    client: Sequence[str] = CLIENT,
-    name: str = "pair",
-    *,
-    timeout_s: float = LONG_S,
+    server: Sequence[str] = SERVER, client: Sequence[str] = CLIENT, name: str = "pair", *, timeout_s: float = LONG_S
 ) -> Step:
     commands = (Command(argv=tuple(server), role="server"), Command(argv=tuple(client), role="client"))
     return Step(
@@ -99,11 +90,7 @@ def pair(
 
 
 def ranks(
-    *argv: str,
-    number: int = 1,
-    timeout_s: float = LONG_S,
-    silence_s: float | None = None,
-    name: str = "ranks",
+    *argv: str, number: int = 1, timeout_s: float = LONG_S, silence_s: float | None = None, name: str = "ranks"
 ) -> Step:
     return Step(
         id=name,
@@ -143,9 +130,7 @@ def plan_of(*steps: Step, configurations: Sequence[str] = ("a",), together: bool
             )
         )
     distinct = dict.fromkeys(execution.configuration for execution in executions)
-    return Plan(
-        benchmark="none", target="local", configurations=tuple(distinct), executions=tuple(executions)
-    )
+    return Plan(benchmark="none", target="local", configurations=tuple(distinct), executions=tuple(executions))
 
 
 def markers(done: Executed) -> list[str]:
@@ -228,10 +213,7 @@ def test_words_and_environment_arrive_whole(executor: Executor, monkeypatch: pyt
         return Command(argv=argv, role=role, env=env, unset=("TAKEN",))
 
     server = f"{SHOW}; sys.argv[1:] = sys.argv[-1:]; {LISTEN}"
-    sides = (
-        command(sys.executable, "-c", server, *WORDS, "{port}", role="server"),
-        command(*CLIENT, role="client"),
-    )
+    sides = (command(sys.executable, "-c", server, *WORDS, "{port}", role="server"), command(*CLIENT, role="client"))
     rank = command(sys.executable, "-c", SHOW, *WORDS)
     steps = (replace(pair(), commands=sides), replace(ranks(), commands=(rank,)))
     done = only(executor.execute(plan_of(*steps)))
@@ -325,9 +307,7 @@ def test_a_side_that_fails_takes_the_other_with_it(executor: Executor) -> None:
 def test_one_of_several_pairs_that_fails_ends_them_all(executor: Executor) -> None:
     stuck = pair(client=shell(f"{words(CLIENT)}; sleep 99"), name="stuck")
     done = only(
-        executor.execute(
-            plan_of(stuck, pair(client=shell(f"{words(CLIENT)}; exit 7"), name="failing"), together=True)
-        )
+        executor.execute(plan_of(stuck, pair(client=shell(f"{words(CLIENT)}; exit 7"), name="failing"), together=True))
     )
     assert ended(done).status == 7
     assert ends(done) == [None, 7]
@@ -427,9 +407,7 @@ def test_what_prints_fast_has_no_more_time(executor: Executor, shape: str, rate:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["server", "ranks", "debug file"])
-def test_what_prints_without_end_is_ended(
-    executor: Executor, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_prints_without_end_is_ended(executor: Executor, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its log says so, and what is kept is bounded."""
     most = 300_000
     monkeypatch.setattr(session, "LONGEST_OUTPUT", most)

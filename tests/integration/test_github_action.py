@@ -121,9 +121,7 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     for number in (1, 2, 3):
         for into, busbw in ((folder / "baseline", 4.7), (logs, 4.3)):
             into.mkdir(parents=True, exist_ok=True)
-            (into / f"{number}.log").write_text(
-                nccl_text([(64 << 20, busbw + number / 100)], ranks=2, hosts=1)
-            )
+            (into / f"{number}.log").write_text(nccl_text([(64 << 20, busbw + number / 100)], ranks=2, hosts=1))
     programs.mkdir()
     program(folder / "measure", f'cat "{logs}/$(ls new | wc -l).log"')
     program(programs / "gh", 'printf "%s\\n" "$@" >calls; cp "${@: -1}" posted.md')
@@ -138,9 +136,7 @@ def test_the_workflow_comments_and_keeps_the_results_of_a_failed_gate(tmp_path: 
     assert "::error title=Gate busbw@64M%3A5%25::" in job.log
     calls = (folder / "calls").read_text().splitlines()
     assert calls[:3] == ["pr", "comment", "7"]
-    assert (
-        (folder / "posted.md").read_text("utf-8").startswith("### fabbench: all_reduce, 2 GPUs: this change ")
-    )
+    assert (folder / "posted.md").read_text("utf-8").startswith("### fabbench: all_reduce, 2 GPUs: this change ")
     assert [each.partition("@")[0] for each in job.left_out] == [
         *("actions/checkout", "actions/setup-python", "actions/upload-artifact")
     ]
@@ -215,7 +211,5 @@ def test_actionlint_finds_nothing(tmp_path: Path) -> None:
     for path in WORKFLOWS:
         text = path.read_text("utf-8").replace("OWNER/fabbench@REF", "./")
         (workflows / f"{path.parent.name}-{path.name}").write_text(text, "utf-8")
-    done = subprocess.run(
-        [str(program), "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([str(program), "-no-color"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -11,13 +11,7 @@ from tests.support.browser import Browser, browser
 from tests.support.local_runs import eventually
 
 pytestmark = pytest.mark.slow
-KEY = {
-    "benchmark": "nccl",
-    "case": "all_reduce",
-    "configuration": "efa",
-    "target": "prod",
-    "sizes": "8," * 90,
-}
+KEY = {"benchmark": "nccl", "case": "all_reduce", "configuration": "efa", "target": "prod", "sizes": "8," * 90}
 
 
 @pytest.fixture(scope="module")

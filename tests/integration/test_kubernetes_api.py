@@ -69,9 +69,7 @@ def listed(*items: Any, going_on: str = "") -> Answer:
 
 
 @contextmanager
-def serving(
-    folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, Any] | None = None
-) -> Iterator[Server]:
+def serving(folder: Path, answers: dict[str, list[Answer]], user: Mapping[str, Any] | None = None) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def reply(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
@@ -169,10 +167,7 @@ def test_selectors_are_left_to_the_cluster_and_pages_are_one_list(tmp_path: Path
 def test_a_selector_that_the_cluster_cannot_read_is_a_usage_error(tmp_path: Path) -> None:
     refusal = status(400, "unable to parse requirement: found 'b', expected: '('")
     answers = {"GET /api/v1/nodes": [refusal], "GET /api/v1/pods": [listed()]}
-    with (
-        serving(tmp_path, answers) as server,
-        pytest.raises(RequestError, match=r"'a in b' is not a valid") as error,
-    ):
+    with serving(tmp_path, answers) as server, pytest.raises(RequestError, match=r"'a in b' is not a valid") as error:
         list_nodes(server.api, labels="a in b")
     assert "expected: '('" in str(error.value)
 
@@ -199,9 +194,7 @@ def test_who_may_not_see_all_pods_sees_those_of_the_namespace(tmp_path: Path) ->
         (409, MachineError, r"refuses read Pod, status 409: gone"),
     ],
 )
-def test_errors_say_what_was_asked(
-    tmp_path: Path, code: int, kind: type[MachineError], expected: str
-) -> None:
+def test_errors_say_what_was_asked(tmp_path: Path, code: int, kind: type[MachineError], expected: str) -> None:
     answers = {"GET /api/v1/namespaces/bench/pods/x": [status(code, "gone")]}
     with serving(tmp_path, answers) as server, pytest.raises(kind, match=expected):
         server.api.read("Pod", "x")
@@ -212,18 +205,10 @@ def test_objects_arrive_as_they_were_written(tmp_path: Path) -> None:
     spec = {"parallelism": 2, "template": template}
     made = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": spec}
     custom = {"kind": "MPIJob", "spec": {"slotsPerWorker": 8, "none": None}}
-    jobs, mpijobs = (
-        "/apis/batch/v1/namespaces/bench/jobs",
-        "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs",
-    )
+    jobs, mpijobs = ("/apis/batch/v1/namespaces/bench/jobs", "/apis/kubeflow.org/v2beta1/namespaces/bench/mpijobs")
     options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
     fine = [(200, "{}")]
-    answers = {
-        f"POST {jobs}": fine,
-        f"POST {mpijobs}": fine,
-        f"PATCH {jobs}/x": fine,
-        f"DELETE {jobs}/x": fine,
-    }
+    answers = {f"POST {jobs}": fine, f"POST {mpijobs}": fine, f"PATCH {jobs}/x": fine, f"DELETE {jobs}/x": fine}
     with serving(tmp_path, answers) as server:
         server.api.create("Job", made)
         server.api.create("MPIJob", custom)
@@ -271,30 +256,16 @@ def test_pods_are_watched_from_what_was_listed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(watch, "_RETRY_S", 0.05)
 
     def pod(name: str, phase: str) -> dict[str, Any]:
-        return {
-            "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"},
-            "status": {"phase": phase},
-        }
+        return {"metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "9"}, "status": {"phase": phase}}
 
-    events = [
-        {"type": "MODIFIED", "object": pod("a", "Failed")},
-        {"type": "ADDED", "object": pod("b", "Pending")},
-    ]
+    events = [{"type": "MODIFIED", "object": pod("a", "Failed")}, {"type": "ADDED", "object": pod("b", "Pending")}]
     stream = (200, "".join(f"{json.dumps(event)}\n" for event in events))
     expired = (
         200,
         json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "old"}}) + "\n",
     )
     # A list and a watch, one after another: the watch that has expired begins again with a list.
-    answers = {
-        "GET /api/v1/namespaces/bench/pods": [
-            listed(pod("a", "Running")),
-            expired,
-            listed(),
-            stream,
-            listed(),
-        ]
-    }
+    answers = {"GET /api/v1/namespaces/bench/pods": [listed(pod("a", "Running")), expired, listed(), stream, listed()]}
     with serving(tmp_path, answers) as server:
         seen = PodWatch(server.api, "fabbench/run=x")
         seen.start()

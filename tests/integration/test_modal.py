@@ -131,9 +131,7 @@ def play(
         return list(pool.map(container, range(len(hosts))))
 
 
-def in_containers(
-    words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/usr/sbin/sshd", **env: str
-) -> str:
+def in_containers(words: Sequence[str], lab: Labs, folder: Path, sshd: str = "/usr/sbin/sshd", **env: str) -> str:
     """Run an app on two hosts, see that all is well, and give what its first container printed.
 
     `sshd` stands in for the container's. `env` is what a Secret of Modal's brings into the containers.

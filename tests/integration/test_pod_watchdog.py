@@ -60,11 +60,7 @@ def children(pid: int, name: str) -> list[str]:
 def test_the_script_is_portable() -> None:
     need("shellcheck")
     done = subprocess.run(
-        ["shellcheck", "-s", "sh", "-"],
-        input=watchdog_script(),
-        text=True,
-        stdout=subprocess.PIPE,
-        check=False,
+        ["shellcheck", "-s", "sh", "-"], input=watchdog_script(), text=True, stdout=subprocess.PIPE, check=False
     )
     assert done.stdout == ""
 
@@ -110,32 +106,14 @@ def test_programs_come_in_by_ssh_with_the_pods_environment(tmp_path: Path) -> No
     shadow = tmp_path / "shadow"
     shadow.write_text("root:!locked:19000:0:99999:7:::\nsshd:!:19000::::::\n")
     own = 'mount --bind "$0" /etc/shadow && exec setpriv --no-new-privs "$@"'
-    before = (
-        "unshare",
-        "--mount",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "sh",
-        "-c",
-        own,
-        str(shadow),
-    )
+    before = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", own, str(shadow))
     with kept(folder, 30, agent="ssh", port=port, before=before) as process:
         host_key = folder / "host_key.pub"
         while not (folder / "ssh_config").exists():
             assert process.poll() is None
             time.sleep(0.05)
         (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key.read_text()}")
-        ssh: list[str | Path] = [
-            "ssh",
-            "-F",
-            folder / "ssh_config",
-            "-o",
-            "ConnectionAttempts=10",
-            "127.0.0.1",
-        ]
+        ssh: list[str | Path] = ["ssh", "-F", folder / "ssh_config", "-o", "ConnectionAttempts=10", "127.0.0.1"]
         command = 'printf "%s\\n" "$SAID"; sh -c "sleep 0.2 & exit 0"; exit 7'
         done = subprocess.run([*ssh, command], text=True, stdout=subprocess.PIPE, timeout=30, check=False)
         assert (done.stdout, done.returncode) == ('it\'s "here" $HOME\n', 7)

@@ -96,9 +96,7 @@ def test_screen_readers_get_landmarks_names_and_tables(shown: Browser) -> None:
     eventually(lambda: "image" in by_role(shown))  # the tree follows the page, a little later
     found = by_role(shown)
     assert len(found["main"]) == 1
-    nameless = [
-        each for role in ("image", "table", "region") for each in found[role] if not each["name"]["value"]
-    ]
+    nameless = [each for role in ("image", "table", "region") for each in found[role] if not each["name"]["value"]]
     assert nameless == []
     plots = [each for each in found["image"] if "by message size" in each["name"]["value"]]
     assert all(each["description"]["value"] for each in plots)

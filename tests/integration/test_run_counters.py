@@ -19,14 +19,7 @@ from fabbench.benchmarks.nvshmem.plan import NvshmemWork
 from fabbench.benchmarks.pingpong.plan import PingpongWork
 from fabbench.cli import cli
 from fabbench.cli.live_screen import LiveScreen
-from fabbench.counters.execution_counters import (
-    ExecutionCounters,
-    Pair,
-    document,
-    expected_nics,
-    from_document,
-    total,
-)
+from fabbench.counters.execution_counters import ExecutionCounters, Pair, document, expected_nics, from_document, total
 from fabbench.counters.findings import ExpectedTraffic
 from fabbench.counters.snapshot import Traffic
 from fabbench.launchers import launchers
@@ -122,15 +115,11 @@ def test_receiving_on_one_nic_of_four_is_seen_in_run_and_in_show(
     assert nic_findings(log).keys() == {"nic-imbalance-rx"}
     shown = command(allocation, tmp_path / "store", monkeypatch, "show")
     assert f"  warning: {warning}; the same on b." in shown.stdout.splitlines()
-    cells = [
-        line.split("|")[1:-1] for line in shown.stdout.splitlines() if "rdmap1s1" in line and "|" in line
-    ]
+    cells = [line.split("|")[1:-1] for line in shown.stdout.splitlines() if "rdmap1s1" in line and "|" in line]
     expected = ["rdmap1s1", "10 GB", "40 GB", "1 GB/s (4 %)", "4 GB/s (16 %)", "200 Gb/s"]
     assert [[cell.strip() for cell in row] for row in cells] == [["a", *expected], ["b", *expected]]
     assert "- b: tx max/mean 1, cv 0; rx max/mean 4, cv 1.73." in shown.stdout.splitlines()
-    document = json.loads(
-        command(allocation, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout
-    )
+    document = json.loads(command(allocation, tmp_path / "store", monkeypatch, "show", "--format", "json").stdout)
     (execution,) = document["executions"]
     assert [(nic["host"], nic["rx_bytes"]) for nic in execution["nics"] if nic["rx_bytes"]] == [
         ("a", 40 * GB),
@@ -232,9 +221,7 @@ def test_a_crash_leaves_what_was_counted_before(tmp_path: Path) -> None:
     (execution,) = stored.executions
     counted = stored.counters(execution.id)
     assert counted
-    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [
-        (False, True)
-    ] * 2
+    assert [(pair.before is None, pair.after is None) for pair in counted.hosts.values()] == [(False, True)] * 2
     (log,) = execution.logs
     assert log.outcome is Outcome.TRUNCATED
     assert "NIC counters of a, b from after" in nic_findings(log)["nic-counters"].meaning
@@ -342,9 +329,7 @@ def test_while_an_execution_runs_the_nics_are_told(
         else:
             time.sleep(0.5)
 
-    results = played(
-        replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics
-    )
+    results = played(replay_hosts(tmp_path, remote=remote, meanwhile=meanwhile), tmp_path / "store", nics=nics)
     number = len(shown_nics)
     assert results.failure is None
     assert seen.is_set()

@@ -68,18 +68,7 @@ def tidy() -> Iterator[None]:
 @pytest.mark.slow
 def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     done = pingpong(
-        tmp_path,
-        "--fabric",
-        "shm",
-        "--fabric",
-        "tcp",
-        "--repeat",
-        "2",
-        "--size",
-        "64",
-        "--size",
-        "1500",
-        *QUICK,
+        tmp_path, "--fabric", "shm", "--fabric", "tcp", "--repeat", "2", "--size", "64", "--size", "1500", *QUICK
     )
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stderr.splitlines()
@@ -89,12 +78,7 @@ def test_two_fabrics_interleaved(tmp_path: Path) -> None:
     table = [line for line in done.stdout.splitlines() if line.startswith("|")]
     assert table[0].split(" | ")[0] == "| Message Size"
     assert [line.split("|")[1].strip() for line in table[2:4]] == ["64 B", "1500 B"]
-    assert [execution.id for execution in run.executions] == [
-        "000-shm-r1",
-        "001-tcp-r1",
-        "002-tcp-r2",
-        "003-shm-r2",
-    ]
+    assert [execution.id for execution in run.executions] == ["000-shm-r1", "001-tcp-r1", "002-tcp-r2", "003-shm-r2"]
     for execution in run.executions:
         (log,) = execution.logs
         assert (log.outcome, log.reason) == (Outcome.OK, None)
@@ -174,11 +158,7 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (("--fabric", "tcp", "--gate", "latency:5%"), 2, "there is nothing to compare with"),
         (("--fabric", "tcp", "--gate", "bandwidth@1K>=80%ceiling"), 2, "none is known within one node"),
         (("--fabric", "tcp", "--gate", "speed:5%"), 2, "a metric is expected"),
-        (
-            ("--fabric", "tcp", "--metric", "speed"),
-            2,
-            "would compare nothing: pingpong measures latency, ",
-        ),
+        (("--fabric", "tcp", "--metric", "speed"), 2, "would compare nothing: pingpong measures latency, "),
         (("--fabric", "tcp", "--baseline", "nonesuch"), 2, "Run nonesuch not found"),
         (("--fabric", "tcp", "-b", "4K", "-e", "64"), 2, "Invalid range of sizes"),
         (("--fabric", "tcp", "--size", "lots"), 2, "not a valid size"),
@@ -186,9 +166,7 @@ def refused(store: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         (("--fabric", "tcp", "--size", "64", "--gate", "latency@128<=1ms"), 2, "pingpong measures 64 B."),
     ],
 )
-def test_refused_before_anything_starts(
-    tmp_path: Path, arguments: tuple[str, ...], status: int, expected: str
-) -> None:
+def test_refused_before_anything_starts(tmp_path: Path, arguments: tuple[str, ...], status: int, expected: str) -> None:
     done = refused(tmp_path, *arguments)
     assert done.returncode == status
     assert expected in done.stderr
@@ -366,12 +344,7 @@ def check_what_is_left(store: Path, screen: list[str]) -> int:
         assert not screen
         return 0
     executions = the_run(store).executions
-    read = [
-        shown(execution.id, point)
-        for execution in executions
-        for log in execution.logs
-        for point in log.points
-    ]
+    read = [shown(execution.id, point) for execution in executions for log in execution.logs for point in log.points]
     # A row may be in the log that the screen had no time to show.
     assert read[: len(screen)] == screen
     assert len(read) == len(rows(store))
@@ -386,9 +359,7 @@ def test_a_terminal_sees_a_table(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         arguments = ("run", "pingpong", "--on", "local", "--fabric", "shm", "--size", "64", *QUICK)
-        os.execve(
-            sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm", "NO_COLOR": "1"}
-        )
+        os.execve(sys.executable, argv(*arguments), {**environment(tmp_path), "TERM": "xterm", "NO_COLOR": "1"})
     shown = b""
     with contextlib.suppress(OSError):  # Linux's way to say that the terminal was closed
         while chunk := os.read(terminal, 1 << 16):

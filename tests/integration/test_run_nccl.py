@@ -118,9 +118,7 @@ def rows(store: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_rank_that_dies_ends_the_run(tmp_path: Path) -> None:
-    done = nccl(
-        tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_EXIT_AT=128:3:9", *FAST
-    )
+    done = nccl(tmp_path, "--virtual-nodes", "2", "--fabric", "tcp", "--env", "STANDIN_EXIT_AT=128:3:9", *FAST)
     assert done.returncode == 4, done.stderr
     (log,) = the_run(tmp_path).logs("tcp")
     assert log.outcome is Outcome.FAILED
@@ -151,9 +149,7 @@ def test_a_dry_run_shows_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "Executions:     2: 000-p2p-r1, 001-tcp-r1\n" in done.stdout
     assert "Time:           unknown (no earlier run like this on this target); all timeouts" in done.stdout
-    assert re.search(
-        r"(?m)^  Command: +\S*mpirun .* NCCL_NET=Socket .* stdbuf -oL \S*all_reduce_perf ", done.stdout
-    )
+    assert re.search(r"(?m)^  Command: +\S*mpirun .* NCCL_NET=Socket .* stdbuf -oL \S*all_reduce_perf ", done.stdout)
     assert "s3cr3t" not in done.stdout + done.stderr
     assert not [*tmp_path.iterdir()]
     assert nccl(tmp_path, *words).returncode == 0

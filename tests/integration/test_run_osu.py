@@ -42,10 +42,7 @@ def test_collectives_have_as_many_ranks_as_asked_for(tmp_path: Path) -> None:
     run = the_run(tmp_path)
     (text,) = (path.read_text() for path in tmp_path.rglob("output.log"))
     assert re.findall(r"begin .* test=(\w+) ranks=(\d)", text) == [("osu_allreduce", "3"), ("osu_bw", "2")]
-    assert [(log.case, log.facts["ranks"]) for log in run.logs("tcp")] == [
-        ("osu_allreduce", 3),
-        ("osu_bw", 2),
-    ]
+    assert [(log.case, log.facts["ranks"]) for log in run.logs("tcp")] == [("osu_allreduce", 3), ("osu_bw", 2)]
 
 
 @pytest.mark.slow

@@ -58,9 +58,7 @@ def test_it_names_each_package_and_nothing_of_this_machine(bom: dict[str, Any], 
     for each in bom["components"]:
         assert each["purl"] == f"pkg:pypi/{canonical(each['name'])}@{each['version']}"
         assert each.get("licenses"), each["name"]
-    assert {canonical(each["name"]) for each in bom["components"]}.isdisjoint(
-        {"pytest", "ruff", "mypy", "uv"}
-    )
+    assert {canonical(each["name"]) for each in bom["components"]}.isdisjoint({"pytest", "ruff", "mypy", "uv"})
     assert str(ROOT) not in text
     assert str(Path.home()) not in text
     assert not {"serialNumber"} & bom.keys()

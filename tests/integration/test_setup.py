@@ -9,21 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-TOOLS = (
-    "bash",
-    "env",
-    "sh",
-    "cat",
-    "cksum",
-    "cut",
-    "dirname",
-    "xargs",
-    "mktemp",
-    "rm",
-    "mkdir",
-    "cp",
-    "chmod",
-)
+TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp", "rm", "mkdir", "cp", "chmod")
 
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = """#!/bin/sh
@@ -49,18 +35,7 @@ APT = '#!/bin/sh\necho "apt-get $*" >>"$LOG"\n'
 FINE = "#!/bin/sh\n"
 TOOLS_OF_HOSTS = ("sshd", "ssh", "ssh-keygen", "ip", "tc", "unshare", "nsenter", "pkill")
 TOOLS_OF_SLURM = ("slurmctld", "slurmd", "sbatch", "munged", "libpmix.so", "rsync")
-TOOLS_OF_TESTS = (
-    "ib_write_bw",
-    "shellcheck",
-    "curl",
-    "gpg",
-    "gpg-agent",
-    "busybox",
-    "fish",
-    "ksh",
-    "tcsh",
-    "zsh",
-)
+TOOLS_OF_TESTS = ("ib_write_bw", "shellcheck", "curl", "gpg", "gpg-agent", "busybox", "fish", "ksh", "tcsh", "zsh")
 LAB = dict.fromkeys((*TOOLS_OF_HOSTS, *TOOLS_OF_SLURM, *TOOLS_OF_TESTS), FINE)
 
 pytestmark = pytest.mark.local
@@ -88,9 +63,7 @@ class Machine:
             path.write_text(text)
             path.chmod(0o755)
 
-    def prepare(
-        self, *arguments: str, user: int = 0, env: Mapping[str, str] | None = None
-    ) -> tuple[int, str]:
+    def prepare(self, *arguments: str, user: int = 0, env: Mapping[str, str] | None = None) -> tuple[int, str]:
         self.has(id=f"#!/bin/sh\necho {user}\n")
         done = subprocess.run(
             [self.checkout / "setup/prepare", *arguments],
@@ -148,16 +121,11 @@ def test_what_changed_is_installed_again(machine: Machine, changed: str) -> None
     assert machine.prepare("run")[0] == 0
     (machine.checkout / changed).write_text("[project]\n")
     assert machine.prepare("run")[0] == 0
-    assert [line.partition(" --")[0] for line in machine.done()] == [
-        "venv",
-        *("uv export", "uv pip install") * 2,
-    ]
+    assert [line.partition(" --")[0] for line in machine.done()] == ["venv", *("uv export", "uv pip install") * 2]
 
 
 @pytest.mark.parametrize(("env", "by"), [({"NO_UV": "1"}, ["pip"]), ({"UV": "2"}, ["uv", "pip"])])
-def test_where_there_is_no_uv_or_it_fails_pip_installs(
-    machine: Machine, env: dict[str, str], by: list[str]
-) -> None:
+def test_where_there_is_no_uv_or_it_fails_pip_installs(machine: Machine, env: dict[str, str], by: list[str]) -> None:
     machine.has(python3=PYTHON, fi_pingpong=FINE)
     assert machine.prepare("run", env=env)[0] == 0
     assert [line.partition(" ")[0] for line in machine.done()] == ["venv", *by]
@@ -168,10 +136,7 @@ def test_a_user_without_sudo_is_told_the_command(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT, **LAB)
     status, output = machine.prepare("dev", user=1000)
     assert status == 1
-    assert (
-        "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n"
-        in output
-    )
+    assert "apt-get update && apt-get install --yes --no-install-recommends libfabric-bin openmpi-bin\n" in output
     assert machine.done() == []
 
 

@@ -67,12 +67,7 @@ RUN = f"{FABBENCH} run pingpong --on local --fabric tcp --size 64 --repeat 1"
 def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
     """Run a line of bash; nothing in it may end with a traceback."""
     done = subprocess.run(
-        ["bash", "-c", text],
-        cwd=store,
-        capture_output=True,
-        text=True,
-        env=environment(store),
-        check=False,
+        ["bash", "-c", text], cwd=store, capture_output=True, text=True, env=environment(store), check=False
     )
     assert "Traceback" not in done.stderr
     return done
@@ -89,9 +84,7 @@ def shell(store: Path, text: str) -> "subprocess.CompletedProcess[str]":
             Exit.REFUSED,
             "Error: Not enough memory",
         ),
-        pytest.param(
-            f"ulimit -f 1; {RUN}", Exit.REFUSED, "cannot be written: File too large.", marks=pytest.mark.slow
-        ),
+        pytest.param(f"ulimit -f 1; {RUN}", Exit.REFUSED, "cannot be written: File too large.", marks=pytest.mark.slow),
         (f"PYTHONIOENCODING=ascii {FABBENCH} compare {LOG} {LOG}", Exit.FINE, ""),
         (f"LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0 {PARSE}", Exit.FINE, ""),
         (f"{FABBENCH} compare <(cat {LOG}) {LOG}", Exit.FINE, ""),
@@ -196,9 +189,7 @@ def unheld(folder: Path) -> bool:
     return True
 
 
-def test_folders_of_a_killed_run_go_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_of_a_killed_run_go_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of one that goes on stay."""
     folder = tmp_path / "temporary"
     folder.mkdir()

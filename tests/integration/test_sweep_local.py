@@ -14,10 +14,7 @@ from tests.support.sweeps import stored
 
 pytestmark = pytest.mark.local
 
-SWEEP = (
-    *("sweep", "nccl", "--on", "local", "--bin-dir", str(STANDIN)),
-    *("-b", "1M", "-e", "1M"),
-)
+SWEEP = (*("sweep", "nccl", "--on", "local", "--bin-dir", str(STANDIN)), *("-b", "1M", "-e", "1M"))
 PAIRS = (*SWEEP, "--fabric", "tcp", "--mode", "pairs")
 
 
@@ -29,9 +26,7 @@ def test_all_pairs_and_what_is_kept_of_them(tmp_path: Path) -> None:
     assert [each["outcome"] for each in found] == ["ok"] * 3
     assert len({frozenset(each["nodes"]) for each in found}) == 3
     (path,) = tmp_path.iterdir()
-    assert sorted(each.name for each in (path / "logs").iterdir()) == [
-        f"{number:06}.log.gz" for number in range(3)
-    ]
+    assert sorted(each.name for each in (path / "logs").iterdir()) == [f"{number:06}.log.gz" for number in range(3)]
     assert list((path / "exec").iterdir()) == list((path / "counters").iterdir()) == []
     assert fabbench(tmp_path, "show").stdout.endswith(done.stdout)
     page = fabbench(tmp_path, "report").stdout
@@ -59,9 +54,7 @@ def test_an_interrupted_sweep_says_what_it_did_not_test(tmp_path: Path) -> None:
         run.send_signal(signal.SIGINT)
         out, err = run.communicate(timeout=60)
     assert run.returncode == 130, err
-    assert re.match(
-        r"Nothing .*\. Not tested: \d tests? of round \d \(all pairs, round \d of 5\) and any", out
-    )
+    assert re.match(r"Nothing .*\. Not tested: \d tests? of round \d \(all pairs, round \d of 5\) and any", out)
     shown = [fabbench(tmp_path, *words).stdout for words in (("show",), ("report",))]
     assert all("Not tested: " in text for text in shown)
     assert not any("Nothing is bad" in text for text in (out, *shown))

@@ -48,10 +48,7 @@ def recorded(name: str = "p2p") -> list[Execution]:
     """Recorded executions of one thing: 28 over NVLink, or 18 each (tests/data/aa/README.md)."""
     with (DATA / f"aa/{name}.csv").open() as file:
         rows = list(csv.DictReader(file))
-    return [
-        {int(size): math.log(float(value)) for size, value in row.items() if size != "execution"}
-        for row in rows
-    ]
+    return [{int(size): math.log(float(value)) for size, value in row.items() if size != "execution"} for row in rows]
 
 
 def from_record(chance: random.Random, count: int) -> list[Execution]:
@@ -201,16 +198,7 @@ def decisions(draw: Draw, loss: float, looks: Mapping[int, float], tables: int) 
     return Decisions(fails / tables, passes / tables, used / tables)
 
 
-DRAWS: tuple[Draw, ...] = (
-    from_record,
-    fitted,
-    common,
-    independent,
-    heavy,
-    outliers,
-    missing,
-    one_size,
-)
+DRAWS: tuple[Draw, ...] = (from_record, fitted, common, independent, heavy, outliers, missing, one_size)
 
 
 def false_alarms(tables: int) -> None:
@@ -325,9 +313,7 @@ def single_logs(tables: int) -> None:
                 counts[0] += bool(verdicts & {Difference.FASTER, Difference.SLOWER})
                 counts[1] += bool(loss_test(pairs, dict.fromkeys(pairs, TOLERANCE)).shown)
                 counts[2] += bool(loss_test(last, dict.fromkeys(last, TOLERANCE)).shown)
-            what = (
-                f"loss {loss:.0%} at {'all sizes' if len(sizes) > 1 else 'the largest'}" if loss else "equal"
-            )
+            what = f"loss {loss:.0%} at {'all sizes' if len(sizes) > 1 else 'the largest'}" if loss else "equal"
             print(f"  {name:<12} {what:<26}", *(f"{count / tables:7.1%}" for count in counts), flush=True)
 
 

@@ -33,10 +33,7 @@ def check_nodes(count: int, times: int) -> None:
     if why := missing("kwok"):
         print(f"check of {count} nodes of a cluster: not measured: {why}")
         return
-    with (
-        tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name,
-        Cluster(Path(name, "cluster")) as cluster,
-    ):
+    with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name, Cluster(Path(name, "cluster")) as cluster:
         fakes.add(cluster, count, "fake")
         place = ("--kubeconfig", str(cluster.kubeconfig))
         table = (CACHE / "kubernetes/kubectl", *place, "get", "nodes", "-o", f"custom-columns={COLUMNS}")
@@ -47,10 +44,7 @@ def check_nodes(count: int, times: int) -> None:
             took["kubectl get nodes"].append(seconds(table, (0,)))
             # Status 3: kwok is late with the signs of some node.
             took["fabbench check"].append(seconds(check, (0, 3)))
-    print(
-        f"check of {count} nodes of a cluster, {times} runs each (load {load:.1f}): "
-        "least, median, against kubectl"
-    )
+    print(f"check of {count} nodes of a cluster, {times} runs each (load {load:.1f}): least, median, against kubectl")
     base = min(took["kubectl get nodes"])
     for what, runs in took.items():
         print(f"  {what:<22} {min(runs):6.2f} s {median(runs):6.2f} s  {min(runs) / base:5.2f} x")

@@ -23,10 +23,7 @@ def shaped(times: int, repeats: int) -> None:
         print(f"known ratios: not measured: {why}")
         return
     print(f"known ratios of two shaped networks, {repeats} repeats each (load {os.getloadavg()[0]:.1f})")
-    with (
-        tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name,
-        Lab(Path(name, "lab"), Options(hosts=2)) as lab,
-    ):
+    with tempfile.TemporaryDirectory(prefix="fabbench-bench-") as name, Lab(Path(name, "lab"), Options(hosts=2)) as lab:
         for new, base in RATES:
             known, rows = new / base, []
             for _ in range(times):
@@ -40,9 +37,7 @@ def shaped(times: int, repeats: int) -> None:
             inside = sum(row.holds(known) for row in rows)
             right = {"same", "undecided"} if new == base else {"faster"}
             verdicts = sum(row.verdict in right for row in rows)
-            print(
-                f"  {known:4.2f} x: {inside} of {len(rows)} intervals hold it, {verdicts} verdicts are right"
-            )
+            print(f"  {known:4.2f} x: {inside} of {len(rows)} intervals hold it, {verdicts} verdicts are right")
 
 
 if __name__ == "__main__":

@@ -140,9 +140,7 @@ def everything(count: int) -> None:
     for each in all_pairs(nodes):
         for test in each.tests:
             part = 0.5 if nodes[7] in test.nodes else 1.0
-            readings.add(
-                SweepResult(test, SweepOutcome.OK, TYPICAL * part * chance.uniform(0.9, 1.1), each.number)
-            )
+            readings.add(SweepResult(test, SweepOutcome.OK, TYPICAL * part * chance.uniform(0.9, 1.1), each.number))
             tests += 1
     planned = time.perf_counter()
     found = [each.name for each in analyze(readings).suspects]

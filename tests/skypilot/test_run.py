@@ -27,9 +27,7 @@ def test_both_configurations_are_measured_by_jobs_on_one_cluster(skypilot: SkyLa
     assert "SkyPilot" not in done.stdout
     assert compared
     run = newest(skypilot)
-    assert [log.outcome for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)] == [
-        "ok"
-    ] * 4
+    assert [log.outcome for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)] == ["ok"] * 4
     for log in (log for configuration in ("tcp", "ofi-tcp") for log in run.logs(configuration)):
         assert (log.facts["transport"], {point.size for point in log.points}) == ("tcp", {64})
     assert [f"Job submitted, ID: {number}" in done.stderr for number in range(1, 6)] == [*[True] * 4, False]

@@ -29,9 +29,7 @@ class Tree:
     def at(self, seconds: float) -> None:
         write(self.root / "proc/uptime", f"{seconds:.2f} 200.00")
 
-    def port(
-        self, device: str, files: Mapping[str, object], *, port: int = 1, layer: str = "InfiniBand"
-    ) -> Path:
+    def port(self, device: str, files: Mapping[str, object], *, port: int = 1, layer: str = "InfiniBand") -> Path:
         folder = self.root / f"sys/class/infiniband/{device}/ports/{port}"
         write(folder / "state", "4: ACTIVE")
         write(folder / "link_layer", layer)
@@ -44,18 +42,11 @@ class Tree:
         counters = {f"hw_counters/{name}": value for name, value in others.items()}
         return self.port(
             device,
-            {
-                "rate": "200 Gb/sec (4X HDR)",
-                "hw_counters/tx_bytes": tx,
-                "hw_counters/rx_bytes": rx,
-                **counters,
-            },
+            {"rate": "200 Gb/sec (4X HDR)", "hw_counters/tx_bytes": tx, "hw_counters/rx_bytes": rx, **counters},
             layer="Unknown",
         )
 
-    def interface(
-        self, name: str, rx: int, tx: int, *, speed: int | None = None, device: bool = True
-    ) -> None:
+    def interface(self, name: str, rx: int, tx: int, *, speed: int | None = None, device: bool = True) -> None:
         self.interfaces[name] = (rx, tx)
         rows = [
             f"{at:>6}: {r} {r // 1000} 1 2 0 0 0 0 {t} {t // 1000} 3 4 0 0 0 0"
@@ -91,7 +82,4 @@ def nic(name: str, tx: int, rx: int, kind: NicKind = NicKind.EFA, **moved: int) 
 
 def efas(*both: tuple[int, int], seconds: float = 2.0) -> Traffic:
     """Return traffic of EFA devices rdmap0s1, rdmap1s1, …, each (sent, received)."""
-    return Traffic(
-        seconds=seconds,
-        nics=tuple(nic(f"rdmap{number}s1", *counts) for number, counts in enumerate(both)),
-    )
+    return Traffic(seconds=seconds, nics=tuple(nic(f"rdmap{number}s1", *counts) for number, counts in enumerate(both)))

@@ -28,8 +28,7 @@ class Era(NamedTuple):
 
 ERAS = {
     "2014-06": Era(
-        f"{'name':<10}{'bytes':<8}{'xfers':<8}{'iters':<8}{'total':<8}{'time':>8} {'Gb/sec':>10}"
-        f"{'usec/xfer':>13}",
+        f"{'name':<10}{'bytes':<8}{'xfers':<8}{'iters':<8}{'total':<8}{'time':>8} {'Gb/sec':>10}{'usec/xfer':>13}",
         name=10,
         xfers=True,
         bits=True,
@@ -39,13 +38,10 @@ ERAS = {
         name=50,
         bits=True,
     ),
-    "2016-02-05": Era(
-        f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'Gb/sec':>10}{'usec/xfer':>13}", bits=True
-    ),
+    "2016-02-05": Era(f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'Gb/sec':>10}{'usec/xfer':>13}", bits=True),
     "2016-02-11": Era(f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}"),
     "now": Era(
-        f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}{'Mxfers/sec':>13}",
-        rate=True,
+        f"{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}{'Mxfers/sec':>13}", rate=True
     ),
     "now, named": Era(
         f"{'name':<50}{'bytes':<8}{'iters':<8}{'total':<8}{'time':>8} {'MB/sec':>10}{'usec/xfer':>13}"
@@ -80,15 +76,11 @@ def fabtests_row(row: Measured, era: Era, times: int, name: str = "test_lat") ->
     text = f"{name:<{era.name}}" if era.name else ""
     text += f"{size_str(row.size):<8}"
     text += f"{cnt_str(row.iterations * times):<8}" if era.xfers else ""
-    text += (
-        f"{cnt_str(row.iterations):<8}{size_str(total):<8}{row.us / 1e6:8.2f}s{bandwidth:10.2f}{usec:11.2f}"
-    )
+    text += f"{cnt_str(row.iterations):<8}{size_str(total):<8}{row.us / 1e6:8.2f}s{bandwidth:10.2f}{usec:11.2f}"
     return text + (f"{1 / usec:11.2f}" if era.rate else "")
 
 
-def fabtests_table(
-    rows: Iterable[Measured], era: str = "now", times: int = 1, name: str = "test_lat"
-) -> list[str]:
+def fabtests_table(rows: Iterable[Measured], era: str = "now", times: int = 1, name: str = "test_lat") -> list[str]:
     """Print a header and rows."""
     form = ERAS[era]
     return [form.header, *(fabtests_row(row, form, times, name) for row in rows)]

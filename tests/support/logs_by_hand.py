@@ -46,6 +46,4 @@ def rates(label: str, rows: Iterable[tuple[int, float]], **changes: str | int) -
 def latencies(label: str, rows: Iterable[tuple[int, float]]) -> Column:
     """Make a column of one fi_pingpong log; rows are (size in bytes, us)."""
     made = [(size, value * 1e-6) for size, value in rows]
-    return column(
-        label, log(made, metric="latency", labels={}, facts={}, benchmark="pingpong", case="pingpong")
-    )
+    return column(label, log(made, metric="latency", labels={}, facts={}, benchmark="pingpong", case="pingpong"))

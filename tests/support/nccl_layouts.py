@@ -21,17 +21,7 @@ DTYPES = {
 REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED = ("broadcast", "reduce", "scatter", "gather")
 GATHER_LIKE = ("all_gather", "reduce_scatter", "alltoall", "alltoallv", "scatter", "gather", "hypercube")
-PROGRAMS = (
-    *REDUCING,
-    "all_gather",
-    "alltoall",
-    "alltoallv",
-    "broadcast",
-    "scatter",
-    "gather",
-    "sendrecv",
-    "hypercube",
-)
+PROGRAMS = (*REDUCING, "all_gather", "alltoall", "alltoallv", "broadcast", "scatter", "gather", "sendrecv", "hypercube")
 FIRST_PROGRAMS = ("all_reduce", "all_gather", "broadcast", "reduce", "reduce_scatter")
 """What v1 had."""
 UNCHECKED_IN_PLACE = ("alltoall", "alltoallv", "sendrecv")
@@ -165,9 +155,7 @@ def log(  # noqa: PLR0913 - the parts of a log, each with a default
     ]
 
 
-def banner(
-    layout: Layout, rows: Sequence[Row], *, hosts: int = 1, host: str = "node", pid: int = 100
-) -> list[str]:
+def banner(layout: Layout, rows: Sequence[Row], *, hosts: int = 1, host: str = "node", pid: int = 100) -> list[str]:
     """Return the lines before the header."""
     low, high = min(row.size for row in rows), max(row.size for row in rows)
     doubled = {low << power for power in range(64) if low << power <= high}

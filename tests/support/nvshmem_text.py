@@ -36,9 +36,7 @@ class Table:
 
     def points(self, before: int | None = None) -> list[Expected]:
         """Everything that the lines before `before` say."""
-        return [
-            point for line, points in self.rows.items() if before is None or line < before for point in points
-        ]
+        return [point for line, points in self.rows.items() if before is None or line < before for point in points]
 
 
 def expected(size: int, labels: Mapping[str, str], **values: float) -> Expected:
@@ -59,10 +57,7 @@ def build(above: Sequence[str], rows: Sequence[tuple[str, Sequence[Expected]]], 
 def printf_1(values: Sequence[tuple[int, str]]) -> Table:
     """1.0 and 1.1, between two PEs."""
     rows = [
-        (
-            f"{size:10d} \t\t {value:>4} ",
-            [expected(size, {"scope": "block"}, bandwidth=gib(value))],
-        )
+        (f"{size:10d} \t\t {value:>4} ", [expected(size, {"scope": "block"}, bandwidth=gib(value))])
         for size, value in values
     ]
     return build(["Put with block ", "Size(Bytes) \t\t BW(GB/sec)"], rows)
@@ -85,10 +80,7 @@ def box_1(values: Sequence[tuple[int, str]]) -> Table:
 def box_2(values: Sequence[tuple[int, str]]) -> Table:
     """2.0 to 3.0: one latency in a row."""
     labels = {"dtype": "64-bit", "scope": "warp"}
-    rows = [
-        (f"| {size:<22} | {value:<20} |", [expected(size, labels, latency=us(value))])
-        for size, value in values
-    ]
+    rows = [(f"| {size:<22} | {value:<20} |", [expected(size, labels, latency=us(value))]) for size, value in values]
     title = f"| {'alltoall_device':<22} | {'64-bit-warp':<20} |"
     header = f"| {'size (Bytes)':<22} | {'latency':>10} {'us':<9} |"
     return build([BOX, title, BOX, header, BOX], rows, BOX)
@@ -97,10 +89,7 @@ def box_2(values: Sequence[tuple[int, str]]) -> Table:
 def box_2_bandwidth(values: Sequence[tuple[int, str]]) -> Table:
     """2.0 to 3.0, between two PEs."""
     labels = {"direction": "uni"}
-    rows = [
-        (f"| {size:<22} | {value:<20} |", [expected(size, labels, bandwidth=gib(value))])
-        for size, value in values
-    ]
+    rows = [(f"| {size:<22} | {value:<20} |", [expected(size, labels, bandwidth=gib(value))]) for size, value in values]
     title = f"| {'shmem_put_bw_uni':<22} | {'None':<20} |"
     header = f"| {'size (Bytes)':<22} | {'BW':>10} {'GB/sec':<9} |"
     return build([BOX, title, BOX, header, BOX], rows, BOX)
@@ -158,9 +147,7 @@ def collective_3_3(values: Sequence[tuple[int, str]]) -> Table:
         text = f"{size:<10}  {size // 4:<8}  {'int32':<8}  {'sum':<8}  {'w':<8}  {value:<16}  "
         text += f"{algbw:<12}  {algbw:<12}"
         rows.append((text, [expected(size, labels, latency=us(value), algbw=gb(algbw), busbw=gb(algbw))]))
-    header = (
-        "size(B)     count     type      redop     scope     latency(us)       algbw(GB/s)   busbw(GB/s) "
-    )
+    header = "size(B)     count     type      redop     scope     latency(us)       algbw(GB/s)   busbw(GB/s) "
     return build(["#device_reduction", header], rows)
 
 
@@ -221,16 +208,10 @@ def machine_statistics(values: Sequence[tuple[int, str]]) -> Table:
         names = {"mean": value, "stddev": "0.125000", "min": value, "max": value}
         figures = " ".join(f"{name}={number}" for name, number in names.items())
         points = [
-            expected(
-                size,
-                {"direction": "bi", "stat": name.replace("stddev", "stdev")},
-                bandwidth=gb(number),
-            )
+            expected(size, {"direction": "bi", "stat": name.replace("stddev", "stdev")}, bandwidth=gb(number))
             for name, number in names.items()
         ]
-        text = (
-            f"&&&& PERF_STATS shmem_get_bw_bidi___None___size__{size}___BW +GB/sec {figures} repetitions=10"
-        )
+        text = f"&&&& PERF_STATS shmem_get_bw_bidi___None___size__{size}___BW +GB/sec {figures} repetitions=10"
         rows.append((text, points))
     return build(["shmem_get_bw_bidi"], rows)
 

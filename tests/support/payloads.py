@@ -69,9 +69,7 @@ _SPOTS = {
 }
 _LINES = {
     "failure": "vm: Test NCCL failure common.cu:1 'bad {} / x'\n",
-    "warning": (
-        "vm:833:833 [0] NCCL WARN something {} broke\nvm:834:834 [0] x.cc:1 NCCL WARN Net/Socket : x {}\n"
-    ),
+    "warning": ("vm:833:833 [0] NCCL WARN something {} broke\nvm:834:834 [0] x.cc:1 NCCL WARN Net/Socket : x {}\n"),
     "task": "srun: error: node{}: task 0: Exited with exit code 1\n",
     "job": "slurmstepd: error: *** STEP 1.0 ON {} CANCELLED AT x DUE TO TIME LIMIT ***\n",
     "marker": "#@fabbench begin 000-a{}-r1/x benchmark=nccl label={}\n",

@@ -49,9 +49,7 @@ def latency_row(size: int, iterations: int, times: Sequence[str]) -> str:
 
 def duration_row(size: int, iterations: int, average: str, per_second: str = "") -> str:
     """REPORT_FMT_LAT_DUR."""
-    return f" {size:<7}       {iterations}            {average:<7}" + (
-        f"        {per_second:<7}" if per_second else ""
-    )
+    return f" {size:<7}       {iterations}            {average:<7}" + (f"        {per_second:<7}" if per_second else "")
 
 
 def port_row(size: int, iterations: int, numbers: Sequence[str]) -> str:
@@ -129,24 +127,14 @@ LAYOUTS: dict[str, tuple[str, Callable[[int], str]]] = {
     "Gb/sec below 0.1": (header("Gb/sec"), _rates("Gb/sec", "0.098765", "0.091234")),
     "CPU": (
         header("MiB/sec", "    CPU_Util[%]"),
-        lambda size: (
-            bandwidth_row(size, 5000, "0.00", "9123.45", rate_of("9123.45", size, "MiB/sec")) + "\t    3.25"
-        ),
+        lambda size: bandwidth_row(size, 5000, "0.00", "9123.45", rate_of("9123.45", size, "MiB/sec")) + "\t    3.25",
     ),
     "ports": (
         port_header("MiB/sec"),
         lambda size: port_row(
             size,
             5000,
-            (
-                "0.00",
-                "9123.45",
-                rate_of("9123.45", size, "MiB/sec"),
-                "4000.00",
-                "0.500000",
-                "5123.45",
-                "0.640000",
-            ),
+            ("0.00", "9123.45", rate_of("9123.45", size, "MiB/sec"), "4000.00", "0.500000", "5123.45", "0.640000"),
         ),
     ),
     "sl": (

@@ -31,9 +31,7 @@ def _docker_json(number: int, text: str) -> str:
 
 
 def _nested_json(number: int, text: str) -> str:
-    return json.dumps(
-        {"@timestamp": _at(number).isoformat(), "kubernetes": {"pod": "a"}, "body": {"message": text}}
-    )
+    return json.dumps({"@timestamp": _at(number).isoformat(), "kubernetes": {"pod": "a"}, "body": {"message": text}})
 
 
 def _numbered(width: int, behind: str) -> Form:

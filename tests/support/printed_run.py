@@ -32,9 +32,7 @@ def main(store: Path) -> None:
     """Measure two fabrics, twice each."""
     work = PingpongWork(sizes=(64, 1500, 4096), iterations=5)
     target = Target(name="local", launcher="local")
-    request = RunRequest(
-        benchmark="pingpong", work=work, target=target, fabrics=("shm", "tcp"), repeats=2, store=store
-    )
+    request = RunRequest(benchmark="pingpong", work=work, target=target, fabrics=("shm", "tcp"), repeats=2, store=store)
     with launcher_named("local").open(target, work.needs) as allocation:
         planned = plan(request, allocation.inventory)
         carry_out(planned, allocation, RunWriter(request, allocation.inventory, planned), Screen())

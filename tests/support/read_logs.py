@@ -69,9 +69,7 @@ def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
     return [(point.size, dict(point.labels), figures(point)) for point in log.points]
 
 
-def read_plan_output(
-    lines: Iterable[str], plan: Plan, source: str
-) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
+def read_plan_output(lines: Iterable[str], plan: Plan, source: str) -> Iterator[tuple[Execution, tuple[Log, ...]]]:
     """Judge what a job printed: every execution that has begun, each by what it was to prove."""
     split = Demux(lines)
     for execution in plan.executions:

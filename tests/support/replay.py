@@ -17,9 +17,7 @@ from tests.support.counter_trees import Tree
 from tests.support.nvshmem_text import alltoall
 
 GB = 10**9
-_RANKS = [
-    f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // 4} device name: H200 bus id: {pe} " for pe in range(8)
-]
+_RANKS = [f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // 4} device name: H200 bus id: {pe} " for pe in range(8)]
 NVSHMEM = [
     *_RANKS,
     "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",

@@ -43,9 +43,7 @@ def inventory(count: int = 2) -> Inventory:
 
 def nccl(*fabrics: str, repeats: int = 2, env: Mapping[str, str] | None = None, **work: float) -> Plan:
     measured = NcclWork(max_bytes=1024, **work)  # type: ignore[arg-type]
-    return plan(
-        request("nccl", measured, *fabrics, target="lab", repeats=repeats, env=env or {}), inventory()
-    )
+    return plan(request("nccl", measured, *fabrics, target="lab", repeats=repeats, env=env or {}), inventory())
 
 
 def pingpong(*fabrics: str, repeats: int = 2, iterations: int = 10) -> Plan:
@@ -67,11 +65,7 @@ def of_steps(*steps: Step, hosts: int = 2, together: bool = False) -> Plan:
         together=together,
     )
     return Plan(
-        benchmark="pingpong",
-        target="lab",
-        configurations=(configuration,),
-        executions=(execution,),
-        hosts=hosts,
+        benchmark="pingpong", target="lab", configurations=(configuration,), executions=(execution,), hosts=hosts
     )
 
 

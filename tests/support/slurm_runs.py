@@ -113,9 +113,7 @@ def taken(host: Host, *more: str) -> Iterator[str]:
     words = ["sbatch", "--parsable", "--exclusive", "-o", "/dev/null", *more, "--wrap", "sleep 600"]
     job = host.sh(words).stdout.strip()
     sleeping = ["sleep", "600"]
-    assert processes.eventually(
-        lambda: any(sleeping in each.processes().values() for each in host.lab.hosts), 30
-    )
+    assert processes.eventually(lambda: any(sleeping in each.processes().values() for each in host.lab.hosts), 30)
     try:
         yield job
     finally:

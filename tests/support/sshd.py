@@ -103,9 +103,7 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running_sshd(
-    folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",), pam: str = ""
-) -> Iterator[Sshd]:
+def running_sshd(folder: Path, *lines: str, kinds: tuple[str, ...] = ("ed25519",), pam: str = "") -> Iterator[Sshd]:
     """Start an sshd with further lines of configuration, and end it afterwards with all it serves.
 
     `pam` is what PAM is told of it, in a mount namespace of its own.

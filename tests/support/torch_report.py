@@ -31,9 +31,7 @@ def fmt_bytes(size: int, suffix: str = "iB") -> str:
     return f"{size >> step * 10}{['', 'K', 'M', 'G', 'T'][step]}{suffix}"
 
 
-def table(
-    rows: Sequence[tuple[int, float]], *, ranks: int = 16, old: bool = False, sentence: bool = True
-) -> list[str]:
+def table(rows: Sequence[tuple[int, float]], *, ranks: int = 16, old: bool = False, sentence: bool = True) -> list[str]:
     """Print the table form; rows are (size, algbw in B/s). `old`: before 2025-01-22."""
     factor, giga, suffix = 2 * (ranks - 1) / ranks, 2**30 if old else 10**9, "B" if old else "iB"
     lines = [f"The average bandwidth of all_reduce over {ranks} ranks (5 warmups / 20 trials):", ""]

@@ -18,18 +18,7 @@ from fabbench.model.units import Scale, scale
 if TYPE_CHECKING:
     from fabbench.model.plan import Variant
 
-MUST_MATCH = (
-    "benchmark",
-    "case",
-    "ranks",
-    "hosts",
-    "gpus_per_host",
-    "dtype",
-    "redop",
-    "direction",
-    "way",
-    "endpoint",
-)
+MUST_MATCH = ("benchmark", "case", "ranks", "hosts", "gpus_per_host", "dtype", "redop", "direction", "way", "endpoint")
 """Fields in which columns may not differ, unless that is allowed."""
 
 RAIL = "device"
@@ -47,10 +36,7 @@ UNKNOWN = "unknown"
 """The case of runs that do not state theirs: never the same as a known one."""
 
 UNUSABLE = frozenset(
-    {
-        *(Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC),
-        *(Outcome.SKIPPED, Outcome.OBSERVED),
-    }
+    {*(Outcome.CORRUPT, Outcome.TIMEOUT, Outcome.FAILED, Outcome.OFF_FABRIC), *(Outcome.SKIPPED, Outcome.OBSERVED)}
 )
 """Outcomes whose numbers are never shown as a column's figures."""
 
@@ -278,23 +264,18 @@ class RowGroup:
     """The times of small sizes, in the same form, where the metric is a rate."""
 
 
-def section_fields(
-    columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]
-) -> tuple[str, ...]:
+def section_fields(columns: Sequence[Mapping[str, Sequence[str]]], allowed: Collection[str]) -> tuple[str, ...]:
     """Return the fields that make groups. `columns` has every known value of each of `KEYS`."""
     several = {name for name in KEYS if any(len(fields[name]) > 1 for fields in columns)}
     differing = {
         name
         for name in KEYS
-        if name not in {*allowed, TRANSPORT, RAIL}
-        and len({value for fields in columns for value in fields[name]}) > 1
+        if name not in {*allowed, TRANSPORT, RAIL} and len({value for fields in columns for value in fields[name]}) > 1
     }
     return tuple(name for name in KEYS if name in several | differing)
 
 
-def row_groups(
-    readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None
-) -> Sequence[RowGroup]:
+def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | None = None) -> Sequence[RowGroup]:
     """Group the rows of all columns by some of `KEYS`. Without `metric`, each group gets its own.
 
     There is always one group: an empty one where no row counts.
@@ -319,12 +300,9 @@ def row_groups(
         chosen = METRICS[metric] if metric else _default_metric(*programs[short], columns)
         cells = [pooled_figures(rows, chosen, name) for rows, name in zip(columns, benchmarks, strict=True)]
         times = [
-            {} if chosen.unit != "B/s" else _times(rows, name)
-            for rows, name in zip(columns, benchmarks, strict=True)
+            {} if chosen.unit != "B/s" else _times(rows, name) for rows, name in zip(columns, benchmarks, strict=True)
         ]
-        groups.append(
-            RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times)
-        )
+        groups.append(RowGroup(key=tuple(zip(by, short, strict=True)), metric=chosen, cells=cells, times=times))
     return groups
 
 
@@ -345,9 +323,7 @@ def _default_metric(benchmark: str, case: str, columns: Sequence[Sequence[Row]])
     Where rows have none of the usual metrics, any other metric counts.
     """
     usual = benchmark_named(benchmark).metrics_of(case)
-    available = [
-        {name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns
-    ]
+    available = [{name for shape in {row.point.metrics for row in rows} for name in shape} for rows in columns]
     filled = [metrics for metrics in available if metrics]
     shared = (name for name in usual if all(name in metrics for metrics in filled))
     partly = (name for name in (*usual, *METRICS) if any(name in metrics for metrics in filled))
@@ -361,9 +337,7 @@ def require_metric(metric: str | None, readings: Sequence[ColumnRows], placement
     if metric is not None and metrics and metric not in metrics:
         raise RequestError(f"No row has {metric}.", hint=f"The rows have {', '.join(sorted(metrics))}.")
     if not metrics and placements - {placement}:
-        raise RequestError(
-            f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}."
-        )
+        raise RequestError(f"No row is {placement}.", hint=f"Use --placement {' or '.join(sorted(placements))}.")
 
 
 def metric_scales(groups: Sequence[RowGroup], *, coarse: bool) -> Mapping[str, Scale]:
@@ -442,9 +416,7 @@ def together(logs: Sequence[Log]) -> bool:
 
 def _counting(log: Log) -> Iterator[Point]:
     points = [point for point in log.points if "device" in point.labels and "stat" not in point.labels]
-    clients = {
-        (point.size, point.labels["device"]) for point in points if point.labels.get("side") == "client"
-    }
+    clients = {(point.size, point.labels["device"]) for point in points if point.labels.get("side") == "client"}
     for point in points:
         if point.labels.get("side") == "client" or (point.size, point.labels["device"]) not in clients:
             yield point

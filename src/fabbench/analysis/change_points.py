@@ -85,10 +85,7 @@ def _best_in_halves(values: Sequence[float]) -> tuple[int | None, float]:
     half = len(values) // 2
     starts = (0, half // 2, len(values) - half)
     found = [
-        (chance, start + cut)
-        for start in starts
-        for cut, chance in [_best_cut(values[start : start + half])]
-        if cut
+        (chance, start + cut) for start in starts for cut, chance in [_best_cut(values[start : start + half])] if cut
     ]
     chance, best = min(found, default=(1.0, None))
     return best, min(1.0, len(starts) * chance)
@@ -124,8 +121,7 @@ def _most_significant(ranks: Sequence[int]) -> tuple[float, int]:
         return min((_exact_tails(min(cut, count - cut), count)[above], cut) for above, cut in cuts)
     # The chance falls with the distance from the mean; many deviations away it underflows.
     far, cut = max(
-        ((above - 0.5 - cut * (count - cut) / 2) / math.sqrt(cut * (count - cut)), -cut)
-        for above, cut in cuts
+        ((above - 0.5 - cut * (count - cut) / 2) / math.sqrt(cut * (count - cut)), -cut) for above, cut in cuts
     )
     return 0.5 * math.erfc(far * math.sqrt(6 / (count + 1))), -cut
 

@@ -265,8 +265,7 @@ def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
     )
     flags = " ".join(f"--allow {name}" for name, _ in differences)
     raise RequestError(
-        f"These cannot be compared: {details}.",
-        hint=f"Compare runs of one kind, or compare these anyway with {flags}.",
+        f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
     )
 
 
@@ -292,9 +291,7 @@ def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
         fields={name: reading.known(name) for name in FIELDS},
         empty=reading.empty,
         hidden=len(reading.hidden),
-        findings=tuple(
-            {(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()
-        ),
+        findings=tuple({(found.code, found.meaning): found for log in column.logs for found in log.findings}.values()),
         variant=column.variant,
         copies=reading.copies,
     )
@@ -331,9 +328,7 @@ def _section(
     cut = tuple(visible and outcome in partial for visible, outcome in zip(shown, outcomes, strict=True))
     rows = []
     for size in sorted({size for column in group.cells for size in column}):
-        cells = tuple(
-            column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True)
-        )
+        cells = tuple(column.get(size) if visible else None for column, visible in zip(group.cells, shown, strict=True))
         ratios = (
             *(
                 None if part or cut[-1] else _ratio(cell, cells[-1], group.metric, scale)
@@ -341,9 +336,7 @@ def _section(
             ),
             None,
         )
-        times = tuple(
-            column.get(size) if visible else None for column, visible in zip(group.times, shown, strict=True)
-        )
+        times = tuple(column.get(size) if visible else None for column, visible in zip(group.times, shown, strict=True))
         rows.append(ComparisonRow(size=size, figures=cells, ratios=ratios, times=times))
     return ComparisonSection(
         key=dict(group.key),
@@ -363,9 +356,7 @@ def _noise(logs: Sequence[Log]) -> frozenset[str]:
     return noise_kinds({str(log.facts.get("transport", "")) for log in logs})
 
 
-def _tested(
-    section: ComparisonSection, sections: Sequence[ComparisonSection], level: float
-) -> ComparisonSection:
+def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], level: float) -> ComparisonSection:
     """Add the statistics of each ratio. Rails are one table, and all columns of a table share its level."""
 
     def table(each: ComparisonSection) -> object:
@@ -376,8 +367,7 @@ def _tested(
     column_level = level / max(columns * rails, 1)
     tests = [_tests(section, column, column_level) for column in range(columns)]
     rows = tuple(
-        replace(row, tests=(*(tests[column].get(row.size) for column in range(columns)), None))
-        for row in section.rows
+        replace(row, tests=(*(tests[column].get(row.size) for column in range(columns)), None)) for row in section.rows
     )
     return replace(section, rows=rows, level=column_level)
 

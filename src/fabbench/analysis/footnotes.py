@@ -18,9 +18,7 @@ SPREAD = 0.1
 """Repeats that differ by more than this fraction of their median are noted."""
 
 _COUNTED = {"ranks": "rank", "hosts": "host", "gpus_per_host": "GPU per host"}
-EVIDENCE = frozenset(
-    {"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"}
-)
+EVIDENCE = frozenset({"network", "transport", "provider", "nics", "link", "gdr", "domain", "fabric", "protocol"})
 """Facts about what carried the data: they differ on purpose."""
 _NO_CHOICE = {"root": ("-1",), "redop": ("none",), "scope": ("None",)}
 """Values that mean that the benchmark has no such property."""
@@ -92,11 +90,7 @@ def _transports(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         names = _and([column.label for column in silent])
         given = any(column.label_given for column in silent)
         many = len(silent) > 1 or silent[0].executions > 1
-        word = (
-            f": {names} {'are labels' if len(silent) > 1 else 'is a label'} given by the user"
-            if given
-            else ""
-        )
+        word = f": {names} {'are labels' if len(silent) > 1 else 'is a label'} given by the user" if given else ""
         of_names = "" if given else f" of {names}"
         yield (
             f"The {'logs' if many else 'log'}{of_names} {'do' if many else 'does'} not state which network "
@@ -144,11 +138,7 @@ def _conditions(comparison: Comparison) -> str:
         parts.append(comparison.placement)
     for name in dict.fromkeys(name for column in comparison.columns for name in column.facts):
         values = {value for column in comparison.columns for value in column.facts.get(name, ())}
-        if (
-            name not in _QUIET
-            and len(values) == 1
-            and all(name in column.facts for column in comparison.columns)
-        ):
+        if name not in _QUIET and len(values) == 1 and all(name in column.facts for column in comparison.columns):
             parts.append(f"{name} {_cut(str(values.pop()))}")
     every = "Every column" if len(comparison.columns) > 1 else "The column"
     return f"{every}: {', '.join(parts) or 'the logs do not state their conditions'}."
@@ -162,9 +152,7 @@ def _same(comparison: Comparison, name: str) -> str:
 
 def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     """Yield what the logs do not state: one sentence for what no column states, one for each other field."""
-    pairs = all(
-        benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"]
-    )
+    pairs = all(benchmark_named(name).between_two for column in columns for name in column.fields["benchmark"])
     nowhere = [
         name
         for name in _COUNTED
@@ -174,9 +162,7 @@ def _unknown(columns: Sequence[ColumnSummary]) -> Iterator[str]:
         yield f"Not stated by the logs: {', '.join(nowhere)}."
     for name in MUST_MATCH:
         known = [column for column in columns if column.fields[name]]
-        missing = [
-            column.label for column in columns if not column.fields[name] and any(column.fields.values())
-        ]
+        missing = [column.label for column in columns if not column.fields[name] and any(column.fields.values())]
         if known and missing:
             stated = ", ".join(f"{_or(column.fields[name])} in {column.label}" for column in known)
             yield f"{name} is not stated by {_and(missing)} ({stated}), so it could not be compared."
@@ -199,19 +185,11 @@ def _differences(comparison: Comparison) -> Iterator[str]:
 
 def _repeats(comparison: Comparison) -> str:
     counts = sorted(
-        {
-            cell.n
-            for section in comparison.sections
-            for row in section.rows
-            for cell in row.figures
-            if cell is not None
-        }
+        {cell.n for section in comparison.sections for row in section.rows for cell in row.figures if cell is not None}
     )
     if not counts:
         return "No figures to show."
-    once = any(
-        test and test.once for section in comparison.sections for row in section.rows for test in row.tests
-    )
+    once = any(test and test.once for section in comparison.sections for row in section.rows for test in row.tests)
     noise = "intervals assume the noise of recorded repeats; repeat both sides to measure it"
     if counts == [1]:
         return f"Measured once (n = 1){f': {noise}' if once else ''}."
@@ -239,9 +217,7 @@ def _spread(comparison: Comparison) -> Iterator[str]:
             and cell.high - cell.low > cell.step * (1 + 1e-6)
         ]
         if wide:
-            size, cell, scale = max(
-                wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0)
-            )
+            size, cell, scale = max(wide, key=lambda each: (each[1].high - each[1].low) / (each[1].value or 1.0))
             yield (
                 f"The repeats of {column.label} differ by more than {SPREAD:.0%} of their median at "
                 f"{format_sizes([each for each, *_ in wide])}; most at {format_size(size)}: "

@@ -10,24 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from fabbench.analysis.aggregate import UNUSABLE, Column, Figure
-from fabbench.analysis.compare import (
-    ColumnSummary,
-    Comparison,
-    ComparisonRow,
-    ComparisonSection,
-    pair_of,
-    sections_of,
-)
+from fabbench.analysis.compare import ColumnSummary, Comparison, ComparisonRow, ComparisonSection, pair_of, sections_of
 from fabbench.analysis.gate_results import GateResult, GateState, Verdict
 from fabbench.analysis.highlights import bounds, confidence, repeats_needed
-from fabbench.analysis.statistics import (
-    Difference,
-    RowTest,
-    TwoSamples,
-    compare_sizes,
-    loss_test,
-    repeats_within,
-)
+from fabbench.analysis.statistics import Difference, RowTest, TwoSamples, compare_sizes, loss_test, repeats_within
 from fabbench.model.errors import Exit, RequestError, worst
 from fabbench.model.log import Outcome
 from fabbench.model.units import format_decimal, format_size, format_sizes
@@ -181,9 +167,7 @@ class _Check:
             new, base = row.figures[0], None if self._alone else row.figures[-1]
             if new is None:
                 old = "" if base is None else section.scale.quantity(base.value)
-                text = (
-                    f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {old}."
-                )
+                text = f"{self._at(section, row.size)} is missing from {self._names[0]}; the baseline has {old}."
                 if base is not None:
                     yield _Remark(breach=True, compared=False, text=text)
             elif not self._gate.needs_baseline:
@@ -235,9 +219,7 @@ class _Check:
         limits = {size: each.limit for size, each in finite.items()}
         loss = loss_test({size: each.pair for size, each in finite.items()}, limits, self._level)
         # A loss counts only where the table shows it too, so that the two do not contradict each other.
-        breached = [
-            size for size in loss.shown if limits[size] > 0 or finite[size].test.verdict is Difference.SLOWER
-        ]
+        breached = [size for size in loss.shown if limits[size] > 0 or finite[size].test.verdict is Difference.SLOWER]
         for size in breached:
             yield self._breach(section, finite[size])
         unclear = [size for size in finite if size in {*loss.shown, *loss.possible} - {*breached}]
@@ -246,18 +228,14 @@ class _Check:
 
     def _breach(self, section: ComparisonSection, each: _Tested) -> _Remark:
         counts = " and ".join(str(len(side)) for side in (each.pair.new, each.pair.base))
-        text = (
-            f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts} executions)."
-        )
+        text = f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts} executions)."
         return _Remark(breach=True, compared=True, text=text)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
         """Report which loss cannot be excluded, and how many repeats would decide."""
         worst = min(unclear, key=lambda each: each.test.low)
         sizes = format_sizes([each.compared.row.size for each in unclear])
-        needed = [
-            repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear
-        ]
+        needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
         repeats = repeats_needed(needed, once=any(each.test.once for each in unclear))
         figures = " and ".join(
             f"{section.scale.quantity(figure.value)} in {name}"

@@ -46,9 +46,7 @@ def headline(comparison: Comparison, index: int) -> str:
     if len(others) > 1:
         compared = [f"{one}{ratio}" for one, ratio in zip(others, ratios, strict=False)]
         more = f" and {len(compared) - _MAX_QUOTED} more" if len(compared) > _MAX_QUOTED else ""
-        return (
-            f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}{once}"
-        )
+        return f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}{once}"
     verdict = f"; {verdict}" if verdict else ""
     return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{ratios[0]}{verdict}{once}"
 
@@ -69,8 +67,7 @@ def _verdicts(section: ComparisonSection) -> str:
         counts = {word: sum(row.verdict(0) is word for row in rows) for word in _CLEAR}
         return ", ".join(f"{word} at {count} of {len(rows)} sizes" for word, count in counts.items() if count)
     return ", ".join(
-        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}"
-        for verdict, span in clear
+        f"{verdict} {_span(span, first=span[0] is rows[0], last=span[-1] is rows[-1])}" for verdict, span in clear
     )
 
 

@@ -71,8 +71,7 @@ class History:
         return tuple(
             name
             for name in names
-            if name not in named
-            and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
+            if name not in named and any(len({each.key.get(name) for each in group}) > 1 for group in groups.values())
         )
 
 
@@ -86,9 +85,7 @@ def with_changes(key: Mapping[str, str], points: Sequence[HistoryPoint], togethe
             index=index,
             before=median(values[ends[number] : index]),
             after=median(values[index : ends[number + 2]]),
-            different=_different(
-                points[max(ends[number], index - LEAST) : index], points[index : index + LEAST]
-            ),
+            different=_different(points[max(ends[number], index - LEAST) : index], points[index : index + LEAST]),
         )
         for number, index in enumerate(found)
     ]

@@ -135,13 +135,7 @@ class RunProgress:
 
 def _partial_log(benchmark: str, case: str | None, points: Sequence[Point]) -> Log:
     return Log(
-        source="",
-        benchmark=benchmark,
-        case=case,
-        outcome=Outcome.OK,
-        reason=None,
-        facts={},
-        points=tuple(points),
+        source="", benchmark=benchmark, case=case, outcome=Outcome.OK, reason=None, facts={}, points=tuple(points)
     )
 
 

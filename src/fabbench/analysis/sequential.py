@@ -56,17 +56,12 @@ def _bound(grid: list[float], density: list[float], step: float, chance: float) 
     return high
 
 
-def _inside(
-    grid: list[float], density: list[float], step: float, bound: float
-) -> tuple[list[float], list[float]]:
+def _inside(grid: list[float], density: list[float], step: float, bound: float) -> tuple[list[float], list[float]]:
     """Return the density after a normal step, restricted to what stays within the bound."""
     width = 2 * bound / _CELLS
     cells = [-bound + width * (cell + 0.5) for cell in range(_CELLS)]
     scale = width / (step * math.sqrt(2 * math.pi))
     return cells, [
-        scale
-        * sum(
-            mass * math.exp(-0.5 * ((cell - at) / step) ** 2) for at, mass in zip(grid, density, strict=True)
-        )
+        scale * sum(mass * math.exp(-0.5 * ((cell - at) / step) ** 2) for at, mass in zip(grid, density, strict=True))
         for cell in cells
     ]

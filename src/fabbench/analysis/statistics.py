@@ -156,9 +156,7 @@ def loss_test(pairs: Mapping[int, TwoSamples], limits: Mapping[int, float], leve
     any_loss = any_above(lost, _MARGIN * level)
     shown = tuple(size for size, pair in lost.items() if any_loss and pair.exceeds(0.0, level))
     possible = tuple(
-        size
-        for size, pair in known.items()
-        if size not in shown and not pair.exceeds(limits[size] - 2 * _EXACT, level)
+        size for size, pair in known.items() if size not in shown and not pair.exceeds(limits[size] - 2 * _EXACT, level)
     )
     return LossTest(shown=shown, possible=possible)
 

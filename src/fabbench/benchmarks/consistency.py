@@ -318,9 +318,7 @@ class RateCheck(Generic[R]):
     @property
     def is_due(self) -> bool:
         """Return whether there are enough rows for `settle`."""
-        return not self._settled and (
-            len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _SHARP_ROWS_TO_SETTLE
-        )
+        return not self._settled and (len(self._rows) >= _ROWS_TO_SETTLE or self._sharp >= _SHARP_ROWS_TO_SETTLE)
 
     def settle(self, shapes: Sequence[Shape], ranks: int | None, *, early: bool = False) -> list[R]:
         """Determine the formula from the rows so far; return the rows that contradict it.

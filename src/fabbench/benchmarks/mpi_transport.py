@@ -18,14 +18,7 @@ _UCX = lazy(r".*UCX +INFO +(?:.* )?(?:(inter|intra)-node cfg#\d+|(self) cfg#\d+|
 _UCX_LANES = lazy(r"\w+\(([^)]+)\)")
 _INTEL = lazy(r".*\[\d+\] MPI startup\(\): libfabric provider: (\S+)\s*")
 
-_BTLS: Mapping[str, str] = {
-    "tcp": "socket",
-    "vader": "shm",
-    "sm": "shm",
-    "smcuda": "shm",
-    "openib": "ib",
-    "self": "",
-}
+_BTLS: Mapping[str, str] = {"tcp": "socket", "vader": "shm", "sm": "shm", "smcuda": "shm", "openib": "ib", "self": ""}
 _UCX_NAMES = {"tcp": "socket", "srd": "efa"}
 _UCX_SHM = frozenset({"sysv", "posix", "cma", "knem", "xpmem"})
 _UCX_ALONE = frozenset({"self", "cuda_copy", "rocm_copy", "gdr_copy"})

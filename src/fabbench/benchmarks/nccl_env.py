@@ -196,9 +196,7 @@ def expected_nics(fabric: str, hosts: Sequence[Host]) -> int | None:
     return min(len(host.linked(fabric)) for host in hosts) or None
 
 
-def network_proof(
-    fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()
-) -> Proof:
+def network_proof(fabric: str, hosts: Sequence[Host], nics: int | None, devices: tuple[str, ...] = ()) -> Proof:
     """Return what a log must show: the network, and the NICs if they or their number are given or known."""
     if devices:
         return Proof(fabric=fabric, nics=len(devices), devices=devices)
@@ -232,11 +230,7 @@ def gpus_per_host(hosts: Sequence[Host]) -> int:
 
 
 def rank_commands(
-    words: Callable[[Host], tuple[str, ...]],
-    fabric: str,
-    hosts: Sequence[Host],
-    given: NcclEnvironment,
-    each: int,
+    words: Callable[[Host], tuple[str, ...]], fabric: str, hosts: Sequence[Host], given: NcclEnvironment, each: int
 ) -> tuple[Command, ...]:
     """Return the commands that start `each` ranks on every host. `words` is the program with its options.
 
@@ -253,9 +247,7 @@ def _command(argv: tuple[str, ...], given: NcclEnvironment, part: str) -> Comman
     """Return the command of one host; `part`: the host that a part of a machine stands for."""
     host_id = {"NCCL_HOSTID": part} if part else {}
     return Command(
-        argv=argv,
-        env={**given.env, **host_id},
-        unset=tuple(name for name in given.unset if name not in host_id),
+        argv=argv, env={**given.env, **host_id}, unset=tuple(name for name in given.unset if name not in host_id)
     )
 
 

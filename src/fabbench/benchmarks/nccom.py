@@ -25,9 +25,7 @@ from fabbench.model.log import Damaged, Finding, Line, Point, Record, Severity
 from fabbench.model.patterns import lazy
 
 _GIB, _GB = float(1 << 30), 1e9
-_HEADER = lazy(
-    r"\s*size\(B\)\s+count\(elems\)\s+type\s+time(?::avg)?\(us\)\s+algbw\(GB/s\)\s+busbw\(GB/s\)\s*"
-)
+_HEADER = lazy(r"\s*size\(B\)\s+count\(elems\)\s+type\s+time(?::avg)?\(us\)\s+algbw\(GB/s\)\s+busbw\(GB/s\)\s*")
 _COUNT, _FIGURE = lazy(r"\d{1,18}", re.ASCII), lazy(r"\d+(?:\.\d+)?", re.ASCII)
 _CELLS = (_COUNT, _COUNT, lazy(r"[a-z][a-z0-9_]*", re.ASCII), _FIGURE, _FIGURE, _FIGURE)
 _AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*", re.ASCII)
@@ -52,9 +50,7 @@ class _NccomTable:
     def row(self, line: Line) -> Sequence[Reading]:
         """Read a row, or what is left of one. A row that contradicts itself is damaged."""
         cells = line.text.split()
-        if len(cells) != len(_CELLS) or not all(
-            kind.fullmatch(cell) for kind, cell in zip(_CELLS, cells, strict=True)
-        ):
+        if len(cells) != len(_CELLS) or not all(kind.fullmatch(cell) for kind, cell in zip(_CELLS, cells, strict=True)):
             return self.damage(line)
         size, count = int(cells[0]), int(cells[1])
         time, algbw, busbw = map(_number, cells[3:])

@@ -46,8 +46,7 @@ def warmup(default: str) -> Any:
 def nics() -> Any:
     """Declare how many NICs each rank must have used."""
     return option(
-        Whole(0),
-        "NICs that each rank must have used; 0: any. Default: all of the fabric that the hosts have.",
+        Whole(0), "NICs that each rank must have used; 0: any. Default: all of the fabric that the hosts have."
     )
 
 
@@ -58,9 +57,7 @@ def timeout(default: str, help_: str = "Abort a program that takes longer.") -> 
 
 def silence(default: str = "300") -> Any:
     """Declare how long a program may print nothing before it is considered hung."""
-    return option(
-        Seconds(), "Abort a program that prints nothing for SECONDS: it hangs.", "--silence", default=default
-    )
+    return option(Seconds(), "Abort a program that prints nothing for SECONDS: it hangs.", "--silence", default=default)
 
 
 def extra() -> Any:

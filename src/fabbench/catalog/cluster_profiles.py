@@ -141,17 +141,11 @@ def _host_path(name: str, source: str, path: str) -> Mount:
 
 
 _TCPXO_LIBRARIES = _host_path("nvidia", "/home/kubernetes/bin/nvidia/lib64", _GKE_LIBRARIES)
-_TCPXO_DEVICES = (
-    *(f"nvidia{index}" for index in range(8)),
-    "nvidiactl",
-    "nvidia-uvm",
-    "dmabuf_import_helper",
-)
+_TCPXO_DEVICES = (*(f"nvidia{index}" for index in range(8)), "nvidiactl", "nvidia-uvm", "dmabuf_import_helper")
 _TCPXO_DAEMON = Sidecar(
     name="tcpxo-daemon",
     image="us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/tcpgpudmarxd-dev:v1.0.21",
-    script="set -ex; chmod 755 /fts/entrypoint_rxdm_container.sh; "
-    "/fts/entrypoint_rxdm_container.sh --num_hops=2",
+    script="set -ex; chmod 755 /fts/entrypoint_rxdm_container.sh; /fts/entrypoint_rxdm_container.sh --num_hops=2",
     capabilities=("NET_ADMIN", "NET_BIND_SERVICE"),
     mounts=(
         _TCPXO_LIBRARIES,
@@ -215,14 +209,8 @@ DECLARED = (
             ),
             **_gke_interfaces(1, "vpc", 1),
         },
-        mounts=(
-            _TCPXO_LIBRARIES,
-            _host_path("aperture-devices", "/dev/aperture_devices", "/dev/aperture_devices"),
-        ),
-        env={
-            "LD_LIBRARY_PATH": _GKE_LIBRARIES,
-            "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices",
-        },
+        mounts=(_TCPXO_LIBRARIES, _host_path("aperture-devices", "/dev/aperture_devices", "/dev/aperture_devices")),
+        env={"LD_LIBRARY_PATH": _GKE_LIBRARIES, "NCCL_FASTRAK_LLCM_DEVICE_DIRECTORY": "/dev/aperture_devices"},
         sidecar=_TCPXO_DAEMON,
         image="us-docker.pkg.dev/gce-ai-infra/gpudirect-tcpxo/nccl-plugin-gpudirecttcpx-dev:v1.0.15",
         settings={
@@ -241,9 +229,7 @@ DECLARED = (
                 "NCCL_MIN_NCHANNELS": "4",
                 "NCCL_TUNER_PLUGIN": "libnccl-tuner.so",
                 "NCCL_TUNER_CONFIG_PATH": f"{_GKE_LIBRARIES}/a3plus_tuner_config.textproto",
-                "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": (
-                    f"{_GKE_LIBRARIES}/a3plus_guest_config.textproto"
-                ),
+                "NCCL_SHIMNET_GUEST_CONFIG_CHECKER_CONFIG_FILE": (f"{_GKE_LIBRARIES}/a3plus_guest_config.textproto"),
                 "NCCL_NVLSTREE_MAX_CHUNKSIZE": "131072",
                 "NCCL_P2P_NET_CHUNKSIZE": "524288",
                 "NCCL_P2P_PCI_CHUNKSIZE": "524288",

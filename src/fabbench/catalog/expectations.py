@@ -98,9 +98,7 @@ def require_system(name: str) -> System:
         near = difflib.get_close_matches(plain(name), systems(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {name}.",
-            hint=f"Did you mean {' or '.join(near)}?"
-            if near
-            else "Write it as EC2 does, such as p5.48xlarge.",
+            hint=f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
         )
     return known
 

@@ -133,16 +133,12 @@ def resources_of_type(instance_type: str, *, gpus: bool) -> PodResources:
             hint="Leave out --instance-type to inspect the cluster's nodes.",
         )
     devices = PodResources(gpus=entry.gpus if gpus else 0, resource=EFA, devices=min(entry.efa_counts))
-    return with_memory_and_cpus(
-        devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000
-    )
+    return with_memory_and_cpus(devices, memory=_part(entry.memory_mib) * MIB, millis=_part(entry.vcpus) * 1000)
 
 
 def resources_of_profile(profile: Profile) -> PodResources:
     """Return what pods request where the profile is declared, without having seen a node."""
-    devices = PodResources(
-        gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile
-    )
+    devices = PodResources(gpus=_USUAL_GPUS, resource=profile.resource, devices=profile.usual_devices, declared=profile)
     return with_memory_and_cpus(devices, memory=_USUAL_MEMORY, millis=_USUAL_MILLIS)
 
 

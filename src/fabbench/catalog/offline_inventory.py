@@ -31,9 +31,7 @@ def require_instance(instance_type: str) -> Instance:
         near = difflib.get_close_matches(instance_type.lower(), instance_catalog(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {instance_type} with EFA.",
-            hint=f"Did you mean {' or '.join(near)}?"
-            if near
-            else "Write it as EC2 does, such as p5.48xlarge.",
+            hint=f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
         )
     return entry
 
@@ -84,8 +82,7 @@ def inventory_of(  # noqa: PLR0913 - everything that describes hosts
         for number in range(1, nodes + 1)
     )
     views = {
-        variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts)
-        for variant in target.variants
+        variant.name: tuple(_as_seen(host, variant, target, needs) for host in hosts) for variant in target.variants
     }
     return Inventory(target=target.name, hosts=next(iter(views.values()), hosts), image=image, variants=views)
 

@@ -58,11 +58,7 @@ class _CheckCommand(HostsCommand):
         super().__init__(name, params=[config_option(), on, *shared, *params, output_option()], **more)
 
 
-@click.command(
-    name="check",
-    cls=_CheckCommand,
-    short_help="Check hosts or clusters before a run, and suggest fixes.",
-)
+@click.command(name="check", cls=_CheckCommand, short_help="Check hosts or clusters before a run, and suggest fixes.")
 @click.option(
     "--benchmark",
     "benchmarks",
@@ -71,11 +67,7 @@ class _CheckCommand(HostsCommand):
     help=f"Benchmark whose programs to look for. Can be given several times. Default: {DEFAULT}.",
 )
 @click.option(
-    "--fabric",
-    "fabrics",
-    multiple=True,
-    metavar="NAME",
-    help="Fabric to require: efa, ib, roce, tcp. Default: none.",
+    "--fabric", "fabrics", multiple=True, metavar="NAME", help="Fabric to require: efa, ib, roce, tcp. Default: none."
 )
 @click.option("--efa", is_flag=True, help="Measure EFA (short for --fabric efa).")
 @click.option(
@@ -112,10 +104,7 @@ def command(**given: Any) -> None:
     terminal.notify(f"Target {target.name}{_hosts(target)}: {reason}.")
     with terminal.hosts_progress() as progress:
         examined = launcher_named(target.launcher).examine(
-            target,
-            replace(needs, fabrics=fabrics),
-            deep=given["deep"],
-            progress=progress,
+            target, replace(needs, fabrics=fabrics), deep=given["deep"], progress=progress
         )
     checks = list(examined.checks)
     if examined.probes or examined.relations.unreachable:

@@ -47,26 +47,14 @@ class _CleanCommand(click.Command):
 
 @click.command(cls=_CleanCommand, short_help="Remove leftover pods and jobs from a cluster (not local runs).")
 @click.option(
-    "--on",
-    "launcher",
-    type=_CleanableLauncher(),
-    default="kubernetes",
-    show_default=True,
-    help="Where to look.",
+    "--on", "launcher", type=_CleanableLauncher(), default="kubernetes", show_default=True, help="Where to look."
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="Look in all namespaces.")
 @click.option(
-    "--older-than",
-    metavar="AGE",
-    type=AGE,
-    help="Also remove runs in progress older than this: 90s, 10m, 2h, 1d.",
+    "--older-than", metavar="AGE", type=AGE, help="Also remove runs in progress older than this: 90s, 10m, 2h, 1d."
 )
 @click.option("--all", "whole", is_flag=True, help="Remove everything, including runs in progress.")
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Force-delete pods on lost nodes, which cannot be removed otherwise.",
-)
+@click.option("--force", is_flag=True, help="Force-delete pods on lost nodes, which cannot be removed otherwise.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(  # noqa: PLR0913 - one parameter for each option
     launcher: str,
@@ -114,9 +102,7 @@ def _clean(leftovers: "Leftovers", older_than: timedelta | None, *, whole: bool,
         terminal.say(f"Nothing left to clean in {leftovers.where}.")
         return
     chosen = [
-        each
-        for each in found
-        if whole or not each.running or (older_than is not None and each.age >= older_than)
+        each for each in found if whole or not each.running or (older_than is not None and each.age >= older_than)
     ]
     _list(found, chosen, leftovers.column)
     if not chosen:

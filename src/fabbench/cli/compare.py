@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 @output
 @click.command(short_help="Compare runs and log files, and gate on the result.")
-@click.argument(
-    "inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run
-)
+@click.argument("inputs", nargs=-1, required=True, metavar="NEW [MORE]... BASELINE", shell_complete=complete_run)
 @click.option(
     "--baseline",
     metavar="NAME|RUN",
@@ -28,9 +26,7 @@ if TYPE_CHECKING:
     "earlier run of the same key that is good), a run, RUN:CONFIG, or log files.",
 )
 @click.option("--label", "labels", multiple=True, help="Name of a column; once per column, in order.")
-@click.option(
-    "--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency)."
-)
+@click.option("--metric", help="Metric to compare. Default: the benchmark's usual one (busbw, bandwidth or latency).")
 @click.option(
     "--placement",
     type=click.Choice(["out-of-place", "in-place"]),
@@ -61,9 +57,7 @@ if TYPE_CHECKING:
     help="Fail (exit 1) unless this holds for the first column, such as busbw:5%, latency@64:20us or "
     "busbw@1G>=70GB/s. Can be given several times.",
 )
-@click.option(
-    "--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded."
-)
+@click.option("--strict", is_flag=True, help="Also fail a gate if its loss can be neither shown nor excluded.")
 @options.nodes_of_logs
 @options.form(options.COMPARED, "Output format.")
 @click.option("--junit", type=click.Path(path_type=Path), metavar="FILE", help=JUNIT)

@@ -72,8 +72,7 @@ def _document(config: "Config | None") -> dict[str, Any]:
         "run": {name: dict(values) for name, values in defaults.run.items()},
         "variants": {name: str(variant) for name, variant in config.variants.items()},
         "targets": {
-            name: {"launcher": target.launcher, "hosts": list(target.hosts)}
-            for name, target in config.targets.items()
+            name: {"launcher": target.launcher, "hosts": list(target.hosts)} for name, target in config.targets.items()
         },
     }
 

@@ -14,16 +14,7 @@ from fabbench.cli.declared import long_names
 from fabbench.launchers import options_of_launchers
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target
-from fabbench.model.option_types import (
-    FABRIC,
-    File,
-    Flag,
-    PassedEnvironment,
-    Seconds,
-    Text,
-    Whole,
-    WholeOrAuto,
-)
+from fabbench.model.option_types import FABRIC, File, Flag, PassedEnvironment, Seconds, Text, Whole, WholeOrAuto
 from fabbench.model.options import Option, declared, merged, option
 
 if TYPE_CHECKING:
@@ -35,8 +26,7 @@ class RunOptions:
     """Options of every benchmark's command."""
 
     on: str | None = option(
-        Text("a target", "TARGET"),
-        "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET.",
+        Text("a target", "TARGET"), "Where to run: a target of fabbench.yaml, or a launcher. Default: FABBENCH_TARGET."
     )
     fabrics: tuple[str, ...] = option(
         FABRIC,
@@ -60,12 +50,8 @@ class RunOptions:
         "Default: 3 with several configurations, else 1.",
         "--repeat",
     )
-    max_repeats: int | None = option(
-        Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats"
-    )
-    max_time: float | None = option(
-        Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time"
-    )
+    max_repeats: int | None = option(Whole(3, 999), "Maximum repeats with --repeat auto. Default: 20.", "--max-repeats")
+    max_time: float | None = option(Seconds(), "With --repeat auto, start no repeat after this time.", "--max-time")
     env: Mapping[str, str | None] = option(
         PassedEnvironment(),
         "Environment variable of the benchmark, in every configuration. NAME alone takes its value "
@@ -77,9 +63,7 @@ class RunOptions:
         Flag(), "Show what would run: nodes, commands, environment, executions, time. Nothing is started."
     )
     keep_going: bool = option(Flag(), "Do not abort an execution on the wrong network.")
-    name: str = option(
-        Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset=""
-    )
+    name: str = option(Text("a name", "NAME"), "Name of the run, to find it by: fabbench runs --name NAME.", unset="")
     gates: tuple[str, ...] = option(
         Text("a gate", "GATE"),
         "Fail (exit 1) unless this holds for the first configuration: METRIC[@SIZE[..SIZE]] and :TOLERANCE, "
@@ -90,17 +74,11 @@ class RunOptions:
     strict: bool = option(Flag(), "Also fail a gate if its loss can be neither shown nor excluded.")
     baseline: str | None = option(
         Text("a run or a file", "NAME|RUN|FILE"),
-        "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a "
-        "log file.",
+        "What gates compare with: a name (fabbench baseline set), last-good, a run, RUN:CONFIG, or a log file.",
     )
-    metric: str | None = option(
-        Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one."
-    )
+    metric: str | None = option(Text("a metric", "METRIC"), "Metric to compare. Default: the benchmark's usual one.")
     form: str = option(
-        Text("a format", "FORMAT"),
-        "Output format of the comparison.",
-        "--format",
-        default=options.COMPARED[0],
+        Text("a format", "FORMAT"), "Output format of the comparison.", "--format", default=options.COMPARED[0]
     )
     junit: Path | None = option(File("a file"), JUNIT)
     store: Path = option(

@@ -157,9 +157,7 @@ def _is_set(value: Any) -> bool:
 def own_options(kind: type[LauncherOptions], given: GivenOptions) -> LauncherOptions:
     """Return a launcher's own options, from those given options that it has."""
     every = {**given.defaults, **given.typed}
-    return kind(
-        **{name: read_option(each, every[name]) for name, each in declared(kind).items() if name in every}
-    )
+    return kind(**{name: read_option(each, every[name]) for name, each in declared(kind).items() if name in every})
 
 
 def with_options(target: Target, given: GivenOptions, launchers: Launchers, flag: str) -> Target:

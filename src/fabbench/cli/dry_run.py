@@ -37,9 +37,7 @@ def show_plan(request: "RunRequest", form: str | None) -> None:
 
     if form not in {None, "markdown", "terminal", "json"}:
         name = "csv" if form == options.RAW_CSV else form
-        raise RequestError(
-            f"--format {name} has no effect with --dry-run.", hint="--format json works there."
-        )
+        raise RequestError(f"--format {name} has no effect with --dry-run.", hint="--format json works there.")
     inventory, planned = preview(request)
     planned = redacted_values(planned)
     estimate, longest = estimated_s(request, planned), longest_s(planned)

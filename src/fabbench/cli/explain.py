@@ -44,9 +44,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     write = _print if form == "text" else _Documents()
     jobs: dict[str, list[str]] = {}
     for source in expand(files):
-        for name, entries in groupby(
-            parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source
-        ):
+        for name, entries in groupby(parse_file.parse_source(source, proof=proof), key=lambda entry: entry.source):
             results = list(entries)
             logs = [entry for entry in results if isinstance(entry, Log)]
             if len(logs) == len(results) and (job := _job(name, logs)):

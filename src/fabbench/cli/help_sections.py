@@ -51,14 +51,7 @@ class SectionedCommand(click.Command):
     """Name of an option → the launchers or formats that have it."""
 
     def __init__(self, name: str | None, *, params: Sequence[click.Parameter], **more: Any) -> None:
-        short = click.Option(
-            ["-h"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_short_help,
-            hidden=True,
-        )
+        short = click.Option(["-h"], is_flag=True, is_eager=True, expose_value=False, callback=_short_help, hidden=True)
         super().__init__(name, params=[*params, short], **more)
         self.context_settings = {**self.context_settings, "help_option_names": ["--help"]}
 

@@ -39,9 +39,7 @@ def internal_errors() -> Iterator[None]:
         raise
     except OSError as error:  # from output outside of commands, such as --help
         with contextlib.suppress(OSError, ValueError):
-            click.echo(
-                f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True
-            )
+            click.echo(f"Error: {error.filename or 'the output'} cannot be written: {error.strerror}.", err=True)
         raise SystemExit(Exit.REFUSED) from None
     except Exception as error:
         if lacks_memory(error):

@@ -64,9 +64,7 @@ class Lines:
     nics = None
     """There is no room for the traffic of NICs."""
 
-    def __init__(
-        self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, plan: Plan, *, metric: str | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._progress = RunProgress(plan, metric=metric)
         self._metric = metric
         self._clock = clock
@@ -91,10 +89,7 @@ class Lines:
         number, now = self._progress.number, self._clock()
         took = self._progress.end(execution, logs, now)
         ok = bool(logs) and all(log.outcome is Outcome.OK for log in logs)
-        parts = [
-            summary(execution, logs).removesuffix("."),
-            *filter(None, [best(logs, self._metric) if ok else ""]),
-        ]
+        parts = [summary(execution, logs).removesuffix("."), *filter(None, [best(logs, self._metric) if ok else ""])]
         self._notify(number, ", ".join([*parts, format_duration(took), *self._left(now)]))
 
     def notify(self, sentence: str) -> None:

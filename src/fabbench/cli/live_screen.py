@@ -41,12 +41,7 @@ class LiveScreen:
     """Sizes and figures of all configurations, as the final table will have them, and how far the run is."""
 
     def __init__(
-        self,
-        plan: Plan,
-        live: "Live",
-        *,
-        metric: str | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, plan: Plan, live: "Live", *, metric: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._live = live
         self._clock = clock
@@ -138,9 +133,7 @@ class LiveScreen:
 
         progress, now = self._progress, self._clock()
         execution, total = progress.current, len(progress.plan.executions)
-        what = (
-            [] if execution is None else [_cut(execution.configuration.label), f"repeat {execution.repeat}"]
-        )
+        what = [] if execution is None else [_cut(execution.configuration.label), f"repeat {execution.repeat}"]
         what += [format_size(progress.newest)] if progress.newest is not None else []
         remaining = progress.remaining(now)
         left = f", about {format_duration(remaining)} left" if remaining else ""
@@ -168,9 +161,7 @@ class LiveScreen:
         if comparison is None or section is None:
             return [self._traffic(room)] if self._nics else []
         table = self._part(points_aligned(live_table(comparison, section)))
-        newest = next(
-            (index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1
-        )
+        newest = next((index for index, row in enumerate(section.rows) if row.size == self._progress.newest), -1)
         wide = console.measure(_grid(table)).maximum + _GAP + nics_table.COLUMNS <= console.width
         room -= 1 + len(console.render_lines(_grid(replace(table, rows=table.rows[:1])))) - 1
         title = _line(table.title)

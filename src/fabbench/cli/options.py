@@ -24,9 +24,7 @@ class _Store(click.Path):
     @override
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "://" in str(value):
-            self.fail(
-                f"{value!r} is a URL. Copy the runs to a directory first, e.g. with aws s3 sync.", param, ctx
-            )
+            self.fail(f"{value!r} is a URL. Copy the runs to a directory first, e.g. with aws s3 sync.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -121,9 +119,7 @@ _NODES_OF_LOGS = (
         help="Type of the nodes, such as p5.48xlarge, if the log does not state it. It tells whether figures "
         "are normal; fewer EFA NICs than the type has are off-fabric.",
     ),
-    click.option(
-        "--nodes", type=click.IntRange(1, 65536), help="Number of nodes, if the log does not state it."
-    ),
+    click.option("--nodes", type=click.IntRange(1, 65536), help="Number of nodes, if the log does not state it."),
     click.option(
         "--nics",
         type=click.IntRange(0, 1024),
@@ -132,9 +128,7 @@ _NODES_OF_LOGS = (
 )
 
 
-def known_proof(
-    fabric: str | None, instance_type: str | None, nodes: int | None, nics: int | None
-) -> Proof | None:
+def known_proof(fabric: str | None, instance_type: str | None, nodes: int | None, nics: int | None) -> Proof | None:
     """Return what logs are judged against; None: nothing. Raise RequestError for an unknown type."""
     if instance_type is not None:
         from fabbench.catalog.expectations import require_system

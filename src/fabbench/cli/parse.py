@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @options.form(FORMATS, "Output format. `json` is the public contract (docs/formats.md).")
 @options.fabric_of_logs
 @options.nodes_of_logs
-@click.option(
-    "--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3."
-)
+@click.option("--exit-zero", is_flag=True, help="Exit 0 regardless of the outcomes; unreadable files still exit 3.")
 def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     files: tuple[str, ...],
     form: str,
@@ -49,10 +47,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter for each option
     """
     color = sys.stdout.isatty()
     job = parse_on_cores.ParseJob(
-        form=form,
-        proof=options.known_proof(fabric, instance_type, nodes, nics),
-        color=color,
-        width=width(),
+        form=form, proof=options.known_proof(fabric, instance_type, nodes, nics), color=color, width=width()
     )
     click.get_current_context().exit(_print(files, job, lenient=exit_zero))
 
@@ -86,6 +81,4 @@ def _print(files: tuple[str, ...], job: parse_on_cores.ParseJob, *, lenient: boo
             say(f"Note: {entry.source}: {entry.reason}")
     for source, reason in errors:
         say(f"Error: {source}: {reason.removeprefix(f'{source} ')}")
-    return worst(
-        Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE
-    )
+    return worst(Exit.UNTRUSTED if untrusted and not lenient else Exit.FINE, Exit.REFUSED if errors else Exit.FINE)

@@ -46,9 +46,7 @@ class _RenderCommand(RunCommand):
     @override
     def shared_parameters(self) -> list[click.Parameter]:
         formats = options_of_formats()
-        form = click.Option(
-            ["--as", "as_form"], required=True, type=_Format(sorted(formats)), help="What to print."
-        )
+        form = click.Option(["--as", "as_form"], required=True, type=_Format(sorted(formats)), help="What to print.")
         supervised = click.Option(
             ["--supervised"],
             is_flag=True,

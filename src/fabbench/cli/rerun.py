@@ -11,8 +11,7 @@ from fabbench.model.errors import RequestError
 
 
 @click.command(
-    short_help="Repeat a past run.",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
+    short_help="Repeat a past run.", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True}
 )
 @click.argument("run", metavar="RUN", default="last", shell_complete=complete_run)
 @click.argument("more", metavar="[OPTIONS]...", nargs=-1, type=click.UNPROCESSED)

@@ -47,15 +47,8 @@ _CONFIGURATION_FLAGS = {"--efa": "--fabric=efa", "--no-efa": "--fabric=tcp", "--
 
 _FLAGS = (
     click.Option(["--efa"], is_flag=True, expose_value=False, help="Measure EFA (short for --fabric efa)."),
-    click.Option(
-        ["--no-efa"], is_flag=True, expose_value=False, help="Measure TCP (short for --fabric tcp)."
-    ),
-    click.Option(
-        ["--ab"],
-        is_flag=True,
-        expose_value=False,
-        help="Compare the best RDMA fabric with TCP.",
-    ),
+    click.Option(["--no-efa"], is_flag=True, expose_value=False, help="Measure TCP (short for --fabric tcp)."),
+    click.Option(["--ab"], is_flag=True, expose_value=False, help="Compare the best RDMA fabric with TCP."),
 )
 
 

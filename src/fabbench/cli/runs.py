@@ -115,8 +115,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
     rules = [each is not None for each in (keep, older_than, benchmark, target, name)]
     if bool(refs) == any(rules):
         raise RequestError(
-            "Specify the runs to remove, or pass --keep or --older-than.",
-            hint="fabbench runs lists them.",
+            "Specify the runs to remove, or pass --keep or --older-than.", hint="fabbench runs lists them."
         )
     if refs:
         found = list({run.path: run for run in open_runs(refs, store)}.values())
@@ -145,9 +144,7 @@ def remove(  # noqa: PLR0913, PLR0917 - one parameter for each option
 @options.store
 @_filtered
 @click.option("--since", type=AGE, metavar="AGE", help="Only runs younger than AGE: 90m, 12h, 7d, 4w.")
-@click.option(
-    "--output", "-o", "target_file", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE."
-)
+@click.option("--output", "-o", "target_file", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE.")
 @options.form(("csv", "jsonl", "parquet"), "Format: CSV, a JSON object per line, or Parquet.")
 def export(  # noqa: PLR0913, PLR0917 - one parameter for each option
     refs: tuple[str, ...],
@@ -240,9 +237,7 @@ def _count(number: int) -> str:
     return "1 run" if number == 1 else f"{number} runs"
 
 
-def _chosen(
-    store: Path, benchmark: str | None, target: str | None, name: str | None
-) -> Iterator["IndexedRun"]:
+def _chosen(store: Path, benchmark: str | None, target: str | None, name: str | None) -> Iterator["IndexedRun"]:
     """Yield the runs of a store that match, newest first."""
     from fabbench.runs.index import open_index
 
@@ -279,9 +274,7 @@ def _row(run: "IndexedRun") -> tuple[str, ...]:
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    columns = [
-        column for column in zip(_HEADER, *rows, strict=True) if column[0] not in _OPTIONAL or any(column[1:])
-    ]
+    columns = [column for column in zip(_HEADER, *rows, strict=True) if column[0] not in _OPTIONAL or any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     for row in zip(*columns, strict=True):
         cells = (f"{cell or '-':{width}}" for cell, width in zip(row, widths, strict=True))

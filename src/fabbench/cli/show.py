@@ -78,9 +78,7 @@ def _show_sweep(run: "StoredRun", form: str, metric: str | None) -> None:
     from fabbench.runs.sweep_store import stored_sweep
 
     if form not in (*FORMATS, options.RAW_CSV):
-        raise RequestError(
-            f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}."
-        )
+        raise RequestError(f"{run.id} is a sweep: --format {form} has no effect.", hint=f"One of {', '.join(FORMATS)}.")
     if metric is not None:
         raise RequestError(f"{run.id} is a sweep: --metric has no effect.", hint="Leave it out.")
     sweep = stored_sweep(run.path)
@@ -105,9 +103,7 @@ def _compared(run: "StoredRun", form: str, metric: str | None) -> str:
     comparison = stored_comparison(columns, metric)
     configurations = {column.label: column.logs for column in columns}
     width = terminal.width()
-    return render_comparison(
-        comparison, form, configurations=configurations, color=width is not None, width=width
-    )
+    return render_comparison(comparison, form, configurations=configurations, color=width is not None, width=width)
 
 
 def _executions(run: "StoredRun") -> Iterator[dict[str, Any]]:

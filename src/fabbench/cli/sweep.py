@@ -26,18 +26,14 @@ class _Sweep(SweepGroup):
 
 @output
 @click.group(
-    name="sweep",
-    cls=_Sweep,
-    invoke_without_command=True,
-    short_help="Find bad nodes, NICs and links of a cluster.",
+    name="sweep", cls=_Sweep, invoke_without_command=True, short_help="Find bad nodes, NICs and links of a cluster."
 )
 @click.option(
     "--from",
     "sources",
     multiple=True,
     metavar="FOLDER",
-    help="Logs of pairs of nodes that you have run: a directory, an archive or a file. Can be given several "
-    "times.",
+    help="Logs of pairs of nodes that you have run: a directory, an archive or a file. Can be given several times.",
 )
 @click.option(
     "--resume",
@@ -100,23 +96,15 @@ def command(
 def _given(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Yield the options on the command line: their names, and their flags."""
     for each in ctx.command.params:
-        if (
-            each.name
-            and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
-            and each.expose_value
-        ):
+        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE and each.expose_value:
             yield each.name, each.opts[-1]
 
 
 def _require_none(given: dict[str, str], benchmark: str) -> None:
     if "sources" in given:
-        raise RequestError(
-            "--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from."
-        )
+        raise RequestError("--from reads logs, and runs no benchmark.", hint=f"Leave out {benchmark}, or --from.")
     for flag in given.values():
-        raise RequestError(
-            f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …"
-        )
+        raise RequestError(f"{flag} has no effect before {benchmark}.", hint=f"fabbench sweep {benchmark} {flag} …")
 
 
 def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> None:
@@ -125,9 +113,7 @@ def _read(ctx: click.Context, sources: tuple[str, ...], metric: str | None) -> N
 
     how = answer_options(ctx)
     if groups_from_cluster(how.groups):
-        raise RequestError(
-            f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file."
-        )
+        raise RequestError(f"--groups {how.groups} queries a cluster, but --from only reads logs.", hint="Pass a file.")
     logs = read_sweep_logs(sources, metric)
     for source, reason in logs.left_out[:_MAX_NAMED]:
         terminal.notify(f"Left out: {source}: {reason}")

@@ -70,9 +70,7 @@ class SweepOptions:
         "Random partners of each node, or of each NIC. More find more nodes that are slow now and then. "
         "Default: 4 (diagnose), 3 (rails).",
     )
-    resume: str | None = option(
-        Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again."
-    )
+    resume: str | None = option(Text("a run", "RUN"), "Resume this sweep: tests that have ended are not run again.")
 
 
 class SweepCommand(RunCommand):
@@ -184,8 +182,7 @@ def _require_effect(given: SweepOptions) -> None:
         raise RequestError("--seed has no effect with --mode single.", hint="Leave it out.")
     if given.partners is not None and given.mode not in PARTNERS:
         raise RequestError(
-            f"--partners has no effect with --mode {given.mode}.",
-            hint=f"It is for {', '.join(PARTNERS)}.",
+            f"--partners has no effect with --mode {given.mode}.", hint=f"It is for {', '.join(PARTNERS)}."
         )
 
 
@@ -227,9 +224,7 @@ def print_sweep(sweep: "StoredSweep", how: AnswerOptions, *, whole: bool) -> Exi
     answer = print_answer(results, metric, document.nodes, how, group_of=groups, unfinished=left)
     unproven = sum(each.outcome == Outcome.UNPROVEN for each in tests)
     if unproven:
-        terminal.notify(
-            f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}."
-        )
+        terminal.notify(f"{counted(unproven, 'test')} of {len(tests)} did not prove that they used {document.fabric}.")
     return Exit.UNTRUSTED if unproven and answer is Exit.FINE else answer
 
 

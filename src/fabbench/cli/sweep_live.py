@@ -50,10 +50,7 @@ class SweepProgress(SweepWatcher):
     """One line per round, and a sign of life every minute."""
 
     def __init__(
-        self,
-        suspects: Suspects,
-        write: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
+        self, suspects: Suspects, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._find, self._write, self._clock = suspects, write, clock
         self._started = self._written = clock()

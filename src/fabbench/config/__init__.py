@@ -66,9 +66,7 @@ def load(
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise RequestError(
-            f"{path}:{line}: This is not UTF-8: it has the byte {data[error.start]:#04x}."
-        ) from error
+        raise RequestError(f"{path}:{line}: This is not UTF-8: it has the byte {data[error.start]:#04x}.") from error
     return read(text, path, launchers=launchers, benchmarks=benchmarks)
 
 
@@ -81,9 +79,7 @@ def read(
 ) -> Config:
     """Read the text of a file at `path`. Raise RequestError as `load` does."""
     mistakes = Mistakes(str(path))
-    reading = Reading(
-        mistakes=mistakes, folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks
-    )
+    reading = Reading(mistakes=mistakes, folder=path.absolute().parent, launchers=launchers, benchmarks=benchmarks)
     root = parse(text, mistakes)
     values = read_file(root, reading) if root is not None else {}
     if isinstance(root, Entries) and values.get("default"):

@@ -67,9 +67,7 @@ def _bare(name: str, kind: type[LauncherOptions]) -> Target:
     return Target(name=name, launcher=name, options=kind())
 
 
-def _named(
-    name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]
-) -> Resolved:
+def _named(name: str, why: str, config: Config | None, launchers: Mapping[str, type[LauncherOptions]]) -> Resolved:
     if config and name in config.targets:
         return Resolved(config.targets[name], why)
     launcher = ALIASES.get(name, name)

@@ -7,16 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from fabbench.config.values import (
-    Read,
-    Reading,
-    nested,
-    option_keys,
-    read_names,
-    read_section,
-    typed_keys,
-    unknown,
-)
+from fabbench.config.values import Read, Reading, nested, option_keys, read_names, read_section, typed_keys, unknown
 from fabbench.config.yaml_tree import Entries, Node, Scalar
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Target, options_of
@@ -35,9 +26,7 @@ class Defaults:
     """Defaults of `fabbench run`."""
 
     repeat: int | None = option(Whole(1, 999), "Repeats of each configuration (--repeat).")
-    fabrics: tuple[str, ...] = option(
-        FABRIC, "Configurations, the first against the last (--fabric).", many=tuple
-    )
+    fabrics: tuple[str, ...] = option(FABRIC, "Configurations, the first against the last (--fabric).", many=tuple)
     run: Mapping[str, Mapping[str, str | bool | tuple[str, ...]]] = field(default_factory=dict)
     """Benchmark → long name of an option → value as typed; a tuple for an option given several times."""
 
@@ -47,9 +36,7 @@ class Config:
     """A whole file."""
 
     path: Path
-    default: str | None = option(
-        Text("the name of a target"), "Where to run without --on and FABBENCH_TARGET."
-    )
+    default: str | None = option(Text("the name of a target"), "Where to run without --on and FABBENCH_TARGET.")
     store: Path | None = option(File("a directory"), "Directory where runs are kept, relative to the file.")
     defaults: Defaults = field(default_factory=Defaults)
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -79,11 +66,7 @@ def read_file(node: Node, reading: Reading) -> dict[str, Any]:
         **option_keys(Config, reading),
         "defaults": lambda key, value, path: _defaults(key, value, path, reading),
         "variants": lambda key, value, path: read_names(
-            value,
-            path,
-            reading,
-            ABOUT[key.text][0],
-            lambda name, each, at: _variant(name, each, at, reading),
+            value, path, reading, ABOUT[key.text][0], lambda name, each, at: _variant(name, each, at, reading)
         ),
         "targets": lambda key, value, path: read_names(
             value, path, reading, ABOUT[key.text][0], lambda name, each, at: _target(name, each, at, reading)
@@ -278,9 +261,7 @@ def _targets_schema(launchers: Mapping[str, type[LauncherOptions]]) -> dict[str,
     every = {each.key: each for known in options.values() for each in known.values()}
     conditions: list[dict[str, Any]] = []
     for key in _properties(every.values()):
-        foreign = [
-            name for name, known in options.items() if key not in {each.key for each in known.values()}
-        ]
+        foreign = [name for name, known in options.items() if key not in {each.key for each in known.values()}]
         if foreign:
             then = {"properties": {LAUNCHER: {"not": {"enum": foreign}}}}
             conditions.append({"if": {"required": [key]}, "then": then})

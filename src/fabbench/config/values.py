@@ -87,9 +87,7 @@ def _value(option: Option, reading: Reading, key: Scalar, node: Node, path: str)
     return option.many(value for value in read if value is not None)
 
 
-def _scalar(
-    type_: Type, reading: Reading, node: Node, path: str, *, scalars: Collection[str] | None = None
-) -> Any:
+def _scalar(type_: Type, reading: Reading, node: Node, path: str, *, scalars: Collection[str] | None = None) -> Any:
     """Return one value. `scalars` are the YAML types that it may have; None: those of `type_`."""
     if isinstance(node, Scalar) and node.type in (scalars or type_.scalars):
         try:
@@ -145,9 +143,7 @@ def _environment(type_: Environment, reading: Reading, node: Node, path: str) ->
     for name, (key, value) in node.entries.items():
         if not isinstance(value, Scalar) or value.type not in _TYPED:
             quoted = isinstance(value, Scalar)
-            reading.wrong(
-                value, f"{path}.{name}", "a number or a string (in quotes)" if quoted else "a string"
-            )
+            reading.wrong(value, f"{path}.{name}", "a number or a string (in quotes)" if quoted else "a string")
             continue
         try:
             values |= type_.parse(f"{name}={value.text}")
@@ -170,9 +166,7 @@ def unknown(key: Scalar, path: str, valid: Collection[str], reading: Reading, *,
     reading.mistakes.add(key, f"{where} {what} {key.text!r}{suggestion} Valid here: {known}.")
 
 
-def nested(
-    entries: Mapping[str, tuple[Scalar, Node]], name: str
-) -> Iterator[tuple[str, tuple[Scalar, Node]]]:
+def nested(entries: Mapping[str, tuple[Scalar, Node]], name: str) -> Iterator[tuple[str, tuple[Scalar, Node]]]:
     """Yield entries, with the mapping `name` replaced by those in it."""
     for key, (scalar, value) in entries.items():
         if key == name and isinstance(value, Entries):

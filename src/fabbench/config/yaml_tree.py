@@ -156,9 +156,7 @@ class Converter:
             # Dates and the value sign are text here: nothing in the file is a date.
             implied = _type(self._resolver.resolve(yaml.ScalarNode, raw.value, (True, False)))
             kind = _type(raw.tag)
-            converted = Scalar(
-                line=line, column=column, text=raw.value, type=kind if kind in _SCALARS else "str"
-            )
+            converted = Scalar(line=line, column=column, text=raw.value, type=kind if kind in _SCALARS else "str")
             allowed = {"str", implied}
         if _type(raw.tag) not in allowed:
             tag = raw.tag.replace(_STANDARD, "!!")
@@ -174,9 +172,7 @@ class Converter:
                 continue
             name = self.node(key)
             if not isinstance(name, Scalar):
-                self._mistakes.add(
-                    name, f"A key is {describe(name)}; expected a word. Quote what begins with {{."
-                )
+                self._mistakes.add(name, f"A key is {describe(name)}; expected a word. Quote what begins with {{.")
             elif name.text in entries:
                 first = entries[name.text][0].line
                 self._mistakes.add(name, f"The key {name.text} is a duplicate of the one on line {first}.")

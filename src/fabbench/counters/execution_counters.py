@@ -150,8 +150,7 @@ class ExecutionCounters:
     def of_fabric(self, traffic: Mapping[str, Traffic]) -> dict[str, Traffic]:
         """Return the traffic of the fabric's NICs per host, idle ones too, without hosts that have none."""
         kept = {
-            host: of_fabric(moved, self.expected.fabric, chosen=self.expected.chosen)
-            for host, moved in traffic.items()
+            host: of_fabric(moved, self.expected.fabric, chosen=self.expected.chosen) for host, moved in traffic.items()
         }
         return {host: moved for host, moved in kept.items() if moved.nics}
 
@@ -246,8 +245,7 @@ def noted(logs: Iterable[Log], added: Sequence[Finding]) -> tuple[Log, ...]:
         return tuple(known)
     fine = {Outcome.OK, Outcome.UNPROVEN}
     return tuple(
-        replace(log, outcome=Outcome.OFF_FABRIC, reason=error) if log.outcome in fine else log
-        for log in known
+        replace(log, outcome=Outcome.OFF_FABRIC, reason=error) if log.outcome in fine else log for log in known
     )
 
 
@@ -289,9 +287,7 @@ def _both(one: NicTraffic, other: NicTraffic) -> NicTraffic:
     if one.unreadable or other.unreadable:
         return replace(one, moved={}, unreadable=one.unreadable or other.unreadable)
     common = one.moved.keys() & other.moved.keys()
-    return replace(
-        one, moved={name: one.moved[name] + other.moved[name] for name in one.moved if name in common}
-    )
+    return replace(one, moved={name: one.moved[name] + other.moved[name] for name in one.moved if name in common})
 
 
 # ---------------------------------------------------------------- stored

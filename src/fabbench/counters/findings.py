@@ -36,12 +36,7 @@ _MANY = 0.001
 _FABRICS = ("efa", "ib", "roce", "tcp")
 _SERIOUS = frozenset(
     {
-        *(
-            "unresponsive_remote_events",
-            "impaired_remote_conn_events",
-            "rdma_read_wr_err",
-            "rdma_write_wr_err",
-        ),
+        *("unresponsive_remote_events", "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err"),
         *("link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors"),
         *("local_ack_timeout_err", "rnr_nak_retry_err", "rx_errors", "tx_errors"),
     }
@@ -66,9 +61,7 @@ _ELSEWHERE = (
     "The numbers are not of the network that was requested, or something else used the NICs. Check what "
     "the log shows of the network, and the interfaces passed to the benchmark."
 )
-_SENT_AGAIN = (
-    "Packets were lost or sent again. Few beside many packets are usual under load; compare with other hosts."
-)
+_SENT_AGAIN = "Packets were lost or sent again. Few beside many packets are usual under load; compare with other hosts."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +100,7 @@ def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[F
         for host, traffic in hosts.items()
     }
     across = len(hosts) > 1
-    wrong = [
-        shown
-        for host in hosts
-        if (shown := _wrong(host, hosts[host], requested[host], expected, across=across))
-    ]
+    wrong = [shown for host in hosts if (shown := _wrong(host, hosts[host], requested[host], expected, across=across))]
     elsewhere = {shown.host for shown in wrong}
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
     idle = [shown for host in quiet if (shown := _idle(host, requested[host], expected))]
@@ -231,12 +220,7 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
             ]
             counted = sorted({counter for errors in grown.values() for counter in errors})
             shown.append(_Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines)))
-    return _one(
-        "nic-errors",
-        Severity.WARNING if warning else Severity.NOTE,
-        shown,
-        _SENT_AGAIN,
-    )
+    return _one("nic-errors", Severity.WARNING if warning else Severity.NOTE, shown, _SENT_AGAIN)
 
 
 def _grown_errors(nic: NicTraffic) -> dict[str, int]:

@@ -193,9 +193,7 @@ def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
     if not len(numbers) == len(texts) == 16 or max(numbers) >= 2**64:
         return False
     names = (RX, RX_PACKETS, "rx_errors", "rx_dropped"), (TX, TX_PACKETS, "tx_errors", "tx_dropped")
-    received, sent = (
-        zip(part, numbers[start:], strict=False) for part, start in zip(names, (0, 8), strict=True)
-    )
+    received, sent = (zip(part, numbers[start:], strict=False) for part, start in zip(names, (0, 8), strict=True))
     read.statistics[name] = dict([*received, *sent])
     return True
 
@@ -352,11 +350,7 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
 def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     if before is None or restarted:
         return _unreadable(after, restarted or _NEW)
-    moved = {
-        name: count - before.counters[name]
-        for name, count in after.counters.items()
-        if name in before.counters
-    }
+    moved = {name: count - before.counters[name] for name, count in after.counters.items() if name in before.counters}
     backwards = next((name for name, count in moved.items() if count < 0), None)
     if backwards:
         was, now = before.counters[backwards], after.counters[backwards]
@@ -368,13 +362,7 @@ def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
 
 def _unreadable(nic: Nic, reason: str) -> NicTraffic:
     return NicTraffic(
-        name=nic.name,
-        kind=nic.kind,
-        moved={},
-        unreadable=reason,
-        link_rate=nic.link_rate,
-        device=nic.device,
-        up=nic.up,
+        name=nic.name, kind=nic.kind, moved={}, unreadable=reason, link_rate=nic.link_rate, device=nic.device, up=nic.up
     )
 
 
@@ -386,9 +374,7 @@ def kind_of(fabric: str) -> NicKind | None:
     return _KINDS.get(fabric)
 
 
-def of_fabric(
-    traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None
-) -> Traffic:
+def of_fabric(traffic: Traffic, fabric: str, *, chosen: Collection[str] = (), expected: int | None = None) -> Traffic:
     """Keep the NICs of a fabric.
 
     `chosen` names those that were requested, possibly as libfabric domains (`rdmap16s27-rdm`). Without it,

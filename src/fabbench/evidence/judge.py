@@ -99,9 +99,7 @@ def _gaps(record: Record, ending: Ending | None) -> Iterator[str]:
         rows = counted(len(record.damaged), "row")
         yield f"{rows} could not be read or trusted (line {lines}{more})."
     if not record.points:
-        where = (
-            "the output ends before the first result" if record.benchmark else "no benchmark output was found"
-        )
+        where = "the output ends before the first result" if record.benchmark else "no benchmark output was found"
         yield f"No row was read: {where}."
     elif not any(point.metrics for point in record.points):
         yield "No row has a usable value."
@@ -142,17 +140,11 @@ def _fabric_verdicts(record: Record, proof: Proof) -> Iterator[tuple[Outcome, st
     if proof.domain and domain and domain != proof.domain:
         yield Outcome.OFF_FABRIC, f"Domain {proof.domain} was requested, but {domain} was used."
     if transport == "libfabric":
-        yield (
-            Outcome.UNPROVEN,
-            f"{requirement}, and the log does not show which libfabric provider carried the data.",
-        )
+        yield (Outcome.UNPROVEN, f"{requirement}, and the log does not show which libfabric provider carried the data.")
     elif transport not in accepted:
         yield Outcome.UNPROVEN, f"{requirement}, and the log does not show what carried the data."
     if proof.domain and not domain:
-        yield (
-            Outcome.UNPROVEN,
-            f"Domain {proof.domain} was requested, and the log does not show which was used.",
-        )
+        yield (Outcome.UNPROVEN, f"Domain {proof.domain} was requested, and the log does not show which was used.")
 
 
 def _nic_verdicts(record: Record, proof: Proof | None) -> Iterator[tuple[Outcome, str]]:

@@ -36,12 +36,7 @@ class KnownError:
 
 
 def _known(  # noqa: PLR0913, PLR0917 - one parameter per column of the table below
-    code: str,
-    words: tuple[str, ...],
-    pattern: str,
-    meaning: str,
-    advice: str,
-    severity: Severity = Severity.WARNING,
+    code: str, words: tuple[str, ...], pattern: str, meaning: str, advice: str, severity: Severity = Severity.WARNING
 ) -> KnownError:
     return KnownError(code, words, lazy(pattern), meaning, advice, severity)
 
@@ -72,8 +67,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         ("network ", "any NET plugin"),
         r"network .+ not found|Failed to initialize any NET plugin",
         "The network that NCCL_NET names could not be loaded: the run failed instead of falling back.",
-        "Check that the plugin's library is on LD_LIBRARY_PATH of every rank, and that `fi_info -p efa` "
-        "lists devices.",
+        "Check that the plugin's library is on LD_LIBRARY_PATH of every rank, and that `fi_info -p efa` lists devices.",
         Severity.ERROR,
     ),
     _known(
@@ -152,8 +146,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         ("ibv_modify_qp",),
         r"Call to ibv_modify_qp failed with (?:error )?(?:\d+ )?(?:Network is unreachable"
         r"|Connection timed out|No route to host)",
-        "A NIC has no route to the peer's NIC: the GID index does not fit, or the two are not on "
-        "one network.",
+        "A NIC has no route to the peer's NIC: the GID index does not fit, or the two are not on one network.",
         "On RoCE, set NCCL_IB_GID_INDEX to the RoCE v2 GID with an IPv4 address (`show_gids`) on every node. "
         "Where NICs reach only those of the same rail, set NCCL_CROSS_NIC=0.",
         Severity.ERROR,
@@ -173,8 +166,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         ("Got completion from peer",),
         r"Got completion from peer .*(?:(?:with error|status=)\s?(?:4|10)\b|LOC_PROT_ERR|REM_ACCESS_ERR)",
         "A NIC was refused access to registered memory.",
-        "Run once with NCCL_NET_GDR_LEVEL=LOC: if that works, GPUDirect RDMA is at fault (nvidia-peermem, "
-        "ACS, IOMMU).",
+        "Run once with NCCL_NET_GDR_LEVEL=LOC: if that works, GPUDirect RDMA is at fault (nvidia-peermem, ACS, IOMMU).",
         Severity.ERROR,
     ),
     _known(

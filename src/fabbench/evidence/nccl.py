@@ -15,9 +15,7 @@ _VIA = lazy(
     r" via (?:NET/(?P<net>[^/]+)/(?P<dev>\d+)(?:\(\d+\))?(?P<flags>(?:/[A-Za-z()]+)*)"
     r"|(?P<p2p>P2P/)(?P<mnnvl>MNNVL)?|(?P<shm>SHM/|direct shared memory)|COLLNET/(?P<collnet>[^/\s]+))"
 )
-_PROVIDER = lazy(
-    r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?"
-)
+_PROVIDER = lazy(r"NET/OFI Selected [Pp]rovider is ([^\s,]+)(?:, fabric is (\S+))?(?: \(found (\d{1,9}) nics?\))?")
 _COMM = lazy(r"(?:rank|Rank) (\d+) n[Rr]anks (\d{1,9})(?: nNodes (\d{1,9}))?")
 _NAME = lazy(r"AWS Libfabric|[A-Za-z][\w.+-]*")
 """A network's name; Ray and log systems add text to the line."""

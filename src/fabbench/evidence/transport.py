@@ -73,17 +73,10 @@ def _used(evidence: Evidence, network: str) -> int:
     a host means that NICs were found and not used.
     """
     found = _found(evidence, network)
-    devices = {
-        index
-        for name, used in evidence.used.items()
-        if _classify(evidence, name) == network
-        for index in used
-    }
+    devices = {index for name, used in evidence.used.items() if _classify(evidence, name) == network for index in used}
     if not (found and devices and evidence.nodes > 1 and _is_whole(evidence)):
         return 0
-    expected = min(
-        *found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks
-    )
+    expected = min(*found.values(), evidence.ranks // evidence.nodes, evidence.channel_count or evidence.ranks)
     return len(devices) if len(devices) < expected else 0
 
 
@@ -96,9 +89,7 @@ def quoted_lines(evidence: Evidence, facts: Mapping[str, str | int]) -> dict[str
     """Return the line that proves each of the `transport_facts`, if a single line does."""
     channels, lines = evidence.channels, evidence.lines
     over = {
-        _classify(evidence, key.removeprefix("net:")): line
-        for key, line in channels.items()
-        if key.startswith("net:")
+        _classify(evidence, key.removeprefix("net:")): line for key, line in channels.items() if key.startswith("net:")
     }
     network = str(facts.get("network", ""))
     # Use of the plugin does not show its provider.
@@ -262,9 +253,7 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
             code="nics-unused",
             severity=Severity.ERROR,
             meaning=f"The ranks found {min(counts)} NICs, and the channels of all ranks use {used} of them.",
-            line=next(line for key, line in evidence.channels.items() if key.startswith("net:"))[
-                :LONGEST_QUOTE
-            ],
+            line=next(line for key, line in evidence.channels.items() if key.startswith("net:"))[:LONGEST_QUOTE],
             advice="Check the topology file, NCCL_IB_HCA and the affinity of GPUs and NICs (`nvidia-smi topo -m`).",
         )
 

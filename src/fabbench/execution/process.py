@@ -30,13 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from fabbench.execution.session import (
-    FloodedError,
-    Output,
-    Program,
-    is_too_large,
-    raise_when_late,
-)
+from fabbench.execution.session import FloodedError, Output, Program, is_too_large, raise_when_late
 from fabbench.model.actions import action
 from fabbench.model.errors import MachineError
 
@@ -215,12 +209,7 @@ class Processes:
             self._selector.close()
 
     def start(
-        self,
-        argv: Sequence[str],
-        *,
-        name: str = "",
-        env: Mapping[str, str] | None = None,
-        unset: Collection[str] = (),
+        self, argv: Sequence[str], *, name: str = "", env: Mapping[str, str] | None = None, unset: Collection[str] = ()
     ) -> Process:
         """Start a program. `env` is added to this process's environment, `unset` removed from it.
 
@@ -229,8 +218,7 @@ class Processes:
         program = shutil.which(argv[0])
         if program is None:
             raise MachineError(
-                f"{argv[0]} not found on this machine.",
-                hint="Install it, or add its directory to PATH.",
+                f"{argv[0]} not found on this machine.", hint="Install it, or add its directory to PATH."
             )
         action("here", (*(f"{key}={value}" for key, value in (env or {}).items()), *argv))
         token = secrets.token_hex(8)
@@ -261,11 +249,7 @@ class Processes:
         return process
 
     def lines(
-        self,
-        *,
-        until: Callable[[], bool] | None = None,
-        silence_s: float | None = None,
-        deadline: float | None = None,
+        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 

@@ -151,8 +151,7 @@ class Pairs:
 
     def _port_taken(self, early: Iterable[Output]) -> bool:
         return any(
-            program is not None and program.status is not None and PORT_TAKEN in (text or "")
-            for program, text in early
+            program is not None and program.status is not None and PORT_TAKEN in (text or "") for program, text in early
         )
 
     # ------------------------------------------------------------ both sides
@@ -223,9 +222,7 @@ class Pairs:
         """Record why pairs were ended, and whether it was after their full time."""
         labels = [pair.step.label for pair in pairs]
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
-        steps = (
-            f"Step {labels[0]} was" if len(labels) == 1 else f"Steps {', '.join(labels[:_NAMED])}{more} were"
-        )
+        steps = f"Step {labels[0]} was" if len(labels) == 1 else f"Steps {', '.join(labels[:_NAMED])}{more} were"
         after = f" after {self._timeout_s:g} s" if in_full else ""
         self.timed_out = f"{steps} aborted{after}: {why}."
 

@@ -46,9 +46,7 @@ def exports(names: Iterable[str]) -> str:
     """
     missing = next((name for name in names if name not in os.environ), None)
     if missing is not None:
-        raise RequestError(
-            f"The environment variable {missing} is not set.", hint="Export it, or drop --env."
-        )
+        raise RequestError(f"The environment variable {missing} is not set.", hint="Export it, or drop --env.")
     return "".join(f"export {name}={shlex.quote(os.environ[name])}\n" for name in names)
 
 
@@ -156,11 +154,7 @@ class Session(Protocol):
         """Return whether this very program listens on a TCP port. Makes no connection."""
 
     def lines(
-        self,
-        *,
-        until: Callable[[], bool] | None = None,
-        silence_s: float | None = None,
-        deadline: float | None = None,
+        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
     ) -> Iterator[Output]:
         """Yield the lines of all programs as they come, and the end of each, until all have ended.
 

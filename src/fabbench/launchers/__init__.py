@@ -63,9 +63,7 @@ class RenderInput:
         """Return a copy without secret values, from which the document that a run keeps is rendered."""
         request = self.request
         target = replace(
-            request.target,
-            env=environment(request.target.env),
-            variants=redacted_values(request.target.variants),
+            request.target, env=environment(request.target.env), variants=redacted_values(request.target.variants)
         )
         request = replace(request, env=environment(request.env), target=target)
         return replace(self, plan=redacted_values(self.plan), request=request)
@@ -107,9 +105,7 @@ class RenderInput:
         defaults["variants"] = {each.name: self._overrides(each, inside) for each in self.request.variants}
         return ScriptTarget(hosts=hosts, **{**defaults, **fields})
 
-    def _overrides(
-        self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None
-    ) -> "VariantOverrides":
+    def _overrides(self, variant: Variant, inside: Callable[[str], tuple[str, ...]] | None) -> "VariantOverrides":
         from fabbench.execution.script.target import VariantOverrides
 
         first = self.inventory.hosts_for_variant(variant.name)[0]
@@ -160,9 +156,7 @@ class Rendering(ABC):
 @cache
 def renderings() -> Plugins[Rendering]:
     """All formats, by name."""
-    return Plugins(
-        "fabbench.launchers", "RENDERING", group="fabbench.renderings", protocol=Rendering, home="render"
-    )
+    return Plugins("fabbench.launchers", "RENDERING", group="fabbench.renderings", protocol=Rendering, home="render")
 
 
 def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
@@ -176,8 +170,7 @@ def require_support(plugin: "Launcher | Rendering", target: Target) -> None:
     if named and not plugin.switches_networks:
         what = "one job" if isinstance(plugin, Rendering) else f"the launcher {plugin.name}"
         raise RequestError(
-            f"The variant {named[0]} sets host-network, but {what} cannot change the network of pods "
-            "within one run.",
+            f"The variant {named[0]} sets host-network, but {what} cannot change the network of pods within one run.",
             hint="Use fabbench run --on kubernetes: it replaces the pods on the same nodes.",
         )
 
@@ -396,9 +389,7 @@ class Launcher(ABC):
         result.
         """
 
-    def leftovers(
-        self, target: Target, *, everywhere: bool, force: bool
-    ) -> AbstractContextManager[Leftovers]:
+    def leftovers(self, target: Target, *, everywhere: bool, force: bool) -> AbstractContextManager[Leftovers]:
         """Find what runs left behind. `everywhere`: in all namespaces; `force`: also remove what won't end.
 
         Raise MachineError if that cannot be determined, RequestError if the launcher never can.

@@ -44,13 +44,7 @@ class JobAllocation:
     """Reads counters while the job runs. Its script prints the counters of each execution."""
 
     def __init__(
-        self,
-        inventory: Inventory,
-        rendering: Rendering,
-        name: str,
-        follow: Follow,
-        *,
-        waits_for_start: bool = False,
+        self, inventory: Inventory, rendering: Rendering, name: str, follow: Follow, *, waits_for_start: bool = False
     ) -> None:
         """`name` is the file name under which the document is kept with the run.
 

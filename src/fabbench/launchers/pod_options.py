@@ -46,8 +46,7 @@ class Toleration:
         if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value) or (colon and effect not in _EFFECTS):
             effects = ", ".join(_EFFECTS)
             raise ValueError(
-                f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the "
-                f"effects {effects}"
+                f"{text!r} is not a valid toleration; use KEY[=VALUE][:EFFECT] with one of the effects {effects}"
             )
         return cls(key, value if equals else None, effect)
 
@@ -61,9 +60,7 @@ class Toleration:
 
     def manifest(self) -> dict[str, str]:
         """Return it as in a pod spec."""
-        operator = (
-            {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
-        )
+        operator = {"operator": "Exists"} if self.value is None else {"operator": "Equal", "value": self.value}
         return {"key": self.key, **operator, **({"effect": self.effect} if self.effect else {})}
 
 
@@ -78,8 +75,7 @@ def _name(text: str) -> str:
     """Check the name of an object, and return it. Raise ValueError."""
     if not _NAME.fullmatch(text) or len(text) > 253:
         raise ValueError(
-            f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, "
-            "dashes and dots"
+            f"{text!r} is not a valid name of a Kubernetes object: use lowercase letters, digits, dashes and dots"
         )
     return text
 
@@ -93,9 +89,7 @@ def _pair(
     """
     key, equals, value = text.partition("=")
     if not equals or not _KEY.fullmatch(key) or (values is not None and not values.fullmatch(value)):
-        raise ValueError(
-            f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network"
-        )
+        raise ValueError(f"{text!r} is not a valid Kubernetes KEY=VALUE; use team=network, or example.com/team=network")
     if reserved is not None and reserved.fullmatch(key):
         raise ValueError(f"{text!r} sets {key}, which is reserved; choose another key")
     return key, value
@@ -138,8 +132,7 @@ class PodOptions(LauncherOptions):
     )
     labels: Mapping[str, str] = option(
         Parsed("KEY=VALUE", "KEY=VALUE", partial(_pair, values=_VALUE, reserved=_RESERVED)),
-        "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given "
-        "several times.",
+        "Label for the pods and their Job, such as kueue.x-k8s.io/queue-name=team. Can be given several times.",
         "--label",
         many=dict,
     )
@@ -182,9 +175,7 @@ def yaml_documents(objects: Iterable[Object], comment: str, *, compact: bool = F
     """Write objects as YAML documents below `comment`. `compact` puts small values on one line."""
     import yaml
 
-    text: str = yaml.dump_all(
-        objects, Dumper=_dumper(compact=compact), explicit_start=True, **_style(compact=compact)
-    )
+    text: str = yaml.dump_all(objects, Dumper=_dumper(compact=compact), explicit_start=True, **_style(compact=compact))
     return _comment(comment) + text
 
 

@@ -88,9 +88,7 @@ class Prefixes:
                 text, stream = self._cut_all(bare, outer)
                 if len(text) < len(bare):
                     return text, stream
-            return strip_colors(
-                raw
-            ) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
+            return strip_colors(raw) if "\x1b" in raw else raw, outer  # none of those above begins with a blank
         if first not in _STARTS or (first == "#" and raw[1:2] != ">"):
             return raw, outer
         # An mpirun tag repeats on most lines of a log: looking it up beats matching it again.

@@ -354,10 +354,7 @@ def unread_reason(text: str) -> tuple[str, bool]:
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         for word, sign, _ in signs:
             if word in line and sign.search(line):
-                return (
-                    f"Line {number} is from a benchmark, but no result could be read: {_short(line)}",
-                    False,
-                )
+                return (f"Line {number} is from a benchmark, but no result could be read: {_short(line)}", False)
     for benchmark in benchmarks().values():
         named = re.search(benchmark.program_names, text) if benchmark.program_names else None
         if named is not None:

@@ -116,11 +116,7 @@ class LogParser:
                 if points is not None:
                     out += points if live else ()
                     continue
-            elif (
-                message[:HEAD] == CHANNEL
-                and message[message.rfind(" via ") :] in endings
-                and origin in origins
-            ):
+            elif message[:HEAD] == CHANNEL and message[message.rfind(" via ") :] in endings and origin in origins:
                 continue
             if raw[:1] in starts:
                 text, stream = cut(raw if len(raw) <= LONGEST_LINE else raw[:LONGEST_LINE])
@@ -279,9 +275,7 @@ class LogParser:
         """Read a line that no benchmark knows: it may have a prefix, or contain another line."""
         if (inner := self._prefixes.inner(line.text)) > 0 and line.text[inner - 1].isalnum():
             # A login shell printed text without a newline: mpirun's tag begins a separate line.
-            return self._around(group, line.text[:inner]) + self._blocks(
-                *self._prefixes.cut(line.text[inner:])
-            )
+            return self._around(group, line.text[:inner]) + self._blocks(*self._prefixes.cut(line.text[inner:]))
         if self._prefixes.learn(line.text):
             return self._blocks(*self._prefixes.cut(line.text, line.stream))
         return self._around(group, line.text)
@@ -383,12 +377,7 @@ class LogParser:
         return self._judged(group, readings, ending)
 
     def _judged(
-        self,
-        group: StreamGroup,
-        readings: Iterable[Reading],
-        ending: Ending | None = None,
-        *,
-        another: bool = False,
+        self, group: StreamGroup, readings: Iterable[Reading], ending: Ending | None = None, *, another: bool = False
     ) -> list[Result]:
         """Judge the records among the readings. What was printed around them belongs to the last.
 

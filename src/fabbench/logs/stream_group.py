@@ -41,11 +41,7 @@ class StreamGroup:
 
     def add(self, message: Message) -> None:
         """Keep a text that shows the end of a run, once. It may be the next line of the last one."""
-        if (
-            self.messages
-            and self.messages[-1].source == message.source
-            and self.messages[-1].takes(message.text)
-        ):
+        if self.messages and self.messages[-1].source == message.source and self.messages[-1].takes(message.text):
             return
         if len(self.messages) < _MAX_MESSAGES and all(message.text != known.text for known in self.messages):
             self.messages.append(message)

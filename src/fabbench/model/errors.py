@@ -63,7 +63,5 @@ class MachineError(FabbenchError):
 
 def lacks_memory(error: BaseException) -> bool:
     """Return whether an error comes from too little memory, including the loader's messages for it."""
-    loading = isinstance(error, ImportError) and (
-        "map segment" in str(error) or "allocate memory" in str(error)
-    )
+    loading = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
     return loading or isinstance(error, MemoryError)

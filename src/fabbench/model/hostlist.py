@@ -76,10 +76,7 @@ def _items(text: str) -> Iterator[str]:
 
 def _names(item: str) -> Iterator[str]:
     """Yield the names of one item: every combination of what its brackets hold, the last one fastest."""
-    pieces = [
-        tuple(_numbers(match[1], item)) if match[2] is None else (match[2],)
-        for match in _PIECES.finditer(item)
-    ]
+    pieces = [tuple(_numbers(match[1], item)) if match[2] is None else (match[2],) for match in _PIECES.finditer(item)]
     return map("".join, itertools.product(*pieces))
 
 

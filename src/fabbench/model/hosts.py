@@ -189,8 +189,7 @@ class Target:
     )
     gpus: int | None = option(Whole(0, 1024), "GPUs per host. Default: all.")
     interface: str | None = option(
-        INTERFACE,
-        "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' addresses.",
+        INTERFACE, "Network interface for sockets (NCCL_SOCKET_IFNAME). Default: the one with the hosts' addresses."
     )
     bin_dirs: tuple[str, ...] = option(
         FOLDER,
@@ -200,10 +199,7 @@ class Target:
     )
     mpirun: str | None = option(MPIRUN, "Path of mpirun on the first host.")
     env: Mapping[str, str] = option(
-        Environment(),
-        "Environment variables of every benchmark on this target.",
-        in_file_only=True,
-        many=merged,
+        Environment(), "Environment variables of every benchmark on this target.", in_file_only=True, many=merged
     )
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""

@@ -190,9 +190,7 @@ def redacted_values(value: T) -> T:
 def _values(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         changed = {
-            field.name: _field_value(field.name, getattr(value, field.name))
-            for field in fields(value)
-            if field.init
+            field.name: _field_value(field.name, getattr(value, field.name)) for field in fields(value) if field.init
         }
         return replace(value, **changed)
     if isinstance(value, Mapping):

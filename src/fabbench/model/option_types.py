@@ -374,9 +374,7 @@ def _range(low: int, high: int | None) -> str:
 
 INTERFACE = Text("the name of a network interface", "NAME", r"^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,14}$")
 """As Linux accepts it (IFNAMSIZ), without shell syntax: mpirun passes it to the shells of other hosts."""
-HOST = Text(
-    "the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$"
-)
+HOST = Text("the name of a host", "HOST", r"^(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:][A-Za-z0-9_.:%-]*$")
 USER = Text("the name of a user", "USER", r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]*$")
 FABRIC = Text("the name of a fabric", "NAME", r"^[A-Za-z0-9][A-Za-z0-9_;.-]*$")
 FOLDER = Text("a directory", "DIRECTORY", r"\S")

@@ -44,9 +44,7 @@ class Option:
     @property
     def expected(self) -> str:
         """What is expected in `fabbench.yaml`, in words."""
-        return (
-            f"a list, each {self.type.expected}" if self.many and not self.type.lists else self.type.expected
-        )
+        return f"a list, each {self.type.expected}" if self.many and not self.type.lists else self.type.expected
 
     @property
     def long(self) -> str:

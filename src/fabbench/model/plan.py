@@ -123,12 +123,7 @@ class Variant:
 
     name: str
     paths: tuple[str, ...] = option(
-        Parsed(
-            "an absolute path that all hosts have, such as /opt/nccl-2.30",
-            "DIRECTORY",
-            _folders,
-            pattern="^/",
-        ),
+        Parsed("an absolute path that all hosts have, such as /opt/nccl-2.30", "DIRECTORY", _folders, pattern="^/"),
         "Directories on the hosts, searched first for programs and libraries.",
         many=flattened,
     )
@@ -139,8 +134,7 @@ class Variant:
     mpirun: str = option(MPIRUN, "Path of mpirun on the hosts.", unset="")
     image: str = option(IMAGE, "Container image.", unset="")
     host_network: bool | None = option(
-        Truth(),
-        "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. [kubernetes]",
+        Truth(), "Whether the pods use their nodes' network (hostNetwork). Default: as the target does. [kubernetes]"
     )
 
     def __str__(self) -> str:

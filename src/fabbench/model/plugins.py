@@ -80,17 +80,13 @@ class Plugins(Mapping[str, T], Generic[T]):
         self._attribute: Final = attribute
         self._has_home: Final = bool(home)
         self._builtin: Final = _modules(package, home, attribute)
-        self._entries: Final = {
-            name: entry for name, entry in entry_points(group).items() if name not in self._builtin
-        }
+        self._entries: Final = {name: entry for name, entry in entry_points(group).items() if name not in self._builtin}
         self._protocol: Final = protocol
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:
         if name not in self._loaded:
-            plugin = (
-                self._import(name) if name in self._builtin else load(self._entries[name], self._protocol)
-            )
+            plugin = self._import(name) if name in self._builtin else load(self._entries[name], self._protocol)
             if plugin is None:
                 raise KeyError(name)
             self._loaded[name] = plugin

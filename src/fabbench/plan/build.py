@@ -50,10 +50,8 @@ def _require_seen(request: RunRequest, inventory: Inventory) -> None:
     for variant in request.variants:
         if variant.name not in inventory.variants and replace(variant, env={}) != Variant(name=variant.name):
             raise RequestError(
-                f"The target {inventory.target} does not support what the variant {variant.name} sets "
-                f"({variant}).",
-                hint="Variants can only set environment variables there, such as --variant "
-                "ring=NCCL_ALGO=Ring.",
+                f"The target {inventory.target} does not support what the variant {variant.name} sets ({variant}).",
+                hint="Variants can only set environment variables there, such as --variant ring=NCCL_ALGO=Ring.",
             )
 
 
@@ -130,9 +128,7 @@ def _inside(inventory: Inventory, work: Work) -> bool:
 
 
 def _search_notes(inventory: Inventory) -> str:
-    return " ".join(
-        dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.search_notes)
-    )
+    return " ".join(dict.fromkeys(sentence for _, host in inventory.views() for sentence in host.search_notes))
 
 
 def _configurations(fabrics: Sequence[str], variants: Sequence[Variant]) -> Iterator[Configuration]:

@@ -16,14 +16,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host
 from fabbench.model.log import METRICS, Metric
 from fabbench.model.plan import Configuration
-from fabbench.model.units import (
-    RATE_UNITS,
-    TIME_UNITS,
-    format_size,
-    format_sizes,
-    parse_quantity,
-    parse_size,
-)
+from fabbench.model.units import RATE_UNITS, TIME_UNITS, format_size, format_sizes, parse_quantity, parse_size
 from fabbench.plan.request import RunRequest
 
 EXAMPLES = "busbw:5%, latency@64:20us, busbw@1M..1G:5%, ratio@1G>=10 or busbw@1G>=70GB/s"
@@ -200,9 +193,7 @@ def require_comparable(
     nothing = "and there is nothing to compare with."
     add = "Add --baseline or a second configuration, or give"
     if request.adaptive is not None:
-        raise RequestError(
-            f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats."
-        )
+        raise RequestError(f"--repeat auto needs something to decide, {nothing}", hint=f"{add} a number of repeats.")
     for gate in gates:
         if gate.needs_baseline:
             limit = limit_example(benchmark_named(request.benchmark).default_metrics[0])

@@ -134,9 +134,7 @@ class HostPrograms(Protocol):
         """Program → directories to search for it when it is started."""
 
 
-def applied(
-    step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[HostPrograms]
-) -> Step:
+def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, hosts: Sequence[HostPrograms]) -> Step:
     """Return a step with a variant applied, and the request's environment for all its commands.
 
     What the fabric needs stays as it is. Raise RequestError for a variable set to another value, and for one
@@ -173,13 +171,9 @@ def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command,
             )
 
 
-def _with_variant(
-    command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[HostPrograms]
-) -> Command:
+def _with_variant(command: Command, env: Mapping[str, str], variant: Variant, hosts: Sequence[HostPrograms]) -> Command:
     changed = replace(
-        command,
-        env={**env, **command.env},
-        unset=tuple(name for name in command.unset if name not in env),
+        command, env={**env, **command.env}, unset=tuple(name for name in command.unset if name not in env)
     )
     if not variant.name:
         return changed

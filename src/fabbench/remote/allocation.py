@@ -44,9 +44,7 @@ def connected(
         identity=str(options.identity) if options.identity else None,
     )
     results = connect_all(
-        with_clients(settings, options.ssh_client),
-        accept_new=options.accept_new_host_keys,
-        on_progress=on_progress,
+        with_clients(settings, options.ssh_client), accept_new=options.accept_new_host_keys, on_progress=on_progress
     )
     try:
         yield results

@@ -59,9 +59,7 @@ def log_in(
     try:
         authenticate(transport, settings)
     except (library.SSHException, EOFError, OSError) as error:
-        raise lost(
-            settings, f"while logging in: {error or 'the other side closed the connection'}"
-        ) from error
+        raise lost(settings, f"while logging in: {error or 'the other side closed the connection'}") from error
     transport.set_keepalive(_KEEPALIVE_S)
     return kind, key
 
@@ -168,10 +166,7 @@ def refused(settings: SshSettings, tried: Tried, methods: Sequence[str], hint: s
         parts.append(f"it requires {' and '.join(methods)}, but fabbench is non-interactive")
     if tried.encrypted:
         names = " ".join(tried.encrypted)
-        hint = (
-            "fabbench never prompts for a passphrase. Add the key to your agent and try again: "
-            f"ssh-add {names}"
-        )
+        hint = f"fabbench never prompts for a passphrase. Add the key to your agent and try again: ssh-add {names}"
     elif is_interactive(methods) and "publickey" not in methods:
         hint = log_in_first(settings)
     else:
@@ -182,8 +177,7 @@ def refused(settings: SshSettings, tried: Tried, methods: Sequence[str], hint: s
 def cut_off(settings: SshSettings, tried: Tried) -> MachineError:
     """Return the error of a host that accepts no more attempts."""
     return MachineError(
-        f"{settings} closed the connection after {len(tried.refused)} unknown keys: "
-        f"{', '.join(tried.refused)}.",
+        f"{settings} closed the connection after {len(tried.refused)} unknown keys: {', '.join(tried.refused)}.",
         hint="sshd limits the attempts (MaxAuthTries). Set the right key with IdentityFile and "
         "IdentitiesOnly in your ssh configuration.",
     )
@@ -216,9 +210,7 @@ def _fingerprint(key: "PKey") -> str:
 def _public(path: str) -> bytes | None:
     """Return the public key from the file beside a private key."""
     try:
-        return base64.b64decode(
-            Path(path if path.endswith(".pub") else f"{path}.pub").read_text("utf-8").split()[1]
-        )
+        return base64.b64decode(Path(path if path.endswith(".pub") else f"{path}.pub").read_text("utf-8").split()[1])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -44,9 +44,7 @@ def lost(settings: SshSettings, why: object) -> LostError:
 class SshStream:
     """A program on another machine, without a terminal. Closing the stream does not end the program."""
 
-    def __init__(
-        self, channel: "Channel | MuxChannel", settings: SshSettings, answers: Callable[[], bool]
-    ) -> None:
+    def __init__(self, channel: "Channel | MuxChannel", settings: SshSettings, answers: Callable[[], bool]) -> None:
         """Wrap a channel on which the program was started; `answers` checks whether the machine responds."""
         self.status: int | None = None
         """Exit status; -1: ended by a signal, which neither client names. None: unknown (yet)."""

@@ -43,9 +43,7 @@ def command_line(argv: Sequence[str]) -> str:
     Raise RequestError for a word with a NUL character, which cannot be passed to a program.
     """
     if any("\0" in word for word in argv):
-        raise RequestError(
-            f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it."
-        )
+        raise RequestError(f"An argument of the command {argv[0]!r} contains a NUL character.", hint="Remove it.")
     words = [_word(word) for word in argv]
     if None not in words:
         return " ".join(("exec", *(word for word in words if word is not None)))
@@ -124,9 +122,7 @@ class AnswerLines:
 class Connection:
     """A connection to one host. Its methods may be called from any thread."""
 
-    def __init__(
-        self, settings: SshSettings, *, accept_new: bool = False, via: "Connection | None" = None
-    ) -> None:
+    def __init__(self, settings: SshSettings, *, accept_new: bool = False, via: "Connection | None" = None) -> None:
         """`via` is the connection to the host's last jump host; if omitted, a separate one is made.
 
         `accept_new` records the key of an unknown host instead of refusing it.
@@ -254,17 +250,13 @@ class Connection:
             # MaxSessions (default: 10) counts per connection, and other programs may use the user's own.
             if self._has_started or self._shared:
                 return self._another().open(argv)
-            raise MachineError(
-                f"{self.settings} does not start programs: {error.text}.", hint=_NO_CHANNEL
-            ) from error
+            raise MachineError(f"{self.settings} does not start programs: {error.text}.", hint=_NO_CHANNEL) from error
         except (library.SSHException, EOFError, OSError) as error:
             # With two threads, paramiko may report one's refusal to the other, and this to the first.
             if "Unable to open channel" in str(error) and transport.is_active() and self._has_started:
                 return self._another().open(argv)
             if transport.is_active() and "imeout" not in str(error):
-                raise MachineError(
-                    f"{self.settings} did not start {argv[0]}: {error}.", hint=_NO_CHANNEL
-                ) from error
+                raise MachineError(f"{self.settings} did not start {argv[0]}: {error}.", hint=_NO_CHANNEL) from error
             raise lost(self.settings, error) from error
         self._has_started = True
         return SshStream(channel, self.settings, self.answers)
@@ -283,9 +275,7 @@ class Connection:
             raise
         except MachineError as error:
             if self._shared:
-                self._no_second = MachineError(
-                    f"{self.settings} does not start programs. {error}", hint=_NO_SECOND
-                )
+                self._no_second = MachineError(f"{self.settings} does not start programs. {error}", hint=_NO_SECOND)
                 raise self._no_second from error
             raise
         return self._next
@@ -293,9 +283,7 @@ class Connection:
     @property
     def _shared(self) -> bool:
         """Whether this is the user's own connection, which other programs may use too."""
-        return (
-            isinstance(self._transport, MuxTransport) and self._transport.path == self.settings.control_path
-        )
+        return isinstance(self._transport, MuxTransport) and self._transport.path == self.settings.control_path
 
     def answers(self) -> bool:
         """Check whether the host's sshd answers. If not, the connection is broken, and closed."""
@@ -342,9 +330,7 @@ class Connection:
 
     def _by_paramiko(self) -> None:
         with self._carried() as carrier:
-            self._host_key = log_in(
-                carrier, self.settings, accept_new=self._accept_new, started=self._started
-            )
+            self._host_key = log_in(carrier, self.settings, accept_new=self._accept_new, started=self._started)
 
     def _by_openssh(self) -> None:
         jump = None
@@ -354,9 +340,7 @@ class Connection:
         self._no_second = None
         if self._transport is not None:
             self._transport.close()  # the remains of one that broke
-        self._transport = openssh.reach(
-            self.settings, accept_new=self._accept_new, jump=jump, closed=self._closed
-        )
+        self._transport = openssh.reach(self.settings, accept_new=self._accept_new, jump=jump, closed=self._closed)
         if self._closed.is_set():
             self._drop()
             self._require_open()
@@ -419,9 +403,7 @@ class Connection:
         if self._transport is not None:
             self._transport.close()
 
-    def _feed(
-        self, pipe: SshStream, stdin: bytes, out: "AnswerLines", deadline: float, argv: Sequence[str]
-    ) -> None:
+    def _feed(self, pipe: SshStream, stdin: bytes, out: "AnswerLines", deadline: float, argv: Sequence[str]) -> None:
         """Write a program's input while reading its output."""
         left = memoryview(stdin)
         while left:

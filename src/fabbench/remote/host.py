@@ -186,10 +186,7 @@ class RemoteHost:
             self.lost = error
             return ()
         except MachineError as error:
-            later = (
-                f"Anything left there stops and is removed {self.lease_s} s after losing contact with "
-                "fabbench."
-            )
+            later = f"Anything left there stops and is removed {self.lease_s} s after losing contact with fabbench."
             return (f"{self.name} could not be cleaned up. {error} {later}",)
         return [f"On {self.name} {line.removeprefix('left ')} could not be removed." for line in leftovers]
 

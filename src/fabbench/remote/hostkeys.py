@@ -98,8 +98,7 @@ def distrusted(settings: SshSettings, kind: str, presented: str, *, accept_new: 
     for known in entries:
         if known.marker == "@revoked" and fingerprint(known.key) == presented:
             return MachineError(
-                f"{settings} presented the host key {shown}, which is revoked in {known.file}, "
-                f"line {known.line}.",
+                f"{settings} presented the host key {shown}, which is revoked in {known.file}, line {known.line}.",
                 hint="Do not connect to this host; ask whoever revoked the key.",
             )
     plain = [known for known in entries if not known.marker]

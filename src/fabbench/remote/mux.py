@@ -128,11 +128,7 @@ def _packed(body: bytes) -> bytes:
 
 
 def _field(value: int | str) -> bytes:
-    return (
-        struct.pack(">I", value)
-        if isinstance(value, int)
-        else _packed(value.encode("utf-8", "surrogateescape"))
-    )
+    return struct.pack(">I", value) if isinstance(value, int) else _packed(value.encode("utf-8", "surrogateescape"))
 
 
 def _text(body: bytes, offset: int) -> str:

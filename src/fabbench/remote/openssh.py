@@ -99,9 +99,7 @@ def host_key(settings: SshSettings, lines: Sequence[str]) -> tuple[str, str]:
     )
 
 
-def master_command(
-    settings: SshSettings, path: str, *, accept_new: bool, proxy: str | None
-) -> tuple[str, ...]:
+def master_command(settings: SshSettings, path: str, *, accept_new: bool, proxy: str | None) -> tuple[str, ...]:
     """Return the command of a master with its control socket at `path`, reaching its host by `proxy`."""
     return tuple(_words(settings, path, accept_new=accept_new, proxy=proxy))
 
@@ -230,11 +228,7 @@ _SSH_ERRORS = (
         "did not answer within {wait} s",
         "The machine may be down, or a firewall (security group) drops packets to that port.",
     ),
-    (
-        "No route to host",
-        "is unreachable: no route to host",
-        "Check that it is up, and on a network you can reach.",
-    ),
+    ("No route to host", "is unreachable: no route to host", "Check that it is up, and on a network you can reach."),
     (
         "Could not resolve hostname",
         "has no address: ssh cannot resolve host {address}",

@@ -20,9 +20,7 @@ class SshOptions(LauncherOptions):
     identity: Path | None = option(
         File(), "Private key to log in with, instead of those in ssh-config.", only="run", in_file_only=True
     )
-    ssh_config: Path | None = option(
-        File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True
-    )
+    ssh_config: Path | None = option(File(), "Read this file instead of ~/.ssh/config.", only="run", reaches=True)
     ssh_client: str = option(
         Choice(("auto", "paramiko", "openssh")),
         "What connects to hosts: fabbench itself with paramiko, or your ssh program (openssh), through a "
@@ -39,8 +37,5 @@ class SshOptions(LauncherOptions):
         reaches=True,
     )
     lost_after: float = option(
-        Seconds(1),
-        "Abort the run if a host has not answered for SECONDS.",
-        default="60",
-        only="run",
+        Seconds(1), "Abort the run if a host has not answered for SECONDS.", default="60", only="run"
     )

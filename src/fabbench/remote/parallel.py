@@ -45,16 +45,12 @@ def connect_all(
                 connection.close()
 
 
-def map_hosts(
-    items: Mapping[str, U], work: Callable[[U], T], workers: int = WORKERS
-) -> dict[str, T | MachineError]:
+def map_hosts(items: Mapping[str, U], work: Callable[[U], T], workers: int = WORKERS) -> dict[str, T | MachineError]:
     """Call `work` with each item, and return name → result or MachineError. Raise any other error."""
     return _work(items, work, workers)
 
 
-def _connection(
-    settings: SshSettings, jumps: dict[SshSettings, Connection], *, accept_new: bool
-) -> Connection:
+def _connection(settings: SshSettings, jumps: dict[SshSettings, Connection], *, accept_new: bool) -> Connection:
     """Make a connection, sharing the connections to its jump hosts with the others."""
     via: Connection | None = None
     for jump in settings.jumps:

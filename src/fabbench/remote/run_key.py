@@ -22,12 +22,7 @@ class RunKey:
 def new_key() -> RunKey:
     """Make an Ed25519 key pair."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
     private = Ed25519PrivateKey.generate()
     return RunKey(

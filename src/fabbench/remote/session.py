@@ -82,9 +82,7 @@ class RemoteSession(Session):
 
     def __enter__(self) -> Self:
         if self._step.shape is Shape.MPI or self._step.files:
-            self._watched = [
-                WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in self._held.remotes
-            ]
+            self._watched = [WatchedFiles(remote, self.folder, DEBUG, self._queue) for remote in self._held.remotes]
             self._on_hosts(self._prepare)
             follow(self._tick, self._queue)
         return self
@@ -174,11 +172,7 @@ class RemoteSession(Session):
 
     @override
     def lines(
-        self,
-        *,
-        until: Callable[[], bool] | None = None,
-        silence_s: float | None = None,
-        deadline: float | None = None,
+        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
     ) -> Iterator[Output]:
         while not (until is not None and until()):
             if all(program.status is not None for program in self._programs):
@@ -260,9 +254,7 @@ class RemoteSession(Session):
     def _tick(self) -> None:
         """Check for new debug files, more often while ranks start, and end an mpirun that hangs."""
         started = time.monotonic()
-        while not self._left.wait(
-            _FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S
-        ):
+        while not self._left.wait(_FAST_TICK_S if time.monotonic() - started < _FAST_PHASE_S else _SLOW_TICK_S):
             for watched in self._watched:
                 watched.tick()
             if self._watchdog.has_hung():
@@ -274,9 +266,7 @@ class RemoteSession(Session):
     def _end_programs(self) -> None:
         """End all programs: first those fabbench started, so that mpirun ends its ranks; then the rest."""
         remotes = self._held.remotes
-        started = [
-            index for index, remote in enumerate(remotes) if any(p.host is remote for p in self._programs)
-        ]
+        started = [index for index, remote in enumerate(remotes) if any(p.host is remote for p in self._programs)]
         others = [index for index in range(len(remotes)) if index not in started]
         for indices in (started, others if self._step.shape is Shape.MPI else []):
             self._on_hosts(self._stop_on, indices, raise_errors=False)

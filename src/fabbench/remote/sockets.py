@@ -117,14 +117,8 @@ _USER_TIMEOUT = ("TCP_USER_TIMEOUT", 30_000)
 _DOWN = "The machine may be down, or a firewall (security group) drops packets to that port."
 _WORDS = {
     errno.ECONNREFUSED: ("refused the connection", "Check that sshd runs there, on that port."),
-    errno.EHOSTUNREACH: (
-        "is unreachable: no route to host",
-        "Check that it is up, and on a network you can reach.",
-    ),
-    errno.ENETUNREACH: (
-        "is unreachable: no route to host",
-        "Check that it is up, and on a network you can reach.",
-    ),
+    errno.EHOSTUNREACH: ("is unreachable: no route to host", "Check that it is up, and on a network you can reach."),
+    errno.ENETUNREACH: ("is unreachable: no route to host", "Check that it is up, and on a network you can reach."),
     errno.ETIMEDOUT: ("did not answer", _DOWN),
 }
 

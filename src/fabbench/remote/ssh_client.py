@@ -41,9 +41,7 @@ def with_clients(settings: Sequence[SshSettings], client: str) -> tuple[SshSetti
         )
     if client == PARAMIKO or not has_ssh:
         return tuple(settings)
-    return tuple(
-        _with_client(one, f"--ssh-client {OPENSSH}" if client == OPENSSH else "") for one in settings
-    )
+    return tuple(_with_client(one, f"--ssh-client {OPENSSH}" if client == OPENSSH else "") for one in settings)
 
 
 def _with_client(settings: SshSettings, forced: str) -> SshSettings:

@@ -361,8 +361,7 @@ def _read_files(query: _Query) -> dict[str, list[str]]:
         values = paramiko().SSHConfig.from_text("\n".join(lines)).lookup(host)
     except (paramiko().SSHException, ImportError) as error:
         raise RequestError(
-            f"{main} cannot be read without ssh: {error}.",
-            hint="Install ssh (openssh-client), which reads all of it.",
+            f"{main} cannot be read without ssh: {error}.", hint="Install ssh (openssh-client), which reads all of it."
         ) from error
     options = {key: [value] if isinstance(value, str) else list(value) for key, value in values.items()}
     for key, defaults in _DEFAULTS.items():

@@ -34,10 +34,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
     metrics = [metric.name for metric in comparison.metrics]
     rails, records = _rails(configurations, metrics) if configurations else ([], [])
     if form in {"markdown", "terminal"}:
-        tables = [
-            *comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"),
-            *rails,
-        ]
+        tables = [*comparison_tables.tables_of_comparison(comparison, verdict, terminal=form == "terminal"), *rails]
         if form == "markdown":
             return "\n".join(map(to_markdown, tables))
         return to_terminal(tables, color=color, width=width)
@@ -47,10 +44,7 @@ def render_comparison(  # noqa: PLR0913 - what is written, and how
         rows = comparison_tables.comparison_rows(comparison)
         return records_to_csv(rows, comparison_tables.HEADER, raw=form == RAW_CSV)
     if form == "json":
-        document = {
-            **comparison_tables.comparison_document(comparison, verdict),
-            "rails": records,
-        }
+        document = {**comparison_tables.comparison_document(comparison, verdict), "rails": records}
         return to_json(document)
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
@@ -76,6 +70,4 @@ def _rails(
 ) -> tuple[list[Table], list[dict[str, object]]]:
     from fabbench.report import nics_table
 
-    return list(nics_table.rail_tables(configurations, metrics)), nics_table.rail_records(
-        configurations, metrics
-    )
+    return list(nics_table.rail_tables(configurations, metrics)), nics_table.rail_records(configurations, metrics)

@@ -9,15 +9,7 @@ from fabbench.model.errors import RequestError
 from fabbench.model.messages import listed
 from fabbench.report.json_contract import to_json
 from fabbench.report.log_report import FORMATS
-from fabbench.report.table import (
-    CSV_FORMATS,
-    RAW_CSV,
-    Overview,
-    Table,
-    records_to_csv,
-    to_markdown,
-    to_terminal,
-)
+from fabbench.report.table import CSV_FORMATS, RAW_CSV, Overview, Table, records_to_csv, to_markdown, to_terminal
 
 HEADER = ("host", "check", "status", "seen", "advice")
 """Columns of CSV, and keys of JSON."""
@@ -112,9 +104,7 @@ def _counts(checks: Sequence[Check]) -> Table:
         usual = counted.most_common(1)[0][0]
         for status in sorted(counted, key=lambda item: -counted[item]):
             hosts = [check.host for check in same if check.status is status]
-            rows.append(
-                (name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED))
-            )
+            rows.append((name, status.value, str(len(hosts)), "" if status is usual else listed(hosts, _NAMED)))
     header = ("Check", "Status", "Hosts", "Which")
     return Table(header=header, rows=rows, align="llrl")
 

@@ -77,9 +77,7 @@ def _folded(texts: Sequence[str], room: int) -> str:
 
 def _short_names(sources: Sequence[str]) -> dict[str, str]:
     """Return inputs that are paths → their last parts, as many as distinguish them."""
-    paths = list(
-        dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run "))
-    )
+    paths = list(dict.fromkeys(source for source in sources if "/" in source and not source.startswith("run ")))
     lengths = range(1, max((len(PurePath(path).parts) for path in paths), default=0) + 1)
     for length in lengths:
         short = {path: ",".join(_last(each, length) for each in path.split(",")) for path in paths}

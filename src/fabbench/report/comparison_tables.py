@@ -55,9 +55,7 @@ def _published(comparison: Comparison, title: str, sections: Sequence[Comparison
     """Lay out sections like the published EFA table."""
     metric, unit, columns = sections[0].metric, sections[0].scale.unit, comparison.columns
     marks = _marks(sections)
-    figures = [
-        f"{metric.name} {column.label} ({unit}){mark}" for column, mark in zip(columns, marks, strict=True)
-    ]
+    figures = [f"{metric.name} {column.label} ({unit}){mark}" for column, mark in zip(columns, marks, strict=True)]
     ratios = ["Speed-up"] if len(columns) == 2 else [f"Speed-up {column.label}" for column in columns[:-1]]
     rails, verdicts = _rails(sections), _verdict_header(comparison, sections)
     return Table(
@@ -186,10 +184,7 @@ def _cells(section: ComparisonSection, texts: Sequence[str | None]) -> list[str]
 
 def _outcomes(comparison: Comparison, section: ComparisonSection) -> list[str]:
     """Return the only row of a section in which no column has a figure to show."""
-    cells = [
-        "-" if shown else outcome.value
-        for shown, outcome in zip(section.shown, section.outcomes, strict=True)
-    ]
+    cells = ["-" if shown else outcome.value for shown, outcome in zip(section.shown, section.outcomes, strict=True)]
     return ["-", *cells, *("-" for _ in comparison.columns[:-1])]
 
 
@@ -265,9 +260,7 @@ def comparison_document(comparison: Comparison, verdict: "Verdict | None" = None
             for section in comparison.sections
             for index, column in enumerate(comparison.columns[:-1])
         ],
-        "expectations": [
-            {"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)
-        ],
+        "expectations": [{"column": each.column, **expectation_record(each)} for each in expectations_of(comparison)],
         "notes": [*footnotes(comparison), *(verdict.notes if verdict else ())],
         "breaches": None if verdict is None else list(verdict.breaches),
         "gates": None if verdict is None else list(map(_gate_record, verdict.results)),
@@ -294,9 +287,7 @@ def comparison_rows(comparison: Comparison) -> list[dict[str, object]]:
     ]
 
 
-def _record(
-    comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int
-) -> dict[str, object]:
+def _record(comparison: Comparison, section: ComparisonSection, row: ComparisonRow, index: int) -> dict[str, object]:
     column, figure = comparison.columns[index], row.figures[index]
     test = row.tests[index]
     return {
@@ -344,7 +335,5 @@ def _column(column: ColumnSummary) -> Mapping[str, object]:
         "reasons": list(column.reasons),
         "executions": column.executions,
         "findings": [finding(found) for found in column.findings],
-        "facts": {
-            name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()
-        },
+        "facts": {name: values[0] if len(values) == 1 else list(values) for name, values in column.facts.items()},
     }

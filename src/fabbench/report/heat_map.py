@@ -18,9 +18,7 @@ MAX_ROWS = 40
 MAX_SVG_ROWS = 96
 _FINE = 0.9
 _LONGEST = 28
-_KEY = (
-    "· 90% of the typical figure or more; a digit: tenths of it (5: 50 to 59%); x failed; blank: not tested."
-)
+_KEY = "· 90% of the typical figure or more; a digit: tenths of it (5: 50 to 59%); x failed; blank: not tested."
 
 
 def heat_map_text(matrix: "Matrix") -> str:
@@ -33,9 +31,7 @@ def heat_map_text(matrix: "Matrix") -> str:
     ]
     several = max(matrix.sizes, default=1)
     shared = (
-        f"\nOther nodes share rows, up to {several} in each; a cell is their lower quartile."
-        if several > 1
-        else ""
+        f"\nOther nodes share rows, up to {several} in each; a cell is their lower quartile." if several > 1 else ""
     )
     return "\n".join([*lines, "", f"{_KEY}\nColumns are in the order of rows.{shared}"]) + "\n"
 
@@ -57,10 +53,7 @@ _SMALLEST, _LARGEST, _WIDE = 9, 24, 640
 """Size limits of a cell, and the width that cells may grow to fill, in pixels."""
 _LEFT, _TOP, _BOTTOM = 200, 64, 40
 _LEVELS = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.3, 0.1)
-_COLORS = (
-    *("#e6edf2", "#d0dde6", "#fbd9a5", "#f9b95c", "#f08c3a", "#da5f2c", "#b3382a", "#7f1d26"),
-    "#4d0f1f",
-)
+_COLORS = (*("#e6edf2", "#d0dde6", "#fbd9a5", "#f9b95c", "#f08c3a", "#da5f2c", "#b3382a", "#7f1d26"), "#4d0f1f")
 _MISSING = "#ffffff"
 _FAILED = "#000000"
 

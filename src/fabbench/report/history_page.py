@@ -97,12 +97,7 @@ def _table(history: History, series: Series) -> str:
     unit_scale = _scale(history, series)
     changes = {change.index: change_text(change) for change in series.changes}
     rows = [
-        [
-            text(point.run),
-            text(format_time(point.created)),
-            text(unit_scale.text(point.value)),
-            changes.get(index, ""),
-        ]
+        [text(point.run), text(format_time(point.created)), text(unit_scale.text(point.value)), changes.get(index, "")]
         for index, point in enumerate(series.points)
     ]
     header = ("Run", "Created", f"{history.metric.name} ({unit_scale.unit})", "Change")

@@ -21,9 +21,7 @@ NAMED = ("benchmark", "case", "configuration", "target")
 _COLUMNS = ("run", "created", "metric", "size", "value", "unit", "change")
 
 
-def render_history(
-    history: History, form: str = "markdown", *, color: bool = False, width: int | None = None
-) -> str:
+def render_history(history: History, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write a history in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
         return to_json(history_document(history))
@@ -124,10 +122,7 @@ def history_document(history: History) -> dict[str, object]:
             {
                 "key": dict(each.key),
                 "level": each.level,
-                "points": [
-                    {"run": point.run, "created": point.created, "value": point.value}
-                    for point in each.points
-                ],
+                "points": [{"run": point.run, "created": point.created, "value": point.value} for point in each.points],
                 "changes": [
                     {
                         "run": each.points[change.index].run,

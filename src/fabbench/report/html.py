@@ -52,9 +52,7 @@ def table(content: Table) -> str:
 def grid(title: str, header: Sequence[str], rows: Sequence[Sequence[str]], aligns: str = "") -> str:
     """Write a table of cells that are HTML; the first one names its row."""
     sides = [_side(align, [row[at] for row in rows]) for at, align in enumerate(aligns or "l" * len(header))]
-    head = "".join(
-        f'<th scope="col"{side}>{text(name)}</th>' for name, side in zip(header, sides, strict=True)
-    )
+    head = "".join(f'<th scope="col"{side}>{text(name)}</th>' for name, side in zip(header, sides, strict=True))
     body = []
     for first, *cells in rows:
         more = (f"<td{side}>{cell}</td>" for cell, side in zip(cells, sides[1:], strict=True))

@@ -19,11 +19,7 @@ _REASONS = ("failure", "error", "skipped")
 
 
 def to_junit(
-    comparison: Comparison | None,
-    verdict: Verdict | None = None,
-    *,
-    name: str = "fabbench",
-    problem: str = "",
+    comparison: Comparison | None, verdict: Verdict | None = None, *, name: str = "fabbench", problem: str = ""
 ) -> str:
     """Write a document; `problem` is what ended the command early. Ends with a newline."""
     root = ET.Element("testsuites", name=_text(name))
@@ -44,9 +40,7 @@ def to_junit(
 
 def untrusted(comparison: Comparison, index: int) -> bool:
     """Return whether a column makes the comparison untrusted (exit status 4)."""
-    return comparison.columns[index].hidden > 0 or any(
-        section.partial[index] for section in comparison.sections
-    )
+    return comparison.columns[index].hidden > 0 or any(section.partial[index] for section in comparison.sections)
 
 
 def _configuration(comparison: Comparison, index: int) -> ET.Element:

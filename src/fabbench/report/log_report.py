@@ -13,15 +13,7 @@ from fabbench.model.units import Scale, format_size, scale
 from fabbench.report import json_contract
 from fabbench.report.expectations import expectation_lines, expectation_record, expectations_of_log
 from fabbench.report.json_contract import ROWS_A_PIECE, SampleText
-from fabbench.report.table import (
-    CSV_FORMATS,
-    RAW_CSV,
-    Table,
-    row_text,
-    terminal_pieces,
-    to_markdown,
-    write_rows,
-)
+from fabbench.report.table import CSV_FORMATS, RAW_CSV, Table, row_text, terminal_pieces, to_markdown, write_rows
 
 FORMATS = ("table", "json", "csv", "markdown")
 
@@ -75,10 +67,7 @@ def log_writer(form: str, *, color: bool = False, width: int | None = None) -> L
     if form == "markdown":
         return LogWriter(log=lambda log: map(to_markdown, log_tables(log)), separator="\n")
     if form == "table":
-        return LogWriter(
-            log=lambda log: terminal_pieces(log_tables(log), color=color, width=width),
-            separator="\n",
-        )
+        return LogWriter(log=lambda log: terminal_pieces(log_tables(log), color=color, width=width), separator="\n")
     raise RequestError(f"Unknown format {form}.", hint=f"One of {', '.join(FORMATS)}.")
 
 
@@ -190,9 +179,7 @@ class _Rows:
         values = {name: {labels.get(name, "") for _, labels, _ in self._lines} for name in LABELS}
         self._left = [name for name in LABELS if len(values[name]) > 1]
         self.same = {
-            name: next(iter(values[name]))
-            for name in LABELS
-            if len(values[name]) == 1 and "" not in values[name]
+            name: next(iter(values[name])) for name in LABELS if len(values[name]) == 1 and "" not in values[name]
         }
         if not self._largest.get("wrong"):
             for metrics in self._columns.values():

@@ -47,11 +47,7 @@ def _rows(host: str, traffic: Traffic) -> Iterator[list[str]]:
 def _rate(nic: NicTraffic, traffic: Traffic, count: int | None) -> str:
     """Format a rate, and which part of the link's rate it is."""
     value = traffic.rate(count)
-    part = (
-        f" ({format_decimal(100 * value / nic.link_rate, 0)} %)"
-        if value is not None and nic.link_rate
-        else ""
-    )
+    part = f" ({format_decimal(100 * value / nic.link_rate, 0)} %)" if value is not None and nic.link_rate else ""
     return f"{rate(value)}{part}"
 
 
@@ -109,9 +105,7 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     There are at most `max_lines` lines of 60 columns. NICs are listed one by one if those of all hosts fit,
     else there is one line per host; if there are more hosts than lines, only the first are listed.
     """
-    sums = [
-        _sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)
-    ]
+    sums = [_sum(traffic, traffic.nics, direction) or 0.0 for traffic in hosts.values() for direction in (TX, RX)]
     unit_scale = scale("B/s", max(sums, default=0.0))
     blocks = [_block(host, traffic, unit_scale) for host, traffic in hosts.items()]
     if 1 + sum(len(block) for block in blocks) > max_lines:
@@ -120,9 +114,7 @@ def live(hosts: Mapping[str, Traffic], *, max_lines: int = 16) -> list[str]:
     room = max(1, max_lines - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"and {len(lines) - room + 1} more hosts"]
-    return (
-        [_columns("", f"tx {unit_scale.unit}", f"rx {unit_scale.unit}", "of link"), *lines] if lines else []
-    )
+    return [_columns("", f"tx {unit_scale.unit}", f"rx {unit_scale.unit}", "of link"), *lines] if lines else []
 
 
 def _block(host: str, traffic: Traffic, unit_scale: Scale) -> list[str]:
@@ -130,10 +122,7 @@ def _block(host: str, traffic: Traffic, unit_scale: Scale) -> list[str]:
         return [_together(host, traffic, unit_scale)]
     if len(traffic.nics) == 1:
         return [_line(_beside(host, traffic.nics[0].name), traffic, traffic.nics, unit_scale)]
-    return [
-        _cut(host, 2 * _NAMES),
-        *(_line(f"  {nic.name}", traffic, [nic], unit_scale) for nic in traffic.nics),
-    ]
+    return [_cut(host, 2 * _NAMES), *(_line(f"  {nic.name}", traffic, [nic], unit_scale) for nic in traffic.nics)]
 
 
 def _together(host: str, traffic: Traffic, unit_scale: Scale) -> str:

@@ -40,9 +40,7 @@ def to_openmetrics(comparison: Comparison, verdict: Verdict | None = None) -> st
         baseline = {"baseline": comparison.base.label}
         ratios = (({**_labels(each), "metric": each["metric"], **baseline}, each[name]) for each in records)
         lines += _family(f"fabbench_{name}", "", help_text, _known(ratios))
-    states = (
-        ({"configuration": each.label, "outcome": each.outcome.value}, 1.0) for each in comparison.columns
-    )
+    states = (({"configuration": each.label, "outcome": each.outcome.value}, 1.0) for each in comparison.columns)
     lines += _family("fabbench_outcome", "", "The outcome of a configuration, as a label.", states)
     labels = [{"configuration": column.label} for column in comparison.columns]
     outcomes = [float(column.outcome is Outcome.OK) for column in comparison.columns]
@@ -68,11 +66,7 @@ def _named(metric: Metric) -> tuple[str, str]:
 
 def _labels(record: Mapping[str, object]) -> dict[str, object]:
     names = [name for name in (*FIELDS, "placement", "transport") if record[name] not in {None, ""}]
-    return {
-        "configuration": record["column"],
-        "size": record["size"],
-        **{name: record[name] for name in names},
-    }
+    return {"configuration": record["column"], "size": record["size"], **{name: record[name] for name in names}}
 
 
 def _known(samples: Iterable[tuple[Labels, object]]) -> Iterator[tuple[Labels, float]]:

@@ -186,9 +186,7 @@ def _figure(plot: Plot, name: str) -> str:
 
 def _proof(proof: ProofLines) -> str:
     html = f"<h4>{text(f'{proof.label}: {proof.outcome}')}</h4>\n{listed(proof.reasons)}"
-    html += (
-        f"<p>{text(f'The logs show {proof.shown}.' if proof.shown else 'The logs show no transport.')}</p>\n"
-    )
+    html += f"<p>{text(f'The logs show {proof.shown}.' if proof.shown else 'The logs show no transport.')}</p>\n"
     lines = "\n".join(dict.fromkeys(proof.lines.values()))
     return html + (f"<pre>{text(lines)}</pre>\n" if lines else "")
 

@@ -43,9 +43,7 @@ def section_plots(comparison: Comparison, index: int, *, ratios: bool = True) ->
             lines=values,
             ceilings=list(_ceilings(expected, section, values)),
             published=list(_published(expected, section, values)),
-            description=" ".join(
-                [f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]
-            ),
+            description=" ".join([f"{description}.", *(f"{each.column}: {each.sentence()}" for each in expected)]),
         )
     tested = list(_ratios(comparison, section)) if ratios else []
     if tested:
@@ -72,9 +70,7 @@ def _values(comparison: Comparison, section: ComparisonSection) -> Iterator[Plot
             yield PlotLine(
                 label=column.label,
                 points=[(size, figure.value / factor) for size, figure in drawn],
-                band=tuple(
-                    (size, figure.low / factor, figure.high / factor) for size, figure in drawn if several
-                ),
+                band=tuple((size, figure.low / factor, figure.high / factor) for size, figure in drawn if several),
                 kind=index,
             )
 

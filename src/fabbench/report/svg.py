@@ -122,10 +122,7 @@ def _drawn(plot: Plot, top: float) -> Iterator[str]:
         yield f'<path class="grid" d="M{_LEFT} {y:.1f}H{WIDTH - _RIGHT}"/>'
         yield f'<text class="faint" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>'
     for size, label in area.axes.sizes():
-        yield (
-            f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" '
-            f'text-anchor="middle">{label}</text>'
-        )
+        yield (f'<text class="faint" x="{area.x(size):.1f}" y="{bottom + 20:g}" text-anchor="middle">{label}</text>')
     if plot.even:
         yield f'<path class="even" d="M{_LEFT} {area.y(1):.1f}H{WIDTH - _RIGHT}"/>'
     for level in plot.ceilings:

@@ -37,9 +37,7 @@ class SweepReport:
     """Tests that were planned and did not take place, as the end of a sentence; empty: none."""
 
 
-def render_sweep(
-    report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None
-) -> str:
+def render_sweep(report: SweepReport, form: str = "markdown", *, color: bool = False, width: int | None = None) -> str:
     """Write the result in one of `FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
         return to_json(sweep_document(report))
@@ -96,12 +94,7 @@ def _counts(suspects: Sequence[Suspect]) -> str:
     return ", ".join(counted(number, _NOUNS[kind]) for kind, number in kinds.items() if number)
 
 
-_NOUNS = {
-    SuspectKind.NODE: "node",
-    SuspectKind.NIC: "NIC",
-    SuspectKind.LINK: "link",
-    SuspectKind.GROUP: "group",
-}
+_NOUNS = {SuspectKind.NODE: "node", SuspectKind.NIC: "NIC", SuspectKind.LINK: "link", SuspectKind.GROUP: "group"}
 
 
 def suspects_table(report: SweepReport) -> Table:
@@ -114,11 +107,7 @@ def suspects_table(report: SweepReport) -> Table:
     notes = notes if diagnosis.unconfirmed else []
     notes += ["Undecided: test these nodes again, with other partners."] if diagnosis.undecided else []
     return Table(
-        header=_HEADER if rows else (),
-        rows=rows,
-        align="lllrl" if rows else "",
-        headline=headline(report),
-        notes=notes,
+        header=_HEADER if rows else (), rows=rows, align="lllrl" if rows else "", headline=headline(report), notes=notes
     )
 
 
@@ -141,9 +130,7 @@ def sweep_document(report: SweepReport) -> dict[str, object]:
         "nodes": list(diagnosis.nodes),
         "tests": diagnosis.tests,
         "typical": diagnosis.typical,
-        "typicals": [
-            {"of": each.of, "figure": each.figure, "tests": each.tests} for each in diagnosis.typicals
-        ],
+        "typicals": [{"of": each.of, "figure": each.figure, "tests": each.tests} for each in diagnosis.typicals],
         "spread": diagnosis.spread,
         "required_confidence": diagnosis.required,
         "bad": diagnosis.bad,

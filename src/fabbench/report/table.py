@@ -75,9 +75,7 @@ def to_csv(table: Table, *, raw: bool = False) -> str:
     return write_rows(table.header, table.rows, raw=raw)
 
 
-def records_to_csv(
-    records: Iterable[Mapping[str, object]], header: Sequence[str], *, raw: bool = False
-) -> str:
+def records_to_csv(records: Iterable[Mapping[str, object]], header: Sequence[str], *, raw: bool = False) -> str:
     """Write mappings; None is an empty cell, and numbers keep every digit."""
     return write_rows(header, ([_text(record.get(name)) for name in header] for record in records), raw=raw)
 
@@ -175,10 +173,7 @@ def _grid(table: Table) -> str:
     rows = [[cell(text) for text in row] for row in (table.header, *table.rows)]
     widths = [max(3, *(len(row[index]) for row in rows)) for index in range(len(table.header))]
     aligns = table.aligns()
-    rule = [
-        "-" * (width + 1) + ("-" if align == "l" else ":")
-        for width, align in zip(widths, aligns, strict=True)
-    ]
+    rule = ["-" * (width + 1) + ("-" if align == "l" else ":") for width, align in zip(widths, aligns, strict=True)]
     head, *body = (_row(row, widths, aligns) for row in rows)
     return "\n".join([head, f"|{'|'.join(rule)}|", *body]) + "\n"
 
@@ -207,9 +202,7 @@ def to_terminal(tables: Iterable[Table], *, color: bool = False, width: int | No
     return "".join(terminal_pieces(tables, color=color, width=width))
 
 
-def terminal_pieces(
-    tables: Iterable[Table], *, color: bool = False, width: int | None = None
-) -> Iterator[str]:
+def terminal_pieces(tables: Iterable[Table], *, color: bool = False, width: int | None = None) -> Iterator[str]:
     """Write tables as `to_terminal` does, piece by piece. Rows of `LONG` tables are never wrapped."""
     tables = list(tables)
     if not color and width is None and not any(table.keys for table in tables):
@@ -405,25 +398,19 @@ def console(file: IO[str], *, color: bool | None = None, width: int | None = Non
     from rich.console import Console
 
     class TextConsole(Console):
-        def render(
-            self, renderable: "RenderableType", options: "ConsoleOptions | None" = None
-        ) -> "Iterable[Segment]":
+        def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
             for segment in super().render(renderable, options):
                 plain = segment.text if segment.control else printable(segment.text)
                 yield segment if plain == segment.text else segment._replace(text=plain)
 
     settings: dict[str, Any] = {} if width is None else {"width": width}
-    return TextConsole(
-        file=file, force_terminal=color, highlight=False, emoji=False, markup=False, **settings
-    )
+    return TextConsole(file=file, force_terminal=color, highlight=False, emoji=False, markup=False, **settings)
 
 
 # ---------------------------------------------------------------- nodes, instance types
 
 
-def render_overview(
-    overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None
-) -> str:
+def render_overview(overview: Overview, form: str = "table", *, color: bool = False, width: int | None = None) -> str:
     """Write an overview in one of `log_report.FORMATS`, or as `RAW_CSV`. Ends with a newline."""
     if form == "json":
         return to_json({"format": 1, overview.name: overview.records})

@@ -56,8 +56,7 @@ def set_baseline(name: str, ref: str, store: Path) -> Baseline:
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise RequestError(
             f"{name!r} cannot be the name of a baseline.",
-            hint="Use up to 64 letters, digits, '.', '_' and '-'; "
-            f"{' and '.join(sorted(_RESERVED))} are reserved.",
+            hint=f"Use up to 64 letters, digits, '.', '_' and '-'; {' and '.join(sorted(_RESERVED))} are reserved.",
         )
     run = open_run(ref, store)
     indexed, _ = read_run(run.path.parent, run.path.name)
@@ -185,9 +184,7 @@ def last_good_before(ref: str, store: Path) -> str:
     current, _ = read_run(run.path.parent, run.path.name)
     setup = current.setup
     if current.damaged or not setup.configurations:
-        raise MachineError(
-            f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read."
-        )
+        raise MachineError(f"Run {run.id} is damaged.", hint=f"fabbench show {run.id} prints what can be read.")
     key = BaselineKey(
         benchmark=setup.benchmark,
         target=setup.target,

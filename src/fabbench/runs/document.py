@@ -19,13 +19,7 @@ ENVIRONMENT_VARIABLE = "FABBENCH_STORE"
 _MAX_SHOWN = 40
 """Characters of a wrong value that are shown."""
 _MAX_SIZE = 1 << 28
-_PLAIN = {
-    str: "a string",
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
+_PLAIN = {str: "a string", int: "a whole number", float: "a number", bool: "true or false", type(None): "null"}
 
 T = TypeVar("T")
 

@@ -11,13 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fabbench.counters.execution_counters import (
-    ExecutionCounters,
-    Pair,
-    PrintedCounters,
-    expected_nics,
-    judged,
-)
+from fabbench.counters.execution_counters import ExecutionCounters, Pair, PrintedCounters, expected_nics, judged
 from fabbench.counters.snapshot import Snapshot, Traffic, difference, read_snapshot
 from fabbench.evidence.judge import refusal
 from fabbench.execution.session import FloodedError, OutputLimit
@@ -52,9 +46,7 @@ class CounterSampler:
         self.counters = ExecutionCounters(expected=expected, among=among, hosts={})
         self._printed = PrintedCounters(execution.id)
         self._cut = Prefixes().cut
-        self._names = (
-            [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]
-        )
+        self._names = [hosts[0].name] if any(host.virtual for host in hosts) else [host.name for host in hosts]
         self._last: Mapping[str, Snapshot] = {}
         self._next = 0.0
         self._lock = threading.Lock()
@@ -104,9 +96,7 @@ class CounterSampler:
     def _take_snapshots(self) -> dict[str, Snapshot]:
         """Take snapshots of all hosts that answer; record the error if there are none."""
         try:
-            return {
-                host: read_snapshot(lines) for host, lines in self._allocation.counters().items() if lines
-            }
+            return {host: read_snapshot(lines) for host, lines in self._allocation.counters().items() if lines}
         except (FabbenchError, OSError) as error:
             failures = dict.fromkeys((*self.counters.failures, str(error)))
             self.counters = replace(self.counters, failures=tuple(failures))
@@ -125,9 +115,7 @@ class CounterSampler:
         except (FabbenchError, OSError):
             lines = {}
         now = {host: read_snapshot(texts) for host, texts in lines.items() if texts}
-        moved = {
-            host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last
-        }
+        moved = {host: difference(self._last[host], taken) for host, taken in now.items() if host in self._last}
         ended = time.monotonic()
         self._next = max(started + EVERY_S, ended + _MAX_SHARE * (ended - started))
         self._last = now
@@ -137,13 +125,7 @@ class CounterSampler:
                 view(traffic)
 
 
-_NETWORK_LINES = (
-    "Using network",
-    "Selected provider",
-    "Selected Provider",
-    "NET/IB : Using",
-    "NET/Socket : Using",
-)
+_NETWORK_LINES = ("Using network", "Selected provider", "Selected Provider", "NET/IB : Using", "NET/Socket : Using")
 _EXTRA_OUTPUT = 1 << 16
 """Allowance in bytes and lines for output between steps."""
 _INTERRUPTED = "fabbench was interrupted before this execution ended."
@@ -236,9 +218,7 @@ def carry_out(  # noqa: PLR0913 - a run, its watcher, and how it ends early
             watcher.begin(execution, number)
             with writer.execution(execution) as stored:
                 running = RunningExecution(execution, stored, watcher, stops_off_fabric=not keep_going)
-                done = running.run(
-                    plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics)
-                )
+                done = running.run(plan.benchmark, allocation, CounterSampler(allocation, execution, watcher.nics))
             interrupted, failure = running.interrupted, running.failure
             logs[execution.configuration.label] += done
             watcher.end(execution, done)

@@ -32,9 +32,7 @@ def run_records(run: StoredRun) -> Iterator[dict[str, object]]:
         )
         head = dict(zip(_ABOUT, about, strict=True))
         for log in execution.logs:
-            facts = dict(
-                zip(_FACTS, (log.facts.get("ranks"), log.facts.get("transport"), _versions(log)), strict=True)
-            )
+            facts = dict(zip(_FACTS, (log.facts.get("ranks"), log.facts.get("transport"), _versions(log)), strict=True))
             for record in log_records(log):
                 row = {**head, **record, **facts}
                 yield {name: row.get(name) for name in HEADER}

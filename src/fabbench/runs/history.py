@@ -32,9 +32,7 @@ def parse_where(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise RequestError(
-                f"Invalid condition {text!r}.", hint="--where KEY=VALUE, such as case=all_reduce."
-            )
+            raise RequestError(f"Invalid condition {text!r}.", hint="--where KEY=VALUE, such as case=all_reduce.")
         if where.setdefault(name, value) != value:
             raise RequestError(f"--where {name} is given twice.", hint="A pattern fits several: case=all_*.")
     return where

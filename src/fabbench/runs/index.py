@@ -139,9 +139,7 @@ def open_index(store: Path, reading: Reading = _no_progress) -> StoreIndex:
     return StoreIndex(store, reading)
 
 
-def _figures(
-    database: sqlite3.Connection, metric: Metric, size: int | None
-) -> dict[str, list[IndexedFigure]]:
+def _figures(database: sqlite3.Connection, metric: Metric, size: int | None) -> dict[str, list[IndexedFigure]]:
     """Return figures by the path of their run. Only the requested values of each row are unpacked."""
     best = min if metric.lower_is_better else max
     offsets, keys = cache(lambda sizes: _offset(sizes, size)), _keys(database)
@@ -171,9 +169,7 @@ def _offset(sizes: bytes, size: int | None) -> int | None:
 
 
 def _keys(database: sqlite3.Connection) -> dict[int, tuple[tuple[str, str], ...]]:
-    rows = database.execute(
-        "SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)"
-    ).fetchall()
+    rows = database.execute("SELECT number, text FROM texts WHERE number IN (SELECT key FROM measured)").fetchall()
     return {number: tuple((name, value) for name, value in json.loads(text)) for number, text in rows}
 
 

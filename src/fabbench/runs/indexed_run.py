@@ -113,12 +113,7 @@ def unreadable(path: str, reason: str) -> IndexedRun:
     match = RUN_NAME.fullmatch(path.rpartition("/")[2])
     known = match.groupdict() if match else {"id": path, "when": "", "benchmark": ""}
     return IndexedRun(
-        path=path,
-        id=known["id"],
-        name="",
-        created=known["when"],
-        setup=RunSetup(known["benchmark"]),
-        damaged=[reason],
+        path=path, id=known["id"], name="", created=known["when"], setup=RunSetup(known["benchmark"]), damaged=[reason]
     )
 
 

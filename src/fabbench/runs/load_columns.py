@@ -46,8 +46,7 @@ def load(
     """
     if known != NOTHING_KNOWN and not any(_log_files(str(each)) for each in inputs):
         raise RequestError(
-            "--instance-type, --nodes and --nics have no effect on runs.",
-            hint="A run knows its nodes: leave them out.",
+            "--instance-type, --nodes and --nics have no effect on runs.", hint="A run knows its nodes: leave them out."
         )
     if fabrics and len(fabrics) != len(inputs):
         raise RequestError(
@@ -62,9 +61,7 @@ def load(
     return labelled(loaded, labels)
 
 
-def columns(
-    argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN
-) -> list[Column]:
+def columns(argument: str, *, store: Path, fabric: str | None = None, known: Proof = NOTHING_KNOWN) -> list[Column]:
     """Read one argument: log files, a run (directory, id, `last`), or `RUN:CONFIG`.
 
     Files are one column, named after them and judged against `fabric` if given; a run has one per
@@ -125,8 +122,7 @@ def _read(argument: str, files: Sequence[str], proof: Proof | None) -> list[Colu
 
 def _unrecognized(name: str) -> MachineError:
     return MachineError(
-        f"Nothing in {name} is recognized as a benchmark's output.",
-        hint="docs/formats.md lists what is read.",
+        f"Nothing in {name} is recognized as a benchmark's output.", hint="docs/formats.md lists what is read."
     )
 
 
@@ -147,8 +143,7 @@ def _run(ref: str, chosen: str, store: Path) -> list[Column]:
     run = require_executions(open_run(ref, store))
     if run.damage:
         raise MachineError(
-            f"Run {run.id} is damaged: {run.damage[0]}",
-            hint=f"fabbench show {run.id} prints what can be read.",
+            f"Run {run.id} is damaged: {run.damage[0]}", hint=f"fabbench show {run.id} prints what can be read."
         )
     named = {configuration.label: configuration for configuration in run.configurations}
     if chosen and chosen not in named:
@@ -196,8 +191,7 @@ def labelled(columns: Sequence[Column], labels: Sequence[str]) -> list[Column]:
         )
     if labels:
         columns = [
-            replace(column, label=label, label_given=True)
-            for column, label in zip(columns, labels, strict=True)
+            replace(column, label=label, label_given=True) for column, label in zip(columns, labels, strict=True)
         ]
     return _distinct(columns)
 

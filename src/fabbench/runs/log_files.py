@@ -153,12 +153,7 @@ def _expanded(name: str) -> Iterator[Source]:
                 yield Source(name=str(full), named=False)
 
 
-_SPECIAL = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_SPECIAL = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _NULL = os.makedev(1, 3)
 
 
@@ -319,9 +314,7 @@ def _layers(source: _CountedFile) -> Iterator[LogStream]:
         raise _unreadable(source.name, error) from error
 
 
-def _opened(
-    file: Bytes, name: str, source: _CountedFile, depth: int, *, inside: bool = False
-) -> Iterator[LogStream]:
+def _opened(file: Bytes, name: str, source: _CountedFile, depth: int, *, inside: bool = False) -> Iterator[LogStream]:
     head = b""
     while len(head) < 512 and (more := file.read(512 - len(head))):
         head += more
@@ -383,9 +376,7 @@ def _tar(file: Bytes, name: str, source: _CountedFile, depth: int) -> Iterator[L
 
 def _zip(name: str, source: _CountedFile, depth: int) -> Iterator[LogStream]:
     if not source.file.seekable() or depth:
-        yield LogStream(
-            name, _Refusal("a zip archive in a pipe or a compressed file; pass the archive itself")
-        )
+        yield LogStream(name, _Refusal("a zip archive in a pipe or a compressed file; pass the archive itself"))
         return
     import zipfile
 
@@ -415,9 +406,7 @@ def _is_hidden(name: str) -> bool:
 class _Frames:
     """Consecutive compressed frames, with limits on memory. A truncated last frame is an error."""
 
-    def __init__(
-        self, file: Bytes, new: Callable[[], Any], error: type[Exception], step: int = _BLOCK
-    ) -> None:
+    def __init__(self, file: Bytes, new: Callable[[], Any], error: type[Exception], step: int = _BLOCK) -> None:
         self._file, self._new, self._error, self._step = file, new, error, step
         self._decoder = new()
         self._ready = io.BytesIO()

@@ -12,14 +12,7 @@ from fabbench.logs.parser import LONGEST_LINE, LogParser, logs
 from fabbench.model.errors import FabbenchError, MachineError
 from fabbench.model.log import MARKER_SIGN, Ending, Log, Proof, Record
 from fabbench.model.patterns import lazy
-from fabbench.runs.log_files import (
-    Bytes,
-    LogStream,
-    Source,
-    expand,
-    open_all,
-    open_logs,
-)
+from fabbench.runs.log_files import Bytes, LogStream, Source, expand, open_all, open_logs
 
 BLOCK = 1 << 18
 _MAY_BE_LOG = lazy(r"(?:^|[/!])[^./]*$|\.(?:txt|log|out|err|std\w+|[oe]?\d+)(?:\.(?:gz|bz2|xz|zst))?$")
@@ -30,9 +23,7 @@ _MAX_PREAMBLE = 100_000
 _CONFIGURATION = lazy(rf"{MARKER_SIGN}(?:begin|nics) \d+-(\S+)-r\d+[/ ]")
 
 
-def parse_file(
-    path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None
-) -> Iterator[Log]:
+def parse_file(path: str | Path, *, proof: Proof | None = None, ending: Ending | None = None) -> Iterator[Log]:
     """Read a log file, a document such as nccl-tests' JSON, or fabbench's own `output.log`.
 
     It may be compressed, or an archive of such files. Raise MachineError if the file cannot be read; a file
@@ -115,9 +106,7 @@ def _configurations(file: LogStream, proof: Proof | None) -> dict[str, tuple[Log
             kept_lines += text.count("\n") + 1
         parser, read = parsers[configuration]
         read += logs(parser.feed_text(text))
-    return {
-        configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()
-    }
+    return {configuration: (*read, *logs(parser.close(None))) for configuration, (parser, read) in parsers.items()}
 
 
 def parse_together(names: Sequence[str], *, proof: Proof | None = None) -> list[Log]:

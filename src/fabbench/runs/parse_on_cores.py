@@ -163,9 +163,7 @@ def read(sources: Sequence[Source], job: ParseJob, *, cores: int | None = None) 
         yield from _in_order(sources, job, pool, ahead=4 * count)
 
 
-def _in_order(
-    sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int
-) -> Iterator[Piece]:
+def _in_order(sources: Sequence[Source], job: ParseJob, pool: "ProcessPoolExecutor", *, ahead: int) -> Iterator[Piece]:
     waiting: deque[tuple[Source, Future[list[Piece]] | None]] = deque()
     rest = (part for source in sources for part in _parts(source))
     logs, untrusted = 0, False

@@ -53,11 +53,7 @@ def _report(sweep: StoredSweep, left: str) -> SweepReport | None:
         return None
     readings = Readings(METRICS[document.metric], document.nodes, group_of=document.group_of)
     report = sweep_report(
-        readings,
-        results,
-        tolerance=document.tolerance,
-        confidence=document.confidence,
-        rows=MAX_SVG_ROWS,
+        readings, results, tolerance=document.tolerance, confidence=document.confidence, rows=MAX_SVG_ROWS
     )
     return replace(report, unfinished=left)
 

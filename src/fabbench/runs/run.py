@@ -129,9 +129,7 @@ def _known_baseline(baseline: Columns, request: RunRequest, inventory: Inventory
     return baseline
 
 
-def _allocate_and_measure(
-    request: RunRequest, baseline: Columns, notify: Notify, watching: Watching
-) -> _Measured:
+def _allocate_and_measure(request: RunRequest, baseline: Columns, notify: Notify, watching: Watching) -> _Measured:
     """Allocate the hosts and measure. An error while they are released is part of the result."""
     measured = None
     needs = replace(request.work.needs, fabrics=request.fabrics)
@@ -161,9 +159,7 @@ def _measure(
         notify(sentence)
     limit = "at most " if request.adaptive else ""
     configurations = " and ".join(map(str, planned.configurations))
-    notify(
-        f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}."
-    )
+    notify(f"{planned.benchmark} on {configurations}: {limit}{counted(len(planned.executions), 'execution')}.")
     if isinstance(allocation, BatchAllocation):
         allocation.submit(RenderInput(plan=planned, request=request, inventory=inventory))
     writer.rendered(allocation.documents)
@@ -205,9 +201,7 @@ def _stop_condition(
     )
 
 
-def _configurations(
-    request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]
-) -> list[Column]:
+def _configurations(request: RunRequest, writer: RunWriter, logs: Mapping[str, Sequence[Log]]) -> list[Column]:
     """Return the configurations with results."""
     return [
         Column(

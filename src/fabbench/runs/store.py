@@ -325,10 +325,7 @@ class StoredRun:
     def logs(self, configuration: str) -> tuple[Log, ...]:
         """Return the judged logs of one configuration, in order; executions that never started have none."""
         return tuple(
-            log
-            for execution in self.executions
-            if execution.configuration == configuration
-            for log in execution.logs
+            log for execution in self.executions if execution.configuration == configuration for log in execution.logs
         )
 
     def counters(self, name: str) -> execution_counters.ExecutionCounters | None:

@@ -137,15 +137,9 @@ def _proof(column: Column, summary: ColumnSummary) -> "ProofLines":
     for log in column.logs:
         for fact, line in log.evidence.items():
             lines.setdefault(fact, line)
-    shown = (
-        f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE
-    )
+    shown = (f"{name} {'/'.join(map(str, values))}" for name, values in summary.facts.items() if name in EVIDENCE)
     return ProofLines(
-        label=column.label,
-        outcome=summary.outcome.value,
-        reasons=summary.reasons,
-        shown=", ".join(shown),
-        lines=lines,
+        label=column.label, outcome=summary.outcome.value, reasons=summary.reasons, shown=", ".join(shown), lines=lines
     )
 
 
@@ -211,9 +205,7 @@ def _command_lines(execution: StoredExecution) -> list[str]:
     except MachineError:
         return []  # reported in the run's damage
     lines = [
-        " ".join(
-            (*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv))
-        )
+        " ".join((*(f"{name}={shlex.quote(value)}" for name, value in each.env.items()), shlex.join(each.argv)))
         for step in plan.steps
         for each in step.commands
     ]

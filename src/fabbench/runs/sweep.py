@@ -161,9 +161,7 @@ def _resumed(request: SweepRequest) -> StoredSweep | None:
             )
     groups = {node: request.group_of.get(node) for node in document.nodes} if request.group_of else {}
     if not request.groups_by and groups != document.group_of:
-        raise RequestError(
-            f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups."
-        )
+        raise RequestError(f"The sweep {request.resume.id} has different groups.", hint="Restore the file of --groups.")
     return stored
 
 
@@ -205,10 +203,7 @@ def _measure(
     except FabbenchError as error:
         failure = error
     return SweepRun(
-        sweep=stored_sweep(writer.path),
-        interrupted=interrupted,
-        out_of_time=rounds.out_of_time,
-        failure=failure,
+        sweep=stored_sweep(writer.path), interrupted=interrupted, out_of_time=rounds.out_of_time, failure=failure
     )
 
 
@@ -288,15 +283,11 @@ def _require_nodes(inventory: Inventory) -> None:
 def _fabric(whole: Plan) -> str:
     """Return the one fabric of a sweep."""
     if len(whole.configurations) != 1:
-        raise RequestError(
-            f"A sweep has one fabric, not {len(whole.configurations)}.", hint="Run a sweep for each."
-        )
+        raise RequestError(f"A sweep has one fabric, not {len(whole.configurations)}.", hint="Run a sweep for each.")
     return whole.configurations[0].fabric
 
 
-def _document(
-    request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]
-) -> SweepDocument:
+def _document(request: SweepRequest, run: RunRequest, nodes: tuple[str, ...], nics: tuple[str, ...]) -> SweepDocument:
     """Return the document of a new sweep. Raise RequestError for a node without a group."""
     missing = [node for node in nodes if node not in request.group_of] if request.group_of else []
     if missing:
@@ -317,11 +308,7 @@ def _document(
 
 
 def _open_sweep(
-    stored: StoredSweep | None,
-    document: SweepDocument,
-    run: RunRequest,
-    allocation: DivisibleAllocation,
-    whole: Plan,
+    stored: StoredSweep | None, document: SweepDocument, run: RunRequest, allocation: DivisibleAllocation, whole: Plan
 ) -> SweepWriter:
     """Create the directory of a sweep, or continue in an existing one."""
     if stored is not None:
@@ -370,9 +357,7 @@ class _Rounds:
             watcher.begin(planned, self._planner.max_rounds)
             batch = self._tests(planned)
             with closing(
-                concurrently(batch, tests.measure, tests.ended)
-                if concurrent
-                else in_turn(batch, tests.measure)
+                concurrently(batch, tests.measure, tests.ended) if concurrent else in_turn(batch, tests.measure)
             ) as measured:
                 for _, result in measured:
                     self._take(result, watcher)
@@ -385,10 +370,7 @@ class _Rounds:
         first, self._number = self._number, self._number + len(planned.tests)
         return [
             PlannedTest(
-                number=number,
-                round=planned.number,
-                test=test,
-                hosts=tuple(self._indices[name] for name in test.nodes),
+                number=number, round=planned.number, test=test, hosts=tuple(self._indices[name] for name in test.nodes)
             )
             for number, test in enumerate(planned.tests, first)
         ]

@@ -144,9 +144,5 @@ def _largest(log: Log, metric: Metric) -> Point | None:
 
 def _series(log: Log, point: Point | None) -> str:
     known = {**log.facts, **(point.labels if point else {})}
-    words = [
-        str(log.benchmark),
-        str(log.case),
-        *(f"{name} {known[name]}" for name in _SERIES if name in known),
-    ]
+    words = [str(log.benchmark), str(log.case), *(f"{name} {known[name]}" for name in _SERIES if name in known)]
     return ", ".join([*words, format_size(point.size)] if point else words)

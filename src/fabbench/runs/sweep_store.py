@@ -23,13 +23,7 @@ from fabbench.model.plan import Execution
 from fabbench.runs.document import decode, read, unwritable, write
 from fabbench.runs.folders import SWEEP, VERDICT
 from fabbench.runs.open_run import open_run
-from fabbench.runs.store import (
-    ExecutionWriter,
-    RunWriter,
-    StoredRun,
-    execution_writer,
-    write_verdict,
-)
+from fabbench.runs.store import ExecutionWriter, RunWriter, StoredRun, execution_writer, write_verdict
 from fabbench.sweep.values import SweepOutcome, SweepResult, SweepTest
 
 FORMAT = 1

@@ -70,10 +70,7 @@ def _anything_bad(fitted: Fit, confidence: float) -> bool:
     for each in fitted.classes:
         chance = fitted.bad[each.pairs].sum(axis=1) + each.link
         if each.tests.rail:
-            nics = [
-                sum(fitted.nics.get((node, each.tests.rail), 0.0) for node in pair)
-                for pair in each.pairs.tolist()
-            ]
+            nics = [sum(fitted.nics.get((node, each.tests.rail), 0.0) for node in pair) for pair in each.pairs.tolist()]
             chance = chance + np.array(nics)
         if (chance >= confidence).any():
             return True

@@ -68,9 +68,7 @@ class DiagnosePlanner:
         self._size = min(size, len(nodes))
         self._confidence, self._tolerance = confidence, tolerance
         self._random = random.Random(seed)  # noqa: S311 - no secret
-        self._screening = iter(
-            _screening(nodes, group_of or {}, partners, seed) if screening is None else screening
-        )
+        self._screening = iter(_screening(nodes, group_of or {}, partners, seed) if screening is None else screening)
         self._number = self._screened = self._rounds = 0
         self._purpose = ""
         self._pending: dict[SweepTest, None] = {}
@@ -120,9 +118,7 @@ class DiagnosePlanner:
         return Round(number=self._number + 1, tests=tuple(tests), purpose=purpose)
 
 
-def _screening(
-    nodes: Sequence[str], group_of: Mapping[str, str], partners: int | None, seed: int
-) -> Iterator[Round]:
+def _screening(nodes: Sequence[str], group_of: Mapping[str, str], partners: int | None, seed: int) -> Iterator[Round]:
     """Return the first rounds, which do not depend on results."""
     if len({*group_of.values()}) > 1:
         return grouped(group_of, partners or SCREENING, seed=seed)

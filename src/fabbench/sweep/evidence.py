@@ -54,9 +54,7 @@ class EvidenceWriter:
         pairs = [(each, mask) for each, mask in masks if each.tests.rail == rail and mask.any()]
         tested = sum(int(mask.sum()) for _, mask in pairs)
         others = [
-            each
-            for each, mask in masks
-            if each.tests.rail != rail and mask.any() and not self._count([(each, mask)])
+            each for each, mask in masks if each.tests.rail != rail and mask.any() and not self._count([(each, mask)])
         ]
         rest = f"; its other {counted(len(others), 'NIC')} are fine" if len(others) > 1 else ""
         how = f"{self._how(pairs)} in {self._count(pairs)} of {tested} pairs"
@@ -66,11 +64,7 @@ class EvidenceWriter:
         """Return the evidence against the uplink of a group."""
         inside = [self._readings.group_of.get(node, "") == group for node in self._fit.nodes]
         flags = np.array(inside, dtype=bool)
-        masks = [
-            (each, flags[each.tests.members].sum(axis=1) == 1)
-            for each in self._fit.classes
-            if each.tests.between
-        ]
+        masks = [(each, flags[each.tests.members].sum(axis=1) == 1) for each in self._fit.classes if each.tests.between]
         tested = sum(int(mask.sum()) for _, mask in masks)
         how = f"{self._how(masks)} in {self._count(masks)} of {tested} pairs with other groups"
         return f"{group} {how}{self._figures(masks)}."

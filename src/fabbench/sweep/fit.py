@@ -5,16 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fabbench.sweep.beliefs import (
-    FLAKY,
-    FLAKY_IN_GROUPS,
-    LINK_PRIOR,
-    Beliefs,
-    Factors,
-    States,
-    links,
-    propagate,
-)
+from fabbench.sweep.beliefs import FLAKY, FLAKY_IN_GROUPS, LINK_PRIOR, Beliefs, Factors, States, links, propagate
 from fabbench.sweep.readings import Flags, Floats, Ints, Readings, TestClass
 
 TOLERANCE = 0.10
@@ -108,10 +99,7 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
         state=chances[:count].argmax(axis=1),
         nics={key: float(bad[index]) for key, index in parts.nics.items()},
         uplinks={key: float(bad[index]) for key, index in parts.uplinks.items()},
-        classes=[
-            _fitted(each, beliefs, beliefs.messages[index], states, noise)
-            for index, each in enumerate(classes)
-        ],
+        classes=[_fitted(each, beliefs, beliefs.messages[index], states, noise) for index, each in enumerate(classes)],
         noise=noise,
         slow=min(1.5 * float(np.log1p(-tolerance)), -2.5 * noise),
     )

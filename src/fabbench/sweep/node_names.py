@@ -80,9 +80,7 @@ def read_groups(text: str) -> Mapping[str, str]:
             continue
         nodes, separator, group = words.rpartition(" " if " " in words else ",")
         if not separator or not nodes.strip(" ,\t") or not group.strip():
-            raise ValueError(
-                f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1"
-            )
+            raise ValueError(f"line {number}: {words!r} is not nodes and their group, such as node[01-08] rack-1")
         try:
             names = expand_hostlist(nodes.strip(" ,\t"))
         except ValueError as error:

@@ -167,9 +167,7 @@ def test_an_identity_that_is_not_there_is_told(sshd: Sshd, tmp_path: Path, opens
 
 
 def test_an_agent_that_does_not_answer_is_told(sshd: Sshd, tmp_path: Path) -> None:
-    error = failure(
-        sshd.settings(identities=(), identity_agent=str(tmp_path / "gone"), identities_only=False)
-    )
+    error = failure(sshd.settings(identities=(), identity_agent=str(tmp_path / "gone"), identities_only=False))
     assert "No key to log in to node1" in str(error)
     assert "gone does not answer" in str(error)
 
@@ -217,9 +215,7 @@ def test_who_takes_connections_and_says_nothing_is_given_up(sshd: Sshd, openssh:
     with socket.create_server(("127.0.0.1", 0)) as server:
         error = failure(
             sshd.settings(
-                port=server.getsockname()[1],
-                limits=TimeLimits(connect_s=1.0, handshake_s=1.0),
-                openssh=openssh,
+                port=server.getsockname()[1], limits=TimeLimits(connect_s=1.0, handshake_s=1.0), openssh=openssh
             )
         )
     assert re.search(r"sent nothing for \d+ s", str(error))
@@ -279,15 +275,11 @@ def test_each_jump_host_s_key_is_checked(sshd: Sshd, tmp_path: Path, openssh: st
 
 def test_a_jump_host_that_gets_nowhere_says_why(sshd: Sshd, openssh: str) -> None:
     port = free_port()
-    error = failure(
-        sshd.settings(port=port, jumps=(sshd.settings(name="jump", openssh=openssh),), openssh=openssh)
-    )
+    error = failure(sshd.settings(port=port, jumps=(sshd.settings(name="jump", openssh=openssh),), openssh=openssh))
     assert f"node1 (root@127.0.0.1:{port} via jump) is unreachable from its jump host jump" in str(error)
 
 
-def test_a_proxy_command_carries_the_connection_and_leaves_no_process(
-    sshd: Sshd, tmp_path: Path, openssh: str
-) -> None:
+def test_a_proxy_command_carries_the_connection_and_leaves_no_process(sshd: Sshd, tmp_path: Path, openssh: str) -> None:
     mark = tmp_path / "pid"
     relay = (
         "import os,socket,sys,threading;"
@@ -306,9 +298,7 @@ def test_a_proxy_command_carries_the_connection_and_leaves_no_process(
 
 
 def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, openssh: str) -> None:
-    error = failure(
-        sshd.settings(proxy_command="sh -c 'echo the tunnel is down >&2; exit 1'", openssh=openssh)
-    )
+    error = failure(sshd.settings(proxy_command="sh -c 'echo the tunnel is down >&2; exit 1'", openssh=openssh))
     assert "says: the tunnel is down" in str(error)
 
 
@@ -317,33 +307,14 @@ def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, openssh: str) -> None:
 
 @pytest.mark.parametrize(
     ("argv", "status"),
-    [
-        (["true"], 0),
-        (["sh", "-c", "exit 7"], 7),
-        (["no-such-program"], 127),
-        (["sh", "-c", "kill -9 $$"], -1),
-    ],
+    [(["true"], 0), (["sh", "-c", "exit 7"], 7), (["no-such-program"], 127), (["sh", "-c", "kill -9 $$"], -1)],
 )
 def test_statuses_are_the_program_s(connection: Connection, argv: list[str], status: int) -> None:
     assert connection.run(argv).status == status
 
 
 def test_words_arrive_as_they_were_sent(connection: Connection) -> None:
-    words = [
-        "a b",
-        "it's",
-        'say "x"',
-        "new\nline",
-        "é ü 漢",
-        "back\\slash",
-        "!!",
-        "=ls",
-        "~",
-        "*",
-        "$HOME",
-        "`id`",
-        "",
-    ]
+    words = ["a b", "it's", 'say "x"', "new\nline", "é ü 漢", "back\\slash", "!!", "=ls", "~", "*", "$HOME", "`id`", ""]
     done = connection.run(["printf", "[%s]", *words])
     assert "\n".join(done.out) == "".join(f"[{word}]" for word in words)
 
@@ -378,9 +349,7 @@ def test_a_program_that_takes_too_long_is_given_up(connection: Connection) -> No
 
 
 def test_lines_come_as_they_are_printed_and_input_gets_there(connection: Connection) -> None:
-    pipe = connection.open(
-        ["sh", "-c", "while read -r line; do echo got $line; echo error >&2; done; exit 4"]
-    )
+    pipe = connection.open(["sh", "-c", "while read -r line; do echo got $line; echo error >&2; done; exit 4"])
     lines = pipe.lines()
     pipe.send(b"one\n")
     assert next(lines) == "got one"
@@ -424,9 +393,7 @@ def test_more_programs_at_once_than_sshd_takes_go_over_another_connection(connec
         list(pipes[-1].lines())
 
 
-def test_nothing_is_written_to_the_terminal(
-    sshd: Sshd, capfd: pytest.CaptureFixture[str], openssh: str
-) -> None:
+def test_nothing_is_written_to_the_terminal(sshd: Sshd, capfd: pytest.CaptureFixture[str], openssh: str) -> None:
     failure(replace(sshd.settings(openssh=openssh), port=free_port()))
     connection = Connection(sshd.settings(openssh=openssh))
     connection.connect()

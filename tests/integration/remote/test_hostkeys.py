@@ -50,9 +50,7 @@ def test_a_host_is_asked_for_the_kind_of_key_that_is_known(sshd: Sshd, known: Pa
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["[127.0.0.*]:*", "127.0.0.1", "other,127.0.0.?", "*"],
-    ids=["pattern", "no port", "several", "all"],
+    "name", ["[127.0.0.*]:*", "127.0.0.1", "other,127.0.0.?", "*"], ids=["pattern", "no port", "several", "all"]
 )
 def test_names_are_read_as_ssh_reads_them(sshd: Sshd, known: Path, name: str) -> None:
     assert connect(knowing(sshd, known, f"# a comment\n\n{sshd.known(name=name)}"))
@@ -164,13 +162,7 @@ def test_many_at_once_write_one_line(sshd: Sshd, known: Path) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "nonsense",
-        "host ssh-ed25519",
-        "@odd host ssh-ed25519 AAAA",
-        "host ssh-ed25519 ~~~",
-        "|1|x|y ssh-rsa AAAA",
-    ],
+    ["nonsense", "host ssh-ed25519", "@odd host ssh-ed25519 AAAA", "host ssh-ed25519 ~~~", "|1|x|y ssh-rsa AAAA"],
 )
 def test_lines_without_sense_know_nobody(sshd: Sshd, known: Path, line: str) -> None:
     assert connect(knowing(sshd, known, f"{line}\n{sshd.known()}")) == sshd.key()

@@ -66,8 +66,7 @@ def written(sshd: Sshd, folder: Path, *lines: str, known: str | None = None) -> 
     config.write_text(
         f"Host node1\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {USER}\n"
         f"  IdentityFile {sshd.folder}/user\n  IdentitiesOnly yes\n"
-        f"  IdentityAgent none\n  UserKnownHostsFile {folder}/known\n"
-        + "".join(f"  {line}\n" for line in lines)
+        f"  IdentityAgent none\n  UserKnownHostsFile {folder}/known\n" + "".join(f"  {line}\n" for line in lines)
     )
     return config
 
@@ -165,9 +164,7 @@ def test_a_login_that_asks_for_a_code(tmp_path: Path, place: Path, ways: str) ->
 
 
 @pytest.mark.slow
-def test_a_connection_of_the_user_s_that_ends_is_replaced_by_our_own(
-    sshd: Sshd, tmp_path: Path, place: Path
-) -> None:
+def test_a_connection_of_the_user_s_that_ends_is_replaced_by_our_own(sshd: Sshd, tmp_path: Path, place: Path) -> None:
     config = written(sshd, tmp_path, f"ControlPath {place}/%C")
     with users_master(config) as master, connected(settings_of(config)) as connection:
         pipe = connection.open(["sh", "-c", "echo begun; sleep 20"])
@@ -202,9 +199,7 @@ def test_more_programs_than_a_connection_of_the_user_s_takes(tmp_path: Path, pla
                 assert connection.run(["echo", "then"]).out == ["then"]
                 three = connection.open(["sh", "-c", "echo begun; read word"])
                 assert next(three.lines()) == "begun"
-                with pytest.raises(
-                    MachineError, match=r"does not start programs. No key to log in to node1"
-                ) as caught:
+                with pytest.raises(MachineError, match=r"does not start programs. No key to log in to node1") as caught:
                     connection.run(["true"], timeout_s=1)
                 assert "MaxSessions" in str(caught.value.hint)
 
@@ -269,9 +264,7 @@ def test_an_open_connection_to_a_jump_host_leads_on(sshd: Sshd, tmp_path: Path, 
         known = sshd.known() + inner.known()
         config = written(inner, tmp_path, "ProxyJump door", known=known)
         door = config.read_text().replace("node1", "door").replace(str(inner.port), str(sshd.port))
-        door = door.replace("ProxyJump door", f"ControlPath {place}/%C").replace(
-            str(inner.folder), str(sshd.folder)
-        )
+        door = door.replace("ProxyJump door", f"ControlPath {place}/%C").replace(str(inner.folder), str(sshd.folder))
         config.write_text(config.read_text() + door)
         path = all_settings(["door"], config=str(config))[0].control_path
         assert path is not None
@@ -299,10 +292,7 @@ def test_login_shells(tmp_path: Path, shell: str) -> None:
     need(shell)
     words = ["a b", "it's", "new\nline", "é", "back\\slash", "!!", "$HOME", ""]
     shells = f'ForceCommand exec {shell} -c "$SSH_ORIGINAL_COMMAND"'
-    with (
-        running_sshd(tmp_path / "s", shells) as sshd,
-        connected(sshd.settings(openssh="asked for")) as connection,
-    ):
+    with running_sshd(tmp_path / "s", shells) as sshd, connected(sshd.settings(openssh="asked for")) as connection:
         done = connection.run(["printf", "[%s]", *words])
         assert "\n".join(done.out) == "".join(f"[{word}]" for word in words)
         assert connection.run(["sh", "-c", "exit 7"]).status == 7

@@ -114,9 +114,7 @@ def test_ctrl_c_while_connecting_closes_every_socket(sshd: Sshd) -> None:
             while one.recv(4096):  # what paramiko said, and then the end
                 pass
             one.close()
-    assert eventually(
-        lambda: not [one for one in threading.enumerate() if one.name.startswith("fabbench ssh")]
-    )
+    assert eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("fabbench ssh")])
 
 
 def test_open_connections_do_not_keep_python_from_ending(sshd: Sshd) -> None:
@@ -128,19 +126,13 @@ def test_open_connections_do_not_keep_python_from_ending(sshd: Sshd) -> None:
         "made['node1'].open(['sleep', '600'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     sshd.end_connections()
 
 
-WORDS = st.lists(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5
-)
+WORDS = st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20), max_size=5)
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "csh", "tcsh", "fish", "ksh", "busybox"])

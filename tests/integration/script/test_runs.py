@@ -95,10 +95,7 @@ def test_a_host_that_lacks_a_program_stops_it_before_anything_starts(lab: Labs) 
 def test_words_and_environment_arrive_whole(lab: Labs) -> None:
     """On this host and on the other one, as ranks and as sides of a pair."""
     site = lab(2, trust=True)
-    show = (
-        "import json, os, sys; e = os.environ; "
-        "print('GOT', json.dumps([sys.argv[1:], e['X'], e.get('HOME')]))"
-    )
+    show = "import json, os, sys; e = os.environ; print('GOT', json.dumps([sys.argv[1:], e['X'], e.get('HOME')]))"
     words = (sys.executable, "-c", show, *WORDS)
     env = {"X": "".join(WORDS)}
     one = Command(argv=words, role="server", env=env, unset=("HOME",))
@@ -175,10 +172,7 @@ def test_a_silent_program_is_ended(lab: Labs) -> None:
         done = run(site, of)
         assert left(site, before) == []
     (log,) = judged(done, of).values()
-    assert (log.outcome, log.reason) == (
-        Outcome.TIMEOUT,
-        "all_reduce was aborted: no output for 10 s.",
-    )
+    assert (log.outcome, log.reason) == (Outcome.TIMEOUT, "all_reduce was aborted: no output for 10 s.")
     assert log.points
     assert done.stdout.endswith("#@fabbench end 000-tcp-r1/all_reduce ?\n")
 
@@ -195,16 +189,13 @@ def test_a_signal_in_the_middle_leaves_nothing(lab: Labs, kind: str, number: str
     before = site.traces()
     with standin(*site.hosts, HANG_AT="256"):
         output = site[0].path(HOME / "script.out")
-        site[0].sh(
-            ["bash", "-c", f'"$@" >{HOME}/script.out 2>&1 & echo $! >{HOME}/script.pid', "bash", *words]
-        )
+        site[0].sh(["bash", "-c", f'"$@" >{HOME}/script.out 2>&1 & echo $! >{HOME}/script.pid', "bash", *words])
         waiting = (lambda: "   128 " in output.read_text()) if kind == "nccl" else (lambda: _sleeps(site))
         assert processes.eventually(waiting), output.read_text()
         site[0].sh(["kill", f"-{number}", site[0].path(HOME / "script.pid").read_text().strip()])
         assert left(site, before) == []
     assert number == "KILL" or output.read_text().endswith(
-        f"fabbench: The script was stopped by SIGTERM in step {name.partition('/')[2]}.\n"
-        f"#@fabbench end {name} ?\n"
+        f"fabbench: The script was stopped by SIGTERM in step {name.partition('/')[2]}.\n#@fabbench end {name} ?\n"
     )
 
 
@@ -300,10 +291,5 @@ def test_what_render_prints_runs(lab: Labs) -> None:
     parsed = site.run([sys.executable, "-m", "fabbench", "parse", "--format", "json", "-"], given=done.stdout)
     assert parsed.returncode == 0, parsed.stdout
     logs = json.loads(parsed.stdout)["logs"]
-    assert [log["facts"]["transport"] for log in logs] == [
-        "libfabric-tcp",
-        "socket",
-        "socket",
-        "libfabric-tcp",
-    ]
+    assert [log["facts"]["transport"] for log in logs] == ["libfabric-tcp", "socket", "socket", "libfabric-tcp"]
     assert {log["outcome"] for log in logs} == {"ok"}

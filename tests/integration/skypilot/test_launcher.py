@@ -115,10 +115,7 @@ def test_a_variable_from_the_environment_is_a_secret_of_the_task(sky: Sky) -> No
 @slow
 @pytest.mark.parametrize(
     ("words", "options"),
-    [
-        (("--keep",), ""),
-        (("--keep", "--idle-minutes", "30"), " down=True idle_minutes_to_autostop=30"),
-    ],
+    [(("--keep",), ""), (("--keep", "--idle-minutes", "30"), " down=True idle_minutes_to_autostop=30")],
 )
 def test_a_cluster_is_kept_when_asked(sky: Sky, words: tuple[str, ...], options: str) -> None:
     done = sky.run(*words)
@@ -250,9 +247,7 @@ def test_a_disk_of_this_machine_that_is_full_tears_all_down(sky: Sky, size: str,
         pytest.param(("--fabric", "efa"), 3, "Without --instance-type", marks=slow),
     ],
 )
-def test_what_makes_no_sense_launches_nothing(
-    sky: Sky, words: tuple[str, ...], status: int, expected: str
-) -> None:
+def test_what_makes_no_sense_launches_nothing(sky: Sky, words: tuple[str, ...], status: int, expected: str) -> None:
     done = sky.run(*words)
     assert done.returncode == status
     assert expected in done.stderr
@@ -292,10 +287,7 @@ def test_the_end_of_a_job_is_read() -> None:
     assert end is not None
     assert (end.status, end.fine) == ("FAILED_SETUP", False)
     assert ended("(head, rank=0, pid=1) ✓ Job finished (status: FAILED).") is None
-    assert (
-        prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b")
-        == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
-    )
+    assert prefix("(worker1, rank=1, pid=253, ip=198.18.1.11) [a] b") == "(worker1, rank=1, pid=253, ip=198.18.1.11) "
     assert prefix("└── Job started. Streaming logs...") == ""
     assert echo("srun: error: node0: task 0: Exited with exit code 4")
     assert echo("srun: error: node1: task 1: Terminated")

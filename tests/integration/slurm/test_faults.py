@@ -57,10 +57,7 @@ def test_a_requeued_job_goes_on(lab: Labs) -> None:
     for configuration in ("tcp", "ofi-tcp"):
         log = the_log(hosts, configuration)
         assert (log.outcome, sizes(log)) == (Outcome.OK, ALL), log.reason
-    assert [run.text().count(f"begin {execution}") for execution in ("000-tcp-r1", "001-ofi-tcp-r1")] == [
-        1,
-        1,
-    ]
+    assert [run.text().count(f"begin {execution}") for execution in ("000-tcp-r1", "001-ofi-tcp-r1")] == [1, 1]
     (earlier,) = the_run(hosts).path.glob("exec/*/interrupted-*.log")
     assert earlier.parent.name == "001-ofi-tcp-r1"
 

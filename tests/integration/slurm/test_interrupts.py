@@ -13,27 +13,14 @@ from fabbench.model.log import Outcome
 from tests.support.host_fixtures import Labs, standin
 from tests.support.hosts import HOME, processes
 from tests.support.paths import ROOT
-from tests.support.slurm_runs import (
-    ENDLESS,
-    SLOW,
-    most_rows,
-    nccl,
-    nothing_left,
-    pingpong,
-    site,
-    state,
-    taken,
-    the_job,
-)
+from tests.support.slurm_runs import ENDLESS, SLOW, most_rows, nccl, nothing_left, pingpong, site, state, taken, the_job
 from tests.support.ssh_faults import RunningCommand, running, sizes
 from tests.support.ssh_runs import STORE, the_log
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
-def interrupted(
-    run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT
-) -> None:
+def interrupted(run: RunningCommand, ready: Callable[[], object], number: signal.Signals = signal.SIGINT) -> None:
     """Interrupt a run once something is so, and see that it ends."""
     run.until(ready)
     run.process.send_signal(number)
@@ -56,10 +43,7 @@ def test_in_the_middle_of_pairs(lab: Labs) -> None:
     hosts = site(lab)
     with nothing_left(hosts), running(hosts, pingpong("--no-efa", "--iterations", "20000000")) as run:
         # Not the shell that looks whether it is there.
-        interrupted(
-            run,
-            lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line),
-        )
+        interrupted(run, lambda: any(line[0].endswith("fi_pingpong") for line in hosts[1].processes().values() if line))
 
 
 def test_while_it_waits(lab: Labs) -> None:
@@ -119,10 +103,7 @@ def test_what_a_killed_fabbench_left_is_found_and_cancelled(lab: Labs) -> None:
             run.process.kill()
         job = the_job(hosts[0])
         kept = hosts.run([*clean, "--yes"])
-        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [
-            ["RUN", "PARTITION"],
-            [job, "rest"],
-        ]
+        assert [line.split()[:2] for line in kept.stdout.splitlines()] == [["RUN", "PARTITION"], [job, "rest"]]
         assert (kept.returncode, state(hosts[0], job)) == (0, "RUNNING")
         assert hosts.run([*clean, "--all"]).returncode == 1
         removed = hosts.run([*clean, "--all", "--yes"])

@@ -49,13 +49,9 @@ def test_the_bytes_that_render_prints_are_submitted_and_both_configurations_come
     assert [log.outcome for log in found] == [Outcome.OK] * 4
     assert {point.size for log in found for point in log.points} == {64, 1024}
     text = (stored.path / "rendered/job.sbatch").read_text()
-    assert without_command(text) == without_command(
-        rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2")
-    )
+    assert without_command(text) == without_command(rendered(hosts, "pingpong", *PAIRS, *ARMS, "--repeat", "2"))
     job = the_job(hosts[0])
-    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip("\n") == text.rstrip(
-        "\n"
-    )
+    assert hosts[0].sh(["scontrol", "write", "batch_script", job, "-"]).stdout.rstrip("\n") == text.rstrip("\n")
     for said in (f"Job {job} was submitted on node0.", "[4/4] ofi-tcp, repeat 2: 2 of 2 sizes, ok"):
         assert said in done.stderr
 
@@ -230,14 +226,7 @@ def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
     folder = hosts[0].home / "a b  x=y's"
     folder.mkdir()
     words = [word for word in pingpong("--no-efa", "--partition", "rest") if word not in {"--login", "node0"}]
-    wrong = (
-        "PARTITION=one",
-        "OUTPUT=/tmp/elsewhere",
-        "EXPORT=NONE",
-        "ARRAY_INX=1-2",
-        "JOB_NAME=a b",
-        "GPUS=7",
-    )
+    wrong = ("PARTITION=one", "OUTPUT=/tmp/elsewhere", "EXPORT=NONE", "ARRAY_INX=1-2", "JOB_NAME=a b", "GPUS=7")
     given = ["FABRIC=efa", "NL=a\nb", *(f"SBATCH_{word}" for word in wrong), "SLURM_EXPORT_ENV=NONE"]
     with nothing_left(hosts):
         moved = ["env", "-C", str(HOME / folder.name), *given, *words, "--env", 'X=a "b" $c\n\'d']
@@ -250,18 +239,7 @@ def test_what_the_users_shell_has_set_does_not_decide(lab: Labs) -> None:
 
 def test_idle_nodes_are_asked_by_a_short_job(lab: Labs) -> None:
     hosts = site(lab)
-    check = [
-        sys.executable,
-        "-m",
-        "fabbench",
-        "check",
-        "--on",
-        "slurm",
-        "--login",
-        "node0",
-        "--format",
-        "json",
-    ]
+    check = [sys.executable, "-m", "fabbench", "check", "--on", "slurm", "--login", "node0", "--format", "json"]
     with nothing_left(hosts), taken(hosts[0], "-p", "one"):
         done = run(hosts, [*check, "--deep", "--benchmark", "pingpong"])
     assert done.returncode == 0, done.stderr

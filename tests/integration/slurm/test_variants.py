@@ -95,6 +95,4 @@ def test_the_published_comparison_of_nvshmem_is_one_job(lab: Labs) -> None:
     stored = the_run(site)
     logs = [log for configuration in stored.configurations for log in stored.logs(configuration.label)]
     assert [log.outcome for log in logs] == [Outcome.OK] * 6
-    assert {(log.facts["ranks"], log.facts["transport"], log.facts["provider"]) for log in logs} == {
-        (32, "efa", "efa")
-    }
+    assert {(log.facts["ranks"], log.facts["transport"], log.facts["provider"]) for log in logs} == {(32, "efa", "efa")}

@@ -41,9 +41,7 @@ def assert_hidden(seen: Seen, *programs: str) -> None:
     assert set(seen.in_files.values()) <= {0o600}
 
 
-@pytest.mark.parametrize(
-    ("words", "program"), [(nccl, "python3"), (pingpong, "fi_pingpong")], ids=["ranks", "pairs"]
-)
+@pytest.mark.parametrize(("words", "program"), [(nccl, "python3"), (pingpong, "fi_pingpong")], ids=["ranks", "pairs"])
 def test_over_ssh(lab: Labs, words: object, program: str) -> None:
     assert callable(words)
     site = lab(2)

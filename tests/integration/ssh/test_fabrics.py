@@ -54,12 +54,7 @@ def test_efa_against_sockets_in_one_command(efa: Lab) -> None:
     assert done.returncode == 0, done.stderr
     assert "efa carried the data (4 NICs per rank); tcp: socket carried the data" in done.stdout
     stored = the_run(efa)
-    assert [execution.id for execution in stored.executions] == [
-        "000-efa-r1",
-        "001-tcp-r1",
-        "002-tcp-r2",
-        "003-efa-r2",
-    ]
+    assert [execution.id for execution in stored.executions] == ["000-efa-r1", "001-tcp-r1", "002-tcp-r2", "003-efa-r2"]
     assert {log.facts["transport"] for log in stored.logs("efa")} == {"efa"}
     assert {log.facts["transport"] for log in stored.logs("tcp")} == {"socket"}
 

@@ -9,18 +9,7 @@ import pytest
 
 from fabbench.model.log import Log, Outcome
 from tests.support.host_fixtures import Labs, Mpi
-from tests.support.ssh_runs import (
-    STORE,
-    argv,
-    hosts,
-    nccl,
-    nothing_left,
-    osu,
-    pingpong,
-    run,
-    the_log,
-    the_run,
-)
+from tests.support.ssh_runs import STORE, argv, hosts, nccl, nothing_left, osu, pingpong, run, the_log, the_run
 
 pytestmark = pytest.mark.lab
 
@@ -136,9 +125,7 @@ def test_two_networks_with_a_known_ratio(lab: Labs) -> None:
 def _bandwidth(log: Log) -> float:
     """What the client of a ping-pong measured, in B/s."""
     (value,) = (
-        point.values[point.metrics.index("bandwidth")]
-        for point in log.points
-        if point.labels.get("side") == "client"
+        point.values[point.metrics.index("bandwidth")] for point in log.points if point.labels.get("side") == "client"
     )
     return value
 

@@ -129,9 +129,9 @@ def test_two_mpiruns_in_one_run(site: Lab) -> None:
         done = run(site, nccl(site, *FAST, *words(f"four=mpirun={four}", f"five=mpirun={five}")))
     assert done.returncode == 0, done.stderr + done.stdout
     stored = the_run(site)
-    assert [
-        log.outcome for configuration in stored.configurations for log in stored.logs(configuration.label)
-    ] == [Outcome.OK] * 4
+    assert [log.outcome for configuration in stored.configurations for log in stored.logs(configuration.label)] == [
+        Outcome.OK
+    ] * 4
     kinds = [seen[0]["versions"]["mpi"] for seen in stored.document["variants"].values()]
     assert [kind.split()[2][0] for kind in kinds] == ["4", "5"]
 
@@ -242,18 +242,7 @@ def test_a_script_over_two_interfaces(trusting: Lab, tmp_path: Path, benchmark: 
     if benchmark == "nccl":
         done = script(trusting, "--mpirun", "/usr/bin/mpirun", *variants)
     else:
-        options = (
-            "--fabric",
-            "tcp",
-            "--bin-dir",
-            "/usr/bin",
-            "--size",
-            "64",
-            "--iterations",
-            "100",
-            "--repeat",
-            "2",
-        )
+        options = ("--fabric", "tcp", "--bin-dir", "/usr/bin", "--size", "64", "--iterations", "100", "--repeat", "2")
         done = rendered_and_run(trusting, benchmark, *options, *variants)
     assert (done.returncode, done.stderr) == (0, "")
     (tmp_path / "out").write_text(done.stdout)
@@ -268,9 +257,7 @@ def test_a_script_looks_for_programs_in_a_variants_folders(trusting: Lab) -> Non
     for host in trusting.hosts:
         build = host.path("/tmp/built/build")
         build.mkdir(parents=True, exist_ok=True)
-        (build / "all_reduce_perf").write_text(
-            f'#!/bin/sh\nSTANDIN_SPEED=3 exec {STANDIN}/all_reduce_perf "$@"\n'
-        )
+        (build / "all_reduce_perf").write_text(f'#!/bin/sh\nSTANDIN_SPEED=3 exec {STANDIN}/all_reduce_perf "$@"\n')
         (build / "all_reduce_perf").chmod(0o755)
     done = script(trusting, "--mpirun", "/usr/bin/mpirun", *words("built=/tmp/built", "plain="))
     assert (done.returncode, done.stderr) == (0, "")

@@ -75,9 +75,7 @@ class Lab:
         (self.pid,) = processes.children(self._outer.pid)
         self._net = processes.namespace(self.pid, "net")
         self._space = processes.namespace(self.pid, "pid")
-        first = {
-            processes.command(pid)[-1]: processes.children(pid)[0] for pid in processes.children(self.pid)
-        }
+        first = {processes.command(pid)[-1]: processes.children(pid)[0] for pid in processes.children(self.pid)}
         self.hosts = [Host(self, number, first[str(number)]) for number in range(self.options.hosts)]
         if self.options.slurm:
             slurm.await_idle(self.hosts)

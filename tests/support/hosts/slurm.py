@@ -97,8 +97,5 @@ def await_idle(hosts: Sequence["Host"]) -> None:
         return shown.split() == ["idle"] * len(hosts)
 
     if not processes.eventually(idle):
-        logs = [
-            first.path("/run/slurm/slurmctld.log"),
-            *(host.path("/run/slurm/slurmd.log") for host in hosts),
-        ]
+        logs = [first.path("/run/slurm/slurmctld.log"), *(host.path("/run/slurm/slurmd.log") for host in hosts)]
         raise AssertionError("\n".join(log.read_text()[-2000:] for log in logs if log.exists()))

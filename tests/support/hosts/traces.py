@@ -32,7 +32,4 @@ def _content(path: Path) -> str:
 def difference(before: Iterable[str], after: Iterable[str]) -> list[str]:
     """Say what is new (+) and what is missing (-)."""
     first, second = set(before), set(after)
-    return [
-        *(f"+ {line}" for line in sorted(second - first)),
-        *(f"- {line}" for line in sorted(first - second)),
-    ]
+    return [*(f"+ {line}" for line in sorted(second - first)), *(f"- {line}" for line in sorted(first - second))]

@@ -90,9 +90,7 @@ class Cluster:
         self.pid, control, *nodes = self._holders(len(names))
         self.credentials = Credentials(self.folder)
         self.credentials.make()
-        self._control = Control(
-            self.folder, self.options, inner=self.pid, inside=control, credentials=self.credentials
-        )
+        self._control = Control(self.folder, self.options, inner=self.pid, inside=control, credentials=self.credentials)
         self.kubeconfig = self.control.kubeconfig
         self.nodes = [Node(self, number, pid) for number, pid in enumerate(nodes)]
         with ThreadPoolExecutor(len(nodes) + 1) as threads:
@@ -105,9 +103,7 @@ class Cluster:
 
     def _holders(self, nodes: int) -> list[int]:
         """Process 1 of the cluster, and the processes that hold the namespaces: control plane and nodes."""
-        (unshare,) = (
-            pid for pid in processes.children(self._outer.pid) if processes.command(pid)[:1] == ["unshare"]
-        )
+        (unshare,) = (pid for pid in processes.children(self._outer.pid) if processes.command(pid)[:1] == ["unshare"])
         (inner,) = processes.children(unshare)
         # They were started in this order: the nodes, the control plane.
         *found, control = sorted(processes.children(inner))

@@ -17,9 +17,7 @@ _FAST = ("--kube-api-qps=200", "--kube-api-burst=400", "--leader-elect=false", "
 class Control:
     """The programs of the control plane, and the way from this machine's loopback to its API."""
 
-    def __init__(
-        self, folder: Path, options: Options, *, inner: int, inside: int, credentials: Credentials
-    ) -> None:
+    def __init__(self, folder: Path, options: Options, *, inner: int, inside: int, credentials: Credentials) -> None:
         self.folder, self._inside, self._inner = folder, inside, inner
         # The listening socket is made here, and inherited: no other program can take its port.
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)

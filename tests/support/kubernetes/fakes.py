@@ -36,19 +36,12 @@ def add(  # noqa: PLR0913 - a node has that many sides
     items: list[dict[str, Any]] = []
     for number in range(count):
         name = f"{prefix}-{number}"
-        own_labels = {
-            "kubernetes.io/hostname": name,
-            TYPE: instance_type,
-            _LAYER: f"nn-{prefix}-{number // 16}",
-        }
+        own_labels = {"kubernetes.io/hostname": name, TYPE: instance_type, _LAYER: f"nn-{prefix}-{number // 16}"}
         about: dict[str, Any] = {"name": name, "labels": {**own_labels, "kwok": "yes", **(labels or {})}}
         if ready:
             about["annotations"] = {"kwok.x-k8s.io/node": "fake"}
         status = {"capacity": room, "allocatable": room}
-        spec = {
-            "taints": [_taint(text) for text in taints],
-            "providerID": f"aws:///us-east-1a/i-{number:017x}",
-        }
+        spec = {"taints": [_taint(text) for text in taints], "providerID": f"aws:///us-east-1a/i-{number:017x}"}
         items.append({"apiVersion": "v1", "kind": "Node", "metadata": about, "spec": spec, "status": status})
     cluster.kubectl("create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": items})
     names = [item["metadata"]["name"] for item in items]

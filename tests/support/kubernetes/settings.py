@@ -60,9 +60,7 @@ class Credentials:
         (self.folder / "ca.crt").write_bytes(_pem(own))
         serving = ec.generate_private_key(ec.SECP256R1())
         named = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
-        addresses = [
-            x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "10.77.0.1", "10.96.0.1")
-        ]
+        addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in ("127.0.0.1", "10.77.0.1", "10.96.0.1")]
         names = [x509.DNSName(text) for text in ("localhost", "kubernetes.default.svc")]
         places = x509.SubjectAlternativeName([*addresses, *names])
         (self.folder / "api.crt").write_bytes(_pem(_certificate(named, serving, name, key, places)))
@@ -119,9 +117,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 def _private(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> bytes:
     plain = serialization.NoEncryption()
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain
-    )
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, plain)
 
 
 def audit_policy(folder: Path) -> Path:

@@ -66,14 +66,7 @@ def test_times_are_better_when_smaller() -> None:
 
 @pytest.mark.parametrize(
     ("ratio", "text"),
-    [
-        (18.7288, "18.7 x"),
-        (1.0, "1 x"),
-        (0.8, "0.8 x"),
-        (2.25, "2.3 x"),
-        (0.05, "0.1 x"),
-        (0.0069, "0.007 x"),
-    ],
+    [(18.7288, "18.7 x"), (1.0, "1 x"), (0.8, "0.8 x"), (2.25, "2.3 x"), (0.05, "0.1 x"), (0.0069, "0.007 x")],
 )
 def test_ratios_have_one_decimal_and_never_vanish(ratio: float, text: str) -> None:
     assert format_ratio(ratio) == text
@@ -107,9 +100,7 @@ def test_a_size_that_one_column_lacks_is_a_row_and_noted() -> None:
 
 
 def test_small_bandwidths_of_other_benchmarks_keep_their_digits() -> None:
-    made = log(
-        [(2, 5.2e3), (4, 9e8)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw"
-    )
+    made = log([(2, 5.2e3), (4, 9e8)], metric="bandwidth", labels={}, benchmark="perftest", case="ib_write_bw")
     comparison = compare([column("a", made)])
     assert header(comparison)[1] == "bandwidth a (MB/s)"
     assert cells(comparison) == [["2 B", "0.0052"], ["4 B", "900"]]
@@ -201,9 +192,7 @@ def test_default_metric(benchmark: str, case: str, metrics: tuple[str, ...], wan
 
 def two_kinds(label: str, factor: float) -> Column:
     """Make a column with a collective's busbw and a pair's bandwidth."""
-    gathered = log(
-        [(KB, 2e9 * factor), (MB, 4e9 * factor)], labels={}, benchmark="nvshmem", case="alltoall_latency"
-    )
+    gathered = log([(KB, 2e9 * factor), (MB, 4e9 * factor)], labels={}, benchmark="nvshmem", case="alltoall_latency")
     put = log(
         [(KB, 20e6 * factor), (MB, 0.2e9 * factor)],
         metric="bandwidth",
@@ -263,10 +252,7 @@ DIFFERENT = {
     "gpus_per_host": (log([(8, 1e9)]), log([(8, 1e9)], facts={**FACTS, "gpus_per_host": 4})),
     "dtype": (log([(8, 1e9)]), log([(8, 1e9)], labels={**ALL_REDUCE, "dtype": "half"})),
     "redop": (log([(8, 1e9)]), log([(8, 1e9)], labels={**ALL_REDUCE, "redop": "max"})),
-    "direction": (
-        log([(8, 1e9)], labels={"direction": "uni"}),
-        log([(8, 1e9)], labels={"direction": "bi"}),
-    ),
+    "direction": (log([(8, 1e9)], labels={"direction": "uni"}), log([(8, 1e9)], labels={"direction": "bi"})),
     "way": (log([(8, 1e9)], labels={"way": "one-way"}), log([(8, 1e9)], labels={"way": "round-trip"})),
     "endpoint": (log([(8, 1e9)], facts={"endpoint": "rdm"}), log([(8, 1e9)], facts={"endpoint": "msg"})),
 }
@@ -488,12 +474,8 @@ def test_the_order_of_repeats_does_not_matter(repeats: list[float], shuffle: obj
 
 
 @given(table, table, values)
-def test_another_column_changes_no_ratio(
-    one: dict[int, float], other: dict[int, float], value: float
-) -> None:
-    a, b, c = (
-        column(name, log(rows.items())) for name, rows in (("a", one), ("b", other), ("c", {8: value}))
-    )
+def test_another_column_changes_no_ratio(one: dict[int, float], other: dict[int, float], value: float) -> None:
+    a, b, c = (column(name, log(rows.items())) for name, rows in (("a", one), ("b", other), ("c", {8: value})))
     alone = {row.size: row.ratios[0] for row in compare([a, b]).sections[0].rows}
     among = {row.size: row.ratios[0] for row in compare([a, c, b]).sections[0].rows}
     assert {size: among[size] for size in alone} == alone

@@ -18,13 +18,7 @@ TRANSPORTS = {"efa": "efa", "tcp": "socket", "ib": "ib", "roce": "ib", "nvlink":
 
 
 def p4d(
-    busbw: float,
-    *,
-    nodes: int = 2,
-    size: int = 2 * GB,
-    nics: int = 4,
-    transport: str = "efa",
-    **facts: str | int,
+    busbw: float, *, nodes: int = 2, size: int = 2 * GB, nics: int = 4, transport: str = "efa", **facts: str | int
 ) -> Log:
     """Write a log of p4d.24xlarge."""
     facts = {"nodes": nodes, "ranks": 8 * nodes, "transport": transport, "nics": nics, **facts}
@@ -33,9 +27,7 @@ def p4d(
 
 def judged(*logs: Log) -> Sequence[Expectation]:
     """Return what is expected of logs, one column each."""
-    return expectations(
-        compare([Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(logs)])
-    )
+    return expectations(compare([Column(label=f"{n}", logs=(each,), source="x") for n, each in enumerate(logs)]))
 
 
 def one(entered: Log) -> Expectation:
@@ -82,19 +74,12 @@ def link(figure: Published) -> dict[str, str]:
 
 def by_hand(figure: Published) -> Assessment:
     """Give the verdict by hand."""
-    above = {
-        ("p4d.24xlarge", 300e9),
-        ("p5.48xlarge", 800e9),
-        ("p6-b200.48xlarge", 900e9),
-        ("hpc8a.96xlarge", 42.9e9),
-    }
+    above = {("p4d.24xlarge", 300e9), ("p5.48xlarge", 800e9), ("p6-b200.48xlarge", 900e9), ("hpc8a.96xlarge", 42.9e9)}
     if (figure.system, round(figure.value)) in above or figure.role is Role.ARTIFACT:
         return Assessment.ABOVE
     if (figure.system, figure.nodes) in {("h100-ib", 1), ("h200-ib", 1)}:
         return Assessment.UNKNOWN  # a threshold of one cloud's own nodes, and nobody's measurement
-    low = {
-        *(("p4d.24xlarge", 26e9), ("a3-megagpu-8g", 150e9), ("a3-ultragpu-8g", 250e9)),
-    }
+    low = {*(("p4d.24xlarge", 26e9), ("a3-megagpu-8g", 150e9), ("a3-ultragpu-8g", 250e9))}
     if (figure.system, round(figure.value)) in low or figure.role in {Role.SUPERSEDED, Role.MISTUNED}:
         return Assessment.LOW
     return Assessment.NORMAL
@@ -103,9 +88,7 @@ def by_hand(figure: Published) -> Assessment:
 ENTERED = [figure for figure in published() if figure.system and figure.metric != "time"]
 
 
-@pytest.mark.parametrize(
-    "figure", ENTERED, ids=lambda each: f"{each.system}-{each.nodes}-{each.case}-{each.value:g}"
-)
+@pytest.mark.parametrize("figure", ENTERED, ids=lambda each: f"{each.system}-{each.nodes}-{each.case}-{each.value:g}")
 def test_every_published_figure_gets_the_verdict_of_a_careful_reader(figure: Published) -> None:
     assert one(entered(figure, systems()[figure.system])).assessment is by_hand(figure)
 
@@ -183,8 +166,7 @@ def test_figures_of_another_benchmark_do_not_count() -> None:
     assert found.assessment is Assessment.UNKNOWN
     assert found.ceiling == pytest.approx(93.75e9)
     assert found.sentence() == (
-        "no published figure for 2 x p5.48xlarge, efa: 79 GB/s at 2 GB, "
-        "84 % of the ceiling of the NICs (93.75 GB/s)."
+        "no published figure for 2 x p5.48xlarge, efa: 79 GB/s at 2 GB, 84 % of the ceiling of the NICs (93.75 GB/s)."
     )
 
 

@@ -128,9 +128,7 @@ def test_a_gate_that_holds() -> None:
 
 def test_limits() -> None:
     found = verdict("busbw@1G>=90GB/s", OLD, None)
-    assert found.breaches == (
-        "busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s in old; expected at least 90 GB/s.",
-    )
+    assert found.breaches == ("busbw@1G>=90GB/s: busbw at 1 GB is 80 GB/s in old; expected at least 90 GB/s.",)
     found = verdict("latency<=10us", latencies("pods", [(4, 10.43), (64, 9.9)]), None)
     assert found.breaches == ("latency<=10us: latency at 4 B is 10.43 us in pods; expected at most 10 us.",)
 
@@ -239,9 +237,7 @@ def test_columns_that_cannot_be_compared_are_refused() -> None:
     with pytest.raises(RequestError, match="ranks is 8 in new, 16 in old"):
         verdict("busbw:5%", new, base)
     new, base = thrice(new), thrice(base)
-    assert check([parse_gate("busbw:5%")], compare([new, base], allow=["ranks"])) == Verdict(
-        passed=("busbw:5%",)
-    )
+    assert check([parse_gate("busbw:5%")], compare([new, base], allow=["ranks"])) == Verdict(passed=("busbw:5%",))
 
 
 def test_every_table_is_gated() -> None:
@@ -360,8 +356,7 @@ def test_times_with_repeats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gate", "status"),
-    [("ratio@1G>=10", Exit.BAD_ANSWER), ("ratio@1G>=5", Exit.FINE), ("ratio>=6x", Exit.FINE)],
+    ("gate", "status"), [("ratio@1G>=10", Exit.BAD_ANSWER), ("ratio@1G>=5", Exit.FINE), ("ratio>=6x", Exit.FINE)]
 )
 def test_ratio(gate: str, status: Exit) -> None:
     new = (rates("a", [(MB, 7), (GB, 7)]), repeats("a", 700, 714, 686))
@@ -394,9 +389,7 @@ def test_a_share_of_the_ceiling() -> None:
         (repeats("a", 80, 79, 81), rates("b", [(MB, 100), (GB, 1000)])),
     ],
 )
-def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(
-    new: Column, base: Column
-) -> None:
+def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(new: Column, base: Column) -> None:
     for gate in ("busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95"):
         found = verdict(gate, new, base)
         assert (found.breaches, found.notes) == ((), found.undecided)
@@ -408,9 +401,7 @@ def test_a_loss_within_the_assumed_noise_passes_with_a_warning_unless_strict(
 @pytest.mark.parametrize("gate", ["busbw:5%", "busbw@1G:5%", "ratio@1G>=0.95", "busbw:100GB/s"])
 @pytest.mark.parametrize("facts", [{}, {"transport": "socket"}, {"transport": "p2p"}, {"transport": "efa"}])
 def test_a_loss_of_two_thirds_is_still_shown(gate: str, facts: dict[str, str]) -> None:
-    third, whole = (
-        rates(name, [(MB, part * 10), (GB, part * 100)], **facts) for name, part in (("a", 2), ("b", 6))
-    )
+    third, whole = (rates(name, [(MB, part * 10), (GB, part * 100)], **facts) for name, part in (("a", 2), ("b", 6)))
     breach = verdict(gate, third, whole).breaches[-1]
     assert "measured once; 1 and 1 executions" in breach
     assert verdict(gate, whole, third).breaches == ()

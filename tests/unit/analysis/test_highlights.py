@@ -15,9 +15,7 @@ def said(*columns: Column) -> list[tuple[str, str]]:
 
 
 def test_the_published_table() -> None:
-    efa, base = (
-        rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))
-    )
+    efa, base = (rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA)))
     best = "Best figures: EFA {} GB/s at {size} against non-EFA {} GB/s at {size}."
     assert said(efa, base) == [
         ("≤ 256 B", f"Both display as 0. {best.format(0, 0, size='256 B')}"),
@@ -148,9 +146,7 @@ def test_no_claim_goes_beyond_the_figures(rows: dict[int, tuple[float, float]]) 
             assert max(known) <= RANGE_FACTOR * min(known) * (1 + 1e-9)
 
 
-few = st.dictionaries(
-    sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MAX_RANGES
-)
+few = st.dictionaries(sizes, st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=MAX_RANGES)
 TURNED = {Trend.AHEAD: Trend.BEHIND, Trend.BEHIND: Trend.AHEAD}
 
 
@@ -158,6 +154,6 @@ TURNED = {Trend.AHEAD: Trend.BEHIND, Trend.BEHIND: Trend.AHEAD}
 def test_turned_round_ahead_is_behind(rows: dict[int, tuple[int, int]]) -> None:
     there = compared({size: (1e9 * one, 1e9 * other) for size, (one, other) in rows.items()})
     back = compared({size: (1e9 * other, 1e9 * one) for size, (one, other) in rows.items()})
-    assert [
-        (remark.low, remark.high, TURNED.get(remark.trend, remark.trend)) for remark in highlights(there)
-    ] == [(remark.low, remark.high, remark.trend) for remark in highlights(back)]
+    assert [(remark.low, remark.high, TURNED.get(remark.trend, remark.trend)) for remark in highlights(there)] == [
+        (remark.low, remark.high, remark.trend) for remark in highlights(back)
+    ]

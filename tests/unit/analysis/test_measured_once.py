@@ -35,9 +35,7 @@ def executions(name: str) -> list[dict[int, float]]:
 
 
 def single(label: str, figures: Mapping[int, float], transport: str, lost: Mapping[int, float]) -> Column:
-    return rates(
-        label, [(size, value * lost.get(size, 1.0)) for size, value in figures.items()], transport=transport
-    )
+    return rates(label, [(size, value * lost.get(size, 1.0)) for size, value in figures.items()], transport=transport)
 
 
 def drawn(name: str, lost: Mapping[int, float] | None = None) -> Iterable[Comparison]:

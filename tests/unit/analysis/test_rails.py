@@ -50,9 +50,7 @@ def log_of(
 
 
 def test_mean_sum_and_the_slowest() -> None:
-    (spread,) = aggregate.rail_figures(
-        [log_of({"mlx5_1": [10e9], "mlx5_0": [12e9], "mlx5_2": [5e9]})], "bandwidth"
-    )
+    (spread,) = aggregate.rail_figures([log_of({"mlx5_1": [10e9], "mlx5_0": [12e9], "mlx5_2": [5e9]})], "bandwidth")
     assert (spread.size, spread.mean, spread.total, spread.slowest) == (65536, 9e9, 27e9, "mlx5_2")
     assert spread.behind() == {"mlx5_2": pytest.approx(4 / 9)}
 
@@ -82,9 +80,7 @@ def test_the_client_counts_where_both_sides_printed() -> None:
     assert spread.figures == {"a": 2.0, "b": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")]
-)
+@pytest.mark.parametrize(("facts", "expected"), [({}, "one after another"), ({"together": "yes"}, "concurrently")])
 def test_the_table_says_how_to_read_the_sum(facts: Mapping[str, str], expected: str) -> None:
     shown = rail_table("ib", [log_of({"a": [10e9], "b": [10e9], "c": [7e9]}, facts=facts)], "bandwidth")
     assert shown is not None
@@ -145,7 +141,7 @@ def execution_of(work: PingpongWork, fabric: str, *hosts: Host) -> Execution:
 def test_pingpong_over_each_efa_domain() -> None:
     execution = execution_of(PingpongWork(sizes=(64, 4096), all_domains=True), "efa", P4D, P4D)
     assert [step.id.partition("/")[2] for step in execution.steps] == [
-        *("rdmap0s6-64", "rdmap0s6-4096", "rdmap16s27-64", "rdmap16s27-4096"),
+        *("rdmap0s6-64", "rdmap0s6-4096", "rdmap16s27-64", "rdmap16s27-4096")
     ]
     assert [step.facts["device"] for step in execution.steps] == ["rdmap0s6"] * 2 + ["rdmap16s27"] * 2
     argv = execution.steps[-1].commands[1].argv
@@ -170,8 +166,7 @@ def test_all_domains_of_a_fabric_that_has_none() -> None:
 
 @pytest.mark.local
 @pytest.mark.parametrize(
-    ("wanted", "outcome"),
-    [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)],
+    ("wanted", "outcome"), [pytest.param("lo", Outcome.OK, marks=pytest.mark.slow), ("eth7", Outcome.OFF_FABRIC)]
 )
 def test_each_steps_own_domain_is_proven(wanted: str, outcome: Outcome) -> None:
     """Two real ping-pongs over lo, as steps of two devices; the second one says that it is on `wanted`."""

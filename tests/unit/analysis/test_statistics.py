@@ -149,12 +149,9 @@ def test_sizes_that_some_executions_lack_stay_out_of_the_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "shown", "possible"),
-    [((70, 71, 72), (1,), ()), ((100, 101, 102), (), ()), ((93, 97, 100), (), (1,))],
+    ("new", "shown", "possible"), [((70, 71, 72), (1,), ()), ((100, 101, 102), (), ()), ((93, 97, 100), (), (1,))]
 )
-def test_loss_beyond_a_tolerance(
-    new: Sequence[float], shown: tuple[int, ...], possible: tuple[int, ...]
-) -> None:
+def test_loss_beyond_a_tolerance(new: Sequence[float], shown: tuple[int, ...], possible: tuple[int, ...]) -> None:
     found = loss_test({1: pair(new, (100, 101, 102))}, {1: math.log(0.95)})
     assert (found.shown, found.possible) == (shown, possible)
 

@@ -64,12 +64,7 @@ def row(size: int, gigabytes: float, ranks: int, factor: float = 2.0) -> Ratios:
     """Print a row of a collective, and read what it allows."""
     us = size / gigabytes / 1e3
     bus = gigabytes * factor * (ranks - 1) / ranks
-    return ratios(
-        size,
-        printed(f"{us:.2f}", -6),
-        printed(f"{gigabytes:.2f}", 9),
-        printed(f"{bus:.2f}", 9),
-    )
+    return ratios(size, printed(f"{us:.2f}", -6), printed(f"{gigabytes:.2f}", 9), printed(f"{bus:.2f}", 9))
 
 
 @given(st.lists(st.tuples(st.integers(1, 1 << 34), RATES), min_size=1, max_size=40), st.integers(1, 5000))

@@ -22,11 +22,7 @@ from fabbench.model.hosts import Host
 A = Host(name="a", interface="eth0", gpus=8)
 B = Host(name="b", interface="eth0", gpus=8)
 TWO = (A, B)
-DEBUG = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
-    "NCCL_DEBUG_FILE": "{folder}/debug.%h.%p",
-}
+DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV", "NCCL_DEBUG_FILE": "{folder}/debug.%h.%p"}
 SOCKETS = {"NCCL_NET": "Socket", "NCCL_NET_PLUGIN": "none", "NCCL_TUNER_PLUGIN": "none"}
 ALONE = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0"}
 FABRICS = ("efa", "tcp", "ofi-tcp", "ib", "roce", "shm", "p2p", "cxi")
@@ -49,9 +45,7 @@ def own(found: NcclEnvironment) -> dict[str, str]:
         ("roce", {**SOCKETS, "NCCL_NET": "IB"}),
     ],
 )
-def test_a_network_between_hosts_is_named_and_nothing_else_is_tuned(
-    fabric: str, network: dict[str, str]
-) -> None:
+def test_a_network_between_hosts_is_named_and_nothing_else_is_tuned(fabric: str, network: dict[str, str]) -> None:
     between = {**network, "NCCL_MNNVL_ENABLE": "0", "NCCL_SOCKET_IFNAME": "=eth0"}
     assert own(environment(fabric, TWO)) == between
 
@@ -92,9 +86,7 @@ def test_efa_keeps_its_tuning_but_not_what_would_falsify_it() -> None:
         (("",), None),
     ],
 )
-def test_sockets_use_the_interface_that_leads_to_the_others(
-    interfaces: Sequence[str], expected: str | None
-) -> None:
+def test_sockets_use_the_interface_that_leads_to_the_others(interfaces: Sequence[str], expected: str | None) -> None:
     hosts = [Host(name=str(number), interface=name) for number, name in enumerate(interfaces)]
     assert environment("tcp", hosts).env.get("NCCL_SOCKET_IFNAME") == expected
 
@@ -123,9 +115,7 @@ HOSTS = st.lists(
         Host,
         name=st.sampled_from(["a", "b"]),
         interface=st.sampled_from(["", "eth0", "ens5"]),
-        devices=st.dictionaries(
-            st.sampled_from(["x", "y"]), st.sampled_from(["efa", "ib", "roce", "unknown"])
-        ),
+        devices=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["efa", "ib", "roce", "unknown"])),
         virtual=st.booleans(),
         gpus=st.just(2),
     ),
@@ -186,12 +176,7 @@ def test_what_a_host_lacks_is_said_in_a_sentence(fabric: str, host: Host, expect
 def test_the_nics_that_every_rank_lists_are_those_of_the_poorest_host() -> None:
     rich = Host(name="a", devices={"e0": "efa", "e1": "efa", "m0": "ib"})
     poor = Host(name="b", devices={"e0": "efa", "m0": "ib", "m1": "ib"})
-    assert [expected_nics(fabric, (rich, poor)) for fabric in ("efa", "ib", "roce", "tcp")] == [
-        1,
-        1,
-        None,
-        None,
-    ]
+    assert [expected_nics(fabric, (rich, poor)) for fabric in ("efa", "ib", "roce", "tcp")] == [1, 1, None, None]
     assert expected_nics("efa", (rich, A)) is None
 
 

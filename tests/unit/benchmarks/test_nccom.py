@@ -60,11 +60,7 @@ def test_rows_that_are_missing_show_in_the_average() -> None:
 
 @pytest.mark.parametrize(("time", "busbw"), [("949.92", 8.83e9), ("884.71", 8.83 * 2**30)])
 def test_its_gigabytes_are_decimal_or_binary_as_the_rows_show(time: str, busbw: float) -> None:
-    lines = [
-        DOCUMENTED.splitlines()[0],
-        f"8388608 2097152 fp32 {time} 8.83 8.83",
-        "Avg bus bandwidth: 8.83GB/s",
-    ]
+    lines = [DOCUMENTED.splitlines()[0], f"8388608 2097152 fp32 {time} 8.83 8.83", "Avg bus bandwidth: 8.83GB/s"]
     log = read_one(lines)
     assert log.outcome is Outcome.OK
     assert log.points[0].values[2] == pytest.approx(busbw)

@@ -14,10 +14,7 @@ RULE = "-" * 87
 TABLES: Mapping[str, str] = {
     "pingpong": (LOGS / "fi_pingpong/shm-rdm.client.txt").read_text(),
     "fabtests": "\n".join(
-        [
-            "$ fi_rdm_bw -S all 10.0.0.1",
-            *fabtests_table([Measured(64, 20000, 29947), Measured(4096, 500, 2947)]),
-        ]
+        ["$ fi_rdm_bw -S all 10.0.0.1", *fabtests_table([Measured(64, 20000, 29947), Measured(4096, 500, 2947)])]
     ),
     "nccl": (LOGS / "nccl/allreduce-mpi-nvlink.txt").read_text(),
     "nvshmem": (LOGS / "nvshmem/reduction_latency.txt").read_text(),

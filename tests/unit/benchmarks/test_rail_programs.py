@@ -101,8 +101,7 @@ def test_another_device_than_asked_for_is_off_fabric(tmp_path: Path, benchmark_:
     execution, host = benchmark_.execution(tmp_path, at_once=False)
     first, *rest = execution.steps
     commands = tuple(
-        replace(command, env={**command.env, "STANDIN_DEVICE": benchmark_.other})
-        for command in first.commands
+        replace(command, env={**command.env, "STANDIN_DEVICE": benchmark_.other}) for command in first.commands
     )
     log = measured(replace(execution, steps=(replace(first, commands=commands), *rest)), host)
     assert log.outcome is Outcome.OFF_FABRIC

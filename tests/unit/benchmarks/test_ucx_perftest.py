@@ -17,11 +17,7 @@ def test_the_final_line_is_the_result_and_not_those_on_the_way() -> None:
 
     assert (log.benchmark, log.case, log.outcome) == ("ucx_perftest", "ucx_perftest", Outcome.OK)
     assert [figures(point) for point in log.points] == [
-        {
-            "latency": pytest.approx(978.320e-6),
-            "bandwidth": pytest.approx(0.01 * 2**20),
-            "message_rate": 1022.0,
-        }
+        {"latency": pytest.approx(978.320e-6), "bandwidth": pytest.approx(0.01 * 2**20), "message_rate": 1022.0}
     ]
     assert log.evidence["transport"].endswith("ep_cfg[0]: tag(tcp/lo)")
 
@@ -66,7 +62,5 @@ def test_a_result_that_cannot_be_right_is_damaged(final: str) -> None:
 
 
 def test_rates_of_several_threads_are_added() -> None:
-    final = FINAL.replace("1373        1022", "5492        4088").replace(
-        "0.01       0.01", "0.04       0.03"
-    )
+    final = FINAL.replace("1373        1022", "5492        4088").replace("0.01       0.01", "0.04       0.03")
     assert read_one((SERVER + CLIENT).replace(FINAL, final).splitlines()).outcome is Outcome.OK

@@ -33,12 +33,7 @@ from tests.support.paths import ROOT
 
 PATH = Path("/etc/cluster/fabbench.yaml")
 LAUNCHERS = options_of_launchers()
-KNOWN = {
-    "local": LAUNCHERS["local"],
-    "ssh": LAUNCHERS["ssh"],
-    "own": LauncherOptions,
-    "slurm": LAUNCHERS["slurm"],
-}
+KNOWN = {"local": LAUNCHERS["local"], "ssh": LAUNCHERS["ssh"], "own": LauncherOptions, "slurm": LAUNCHERS["slurm"]}
 BENCHMARKS = {"nccl": command_options("nccl"), "pingpong": command_options("pingpong")}
 
 
@@ -207,9 +202,7 @@ def test_a_file_may_be_empty(text: str, tmp_path: Path) -> None:
 
 
 def test_hosts_may_be_one_text() -> None:
-    assert config(target("user: x").replace("[a]", "node[1-2],c")).targets["prod"].hosts == (
-        *("node1", "node2", "c"),
-    )
+    assert config(target("user: x").replace("[a]", "node[1-2],c")).targets["prod"].hosts == (*("node1", "node2", "c"),)
 
 
 def test_a_home_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,9 +224,7 @@ def test_targets_share_settings_by_merging() -> None:
 def test_a_launcher_has_the_keys_that_it_declares() -> None:
     assert config("targets: {t: {launcher: own, gpus: 2}}").targets["t"].gpus == 2
     (mistake,) = mistakes("targets: {t: {launcher: own, virtual-nodes: 2}}")
-    assert mistake.startswith(
-        "1:30: targets.t: virtual-nodes means nothing to the launcher own. Valid here: "
-    )
+    assert mistake.startswith("1:30: targets.t: virtual-nodes means nothing to the launcher own. Valid here: ")
 
 
 def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
@@ -248,85 +239,34 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (
-            "defualt: x",
-            "1:1: Unknown key 'defualt'; did you mean default? Valid here: default, store, ",
-        ),
-        (
-            target("prot: 22"),
-            "5:5: targets.prod: unknown key 'prot'; did you mean port? Valid here: lau",
-        ),
-        (
-            target("ssh_config: x"),
-            "5:5: targets.prod: unknown key 'ssh_config'; did you mean ssh-config?",
-        ),
+        ("defualt: x", "1:1: Unknown key 'defualt'; did you mean default? Valid here: default, store, "),
+        (target("prot: 22"), "5:5: targets.prod: unknown key 'prot'; did you mean port? Valid here: lau"),
+        (target("ssh_config: x"), "5:5: targets.prod: unknown key 'ssh_config'; did you mean ssh-config?"),
         (target("user: a\n    user: b"), "6:5: The key user is a duplicate of the one on line 5."),
         ("store: a\nstore: b", "2:1: The key store is a duplicate of the one on line 1."),
-        (
-            "- a",
-            "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, ",
-        ),
+        ("- a", "1:1: The file is a list; expected a mapping with some of default, store, defaults, variants, "),
         ("store: [a]", "1:8: store is a list; expected a directory."),
         ("store:", "1:7: store is empty; expected a directory."),
-        (
-            target("user: 7"),
-            "5:11: targets.prod.user is the number 7; expected the name of a user in quotes.",
-        ),
+        (target("user: 7"), "5:11: targets.prod.user is the number 7; expected the name of a user in quotes."),
         (target("user: -oX"), "5:11: targets.prod.user is the string '-oX'; expected the name of a user."),
-        (
-            target('user: "a\\n"'),
-            "5:11: targets.prod.user is the string 'a\\n'; expected the name of a user.",
-        ),
-        (
-            target("port: ssh"),
-            "5:11: targets.prod.port is the string 'ssh'; expected a whole number from 1 to 65535",
-        ),
-        (
-            target("port: 022"),
-            "5:11: targets.prod.port is the number 022; expected a whole number from 1 to 65535",
-        ),
-        (
-            target("port: 65536"),
-            "5:11: targets.prod.port is the number 65536; expected a whole number from 1 to 65535",
-        ),
-        (
-            target("port: 1.0"),
-            "5:11: targets.prod.port is the number 1.0; expected a whole number from 1 to 65535",
-        ),
+        (target('user: "a\\n"'), "5:11: targets.prod.user is the string 'a\\n'; expected the name of a user."),
+        (target("port: ssh"), "5:11: targets.prod.port is the string 'ssh'; expected a whole number from 1 to 65535"),
+        (target("port: 022"), "5:11: targets.prod.port is the number 022; expected a whole number from 1 to 65535"),
+        (target("port: 65536"), "5:11: targets.prod.port is the number 65536; expected a whole number from 1 to 65535"),
+        (target("port: 1.0"), "5:11: targets.prod.port is the number 1.0; expected a whole number from 1 to 65535"),
         (target(f"port: {'9' * 5000}"), "5:11: targets.prod.port is the number 999"),
-        (
-            target("accept-new-host-keys: yes"),
-            "5:27: targets.prod.accept-new-host-keys is yes; expected true or false",
-        ),
-        (
-            target("mpi-ssh: own"),
-            "5:14: targets.prod.mpi-ssh is the string 'own'; expected one of ephemeral, existing",
-        ),
+        (target("accept-new-host-keys: yes"), "5:27: targets.prod.accept-new-host-keys is yes; expected true or false"),
+        (target("mpi-ssh: own"), "5:14: targets.prod.mpi-ssh is the string 'own'; expected one of ephemeral, existing"),
         (
             target("bin-dirs: /opt"),
             "5:15: targets.prod.bin-dirs is the string '/opt'; expected a list, each a directory.",
         ),
-        (
-            target("bin-dirs: [/opt, {}]"),
-            "5:22: targets.prod.bin-dirs[1] is a mapping; expected a directory.",
-        ),
-        (
-            target("env: [a]"),
-            "5:10: targets.prod.env is a list; expected a mapping of names to strings or numbers",
-        ),
-        (
-            target("env: {A: true}"),
-            "5:14: targets.prod.env.A is true; expected a number or a string (in quotes)",
-        ),
-        (
-            target("env: {A: }"),
-            "5:13: targets.prod.env.A is empty; expected a number or a string (in quotes).",
-        ),
+        (target("bin-dirs: [/opt, {}]"), "5:22: targets.prod.bin-dirs[1] is a mapping; expected a directory."),
+        (target("env: [a]"), "5:10: targets.prod.env is a list; expected a mapping of names to strings or numbers"),
+        (target("env: {A: true}"), "5:14: targets.prod.env.A is true; expected a number or a string (in quotes)"),
+        (target("env: {A: }"), "5:13: targets.prod.env.A is empty; expected a number or a string (in quotes)."),
         (target("env: {A: {}}"), "5:14: targets.prod.env.A is a mapping; expected a string."),
-        (
-            target("env: {A-B: 1}"),
-            "5:11: 'A-B' in targets.prod.env is not the name of an environment variable.",
-        ),
+        (target("env: {A-B: 1}"), "5:11: 'A-B' in targets.prod.env is not the name of an environment variable."),
         (target("options: 1"), "5:14: targets.prod.options is the number 1; expected a mapping."),
         (target("options: {a: 1}"), "5:15: targets.prod: unknown key 'a'."),
         (
@@ -334,10 +274,7 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "5:15: targets.prod.identity: '~nobody-has-this/x' is in a home directory that does not exist.",
         ),
         (target("virtual-nodes: 2"), "5:5: targets.prod: virtual-nodes means nothing to the launcher ssh. V"),
-        (
-            "targets: {a: {launcher: ssh}}",
-            "1:11: targets.a has no hosts, which the launcher ssh needs: a list",
-        ),
+        ("targets: {a: {launcher: ssh}}", "1:11: targets.a has no hosts, which the launcher ssh needs: a list"),
         (
             "targets: {a: {launcher: ssh, hosts: []}}",
             "1:37: targets.a.hosts is an empty list; expected a list of hosts",
@@ -346,75 +283,36 @@ def test_names_of_benchmarks_are_checked_where_they_are_known() -> None:
             "targets: {a: {launcher: ssh, hosts: [1]}}",
             "1:38: targets.a.hosts[0] is the number 1; expected a list of hosts",
         ),
-        (
-            "targets: {a: {launcher: ssh, hosts: 'n[2-1]'}}",
-            "1:37: targets.a.hosts: 2-1 in 'n[2-1]' ends befo",
-        ),
+        ("targets: {a: {launcher: ssh, hosts: 'n[2-1]'}}", "1:37: targets.a.hosts: 2-1 in 'n[2-1]' ends befo"),
         ("targets: {a: {launcher: ssh, hosts: [b, b]}}", "1:41: targets.a.hosts names b twice."),
-        (
-            "targets: {a: {launcher: shh}}",
-            "1:25: targets.a.launcher: unknown launcher 'shh'; did you mea",
-        ),
-        (
-            "targets: {a: {}}",
-            "1:11: targets.a has no launcher. Add launcher: and one of local, own, slurm, ssh.",
-        ),
+        ("targets: {a: {launcher: shh}}", "1:25: targets.a.launcher: unknown launcher 'shh'; did you mea"),
+        ("targets: {a: {}}", "1:11: targets.a has no launcher. Add launcher: and one of local, own, slurm, ssh."),
         ("targets: {a: }", "1:11: targets.a has no launcher."),
-        (
-            "targets: {a: 1}",
-            "1:14: targets.a is the number 1; expected a mapping with some of launcher, hosts, ",
-        ),
+        ("targets: {a: 1}", "1:14: targets.a is the number 1; expected a mapping with some of launcher, hosts, "),
         ("targets: [a]", "1:10: targets is a list; expected a mapping of names to targets."),
-        (
-            "targets: {local: {launcher: local}}",
-            "1:11: A target cannot be named local, which is a launcher: ",
-        ),
-        (
-            "targets: {slurm: {launcher: local}}",
-            "1:11: A target cannot be named slurm, which is a launcher: ",
-        ),
+        ("targets: {local: {launcher: local}}", "1:11: A target cannot be named local, which is a launcher: "),
+        ("targets: {slurm: {launcher: local}}", "1:11: A target cannot be named slurm, which is a launcher: "),
         ("targets: {a b: {launcher: local}}", "1:11: 'a b' cannot be the name of a target: only letters"),
         ("default: x", "1:10: default: unknown target 'x'. Valid here: local, own, slurm, ssh."),
-        (
-            "default: bx\ntargets: {box: {launcher: local}}",
-            "1:10: default: unknown target 'bx'; did you m",
-        ),
-        (
-            "defaults: {repeat: 0}",
-            "1:20: defaults.repeat is the number 0; expected a whole number from 1 to 999",
-        ),
+        ("default: bx\ntargets: {box: {launcher: local}}", "1:10: default: unknown target 'bx'; did you m"),
+        ("defaults: {repeat: 0}", "1:20: defaults.repeat is the number 0; expected a whole number from 1 to 999"),
         (
             "defaults: {fabrics: tcp}",
             "1:21: defaults.fabrics is the string 'tcp'; expected a list, each the name of a fabric.",
         ),
-        (
-            "defaults: {run: {nccl: {min: 8}}}",
-            "1:25: defaults.run.nccl: unknown option 'min'; did you me",
-        ),
-        (
-            "defaults: {run: {nccl: {check: yes}}}",
-            "1:32: defaults.run.nccl.check is yes; expected a whole number",
-        ),
+        ("defaults: {run: {nccl: {min: 8}}}", "1:25: defaults.run.nccl: unknown option 'min'; did you me"),
+        ("defaults: {run: {nccl: {check: yes}}}", "1:32: defaults.run.nccl.check is yes; expected a whole number"),
         (
             "defaults: {run: {pingpong: {check: yes}}}",
             "1:36: defaults.run.pingpong.check is yes; expected true or false",
         ),
-        (
-            "defaults: {run: {nccl: {min-bytes: 8x}}}",
-            "1:36: defaults.run.nccl.min-bytes: '8x' is not a valid size;",
-        ),
+        ("defaults: {run: {nccl: {min-bytes: 8x}}}", "1:36: defaults.run.nccl.min-bytes: '8x' is not a valid size;"),
         (
             "defaults: {run: {pingpong: {size: [[1]]}}}",
             "1:36: defaults.run.pingpong.size is a list; expected a size such",
         ),
-        (
-            "defaults: {run: {nccl: 1}}",
-            "1:24: defaults.run.nccl is the number 1; expected a mapping of options",
-        ),
-        (
-            "defaults: {run: [nccl]}",
-            "1:17: defaults.run is a list; expected a mapping of benchmarks to their options",
-        ),
+        ("defaults: {run: {nccl: 1}}", "1:24: defaults.run.nccl is the number 1; expected a mapping of options"),
+        ("defaults: {run: [nccl]}", "1:17: defaults.run is a list; expected a mapping of benchmarks to their options"),
         ("store: !path x", "1:8: The tag !path cannot be used here. Leave it out."),
         ("store: !!python/object:os.system x", "1:8: The tag !!python/object:os.system cannot be used here"),
         ("defaults: !!set {}", "1:11: The tag !!set cannot be used here."),
@@ -476,30 +374,10 @@ def test_a_file_that_is_no_text_of_settings_is_refused(data: bytes, wrong: str, 
 
 
 EXAMPLE = (ROOT / "examples/fabbench.yaml").read_text("utf-8")
-PIECES = (
-    "- ",
-    ": ",
-    "{",
-    "]",
-    "<<",
-    "&a ",
-    "*a",
-    "*prod",
-    "!x ",
-    "'",
-    "\t",
-    "~",
-    "---\n",
-    "|\n",
-    "? ",
-    "\x07",
-    "0o7",
-)
+PIECES = ("- ", ": ", "{", "]", "<<", "&a ", "*a", "*prod", "!x ", "'", "\t", "~", "---\n", "|\n", "? ", "\x07", "0o7")
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)), max_size=4)
-)
+@given(st.lists(st.tuples(st.integers(0, len(EXAMPLE)), st.integers(0, 20), st.sampled_from(PIECES)), max_size=4))
 def test_a_damaged_file_is_read_or_refused(damages: list[tuple[int, int, str]]) -> None:
     text = EXAMPLE
     for start, length, piece in damages:
@@ -590,13 +468,7 @@ def accepted_by_loader(text: str) -> bool:
         ("targets: {a: }", False),
         ("targets: {ssh: {launcher: local}}", False),
         ("targets: {a b: {launcher: local}}", False),
-        (
-            (
-                "variants: {a: , b: {paths: [/opt/b], env: {A: 1}, interface: fab0, "
-                "mpirun: /m/mpirun, image: i}}"
-            ),
-            True,
-        ),
+        (("variants: {a: , b: {paths: [/opt/b], env: {A: 1}, interface: fab0, mpirun: /m/mpirun, image: i}}"), True),
         ("variants: {a: {paths: [opt]}}", False),
         ("variants: {a: {path: [/opt]}}", False),
         ("variants: {a b: }", False),
@@ -648,8 +520,7 @@ def test_the_command_prints_the_schema() -> None:
 
 def test_defaults_of_the_file_become_defaults_of_options() -> None:
     read = config(
-        "store: runs\n"
-        "defaults: {repeat: 5, fabrics: [tcp], run: {pingpong: {check: true, size: [8], factor: 4}}}"
+        "store: runs\ndefaults: {repeat: 5, fabrics: [tcp], run: {pingpong: {check: true, size: [8], factor: 4}}}"
     )
     work = PingpongWork
     defaults = default_map(read, "pingpong", RunCommand(benchmark_named("pingpong"), work))
@@ -722,9 +593,7 @@ def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     known = {name: LAUNCHERS[name] for name in ("local", "ssh", "slurm", "kubernetes")}
     with pytest.raises(RequestError) as raised:
         where("prdo", PROD, launchers=known)
-    assert (
-        str(raised.value) == f"Unknown target prdo (set with --on): it is neither in {PATH} nor a launcher."
-    )
+    assert str(raised.value) == f"Unknown target prdo (set with --on): it is neither in {PATH} nor a launcher."
     assert raised.value.hint == "Did you mean prod? Known to --on: prod, kubernetes, local, slurm, ssh."
     with pytest.raises(RequestError, match=r"neither in a fabbench\.yaml \(none was found\) nor a launcher"):
         where(environment={"FABBENCH_TARGET": "prod"})
@@ -741,6 +610,5 @@ def test_each_place_looked_at_is_named_where_nothing_says_it() -> None:
     with pytest.raises(RequestError) as raised:
         where(config=NO_DEFAULT, environment=IN_SLURM, launchers={"local": LAUNCHERS["local"]})
     assert str(raised.value) == (
-        f"No target: --on is not given; FABBENCH_TARGET is not set; {PATH} has "
-        "no default; --host is not given."
+        f"No target: --on is not given; FABBENCH_TARGET is not set; {PATH} has no default; --host is not given."
     )

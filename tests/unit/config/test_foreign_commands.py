@@ -55,17 +55,9 @@ def target(key: str, named: Path) -> Target:
         ("kubeconfig", KUBECONFIG, "exec {'command': 'aws'}"),
         ("kubeconfig", "users: [{name: a, user: {token: x}}]", ""),
         ("kubeconfig", "users: {", ""),
-        (
-            "kubeconfig",
-            "users: [{name: a, user: {tokenFile: /home/you/secret}}]",
-            "tokenFile /home/you/secret",
-        ),
+        ("kubeconfig", "users: [{name: a, user: {tokenFile: /home/you/secret}}]", "tokenFile /home/you/secret"),
         ("kubeconfig", "users: [{name: a, user: {client-key: you.key}}]", "client-key you.key"),
-        (
-            "kubeconfig",
-            "users: [{name: a, user: {auth-provider: {name: gcp}}}]",
-            "auth-provider {'name': 'gcp'}",
-        ),
+        ("kubeconfig", "users: [{name: a, user: {auth-provider: {name: gcp}}}]", "auth-provider {'name': 'gcp'}"),
         ("identity", "ProxyCommand x", ""),
     ],
 )
@@ -109,8 +101,6 @@ def test_the_users_own_file_is_no_surprise(tmp_path: Path) -> None:
     named.write_text("ProxyCommand x")
     own = Config(path=tmp_path / ".config/fabbench/fabbench.yaml")
     assert list(foreign_commands(own, target("ssh-config", named), (), {"HOME": str(tmp_path)})) == []
-    assert (
-        list(foreign_commands(own, target("ssh-config", tmp_path / "none"), (), {"HOME": "/nowhere"})) == []
-    )
+    assert list(foreign_commands(own, target("ssh-config", tmp_path / "none"), (), {"HOME": "/nowhere"})) == []
     given = {"ssh_config": "other"}
     assert list(foreign_commands(own, target("ssh-config", named), given, {"HOME": "/nowhere"})) == []

@@ -10,8 +10,7 @@ from fabbench.launchers.kubernetes.kubeconfig import current_context
 from fabbench.model.errors import MachineError
 
 MODULES = (
-    "import sys; from fabbench.launchers.kubernetes.kubeconfig import current_context as c; c(%r); "
-    "print(*sys.modules)"
+    "import sys; from fabbench.launchers.kubernetes.kubeconfig import current_context as c; c(%r); print(*sys.modules)"
 )
 
 

@@ -17,17 +17,7 @@ from fabbench.counters.execution_counters import (
     snapshot_from_document,
 )
 from fabbench.counters.findings import FLOOR, ExpectedTraffic, balance, findings
-from fabbench.counters.snapshot import (
-    RX,
-    TX,
-    Nic,
-    NicKind,
-    Snapshot,
-    Traffic,
-    difference,
-    of_fabric,
-    read_snapshot,
-)
+from fabbench.counters.snapshot import RX, TX, Nic, NicKind, Snapshot, Traffic, difference, of_fabric, read_snapshot
 from fabbench.model.errors import MachineError
 from fabbench.model.log import Finding, Severity
 from fabbench.report import nics_table
@@ -70,9 +60,7 @@ def test_efa_devices_are_read(tree: Tree) -> None:
     assert snapshot.unread == ()
     assert snapshot.time == 100.0
     counters = {TX: 5 * GB, RX: 7 * GB, "rdma_write_bytes": 4 * GB, "retrans_pkts": 3, "tx_packets": 9}
-    assert snapshot.nics == (
-        Nic(name="rdmap16s27", kind=NicKind.EFA, counters=counters, link_rate=25e9, up=True),
-    )
+    assert snapshot.nics == (Nic(name="rdmap16s27", kind=NicKind.EFA, counters=counters, link_rate=25e9, up=True),)
 
 
 def test_infiniband_counts_four_octets_and_ports_are_told_apart(tree: Tree) -> None:
@@ -401,9 +389,7 @@ def test_bytes_that_went_over_sockets_in_spite_of_efa() -> None:
     traffic = Traffic(seconds=1.0, nics=(*efas((0, 0), (0, 0)).nics, eth0))
     [finding] = found(traffic, b=traffic).values()
     assert finding.code == "nic-wrong-network"
-    assert (
-        finding.meaning == "a: efa was requested and eth0 moved 2 GB, rdmap0s1, rdmap1s1 0 B; the same on b."
-    )
+    assert finding.meaning == "a: efa was requested and eth0 moved 2 GB, rdmap0s1, rdmap1s1 0 B; the same on b."
     assert finding.line.startswith("eth0 tx 1 GB rx 1 GB")
 
 
@@ -530,9 +516,7 @@ def test_the_operations_that_efa_counts_are_shown() -> None:
 
 def test_many_nics_are_shown_together() -> None:
     table = nics_table.table({"a": efas(*[(12 * GB, GB), (13 * GB, GB)] * 16)})
-    assert table.rows == [
-        ["a", "32 NICs", "12.5 ± 0.5 GB", "1 ± 0 GB", "6.25 ± 0.25 GB/s", "500 ± 0 MB/s", "200 Gb/s"]
-    ]
+    assert table.rows == [["a", "32 NICs", "12.5 ± 0.5 GB", "1 ± 0 GB", "6.25 ± 0.25 GB/s", "500 ± 0 MB/s", "200 Gb/s"]]
 
 
 def test_what_is_not_known_is_a_dash_and_a_note() -> None:

@@ -62,9 +62,7 @@ def test_a_job_is_judged_by_what_it_prints_as_others_by_what_is_asked(tmp_path: 
     from_hosts = ran(tmp_path, ReplayHosts(folder=tmp_path / "from-hosts", lines=NVSHMEM, moves=UNEVEN))
     from_markers = ran(tmp_path, place(tmp_path))
     assert [codes(log) for log in from_markers.logs("efa")] == [["nic-imbalance-rx"]] * 2
-    assert [log.findings for log in from_markers.logs("efa")] == [
-        log.findings for log in from_hosts.logs("efa")
-    ]
+    assert [log.findings for log in from_markers.logs("efa")] == [log.findings for log in from_hosts.logs("efa")]
     for execution in from_markers.executions:
         assert from_markers.counters(execution.id) == from_hosts.counters(execution.id)
         assert "#@fabbench nics" not in (execution.path / "output.log").read_text()
@@ -163,6 +161,4 @@ def test_one_configuration_of_a_log_has_its_own_counters(tmp_path: Path) -> None
 def test_a_log_that_ends_in_an_execution_says_what_is_missing(tmp_path: Path) -> None:
     (log,) = logged(tmp_path, [line for line in printed(place(tmp_path))[0] if "when=after" not in line])
     assert codes(log) == ["nic-counters"]
-    assert "No NIC counters of a, b from after this execution." in {
-        finding.meaning for finding in log.findings
-    }
+    assert "No NIC counters of a, b from after this execution." in {finding.meaning for finding in log.findings}

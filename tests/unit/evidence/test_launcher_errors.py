@@ -46,10 +46,7 @@ FATAL = {
     "PALS": ["x1000c0s0b0n0: rank 5 died from signal 9", "x1000c0s0b0n0.hsn: rank 0 exited with code 1"],
     "ALPS": ["[NID 00012] Apid 4711: initiated application termination"],
     "jsrun": ["ERROR:  One or more process (first noticed rank 1) terminated with signal 9"],
-    "Flux": [
-        "flux-job: task(s) exited with exit code 1",
-        "0.5s: job.exception type=exec severity=0 lost shell",
-    ],
+    "Flux": ["flux-job: task(s) exited with exit code 1", "0.5s: job.exception type=exec severity=0 lost shell"],
     "PBS": ["=>> PBS: job killed: mem 4gb exceeded limit 2gb"],
     "LSF": ["TERM_MEMLIMIT: job killed after reaching LSF memory usage limit.", "Exited with exit code 140."],
     "Slurm": [
@@ -116,9 +113,7 @@ LIMITS = [
 LINES = [(source, line) for source, lines in FATAL.items() for line in lines]
 STARTED = [line for _, line in LINES if (known := fatal_message(line)) and known.kind < 3]
 """Those of runs that had begun."""
-TABLES = {
-    "osu": "# OSU MPI Latency Test v5.6.2\n# Size    Latency (us)\n0           1.21\n1           1.25",
-}
+TABLES = {"osu": "# OSU MPI Latency Test v5.6.2\n# Size    Latency (us)\n0           1.21\n1           1.25"}
 
 
 @pytest.mark.parametrize(("source", "line"), LINES)
@@ -131,9 +126,7 @@ def test_a_text_that_ends_a_run_is_a_failure(source: str, line: str) -> None:
         assert log.reason == f"{source} reported: {words}"
 
 
-@pytest.mark.parametrize(
-    "prefix", ["", "node1: ", "[1,3]<stderr>:", "2026-11-25T01:02:03Z ", "12: ", "node1 | "]
-)
+@pytest.mark.parametrize("prefix", ["", "node1: ", "[1,3]<stderr>:", "2026-11-25T01:02:03Z ", "12: ", "node1 | "])
 @pytest.mark.parametrize("line", STARTED)
 def test_a_table_is_never_ok_with_such_a_text_above_or_below(line: str, prefix: str) -> None:
     table, text = TABLES["osu"], prefix + line
@@ -182,12 +175,7 @@ def test_every_text_of_the_table_has_a_sign() -> None:
 
 def test_every_source_of_the_table_has_lines_here() -> None:
     sources = {entry.source for entry in _table()[0]}
-    assert sources - {*FATAL} == {
-        "fabbench",
-        "mpiexec",
-        "The shell",
-        "Python",
-    }  # tested with their benchmarks
+    assert sources - {*FATAL} == {"fabbench", "mpiexec", "The shell", "Python"}  # tested with their benchmarks
 
 
 @pytest.mark.parametrize(

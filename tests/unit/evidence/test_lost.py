@@ -10,9 +10,7 @@ from fabbench.model.log import Ending, Outcome, Point, Proof, Record
 from tests.support.paths import LOGS
 from tests.support.read_logs import read_lines
 
-LOST = Ending(
-    stopped="fabbench could not continue: No answer from node1.", lost=True, planned_sizes=(64, 128)
-)
+LOST = Ending(stopped="fabbench could not continue: No answer from node1.", lost=True, planned_sizes=(64, 128))
 STOPPED = Ending(stopped="fabbench was interrupted.", planned_sizes=(64, 128))
 
 

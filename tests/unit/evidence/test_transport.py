@@ -15,9 +15,7 @@ NETWORK = "Using network Libfabric"
 CHANNEL = "Channel 00/0 : 0[0] -> 1[0] [send] via NET/Libfabric/0/GDRDMA"
 
 
-def log_with(
-    messages: list[str], *, hosts: int = 1, fabric: str | None = None, nics: int | None = None
-) -> Log:
+def log_with(messages: list[str], *, hosts: int = 1, fabric: str | None = None, nics: int | None = None) -> Log:
     lines = [f"node0:101:{tid} [0] NCCL INFO {message}" for tid, message in enumerate(messages, start=201)]
     proof = Proof(fabric=fabric, nics=nics) if fabric else None
     (log,) = read("\n".join([*lines, nccl_text(ROWS, ranks=2, hosts=hosts)]), proof)
@@ -29,12 +27,7 @@ MINIMAL = [
     ("efa", 1, Outcome.OK, [OFI, CHANNEL]),
     ("efa", 2, Outcome.OK, [OFI]),
     ("efa", 2, Outcome.OFF_FABRIC, ["Using network Socket"]),
-    (
-        "efa",
-        2,
-        Outcome.OFF_FABRIC,
-        ["NET/OFI Selected provider is tcp, fabric is lo (found 1 nics)"],
-    ),
+    ("efa", 2, Outcome.OFF_FABRIC, ["NET/OFI Selected provider is tcp, fabric is lo (found 1 nics)"]),
     ("efa", 1, Outcome.OFF_FABRIC, ["Channel 00 : 0[0] -> 1[1] via P2P/CUMEM"]),
     ("tcp", 1, Outcome.OK, ["Channel 00 : 0[0] -> 1[0] [send] via NET/Socket/0"]),
     ("tcp", 2, Outcome.OK, ["Using network Socket"]),
@@ -87,9 +80,7 @@ ONE = USING.format("[0]mlx5_3:1/IB [RO]")
         ("efa", [OFI], Outcome.OFF_FABRIC, "Ranks were to use only mlx5_3, but used 4 NICs."),
     ],
 )
-def test_only_the_nics_that_were_chosen(
-    fabric: str, lines: list[str], outcome: Outcome, reason: str | None
-) -> None:
+def test_only_the_nics_that_were_chosen(fabric: str, lines: list[str], outcome: Outcome, reason: str | None) -> None:
     text = "\n".join(f"node0:101:{tid} [0] NCCL INFO {line}" for tid, line in enumerate(lines, start=201))
     proof = Proof(fabric=fabric, nics=1, devices=("mlx5_3",))
     (log,) = read(f"{text}\n{nccl_text(ROWS, ranks=2, hosts=2)}", proof)
@@ -117,10 +108,7 @@ def test_libfabric_without_a_provider_is_neither_efa_nor_something_else() -> Non
     log = log_with([NETWORK], hosts=2, fabric="efa")
 
     assert log.outcome is Outcome.UNPROVEN
-    assert (
-        log.reason
-        == "efa was requested, and the log does not show which libfabric provider carried the data."
-    )
+    assert log.reason == "efa was requested, and the log does not show which libfabric provider carried the data."
 
 
 def test_what_was_cut_may_be_off_its_fabric_besides() -> None:
@@ -157,8 +145,7 @@ def test_fewer_nics_than_asked_for_are_off_the_fabric() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "gdr"),
-    [(["/GDRDMA"], "yes"), ([""], "no"), (["/GDRDMA", ""], "partly"), (["/GDRDMA(PCI)"], "yes")],
+    ("flags", "gdr"), [(["/GDRDMA"], "yes"), ([""], "no"), (["/GDRDMA", ""], "partly"), (["/GDRDMA(PCI)"], "yes")]
 )
 def test_gpudirect_is_told_by_the_channels(flags: list[str], gdr: str) -> None:
     channels = [
@@ -238,16 +225,12 @@ HOST_ID = "NCCL_HOSTID set by environment to part"
         (["vm:1:1", "vm:1:1"], []),
     ],
 )
-def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(
-    origins: list[str], codes: list[str]
-) -> None:
+def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(origins: list[str], codes: list[str]) -> None:
     said = ["NET/Socket : Using [0]lo:127.0.0.1<0>", "Using network Socket", HOST_ID]
     said.append("comm 0x5610a7c00030 rank 0 nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0")
     lines = [f"{origin} [0] NCCL INFO {message}" for origin in origins for message in said]
     end = ["The average bandwidth of all_reduce with a 4.0GB payload (50 executions, 2 ranks):"]
-    (log,) = read(
-        "\n".join([*lines, *end, " algbw: 3.469 GBps (27.7 Gbps)", " busbw: 3.469 GBps (27.7 Gbps)"])
-    )
+    (log,) = read("\n".join([*lines, *end, " algbw: 3.469 GBps (27.7 Gbps)", " busbw: 3.469 GBps (27.7 Gbps)"]))
     assert (log.benchmark, log.facts["nodes"]) == ("torch", 2)
     assert [found.code for found in log.findings] == codes
 
@@ -320,25 +303,19 @@ def test_the_lines_that_state_the_facts_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channel", "link"),
-    [("", "IB+RoCE"), ("NET/IB/0", "IB"), ("NET/IB/8/GDRDMA", "RoCE"), ("P2P/IPC", "IB+RoCE")],
+    ("channel", "link"), [("", "IB+RoCE"), ("NET/IB/0", "IB"), ("NET/IB/8/GDRDMA", "RoCE"), ("P2P/IPC", "IB+RoCE")]
 )
 def test_the_link_is_that_of_the_nics_that_channels_go_over(channel: str, link: str) -> None:
     """A node may have InfiniBand for data, and an Ethernet NIC for storage."""
     lines = ["NET/IB : Using [0]mlx5_0:1/IB [8]mlx5_8:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "Using network IB"]
-    log = log_with(
-        [*lines, *([f"Channel 00/0 : 0[0] -> 1[0] [send] via {channel}"] if channel else [])], hosts=2
-    )
+    log = log_with([*lines, *([f"Channel 00/0 : 0[0] -> 1[0] [send] via {channel}"] if channel else [])], hosts=2)
 
     assert log.facts["link"] == link
 
 
 def test_the_line_quoted_for_a_transport_is_of_that_transport() -> None:
     """Which channel comes first is chance."""
-    channels = [
-        "Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read",
-        "Channel 00/0 : 3[3] -> 7[3] via NET/Socket/1",
-    ]
+    channels = ["Channel 01/0 : 0[0] -> 1[1] via P2P/CUMEM/read", "Channel 00/0 : 3[3] -> 7[3] via NET/Socket/1"]
     log = log_with(["Using network Socket", *channels], hosts=2)
 
     assert log.evidence["transport"] == log.evidence["gdr"] == channels[1]
@@ -365,9 +342,7 @@ GIN = "Failed to initialize any GIN plugin"
 def test_gpu_initiated_networking_says_nothing_of_the_network(text: str, level: str) -> None:
     """NCCL 2.29 and later print it wherever there is none."""
     lines = ["NCCL INFO Assigned NET plugin IB to comm", f"NCCL {level} {text}"]
-    log = read(
-        "\n".join([*(f"node0:101:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)])
-    )[0]
+    log = read("\n".join([*(f"node0:101:201 [0] {line}" for line in lines), nccl_text(ROWS, ranks=2, hosts=2)]))[0]
 
     assert [found.code for found in log.findings if found.code != "nccl-warning" or text == GIN] == []
 
@@ -396,9 +371,7 @@ def test_gpudirect_is_missed_only_where_data_goes_over_a_nic() -> None:
     assert [found.code for found in log_with([nic, "Using network IB"], hosts=2).findings] == ["gdr-disabled"]
 
 
-@pytest.mark.parametrize(
-    "code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"]
-)
+@pytest.mark.parametrize("code", ["network-not-found", "nic-unreachable", "nic-retries-exceeded", "endpoint-refused"])
 def test_what_ends_nccl_is_a_failure_whatever_was_measured(code: str) -> None:
     warning = f"node0:101:101 [0] net.cc:52 NCCL WARN {SEEN[code]}\n"
     (alone,) = read(warning)
@@ -470,9 +443,7 @@ ON_P4D = "NET/OFI Running on p4d.24xlarge platform, topology file p4d-24xl-topo.
         (ONE_NIC, Proof(instance_type="g5.8xlarge"), None),
     ],
 )
-def test_fewer_nics_than_the_type_has_are_off_fabric(
-    lines: list[str], proof: Proof | None, reason: str | None
-) -> None:
+def test_fewer_nics_than_the_type_has_are_off_fabric(lines: list[str], proof: Proof | None, reason: str | None) -> None:
     text = "\n".join(f"node0:101:{tid} [0] NCCL INFO {line}" for tid, line in enumerate(lines, start=201))
     (log,) = read(f"{text}\n{nccl_text(ROWS, ranks=2, hosts=2)}", proof)
 

@@ -27,16 +27,8 @@ from fabbench.model.hosts import MpiKind
             MpiKind.HYDRA,
             "4.0.2",
         ),
-        (
-            "Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)",
-            MpiKind.HYDRA,
-            "2021.11",
-        ),
-        (
-            "Intel(R) MPI Library for Linux* OS, Version 2019 Update 9 Build 20200923",
-            MpiKind.HYDRA,
-            "2019 Update 9",
-        ),
+        ("Intel(R) MPI Library for Linux* OS, Version 2021.11 Build 20231005 (id: 74c4a23)", MpiKind.HYDRA, "2021.11"),
+        ("Intel(R) MPI Library for Linux* OS, Version 2019 Update 9 Build 20200923", MpiKind.HYDRA, "2019 Update 9"),
         ("a banner of this cluster\nmpirun (Open MPI) 4.1.4", MpiKind.OPEN_MPI_4, "4.1.4"),
     ],
 )

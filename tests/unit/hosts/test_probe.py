@@ -197,9 +197,9 @@ def test_two_h200_without_rdma_and_without_ip_are_read() -> None:
 
 
 def test_interfaces_have_addresses_and_drivers() -> None:
-    assert Interface(
-        name="eno1", address="10.0.3.17", prefix=16, up=True, speed_gbps=25, driver="bnxt_en"
-    ) in (probe("infiniband").interfaces)
+    assert Interface(name="eno1", address="10.0.3.17", prefix=16, up=True, speed_gbps=25, driver="bnxt_en") in (
+        probe("infiniband").interfaces
+    )
     docker = next(item for item in probe("p5-48xlarge").interfaces if item.name == "docker0")
     assert (docker.up, docker.driver) == (False, "")
 
@@ -238,9 +238,7 @@ def test_the_gid_for_roce_is_chosen(gids: list[str], index: int | None) -> None:
         ("mlx5_0", "", "", Link.UNKNOWN),
     ],
 )
-def test_a_device_is_what_its_driver_and_link_layer_say(
-    name: str, driver: str, layer: str, link: Link
-) -> None:
+def test_a_device_is_what_its_driver_and_link_layer_say(name: str, driver: str, layer: str, link: Link) -> None:
     probed = [f"rdma\t{name} 0 driver {driver}", f"rdma\t{name} 1 link_layer {layer}"]
     assert [item.link for item in read_probe(probed).devices] == [link]
 
@@ -277,9 +275,7 @@ def test_without_ip_the_addresses_are_put_to_the_routes() -> None:
         "netdev\tfab0 up 10000 -",
     ]
     found = read_probe(probed)
-    assert found.interfaces == (
-        Interface(name="fab0", address="198.18.1.11", prefix=24, up=True, speed_gbps=10),
-    )
+    assert found.interfaces == (Interface(name="fab0", address="198.18.1.11", prefix=24, up=True, speed_gbps=10),)
     assert found.unread == ("the interface of the address: 10.9.9.9",)
 
 

@@ -28,11 +28,7 @@ class Document(Rendering):
 
 
 def printed(execution: Execution) -> list[str]:
-    return [
-        line
-        for each in execution.steps
-        for line in (begin_marker(each.id, each.facts), end_marker(each.id, 0))
-    ]
+    return [line for each in execution.steps for line in (begin_marker(each.id, each.facts), end_marker(each.id, 0))]
 
 
 def submitted(**attributes: Any) -> JobAllocation:
@@ -80,12 +76,5 @@ def test_an_execution_that_nobody_follows_any_more_is_cancelled() -> None:
 
 
 def test_what_srun_labels_is_told_by_node() -> None:
-    lines = [
-        "1: fabbench node n2",
-        "0: fabbench node n1",
-        "0: proc/uptime:1",
-        " 1: a: b",
-        "srun: error: x",
-        "2: y",
-    ]
+    lines = ["1: fabbench node n2", "0: fabbench node n1", "0: proc/uptime:1", " 1: a: b", "srun: error: x", "2: y"]
     assert by_node(lines) == {"n2": ["a: b"], "n1": ["proc/uptime:1"]}

@@ -9,10 +9,7 @@ from tests.performance.logs import tables_log
 
 ORIGINS = ("n1:10:20 [0]", "n1:11:21 [1]", "n2:10:20 [0]", "n2:12:22 [0] via ")
 MESSAGES = (
-    *(
-        f"Channel {number:02d}/0 : 0[0] -> 1[1] [send] via NET/Libfabric/{number}/GDRDMA"
-        for number in range(3)
-    ),
+    *(f"Channel {number:02d}/0 : 0[0] -> 1[1] [send] via NET/Libfabric/{number}/GDRDMA" for number in range(3)),
     "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM",
     "Channel 00 :    0[0] -> 1[1] via NET/Socket/0",
     "Channel 01/0 : 0[0] -> 1[1] via  via NET/IB/1",

@@ -113,9 +113,7 @@ def contradicts(point: Point, benchmark: str | None, factor: float | None) -> bo
             slack = 0.0051e9 / algbw + (0.051e-6 if time >= 1e-4 else 0.0051e-6) / time + 0.0002
             if abs(algbw * time / point.size - 1) > slack:
                 return True
-            return (
-                factor is not None and abs(busbw - factor * algbw) > 0.0051e9 * (1 + factor) + 0.0001 * busbw
-            )
+            return factor is not None and abs(busbw - factor * algbw) > 0.0051e9 * (1 + factor) + 0.0001 * busbw
     return False
 
 
@@ -132,9 +130,7 @@ def factor_of(logs: list[Log]) -> float | None:
 
 @pytest.mark.slow
 @seeds(0, 4)
-def test_what_a_damaged_log_says_is_what_was_printed(
-    seed: int, record_property: Callable[[str, object], None]
-) -> None:
+def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property: Callable[[str, object], None]) -> None:
     chance, corpus = random.Random(seed), good()
     counts: Counter[tuple[str, str]] = Counter()
     bad: list[str] = []

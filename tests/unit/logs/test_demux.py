@@ -42,9 +42,7 @@ def test_each_execution_gets_its_own_lines() -> None:
     assert ended == ended_too == Ending(status=0, planned_sizes=(64, 1024))
 
 
-@pytest.mark.parametrize(
-    "prefix", ["(head, rank=0, pid=2123) ", "[pod/launcher-x7/main] ", "2026-01-01T00:00:00.1Z "]
-)
+@pytest.mark.parametrize("prefix", ["(head, rank=0, pid=2123) ", "[pod/launcher-x7/main] ", "2026-01-01T00:00:00.1Z "])
 def test_a_launchers_prefixes_stay_and_do_not_matter(prefix: str) -> None:
     lines = [f"{prefix}{line}" for line in [*step(ONE, 0), *step(ONE, 1), *step(TWO, 0), *step(TWO, 1)]]
     (one, _), (two, ended) = taken(lines)
@@ -73,10 +71,7 @@ def test_a_job_that_was_stopped_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("lines", "said"),
-    [
-        (step(ONE, 0)[:1], "The output ends in step 64."),
-        (step(ONE, 0), "The output ends after 1 of 2 steps."),
-    ],
+    [(step(ONE, 0)[:1], "The output ends in step 64."), (step(ONE, 0), "The output ends after 1 of 2 steps.")],
 )
 def test_an_output_that_ends_too_early(lines: list[str], said: str) -> None:
     ((_, ended), _) = taken(lines)

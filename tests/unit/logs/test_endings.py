@@ -78,11 +78,7 @@ def test_a_step_that_hangs_does_not_spoil_the_one_before_and_is_not_lost(keep: i
 @pytest.mark.parametrize("status", [0, 7])
 def test_a_step_that_says_nothing_is_not_ok(status: int) -> None:
     words = STEPS["nvshmem"][0]
-    lines = [
-        *WHOLE,
-        f"#@fabbench begin 000-tcp-r1/{words}",
-        f"#@fabbench end 000-tcp-r1/shmem_put_bw {status}",
-    ]
+    lines = [*WHOLE, f"#@fabbench begin 000-tcp-r1/{words}", f"#@fabbench end 000-tcp-r1/shmem_put_bw {status}"]
     first, second = read_lines(lines, ending=Ending(status=status, planned_sizes=(64, 256)))
     assert first.outcome is Outcome.OK
     assert second.outcome is (Outcome.FAILED if status else Outcome.TRUNCATED)

@@ -204,9 +204,7 @@ def test_damaged_json_is_read_without_an_exception(seed: int) -> None:
                 case 1:
                     data = data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
                 case 2:
-                    data = re.sub(
-                        rb"(?<=:)[\d.]+(?=[,}])", chance.choice(values), data, count=chance.randint(1, 40)
-                    )
+                    data = re.sub(rb"(?<=:)[\d.]+(?=[,}])", chance.choice(values), data, count=chance.randint(1, 40))
                 case _:
                     data = data[:at] + data[at + chance.randint(1, 200) :]
             data = data or b"{"
@@ -279,16 +277,7 @@ def test_a_line_of_50_mb_without_a_newline_takes_little_memory() -> None:
     assert peak < 30 << 20
 
 
-TINY = [
-    b"\n",
-    b"#\n",
-    b"8\n",
-    b"x\n",
-    b"[1,0]<stdout>: \n",
-    b"\x00\xff\n",
-    b"vm:1:1 [0] NCCL INFO x\n",
-    b"0: \n",
-]
+TINY = [b"\n", b"#\n", b"8\n", b"x\n", b"[1,0]<stdout>: \n", b"\x00\xff\n", b"vm:1:1 [0] NCCL INFO x\n", b"0: \n"]
 
 
 @pytest.mark.parametrize("times", [1_000, pytest.param(30_000, marks=pytest.mark.slow)])
@@ -310,12 +299,7 @@ def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
     """A search that goes back and forth over 60 kB would not end within this test's lifetime."""
     text = (piece * (60_000 // len(piece)))[:60_000]
     layout = Layout()
-    lines = [
-        *log(layout, sweep(layout), footer=False),
-        text,
-        f"{text} NCCL INFO {text}",
-        f"NCCL {text}:1:1 [0] NCC",
-    ]
+    lines = [*log(layout, sweep(layout), footer=False), text, f"{text} NCCL INFO {text}", f"NCCL {text}:1:1 [0] NCC"]
     logs = read("\n".join(lines * 3).encode())
     sound(logs)
     assert sum(len(judged.points) for judged in logs) >= 36

@@ -64,9 +64,7 @@ def test_channels_weigh_more_than_the_network_that_was_assigned() -> None:
 
 
 def test_what_the_plugin_says_before_it_fails_proves_nothing() -> None:
-    (log,) = read(
-        with_debug("NET/OFI Initializing aws-ofi-nccl 1.14.0", "NET/OFI Using Libfabric version 1.22")
-    )
+    (log,) = read(with_debug("NET/OFI Initializing aws-ofi-nccl 1.14.0", "NET/OFI Using Libfabric version 1.22"))
     assert "network" not in log.facts
     assert log.facts["transport"] == "unknown"
     assert log.facts["plugin"] == "aws-ofi-nccl 1.14.0"

@@ -73,9 +73,7 @@ def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["pdsh", "grep -n", "PyTorch"])
 @pytest.mark.parametrize("name", sorted(path.name for path in (LOGS / "nvshmem").glob("*.txt")))
-def test_a_file_reads_the_same_behind_a_prefix_that_must_be_learned(
-    form: str, name: str, tmp_path: Path
-) -> None:
+def test_a_file_reads_the_same_behind_a_prefix_that_must_be_learned(form: str, name: str, tmp_path: Path) -> None:
     """The first line that tells the prefix stands far below the first bytes, which say what the file is."""
     plain = (LOGS / "nvshmem" / name).read_text()
     file = tmp_path / "log.txt"
@@ -171,9 +169,7 @@ def test_runs_of_several_hosts_that_print_in_turn_are_told_apart_by_the_hosts_na
     text = "".join(
         f"{one}{two}"
         for one, two in zip(
-            behind("pdsh", LINES).splitlines(keepends=True),
-            (f"gpu-node-02: {line}\n" for line in other),
-            strict=True,
+            behind("pdsh", LINES).splitlines(keepends=True), (f"gpu-node-02: {line}\n" for line in other), strict=True
         )
     )
     assert sorted((log.case, log.outcome, len(log.points)) for log in parse(text)) == [

@@ -14,11 +14,7 @@ from tests.support.read_logs import LOGS, printed, read, read_live
 FACTS: dict[str, Any] = json.loads((LOGS / "facts.json").read_text())
 """File → what its log must be read as; a list where it holds several, None where it holds none."""
 KNOWN = sorted(name for name, facts in FACTS.items() if facts is not None)
-EACH = [
-    (name, index)
-    for name in KNOWN
-    for index in range(len(FACTS[name]) if isinstance(FACTS[name], list) else 1)
-]
+EACH = [(name, index) for name in KNOWN for index in range(len(FACTS[name]) if isinstance(FACTS[name], list) else 1)]
 """Files and the logs in them, counted from 0."""
 UNKNOWN = sorted(name for name, facts in FACTS.items() if facts is None)
 ONE_ERA = ["time", "algbw", "busbw", "wrong"]
@@ -76,9 +72,7 @@ def test_the_figures_at_the_largest_size_are_those_that_were_printed(name: str, 
         *_, point = (
             point
             for point in log.points
-            if point.size == largest["size"]
-            and point.labels["placement"] == side
-            and "stat" not in point.labels
+            if point.size == largest["size"] and point.labels["placement"] == side and "stat" not in point.labels
         )
         cells = dict(zip(ONE_ERA, largest[side], strict=True))
         figures = {metric: printed(cell, metric) for metric, cell in cells.items() if cell != "N/A"}

@@ -87,8 +87,7 @@ def test_words(text: str, left: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "value",
-    ["plain", "a b", "-----BEGIN-----\nx\n-----END-----", "a$$b", "it's", '"q"', "\t", "\x07", "\u2028"],
+    "value", ["plain", "a b", "-----BEGIN-----\nx\n-----END-----", "a$$b", "it's", '"q"', "\t", "\x07", "\u2028"]
 )
 def test_nothing_of_a_value_is_left(value: str) -> None:
     secret = f"S3CRET{value}S3CRET"
@@ -114,6 +113,4 @@ def test_text_that_is_printable_stays_so(payload: str) -> None:
 
 def test_colours_are_left_out_and_lines_stay() -> None:
     assert printable("\x1b[1;31mred\x1b[0m\tx\r\ny\n") == "red\tx\ny\n"
-    assert (
-        printable("na\u00efve \u2013 \u65e5\u672c \U0001f600") == "na\u00efve \u2013 \u65e5\u672c \U0001f600"
-    )
+    assert printable("na\u00efve \u2013 \u65e5\u672c \U0001f600") == "na\u00efve \u2013 \u65e5\u672c \U0001f600"

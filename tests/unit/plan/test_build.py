@@ -25,9 +25,7 @@ AWS = Host(name="aws", providers={**HERE.providers, "efa": frozenset({"rdm", "dg
 WORK = PingpongWork(sizes=(64, 4096))
 
 
-def planned(
-    *fabrics: str, hosts: tuple[Host, ...] = (HERE,), work: PingpongWork = WORK, **wanted: int
-) -> Plan:
+def planned(*fabrics: str, hosts: tuple[Host, ...] = (HERE,), work: PingpongWork = WORK, **wanted: int) -> Plan:
     run_request = request("pingpong", work, *fabrics, repeats=wanted.get("repeats"))
     return plan(run_request, Inventory(target="local", hosts=hosts))
 
@@ -71,9 +69,7 @@ def test_the_same_fabric_twice() -> None:
 def test_the_best_fabric_that_every_host_has(
     fabrics: tuple[str, ...], hosts: tuple[Host, ...], configurations: list[str]
 ) -> None:
-    assert [
-        configuration.label for configuration in planned(*fabrics, hosts=hosts).configurations
-    ] == configurations
+    assert [configuration.label for configuration in planned(*fabrics, hosts=hosts).configurations] == configurations
 
 
 @pytest.mark.parametrize(
@@ -87,9 +83,7 @@ def test_the_best_fabric_that_every_host_has(
         (("p2p",), (HERE,), RequestError, "no fabric p2p"),
     ],
 )
-def test_refused(
-    fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], expected: str
-) -> None:
+def test_refused(fabrics: tuple[str, ...], hosts: tuple[Host, ...], kind: type[Exception], expected: str) -> None:
     with pytest.raises(kind, match=expected):
         planned(*fabrics, hosts=hosts)
 
@@ -106,11 +100,7 @@ EFA_HOST = Host(name="box", gpus=2, devices={"rdmap0s6": "efa"})
 
 @pytest.mark.parametrize(
     ("fabrics", "host", "configurations"),
-    [
-        ((), Host(name="box", gpus=2), ["p2p"]),
-        ((), EFA_HOST, ["p2p"]),
-        (("shm",), Host(name="box", gpus=2), ["shm"]),
-    ],
+    [((), Host(name="box", gpus=2), ["p2p"]), ((), EFA_HOST, ["p2p"]), (("shm",), Host(name="box", gpus=2), ["shm"])],
 )
 def test_ranks_of_one_host_are_measured_inside_it(
     fabrics: tuple[str, ...], host: Host, configurations: list[str]
@@ -122,27 +112,9 @@ def test_ranks_of_one_host_are_measured_inside_it(
 @pytest.mark.parametrize(
     ("fabrics", "host", "kind", "expected", "hint"),
     [
-        (
-            (),
-            Host(name="box", gpus=1),
-            MachineError,
-            "it takes two GPUs of one host, and 1 was found",
-            "--gpus N",
-        ),
-        (
-            (),
-            Host(name="box"),
-            MachineError,
-            "Nothing can be measured on box alone: .* 0 were found",
-            "--host A",
-        ),
-        (
-            (AB,),
-            EFA_HOST,
-            RequestError,
-            "An RDMA fabric and tcp cannot be .* on box alone",
-            "--virtual-nodes 2",
-        ),
+        ((), Host(name="box", gpus=1), MachineError, "it takes two GPUs of one host, and 1 was found", "--gpus N"),
+        ((), Host(name="box"), MachineError, "Nothing can be measured on box alone: .* 0 were found", "--host A"),
+        ((AB,), EFA_HOST, RequestError, "An RDMA fabric and tcp cannot be .* on box alone", "--virtual-nodes 2"),
         (("tcp",), EFA_HOST, RequestError, "tcp cannot be measured on box alone", "--virtual-nodes 2"),
     ],
 )
@@ -176,9 +148,7 @@ def test_a_domain_is_asked_for_and_proven() -> None:
     (execution,) = planned("tcp", work=PingpongWork(sizes=(64,), domain="eth1")).executions
     assert execution.proof.domain == "eth1"
     assert [command.env for command in execution.steps[0].commands] == [{"FI_TCP_IFACE": "eth1"}] * 2
-    (server, _) = commands(
-        planned("efa", hosts=(AWS,), work=PingpongWork(sizes=(64,), domain="rdmap0s6-rdm"))
-    )
+    (server, _) = commands(planned("efa", hosts=(AWS,), work=PingpongWork(sizes=(64,), domain="rdmap0s6-rdm")))
     assert server[-2:] == ("-d", "rdmap0s6-rdm")
 
 

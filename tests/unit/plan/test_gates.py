@@ -47,9 +47,7 @@ ALONE = Host(name="a", gpus=3)
         ("nvshmem", NvshmemWork(), "time<=1ms", r"nvshmem \(shmem_put_bw\) measures bandwidth"),
     ],
 )
-def test_a_gate_that_would_compare_nothing_is_refused(
-    benchmark: str, work: Any, gate: str, measures: str
-) -> None:
+def test_a_gate_that_would_compare_nothing_is_refused(benchmark: str, work: Any, gate: str, measures: str) -> None:
     with pytest.raises(RequestError, match=f"The gate .* would compare nothing: .*{measures}"):
         require_measurable(request(benchmark, work, gates=(gate,)), (A, B))
 
@@ -73,9 +71,7 @@ def test_a_gate_that_would_compare_nothing_is_refused(
         ("pingpong", PingpongWork(sizes=(64,)), "latency@128<=1ms", ()),
     ],
 )
-def test_what_is_not_known_is_not_refused(
-    benchmark: str, work: Any, gate: str, hosts: tuple[Host, ...]
-) -> None:
+def test_what_is_not_known_is_not_refused(benchmark: str, work: Any, gate: str, hosts: tuple[Host, ...]) -> None:
     (parsed,) = require_measurable(request(benchmark, work, gates=(gate,)), hosts)
     assert parsed.text == gate
 

@@ -51,16 +51,10 @@ MPI = Mpi(program="/usr/bin/mpirun", kind=MpiKind.OPEN_MPI_4, version="4.1.7")
         (("a=image=repo.example/x:1@sha256:00",), Variant(name="a", image="repo.example/x:1@sha256:00")),
         (("a=host-network",), Variant(name="a", host_network=True)),
         (("a=host-network=true",), Variant(name="a", host_network=True)),
-        (
-            ("a=A=1,host-network,image=x:1",),
-            Variant(name="a", env={"A": "1"}, host_network=True, image="x:1"),
-        ),
+        (("a=A=1,host-network,image=x:1",), Variant(name="a", env={"A": "1"}, host_network=True, image="x:1")),
         (("a=/opt/a", "a=host-network=false"), Variant(name="a", paths=("/opt/a",), host_network=False)),
         (("a=NCCL_ALGO=Ring,env.lower=x",), Variant(name="a", env={"NCCL_ALGO": "Ring", "lower": "x"})),
-        (
-            ("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",),
-            Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""}),
-        ),
+        (("a=NCCL_IB_HCA=mlx5_0,mlx5_1,A=",), Variant(name="a", env={"NCCL_IB_HCA": "mlx5_0,mlx5_1", "A": ""})),
         (
             ("a=path=/opt/a:/opt/b,A=b=c", "a=/opt/c"),
             Variant(name="a", paths=("/opt/a", "/opt/b", "/opt/c"), env={"A": "b=c"}),
@@ -112,11 +106,7 @@ def test_variants_of_a_file() -> None:
 def test_the_network_of_pods_in_a_file_and_in_words() -> None:
     text = "variants: {node: {host-network: true}, pod: {host-network: false}, own: }"
     found = read_config(text, Path("fabbench.yaml"), launchers={"local": LauncherOptions}).variants
-    assert {name: each.host_network for name, each in found.items()} == {
-        "node": True,
-        "pod": False,
-        "own": None,
-    }
+    assert {name: each.host_network for name, each in found.items()} == {"node": True, "pod": False, "own": None}
     assert [*map(str, found.values())] == ["host network", "pod network", "no changes"]
 
 
@@ -140,14 +130,8 @@ def test_configurations_are_fabrics_times_variants() -> None:
     ]
     made = planned("efa", "tcp", variants=(ONE, TWO))
     assert [
-        (configuration.label, configuration.fabric, configuration.variant)
-        for configuration in made.configurations
-    ] == [
-        ("efa+one", "efa", "one"),
-        ("efa+two", "efa", "two"),
-        ("tcp+one", "tcp", "one"),
-        ("tcp+two", "tcp", "two"),
-    ]
+        (configuration.label, configuration.fabric, configuration.variant) for configuration in made.configurations
+    ] == [("efa+one", "efa", "one"), ("efa+two", "efa", "two"), ("tcp+one", "tcp", "one"), ("tcp+two", "tcp", "two")]
     assert [execution.id for execution in made.executions][3:6] == [
         "003-tcp+two-r1",
         "004-tcp+two-r2",
@@ -161,13 +145,11 @@ def test_one_variant_alone_is_one_configuration() -> None:
 
 def test_the_fabric_that_all_variants_have() -> None:
     without = Host(name="here", providers=TCP)
-    assert [configuration.fabric for configuration in planned(variants=(ONE, TWO)).configurations] == [
-        "efa",
-        "efa",
+    assert [configuration.fabric for configuration in planned(variants=(ONE, TWO)).configurations] == ["efa", "efa"]
+    assert [configuration.fabric for configuration in planned(variants=(ONE, TWO), two=without).configurations] == [
+        "tcp",
+        "tcp",
     ]
-    assert [
-        configuration.fabric for configuration in planned(variants=(ONE, TWO), two=without).configurations
-    ] == ["tcp", "tcp"]
     with pytest.raises(MachineError, match=r"efa is not available on here \(variant two\)"):
         planned("efa", variants=(ONE, TWO), two=without)
     with pytest.raises(MachineError, match="--ab needs"):
@@ -189,9 +171,7 @@ def test_a_launcher_that_does_not_look_for_folders_takes_variables_only() -> Non
 
 
 def test_commands_are_those_that_the_variant_sees() -> None:
-    own = Host(
-        name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a"
-    )
+    own = Host(name="here", providers=TCP, programs={"fi_pingpong": "/opt/one/bin/fi_pingpong"}, interface="a")
     plain = Host(name="here", providers=TCP, programs={"fi_pingpong": "/usr/bin/fi_pingpong"}, interface="b")
     variants = (ONE, Variant(name="two", env={"A": "2", "B": "3"}))
     first, second = planned("tcp", variants=variants, one=own, two=plain).executions[:2]
@@ -237,11 +217,7 @@ def test_a_program_gets_the_folders_before_those_it_inherits(tmp_path: Path) -> 
     variant = Variant(name="a", paths=(str(folder),))
     inherited = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": "/before"}
     said = subprocess.run(
-        with_libraries(("show", "a b", "$c"), variant.paths),
-        env=inherited,
-        capture_output=True,
-        text=True,
-        check=True,
+        with_libraries(("show", "a b", "$c"), variant.paths), env=inherited, capture_output=True, text=True, check=True
     ).stdout.splitlines()
     assert said[0] == f"{folder}/lib:{folder}/lib64:{folder}:/before"
     assert said[1] == f"{folder}/bin:{inherited['PATH']}"
@@ -273,14 +249,7 @@ QUICK = ("--on", "local", "--fabric", "tcp", "--size", "4K", "--iterations", "10
 
 def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     done = fabbench(
-        tmp_path / "store",
-        "run",
-        "pingpong",
-        *QUICK,
-        "--variant",
-        f"newer={newer}",
-        "--variant",
-        "plain=S_TOKEN=x",
+        tmp_path / "store", "run", "pingpong", *QUICK, "--variant", f"newer={newer}", "--variant", "plain=S_TOKEN=x"
     )
     assert done.returncode == 0, done.stderr
     assert f"Variant newer ({newer}) provides libfabric.so.1." in done.stderr
@@ -291,10 +260,7 @@ def test_another_library_is_really_loaded(tmp_path: Path, newer: Path) -> None:
     (new,), (plain,) = stored.logs("newer"), stored.logs("plain")
     assert new.facts["libfabric"] != plain.facts["libfabric"]
     written = json.loads((stored.path / "request.json").read_text())
-    assert [each["env"] for each in written["request"]["where"]["variants"]] == [
-        {},
-        {"S_TOKEN": "(redacted)"},
-    ]
+    assert [each["env"] for each in written["request"]["where"]["variants"]] == [{}, {"S_TOKEN": "(redacted)"}]
     shown = fabbench(tmp_path / "store", "show")
     assert f"\nConfigurations: newer (tcp), plain (tcp)\nVariant newer: {newer}\n" in shown.stdout
     compared = fabbench(tmp_path / "store", "compare", "last")
@@ -312,9 +278,7 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     nothing = "no program, and no library that one links to"
     assert f"Variant a ({tmp_path}/a) provides {nothing}.\n" in done.stderr
-    assert (
-        "a and b use different directories, but their logs state the same versions (libfabric " in done.stdout
-    )
+    assert "a and b use different directories, but their logs state the same versions (libfabric " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -323,11 +287,7 @@ def test_folders_that_change_nothing_are_noticed(tmp_path: Path) -> None:
         ("x=/nonexistent/x", 3, "With the variant x: Directory not found: /nonexistent/x on "),
         ("x=interface=nonexistent0", 3, "has no interface nonexistent0"),
         ("x=image=y", 2, "The variant x sets an image, but the target local cannot change images"),
-        (
-            "x=host-network",
-            2,
-            "The variant x sets host-network, but the launcher local cannot change the net",
-        ),
+        ("x=host-network", 2, "The variant x sets host-network, but the launcher local cannot change the net"),
         ("x", 2, "The variant x is not defined"),
         ("x=FI_TCP_IFACE=lo,interface=", 2, "unexpected 'interface='"),
     ],
@@ -376,12 +336,7 @@ def test_a_script_looks_for_programs_when_it_runs() -> None:
 
 
 def test_each_variant_has_its_mpirun_in_a_script() -> None:
-    variants = (
-        "--variant",
-        "four=mpirun=/opt/four/bin/mpirun",
-        "--variant",
-        "five=mpirun=/opt/five/bin/mpirun",
-    )
+    variants = ("--variant", "four=mpirun=/opt/four/bin/mpirun", "--variant", "five=mpirun=/opt/five/bin/mpirun")
     script = rendered(*NVSHMEM[:6], *variants, "--as", "script")
     assert "\nuse_mpirun /opt/five/bin/mpirun\nuse_mpirun /opt/four/bin/mpirun\n" in script
     assert script.count("    use_mpirun /opt/f") == 2
@@ -407,10 +362,7 @@ def test_a_batch_script_starts_each_variant_in_its_container() -> None:
         f'inside container=(--container-image=docker://x/{name} "--container-mounts=${{base}}:${{base}}")'
         for name in ("y:1", "z:2")
     ]
-    assert containers == [
-        *(("    ", way) for way in (*wanted, "reach")),
-        *(("", way) for way in (*wanted, "reach")),
-    ]
+    assert containers == [*(("    ", way) for way in (*wanted, "reach")), *(("", way) for way in (*wanted, "reach"))]
     assert '--nodelist="${hosts[number]}" "${container[@]}" -- "$@"' in script
 
 
@@ -441,19 +393,14 @@ def played(execution: Execution) -> list[str]:
     """What the PEs of an execution print: four nodes with eight GPUs each."""
     variant = execution.configuration.variant
     return [
-        *(
-            f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} "
-            for pe in range(32)
-        ),
+        *(f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe % 8} device name: H200 bus id: {pe} " for pe in range(32)),
         f"[1,0]<stdout>:NVSHMEM v{'3.6.5' if variant == 'patched' else variant}",
         "node0:11:12 [0] NVSHMEM INFO Successfully initialized the transport: libfabric",
         "[1,0]<stderr>:/libfabric.cpp 1 Selected provider efa, fabric efa-direct, nic rdmap0s1-rdm, hmem yes",
         "[1,0]<stdout>:#alltoall_device",
         *(
             f"[1,0]<stdout>:{row}"
-            for row in (PUBLISHED / f"alltoall-{execution.configuration.variant}.txt")
-            .read_text()
-            .splitlines()
+            for row in (PUBLISHED / f"alltoall-{execution.configuration.variant}.txt").read_text().splitlines()
         ),
     ]
 
@@ -473,9 +420,7 @@ def test_the_published_report_comes_from_one_command(tmp_path: Path, monkeypatch
     words = ("--on", "replay", "--efa", "--test", "alltoall_latency", "-b", "16", "-e", "16M", "-n", "2048")
     done = runner().invoke(program, ["run", "nvshmem", *words, *variants, "--store", str(tmp_path)])
     assert done.exit_code == 0, done.output
-    table = [
-        [cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines() if row[:1] == "|"
-    ]
+    table = [[cell.strip() for cell in row.split("|")[1:-1]] for row in done.stdout.splitlines() if row[:1] == "|"]
     assert table[0] == [
         "Message Size",
         *(f"busbw {name} (GB/s)" for name in names),
@@ -522,12 +467,7 @@ def test_json_says_what_a_column_is() -> None:
     from fabbench.report.comparison_tables import comparison_document
 
     columns = [
-        Column(
-            label=name,
-            logs=(log([(8, 1e9)]),),
-            source="x",
-            variant=Variant(name=name, paths=(f"/opt/{name}",)),
-        )
+        Column(label=name, logs=(log([(8, 1e9)]),), source="x", variant=Variant(name=name, paths=(f"/opt/{name}",)))
         for name in ("a", "b")
     ]
     found = comparison_document(compare(columns))

@@ -41,10 +41,7 @@ def test_an_agent_that_does_not_come_whole_leaves_nothing(tmp_path: Path, part: 
     """As where fabbench is killed while it sends it."""
     folder, text = tmp_path / "fabbench-1", agent_script().encode()
     done = subprocess.run(
-        put_words(str(folder), "1", "9"),
-        input=text[: int(part * len(text))],
-        capture_output=True,
-        check=False,
+        put_words(str(folder), "1", "9"), input=text[: int(part * len(text))], capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (1, b"")
     assert not folder.exists()

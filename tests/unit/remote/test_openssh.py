@@ -32,14 +32,8 @@ SETTINGS = SshSettings(
     [
         ("Host key verification failed.", "is not in /home/me/known"),
         ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", "The host key of node1"),
-        (
-            "Unable to negotiate: no matching host key type found. Their offer: ssh-dss",
-            "ssh negotiation with node1",
-        ),
-        (
-            "me@node1: Permission denied (publickey,keyboard-interactive).",
-            "accepts publickey, keyboard-inter",
-        ),
+        ("Unable to negotiate: no matching host key type found. Their offer: ssh-dss", "ssh negotiation with node1"),
+        ("me@node1: Permission denied (publickey,keyboard-interactive).", "accepts publickey, keyboard-inter"),
         ("connect to host 10.0.0.1 port 22: Connection refused", "refused the connection"),
         ("ssh: Could not resolve hostname 10.0.0.1: no", "has no address: ssh cannot resolve host 10.0.0.1"),
         ("", "It gave no reason."),
@@ -53,10 +47,7 @@ def test_a_failure_is_told_in_the_words_of_the_field(said: str, seen: str) -> No
 
 
 def test_a_changed_host_key_is_told_with_its_file() -> None:
-    said = [
-        "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @",
-        "Offending ED25519 key in /home/my own/known:3",
-    ]
+    said = ["@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @", "Offending ED25519 key in /home/my own/known:3"]
     for lines, file in ((said, "/home/my own/known"), (said[:1], "/home/me/known")):
         error = failure(SETTINGS, lines)
         assert isinstance(error, MachineError)

@@ -53,11 +53,7 @@ def test_advice_is_given_once_for_all_its_hosts() -> None:
 
 
 def test_failures_of_one_cause_are_one_note() -> None:
-    checks = [
-        check("a", Status.FAIL),
-        check("a", Status.FAIL, "huge pages", "None."),
-        check("b", Status.PASS),
-    ]
+    checks = [check("a", Status.FAIL), check("a", Status.FAIL, "huge pages", "None."), check("b", Status.PASS)]
     _, failed = check_tables(checks)
     assert list(failed.notes) == [f"memlock: (a) 64 KiB. huge pages: (a) None. → {MEMLOCK}"]
 

@@ -159,8 +159,7 @@ def test_what_nobody_knows_the_type_of_has_neither() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "labels"),
-    [(5, ["1", "2", "5"]), (2e6, ["1", "10", "100", "1000", "10k", "100k", "1M"])],
+    ("most", "labels"), [(5, ["1", "2", "5"]), (2e6, ["1", "10", "100", "1000", "10k", "100k", "1M"])]
 )
 def test_values_on_the_axis_are_short(most: float, labels: list[str]) -> None:
     found = axes(Plot(title="t", axis="us", lines=[PlotLine(label="a", points=[(KB, 1), (MB, most)])]))

@@ -22,9 +22,7 @@ from fabbench.report.table import Table, to_csv, to_markdown, to_terminal
 from tests.support.logs_by_hand import GB, KB, column, log, rates
 from tests.support.nccl_text import EFA, NON_EFA, PUBLISHED, SIZES
 
-COLUMNS = [
-    rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))
-]
+COLUMNS = [rates(name, zip(SIZES, values, strict=True)) for name, values in (("EFA", EFA), ("non-EFA", NON_EFA))]
 
 
 def test_the_command_line_names_the_formats_that_there_are() -> None:
@@ -87,12 +85,7 @@ def test_csv_has_one_row_for_each_size_and_column_in_base_units() -> None:
     assert len(rows) == 2 * 29
     assert tuple(rows[0]) == comparison_tables.HEADER
     last, base = rows[-2:]
-    assert (last["size"], last["column"], last["metric"], last["unit"]) == (
-        "2147483648",
-        "EFA",
-        "busbw",
-        "B/s",
-    )
+    assert (last["size"], last["column"], last["metric"], last["unit"]) == ("2147483648", "EFA", "busbw", "B/s")
     assert float(last["value"]) == pytest.approx(77.35e9)
     assert float(last["ratio"]) == pytest.approx(77.35 / 4.13)
     assert (last["n"], last["ranks"], last["hosts"], last["dtype"]) == ("1", "16", "2", "float")
@@ -172,9 +165,7 @@ def test_an_unknown_format() -> None:
 
 # ---------------------------------------------------------------- terminal
 
-TABLE = Table(
-    title="A [bold]title[/]", header=["name", "n"], rows=[["[red]x", "1"]], align="lr", notes=["So."]
-)
+TABLE = Table(title="A [bold]title[/]", header=["name", "n"], rows=[["[red]x", "1"]], align="lr", notes=["So."])
 
 
 def test_plain_text_without_a_terminal() -> None:

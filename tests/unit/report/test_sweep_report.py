@@ -9,14 +9,7 @@ import pytest
 
 from fabbench.model.errors import RequestError
 from fabbench.model.log import METRICS
-from fabbench.report.sweep_report import (
-    CORDON,
-    FORMATS,
-    SweepReport,
-    confidence_text,
-    cordon_commands,
-    render_sweep,
-)
+from fabbench.report.sweep_report import CORDON, FORMATS, SweepReport, confidence_text, cordon_commands, render_sweep
 from fabbench.sweep.analyze import diagnosis
 from fabbench.sweep.fit import fit
 from fabbench.sweep.matrix import matrix_of
@@ -31,9 +24,7 @@ def report(cluster: Cluster, *, times: int = 3, tested: Sequence[str] = ()) -> S
     readings = cluster.readings(each for _ in range(times) for each in all_pairs(nodes))
     found = fit(readings)
     said = diagnosis(readings, found)
-    return SweepReport(
-        diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, max_rows=40)
-    )
+    return SweepReport(diagnosis=said, metric=METRICS["busbw"], matrix=matrix_of(readings, found, said, max_rows=40))
 
 
 BAD = Cluster(named(8), {"node-5": 0.65}, {frozenset(("node-1", "node-2")): 1.0}, noise=0.01)
@@ -67,9 +58,7 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
     left = "2 tests of round 3 (all pairs, round 3 of 3) and any later ones"
     cut = replace(healthy, unfinished=left, left_out=[("a.log", "No result.")])
     text = render_sweep(cut, "markdown")
-    assert text.startswith(
-        f"Nothing bad found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes"
-    )
+    assert text.startswith(f"Nothing bad found so far. Not tested: {left}; 1 file left out. 18 tests of 4 nodes")
     assert json.loads(render_sweep(cut, "json"))["unfinished"] == left
     bad = render_sweep(replace(report(BAD), unfinished=left), "terminal")
     assert bad.startswith(f"Bad: 1 node, 1 link. Not tested: {left}. 84 tests of 8 nodes")
@@ -83,10 +72,7 @@ def test_what_was_not_tested_is_said_and_not_called_good() -> None:
 def test_csv_has_a_row_per_suspect() -> None:
     header, *rows = render_sweep(report(BAD), "csv").splitlines()
     assert header == "verdict,kind,name,confidence,evidence"
-    assert [row.split(",")[:3] for row in rows] == [
-        ["bad", "node", "node-5"],
-        ["bad", "link", "node-1 – node-2"],
-    ]
+    assert [row.split(",")[:3] for row in rows] == [["bad", "node", "node-5"], ["bad", "link", "node-1 – node-2"]]
 
 
 def test_svg_is_one_and_names_what_stands_out() -> None:
@@ -120,9 +106,7 @@ def test_commands_that_take_nodes_out_are_printed() -> None:
 
 
 @pytest.mark.parametrize("program", CORDON)
-@pytest.mark.parametrize(
-    "name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""]
-)
+@pytest.mark.parametrize("name", ["-l=x", "--all", "ALL", "all", "n[1-9]", "a,b", "a b", "x\nreboot", "$(reboot)", ""])
 def test_no_command_takes_out_more_than_a_node(program: str, name: str) -> None:
     kinds = (SuspectKind.NODE, SuspectKind.LINK)
     suspects = [Suspect(kind=kind, name=name, nodes=(name,), confidence=1.0, evidence="") for kind in kinds]
@@ -131,9 +115,7 @@ def test_no_command_takes_out_more_than_a_node(program: str, name: str) -> None:
     assert [line[:1] for line in commands.splitlines()] == ["#", "#"]
 
 
-@pytest.mark.parametrize(
-    ("chance", "text"), [(1.0, "99.99%"), (0.9987, "99.87%"), (0.99, "99%"), (0.457, "46%")]
-)
+@pytest.mark.parametrize(("chance", "text"), [(1.0, "99.99%"), (0.9987, "99.87%"), (0.99, "99%"), (0.457, "46%")])
 def test_confidence_is_never_whole(chance: float, text: str) -> None:
     assert confidence_text(chance) == text
 

@@ -32,16 +32,12 @@ def table_of(lines: list[str]) -> list[str]:
 
 def timed(label: str, rows: Iterable[tuple[int, float, float]]) -> Column:
     """Make a column of rows: size, time in us, busbw in GB/s."""
-    points = [
-        Point(size, ALL_REDUCE, ("time", "busbw"), (time * 1e-6, rate * 1e9)) for size, time, rate in rows
-    ]
+    points = [Point(size, ALL_REDUCE, ("time", "busbw"), (time * 1e-6, rate * 1e9)) for size, time, rate in rows]
     return column(label, replace(log([]), points=points))
 
 
 def test_the_published_table_has_its_headline_first_and_its_points_below_each_other() -> None:
-    lines = drawn(
-        [rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))]
-    )
+    lines = drawn([rates("EFA", zip(SIZES, EFA, strict=True)), rates("TCP", zip(SIZES, NON_EFA, strict=True))])
     assert lines[:2] == [
         "all_reduce, 2 × 8 GPUs: EFA 77.35 GB/s vs TCP 4.13 GB/s at 2 GB (18.7x); faster",
         "from 1 MB up (measured once)",
@@ -71,9 +67,7 @@ def test_small_sizes_show_their_time_where_the_rate_is_0() -> None:
         ["128", "B", "10.00", "us", "20.00", "us", "-"],
         ["1", "MB", "2.00", "1.00", "2.0x"],
     ]
-    assert "| 64 B         |              0 |" in render_comparison(
-        compare([timed("a", rows), timed("b", slower)])
-    )
+    assert "| 64 B         |              0 |" in render_comparison(compare([timed("a", rows), timed("b", slower)]))
 
 
 def test_a_pipe_gets_the_same_table_without_escapes_or_folding() -> None:

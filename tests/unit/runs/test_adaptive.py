@@ -44,9 +44,7 @@ def test_what_is_undecided_of_a_gate_is_its_sentence() -> None:
     assert notices.startswith("busbw@1G:5%: busbw: a loss of more than 5 % is neither shown nor excluded")
 
 
-def ended(
-    adaptive: Adaptive, answers: Iterator[Sequence[str]], times: Iterator[float]
-) -> tuple[int, list[str]]:
+def ended(adaptive: Adaptive, answers: Iterator[Sequence[str]], times: Iterator[float]) -> tuple[int, list[str]]:
     notices: list[str] = []
     enough = StopCondition(
         adaptive=adaptive,
@@ -69,9 +67,7 @@ def test_a_run_ends_with_the_repeat_that_decides() -> None:
 
 
 def test_no_repeat_begins_after_the_time() -> None:
-    number, _ = ended(
-        Adaptive(max_repeats=20, seconds=10), iter([["busbw"]] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0])
-    )
+    number, _ = ended(Adaptive(max_repeats=20, seconds=10), iter([["busbw"]] * 9), iter([0.0, 3.0, 6.0, 9.0, 12.0]))
     assert number == 8
 
 

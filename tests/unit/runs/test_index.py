@@ -96,9 +96,7 @@ def test_runs_of_one_setup_share_it(store: Path) -> None:
         assert database.execute("SELECT count(*) FROM texts").fetchone() == (2,)  # a setup and a key
 
 
-@pytest.mark.parametrize(
-    "file", ["request.json", "exec/000-socket-r1/output.log", "exec/000-socket-r1/run.json"]
-)
+@pytest.mark.parametrize("file", ["request.json", "exec/000-socket-r1/output.log", "exec/000-socket-r1/run.json"])
 def test_a_file_that_changed_is_read_again(store: Path, file: str) -> None:
     runs, _ = indexed(store)
     path = newest(store) / file

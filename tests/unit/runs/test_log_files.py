@@ -134,9 +134,7 @@ def test_an_archive_is_one_column_whose_files_are_repeats(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("wrap", [bytes, gzip.compress, lambda data: tar({"a.log": data})])
-def test_utf_16_with_its_mark_is_read_as_text(
-    tmp_path: Path, encoding: str, wrap: Callable[[bytes], bytes]
-) -> None:
+def test_utf_16_with_its_mark_is_read_as_text(tmp_path: Path, encoding: str, wrap: Callable[[bytes], bytes]) -> None:
     for text in (TEXT.decode(), TEXT.decode().replace("\n", "\r\n"), JSON.decode()):
         (expected,) = parse(write(tmp_path, "plain.log", text.encode()))
         data = f"\ufeff{text}".encode(encoding)
@@ -256,9 +254,7 @@ def test_standard_input_may_be_compressed(monkeypatch: pytest.MonkeyPatch) -> No
     assert [entry.source for entry in entries("-")] == ["-!a.log"]
 
 
-def test_without_zstandard_a_sentence_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_zstandard_a_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.version_info >= (3, 14):
         pytest.skip("Python has zstd")
     monkeypatch.setitem(sys.modules, "zstandard", None)

@@ -51,8 +51,7 @@ def test_parts_are_read_as_the_whole_is(tmp_path: Path, newline: str, concluded:
 
 
 @pytest.mark.parametrize(
-    "concluded",
-    [f"{CONCLUDED}vm:871:871 [0] NCCL INFO comm 0x1 - Destroy\n", f"{CONCLUDED}srun: error: node 1\n"],
+    "concluded", [f"{CONCLUDED}vm:871:871 [0] NCCL INFO comm 0x1 - Destroy\n", f"{CONCLUDED}srun: error: node 1\n"]
 )
 def test_what_may_belong_to_either_table_is_no_place_to_split(tmp_path: Path, concluded: str) -> None:
     path = tmp_path / "log.txt"

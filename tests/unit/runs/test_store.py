@@ -47,9 +47,7 @@ def plan_of(*labels: str, repeats: int = 1) -> Plan:
                     planned_sizes=(64,),
                 )
             )
-    return Plan(
-        benchmark="pingpong", target="local", configurations=configurations, executions=tuple(executions)
-    )
+    return Plan(benchmark="pingpong", target="local", configurations=configurations, executions=tuple(executions))
 
 
 def begun(store: Path, plan: Plan, **more: Any) -> RunWriter:
@@ -90,9 +88,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert run.request["fabrics"] == ["tcp", "tcp"]
     assert [execution.id for execution in run.executions] == [execution.id for execution in plan.executions]
     for configuration in plan.configurations:
-        assert [(log.outcome, log.reason) for log in run.logs(configuration.label)] == [
-            (Outcome.OK, None)
-        ] * 2
+        assert [(log.outcome, log.reason) for log in run.logs(configuration.label)] == [(Outcome.OK, None)] * 2
     (log, _) = run.logs("new")
     assert log.source == str(writer.path / "exec" / "000-new-r1" / "output.log")
     assert [(point.size, point.values) for point in log.points] == [(64, (3e-06, 21330000.0, 330000.0))]
@@ -123,10 +119,7 @@ def test_what_is_not_finished_is_truncated(tmp_path: Path, lines: int) -> None:
     writer = begun(tmp_path, plan)
     write(writer, plan.executions[0], finished=False, lines=lines)
     (log,) = open_run("last", tmp_path).logs("a")
-    assert (log.outcome, log.reason) == (
-        Outcome.TRUNCATED,
-        "fabbench was stopped before this execution ended.",
-    )
+    assert (log.outcome, log.reason) == (Outcome.TRUNCATED, "fabbench was stopped before this execution ended.")
     assert len(log.points) == (1 if lines >= 8 else 0)
 
 
@@ -145,9 +138,7 @@ def test_an_execution_that_is_begun_anew_keeps_the_earlier_attempt(tmp_path: Pat
             stored.restart()
         stored.write("four")
         found = {path.name: path.read_text() for path in stored.path.glob("*.log")}
-    earlier = {
-        f"interrupted-{number}.log": f"{line}\n" for number, line in ((1, "one"), (2, "two"), (3, "three"))
-    }
+    earlier = {f"interrupted-{number}.log": f"{line}\n" for number, line in ((1, "one"), (2, "two"), (3, "three"))}
     assert found == {**earlier, "output.log": "four\n"}
 
 

@@ -44,9 +44,7 @@ def test_what_is_left_of_a_sweep_is_known_from_its_tests(sweep: Path) -> None:
     while (planned := planner.next_round()) is not None:
         for test in planned.tests:
             assert unfinished(stored_sweep(sweep)).startswith("1 test of round ")
-            each = MeasuredTest(
-                number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9
-            )
+            each = MeasuredTest(number=number, round=planned.number, nodes=test.nodes, outcome="ok", value=1e9)
             writer.add(each)
             planner.add(each.result)
             number += 1

@@ -53,8 +53,4 @@ def test_the_worst_outcome_decides_and_leaves_no_figure() -> None:
 
 def test_a_metric_that_nothing_has_is_a_failure() -> None:
     found = figures([log(point(8, 1.0))], "latency")
-    assert (found.outcome, found.reason, found.value) == (
-        Outcome.FAILED,
-        "No latency was measured.",
-        None,
-    )
+    assert (found.outcome, found.reason, found.value) == (Outcome.FAILED, "No latency was measured.", None)

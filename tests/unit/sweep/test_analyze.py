@@ -48,9 +48,7 @@ def test_several_bad_nodes_at_once_are_named_and_nobody_else() -> None:
         said = Cluster(EIGHT, bad, seed=seed).diagnosed(all_pairs(EIGHT))
         assert names(said) == {("node", name) for name in bad}
     evidence = {each.name: each.evidence for each in said.suspects}
-    assert evidence["node-2"].startswith(
-        "node-2 fails in 5 of 5 pairs with healthy nodes (5 failed: The test"
-    )
+    assert evidence["node-2"].startswith("node-2 fails in 5 of 5 pairs with healthy nodes (5 failed: The test")
     assert evidence["node-1"].startswith("node-1 is slow in 5 of 5 pairs with healthy nodes (")
 
 

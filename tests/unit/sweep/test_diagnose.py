@@ -107,10 +107,7 @@ def test_nodes_alone_are_tested_again_where_they_stand_out() -> None:
     said = analyze(readings)
     assert {each.name for each in said.suspects} == {"node-05", "node-11"}
     assert not said.undecided
-    assert {suspect.evidence.split(" alone")[0] for suspect in said.suspects} == {
-        "node-05 is slow",
-        "node-11 fails",
-    }
+    assert {suspect.evidence.split(" alone")[0] for suspect in said.suspects} == {"node-05 is slow", "node-11 fails"}
     assert 20 < cluster.tests < 30
 
 

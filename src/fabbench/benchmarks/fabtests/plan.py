@@ -107,9 +107,7 @@ class FabtestsWork:
         """Return one step per domain and size: the server on the first host, the client on the last."""
         sizes: tuple[int | None, ...] = (None,) if self.all_sizes else self.sizes
         return tuple(
-            self._step(execution, fabric, hosts, rail, size)
-            for rail in self._rails(fabric, hosts)
-            for size in sizes
+            self._step(execution, fabric, hosts, rail, size) for rail in self._rails(fabric, hosts) for size in sizes
         )
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
@@ -150,14 +148,7 @@ class FabtestsWork:
         client = self._command(fabric, hosts, "client", rail, size)
         return libfabric.pair_step(execution, (server, client), facts, timeout_s=self.timeout_s)
 
-    def _command(
-        self,
-        fabric: str,
-        hosts: Sequence[Host],
-        role: str,
-        rail: Rail,
-        size: int | None,
-    ) -> Command:
+    def _command(self, fabric: str, hosts: Sequence[Host], role: str, rail: Rail, size: int | None) -> Command:
         index = 0 if role == "server" else len(hosts) - 1
         iterations = self._iterations(fabric, size)
         words = (
@@ -174,11 +165,7 @@ class FabtestsWork:
         side = libfabric.Side(provider(fabric), rail.server if role == "server" else rail.client)
         command = side.command(words, role=role, host=index)
         return Command(
-            argv=command.argv,
-            role=role,
-            host=index,
-            env={**LOG_SETTINGS, **command.env},
-            unset=command.unset,
+            argv=command.argv, role=role, host=index, env={**LOG_SETTINGS, **command.env}, unset=command.unset
         )
 
     def _memory(self, hosts: Sequence[Host], index: int, rail: Rail) -> tuple[str, ...]:

@@ -141,10 +141,7 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         requested = process.command.iterations if process.command else None
         times = _transfers(self.program)
         size = rows.row_size(
-            row,
-            requested=process.command.size if process.command else None,
-            iterations=requested,
-            times=times,
+            row, requested=process.command.size if process.command else None, iterations=requested, times=times
         )
         # Newer programs have options to send both ways: only for ping-pongs is the number certain.
         either = times if times.low == 2 else Range(1, max(times.high, 2))

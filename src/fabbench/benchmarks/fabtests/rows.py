@@ -157,9 +157,7 @@ def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, 
 def fits(row: FabtestRow, size: Size, *, iterations: int | None, times: Range) -> bool:
     """Return whether the figures of a row are consistent, within their printed precision: see `row_size`."""
     figures = PrintedRow(row.iters, row.total, row.time, row.bandwidth, row.latency, row.rate)
-    return figures.fits(
-        sizes_of(row.size, size), requested=iterations, times=times, megabytes=_megabytes(row)
-    )
+    return figures.fits(sizes_of(row.size, size), requested=iterations, times=times, megabytes=_megabytes(row))
 
 
 def measured(row: FabtestRow, *, one_way: bool) -> dict[str, float]:

@@ -17,7 +17,5 @@ class LibfabricBenchmark(Benchmark):
     @override
     def transports(self, fabric: str) -> frozenset[str]:
         if fabric == "p2p":
-            raise RequestError(
-                f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host."
-            )
+            raise RequestError(f"{self.name} has no fabric p2p.", hint="p2p is NCCL's. Use shm inside one host.")
         return providers(fabric)

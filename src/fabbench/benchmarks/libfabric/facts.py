@@ -36,10 +36,7 @@ class ReportedFacts:
         """Yield (name, value) for each fact: addresses as the client sees them, the provider as transport."""
         for name, values in self._values.items():
             if name in {"source_address", "dest_address"}:
-                yield (
-                    name,
-                    next((value for value, side in values.items() if side == "client"), self.first(name)),
-                )
+                yield (name, next((value for value, side in values.items() if side == "client"), self.first(name)))
             else:
                 yield name, ", ".join(values)
         providers = self._values.get("provider", {})
@@ -143,16 +140,10 @@ def _value(name: str, text: str) -> str:
 
 # ---------------------------------------------------------------- libfabric's own log
 
-LOG_SETTINGS: Mapping[str, str] = {
-    "FI_LOG_LEVEL": "info",
-    "FI_LOG_PROV": "core,efa",
-    "FI_LOG_SUBSYS": "core,ep_ctrl",
-}
+LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
 """Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
 
-_LOG_LINE = lazy(
-    r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)"
-)
+_LOG_LINE = lazy(r"libfabric:\d+:(?:\d+:)?(?:[^:]*:)?(?P<provider>\w+):(?P<part>\w+):\S*<info> (?P<message>.*)")
 _OPENED = lazy(r"Opened fabric: (\S+)")
 _QUEUE_PAIR = lazy(r"QP enabled! .*domain_name: ([^,\s]+).*")
 _FABRIC_PROVIDERS = {"efa": "efa", "efa-direct": "efa", "shm": "shm"}

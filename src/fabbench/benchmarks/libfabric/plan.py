@@ -69,9 +69,7 @@ class Side(NamedTuple):
             domain = ("-d", self.domain)
         address = (SERVER,) if role == "client" else ()
         # FI_PROVIDER would hide providers from the program, and cluster images set it.
-        return Command(
-            argv=(*words, *domain, *address), role=role, host=host, env=env, unset=("FI_PROVIDER",)
-        )
+        return Command(argv=(*words, *domain, *address), role=role, host=host, env=env, unset=("FI_PROVIDER",))
 
 
 def names_domains(fabric: str) -> bool:
@@ -112,11 +110,7 @@ def interface_rail(fabric: str, hosts: Sequence[Host]) -> Rail:
 
 
 def pair_step(
-    execution: str,
-    commands: tuple[Command, Command],
-    facts: Mapping[str, str | int],
-    *,
-    timeout_s: float,
+    execution: str, commands: tuple[Command, Command], facts: Mapping[str, str | int], *, timeout_s: float
 ) -> Step:
     """Return the step of a server and a client, named after the `device` and the `size` in its facts."""
     device = str(facts.get("device", ""))

@@ -20,9 +20,7 @@ class Nccl(Benchmark):
     """The benchmark ``nccl``: the nccl-tests programs."""
 
     name = "nccl"
-    program_names = (
-        r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
-    )
+    program_names = r"\b(?:all_reduce|all_gather|alltoallv?|broadcast|reduce|reduce_scatter|sendrecv)_perf(?:_mpi)?\b"
     signatures = (
         Signature("nThread", r"(?:# ?)?nThread \d+ nGpus \d+ minBytes \d"),
         Signature("nccl-tests version", r"# nccl-tests version \d"),
@@ -33,9 +31,7 @@ class Nccl(Benchmark):
         Signature("Avg bus bandwidth", r"# ?Avg bus bandwidth +: +\d", begins=False),
         *(
             Signature(
-                f" {dtype} ",
-                rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d",
-                begins=False,
+                f" {dtype} ", rf"(?<![ \t])[ \t]*\b\d+[ \t]+\d+[ \t]+{dtype}[ \t]+(?:[a-z]\w*[ \t]+)?-?\d", begins=False
             )
             for dtype in ("float", "half", "double", "bfloat16", "int8", "uint8")
         ),

@@ -172,10 +172,7 @@ def _row(row: Any) -> _Row | None:
         values = row.get(side, "")
         if values is None:
             continue
-        labels = {
-            "placement": placement,
-            **{name: value for name, value in names.items() if value},
-        }
+        labels = {"placement": placement, **{name: value for name, value in names.items() if value}}
         figures = _figures(values)
         if figures is None:
             return None
@@ -228,13 +225,7 @@ def _statistics(point: Point, values: Any) -> list[Point] | None:
     """Read the per-iteration report (-I); None if it contradicts itself."""
     if not isinstance(values, dict):
         return []
-    keys = (
-        ("min_us", "min"),
-        ("p50_us", "median"),
-        ("p99_us", "p99"),
-        ("max_us", "max"),
-        ("stdev_us", "stdev"),
-    )
+    keys = (("min_us", "min"), ("p50_us", "median"), ("p99_us", "p99"), ("max_us", "max"), ("stdev_us", "stdev"))
     known = [(stat, _scaled(values.get(key), -6)) for key, stat in keys]
     ordered = [number.value for _, number in known[:-1] if number is not None]
     if ordered != sorted(ordered):

@@ -87,9 +87,7 @@ class NcclWork:
     )
     iterations: int = iterations("20")
     warmup: int = warmup("5")
-    check: int = option(
-        Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1"
-    )
+    check: int = option(Whole(0), "Correctness-check iterations per size; 0: off.", "-c", "--check", default="1")
     dtype: str = option(
         Choice((*WIDTHS, ALL), "TYPE"), "Data type of nccl-tests, or all.", "-d", "--dtype", default="float"
     )
@@ -119,8 +117,7 @@ class NcclWork:
         nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
         if self.devices and self.nics is not None:
             raise RequestError(
-                "--nics has no effect with --device, which determines the number of NICs.",
-                hint="Leave it out.",
+                "--nics has no effect with --device, which determines the number of NICs.", hint="Leave it out."
             )
         _ = self.sweep
 
@@ -128,11 +125,7 @@ class NcclWork:
     def sweep(self) -> Sweep:
         """The sizes. Raise RequestError if they are not a valid sweep."""
         return Sweep(
-            first=self.min_bytes,
-            last=self.max_bytes,
-            factor=self.factor,
-            step=self.step_bytes,
-            program="nccl-tests",
+            first=self.min_bytes, last=self.max_bytes, factor=self.factor, step=self.step_bytes, program="nccl-tests"
         )
 
     @property

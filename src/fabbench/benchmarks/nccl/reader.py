@@ -30,9 +30,7 @@ from fabbench.model.patterns import lazy
 _MAX_FAILURES = 50
 _FOOTERS = {"bounds", "average"}
 _MAY_BE_ROW = lazy(r"\s*\d+\s+\d+\s+[a-z]")
-NO_MPI = (
-    "The program was built without MPI: independent copies ran side by side, each with a table of its own."
-)
+NO_MPI = "The program was built without MPI: independent copies ran side by side, each with a table of its own."
 
 
 class NcclExecution:
@@ -45,9 +43,7 @@ class NcclExecution:
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, TableReader] = {}
         self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
-        self._largest: dict[
-            tuple[str, ...], int
-        ] = {}  # by rank, type, redop and root, where there is no header
+        self._largest: dict[tuple[str, ...], int] = {}  # by rank, type, redop and root, where there is no header
         self._doubled = False
         """Whether a size came twice: copies of the program print side by side."""
         self._seen: dict[str, set[str]] = {}

@@ -35,9 +35,7 @@ _CLOCK = lazy(r"\d\d:\d\d:\d\d", re.ASCII)
 _RELATIVE_ERROR = lazy(r"\d+e[+-]\d\d+", re.ASCII)
 _DIGITS = lazy(r"0|[1-9]\d{0,17}", re.ASCII)
 _CELL = lazy(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:e[+-]\d\d+)?|N/A|[a-z]{3,6}|\d{4}-\d\d-\d\d", re.ASCII)
-_CUT_CELL = lazy(
-    r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII
-)
+_CUT_CELL = lazy(r"-?(?:(?:0|[1-9]\d*)(?:\.\d*)?(?:e[+-]?\d*)?)?|N/?A?|[a-z]{1,6}|\d{4}-[\d-]*|\d\d?:[\d:]*", re.ASCII)
 _DTYPE = lazy("|".join(DTYPE_BYTES))
 _FIGURE = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|-?nan|-?inf", re.ASCII)
 _NOT_A_NUMBER = frozenset({"nan", "-nan", "inf", "-inf"})
@@ -204,10 +202,7 @@ class RowReader:
             return None
         size, key = int(tokens[0]), (tokens[2], *left)
         self._tokens = len(tokens)
-        self._pairs[tuple(tokens[2 : 3 + between])] = (
-            _labels("out-of-place", *key),
-            _labels("in-place", *key),
-        )
+        self._pairs[tuple(tokens[2 : 3 + between])] = (_labels("out-of-place", *key), _labels("in-place", *key))
         placements = ("in-place",) if in_place_only else ("out-of-place", "in-place")
         points: list[Point] = []
         allowed: list[Ratios] = []
@@ -274,9 +269,7 @@ class RowReader:
         widths = {name: width * multiple for name, width in DTYPE_BYTES.items()}
         return self._plain_rows(points, share, bus, widths)
 
-    def _plain_rows(
-        self, points: list[Point], share: float, bus: float, widths: Mapping[str, int]
-    ) -> Shortcut:
+    def _plain_rows(self, points: list[Point], share: float, bus: float, widths: Mapping[str, int]) -> Shortcut:
         """Return a reader of rows of 13 cells. `widths`: data type → bytes of one counted element."""
         pairs, names = self._pairs, _PLAIN
         times, rates, wholes = TIMES, GIGABYTES, WHOLE
@@ -286,9 +279,7 @@ class RowReader:
             cells = text.split()
             if len(cells) != 13:
                 return None
-            size, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = (
-                cells
-            )
+            size, elements, dtype, redop, root, time, algbw, busbw, wrong, again, algbw2, busbw2, wrong2 = cells
             if wrong != "0" or wrong2 != "0":
                 return None
             try:
@@ -334,9 +325,7 @@ class RowReader:
             else:
                 return None
         expected = self.layout.left
-        if expected is not None and (
-            (redop and "redop" not in expected) or bool(root) != ("root" in expected)
-        ):
+        if expected is not None and ((redop and "redop" not in expected) or bool(root) != ("root" in expected)):
             return None
         return redop, root
 

@@ -313,20 +313,10 @@ _STATEMENTS: tuple[tuple[str, int, Sequence[str], re.Pattern[str]], ...] = tuple
         ("chain", AFTER, ("failure",), r" *\.\. \S+ pid \d+: Test failure \S+:\d+"),
         ("failure", AFTER, ("# error",), r"# error: .*"),
         ("failure", AFTER, ("nvalid ",), r"Invalid number of GPUs: .*|invalid size specified .*"),
-        (
-            "failure",
-            AFTER,
-            ("option",),
-            r"(?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) .*",
-        ),
+        ("failure", AFTER, ("option",), r"(?:\S*_perf\S*: )?(?:unrecognized option|invalid option|option requires) .*"),
         ("usage", AFTER, ("USAGE",), r"USAGE: (\S*_perf\S*) ?.*"),
         ("failure", AFTER, ("nRanks",), r"nRanks \d+ is not a power of 2, skipping"),
-        (
-            "failure",
-            AFTER,
-            ("not supported", "requires"),
-            r"(?:Option )?-\w+\S* .*(?:not supported|requires).*",
-        ),
+        ("failure", AFTER, ("not supported", "requires"), r"(?:Option )?-\w+\S* .*(?:not supported|requires).*"),
     )
 )
 """Kind, stage, words (every such line has at least one of them), and pattern."""

@@ -195,9 +195,7 @@ class NvshmemExecution:
         wrong |= {id(row) for row in self._unidentified_rows()}
         if not wrong:
             return
-        self.damaged += [
-            Damaged(line.number, line.text.rstrip()) for _, row, line in self._order if id(row) in wrong
-        ]
+        self.damaged += [Damaged(line.number, line.text.rstrip()) for _, row, line in self._order if id(row) in wrong]
         self._order = [entry for entry in self._order if id(entry[1]) not in wrong]
         for table in self.tables:
             table.rows = [row for row in table.rows if id(row) not in wrong]
@@ -255,12 +253,7 @@ class NvshmemExecution:
         if ranks is not None:
             facts["ranks"] = 1 if self.preface.copies else ranks
         pes = self.preface.pes
-        if (
-            ranks is not None
-            and sorted(pes) == list(range(ranks))
-            and 0 in pes.values()
-            and not self.preface.copies
-        ):
+        if ranks is not None and sorted(pes) == list(range(ranks)) and 0 in pes.values() and not self.preface.copies:
             # Every node has exactly one first PE.
             hosts = sum(1 for local in pes.values() if local == 0)
             facts["hosts"] = hosts

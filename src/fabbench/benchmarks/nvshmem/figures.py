@@ -235,11 +235,7 @@ def _settings(preface: Preface) -> Iterator[Finding]:
     settings = preface.environment()
     transport, provider = settings.get(TRANSPORT, ""), settings.get(PROVIDER, "")
     if provider and transport != "libfabric":
-        setting = (
-            f"{TRANSPORT} is {transport}"
-            if transport
-            else f"the log does not show {TRANSPORT} (default: ibrc)"
-        )
+        setting = f"{TRANSPORT} is {transport}" if transport else f"the log does not show {TRANSPORT} (default: ibrc)"
         yield Finding(
             code="provider-unused",
             severity=Severity.WARNING,

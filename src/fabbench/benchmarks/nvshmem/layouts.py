@@ -74,9 +74,7 @@ class NvshmemColumn(NamedTuple):
         if self.role == "figure":
             return re.fullmatch(r"\d{1,18}(?:\.\d*)?|-?(?:i|in|n|na)?", cell) is not None or self.whole(cell)
         if self.role == "scope":
-            return any(
-                word.startswith(cell) for word in ("None", "(null)", *_WORDS, "Thread", "Warp", "Block")
-            )
+            return any(word.startswith(cell) for word in ("None", "(null)", *_WORDS, "Thread", "Warp", "Block"))
         return self.whole(cell) or (self.role == "type" and bool(re.fullmatch(r"\d{1,3}(?:-b?i?)?", cell)))
 
 
@@ -186,9 +184,7 @@ class NvshmemLayout:
             begins = bool(cells) and cells[0].isdigit() and (len(cells) == 1 or "None".startswith(cells[1]))
             return TORN if begins or text.rstrip().endswith("1.000         1.000") else None
         unit = next(unit for metric, unit in UNITS.values() if metric == self.misprint)
-        return NvshmemRow(
-            int(match["size"]), self.labels, (PrintedFigure(self.misprint, match["value"], unit),)
-        )
+        return NvshmemRow(int(match["size"]), self.labels, (PrintedFigure(self.misprint, match["value"], unit),))
 
     def _row(self, cells: list[str]) -> NvshmemRow | Torn:
         labels, figures, size = dict(self.labels), [], 0
@@ -229,11 +225,7 @@ class NvshmemLayout:
         if fits >= min(3, len(columns) - 1) and fits >= 2:
             return True
         rest = cells[fits:]
-        if (
-            len(cells) <= len(columns)
-            and fits
-            and (not rest or (len(rest) == 1 and columns[fits].may_begin(rest[0])))
-        ):
+        if len(cells) <= len(columns) and fits and (not rest or (len(rest) == 1 and columns[fits].may_begin(rest[0]))):
             return True
         tail = min(len(cells), len(columns) - 1)
         ends = all(column.whole(cell) for column, cell in zip(columns[-tail:], cells[-tail:], strict=True))
@@ -292,9 +284,7 @@ def _column(name: str, unit: str, before: list[NvshmemColumn]) -> NvshmemColumn:
     if name in {"stddev", "min", "max", "mean"} and main is not None:
         stat = "stdev" if name == "stddev" else name
         return NvshmemColumn("figure", _real("+"), main.metric, main.unit, (("stat", stat),))
-    return (
-        NvshmemColumn("figure", _real("{6}"), *UNITS[unit]) if unit in UNITS else NvshmemColumn("other", _ANY)
-    )
+    return NvshmemColumn("figure", _real("{6}"), *UNITS[unit]) if unit in UNITS else NvshmemColumn("other", _ANY)
 
 
 def _eras(columns: list[NvshmemColumn]) -> Eras:

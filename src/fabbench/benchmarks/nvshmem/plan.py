@@ -5,16 +5,7 @@ from dataclasses import dataclass
 
 from fabbench.benchmarks import nccl_env
 from fabbench.benchmarks.nvshmem.text import PROVIDER, TRANSPORT
-from fabbench.benchmarks.shared_options import (
-    extra,
-    factor,
-    iterations,
-    max_bytes,
-    min_bytes,
-    silence,
-    timeout,
-    warmup,
-)
+from fabbench.benchmarks.shared_options import extra, factor, iterations, max_bytes, min_bytes, silence, timeout, warmup
 from fabbench.model.errors import MachineError, RequestError
 from fabbench.model.fabrics import AUTO, INTRA_HOST
 from fabbench.model.hosts import Host, MpiKind, Needs
@@ -49,9 +40,7 @@ _GIB = 1 << 30
 _BUFFERS = 4
 """The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
 # These print one row for each requested size, in any release.
-_PRINT_EVERY_SIZE = frozenset(
-    {"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"},
-)
+_PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
 _LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
 """Providers that NVSHMEM's libfabric transport supports (NVSHMEM_LIBFABRIC_PROVIDER)."""
 _EFA = {

@@ -245,9 +245,7 @@ def read_options(text: str) -> PrintedOptions | None:
     """Read the line of options; None for any other line."""
     if not text.lstrip().startswith("min_size:"):
         return None
-    options = {
-        _OPTION_FIELDS[name]: int(value) for name, value in _OPTION.findall(text) if name in _OPTION_FIELDS
-    }
+    options = {_OPTION_FIELDS[name]: int(value) for name, value in _OPTION.findall(text) if name in _OPTION_FIELDS}
     return PrintedOptions(**options)
 
 

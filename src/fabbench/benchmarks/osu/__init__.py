@@ -19,9 +19,7 @@ class Osu(Benchmark):
     versions = ("osu",)
     default_metrics = ("latency", "time", "bandwidth", "message_rate")
     cases_field = "tests"
-    resolution = MappingProxyType(
-        {"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)}
-    )
+    resolution = MappingProxyType({"latency": (1e-8,), "time": (1e-8,), "bandwidth": (1e4,), "message_rate": (1e-2,)})
     """Two decimals of microseconds, of MB/s, and of messages per second."""
 
     signatures = (

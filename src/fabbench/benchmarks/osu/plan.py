@@ -96,9 +96,7 @@ class OsuWork:
         default="1",
     )
     check: bool = option(Flag(), "Compare the data (OSU 5.7 and later).")
-    gpu_memory: bool = option(
-        Flag(), "Exchange GPU memory; the programs must be built with CUDA.", default=False
-    )
+    gpu_memory: bool = option(Flag(), "Exchange GPU memory; the programs must be built with CUDA.", default=False)
     timeout_s: float = timeout("900")
     silence_s: float = silence()
     extra: tuple[str, ...] = extra()
@@ -125,9 +123,7 @@ class OsuWork:
     @property
     def needs(self) -> Needs:
         """The programs, and an mpirun."""
-        return Needs(
-            programs=self.tests, install=INSTALL, mpi=True, gpus=self.gpu_memory, subfolders=SUBFOLDERS
-        )
+        return Needs(programs=self.tests, install=INSTALL, mpi=True, gpus=self.gpu_memory, subfolders=SUBFOLDERS)
 
     def planned_sizes(self, hosts: Sequence[Host]) -> tuple[int, ...]:
         """Return the sizes, if the programs are known to print them as requested."""
@@ -174,8 +170,7 @@ class OsuWork:
         if name in PAIRS:
             if len(hosts) > 2:
                 raise RequestError(
-                    f"{name} takes two ranks, but there are {len(hosts)} hosts.",
-                    hint="Choose two: --nodes 2.",
+                    f"{name} takes two ranks, but there are {len(hosts)} hosts.", hint="Choose two: --nodes 2."
                 )
             return 2
         ranks = self.ranks_per_host * len(hosts)
@@ -219,9 +214,7 @@ def environment(fabric: str) -> Mapping[str, str]:
 def _check(fabric: str, hosts: Sequence[Host]) -> None:
     """Raise RequestError for hosts, or an MPI, that cannot measure a fabric this way."""
     if fabric in INTRA_HOST and len(hosts) > 1 and not all(host.virtual for host in hosts):
-        raise RequestError(
-            f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host."
-        )
+        raise RequestError(f"{fabric} works inside one host, but there are {len(hosts)}.", hint="Specify one host.")
     if hosts[0].mpi is not None and hosts[0].mpi.kind is MpiKind.HYDRA:
         raise RequestError(
             f"{hosts[0].mpi.program} is not Open MPI's: fabbench sets the transport of OSU's programs "

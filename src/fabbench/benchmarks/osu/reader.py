@@ -37,9 +37,7 @@ class _Table:
             if column is SIZE:
                 size = int(cell)
             elif column is not None and column.metric not in _NOT_FIGURES:
-                values.setdefault(column.stat, {})[self._metric(column.metric)] = printed(cell).times(
-                    column.factor
-                )
+                values.setdefault(column.stat, {})[self._metric(column.metric)] = printed(cell).times(column.factor)
         if not _fits(size, values):
             self.record.damaged.append(Damaged(line.number, line.text))
             return []
@@ -138,9 +136,7 @@ class OsuReader(Reader):
     def _begin(self, title: Title) -> Sequence[Reading]:
         """Begin a table. MPI's text before it belongs to it, unless another table precedes."""
         before = self.close() if self._table is not None else ()
-        record = Record(
-            benchmark="osu", case=title.case, facts={**self._marked_facts, **title.facts}, finished=None
-        )
+        record = Record(benchmark="osu", case=title.case, facts={**self._marked_facts, **title.facts}, finished=None)
         self._table, self._end = _Table(record, title.one_way, self._end), None
         return before
 

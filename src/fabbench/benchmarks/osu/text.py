@@ -47,11 +47,7 @@ _ONE_SIDED: Mapping[str, str] = {
     "fetch_and_op": "fop",
     "compare_and_swap": "cas",
 }
-_ENDINGS: Mapping[str, str] = {
-    " bi-directional bandwidth": "_bibw",
-    " bandwidth": "_bw",
-    " latency": "_latency",
-}
+_ENDINGS: Mapping[str, str] = {" bi-directional bandwidth": "_bibw", " bandwidth": "_bw", " latency": "_latency"}
 _POINT_TO_POINT = frozenset({"latency", "bw", "bibw", "multi_lat", "latency_mt", "latency_mp", "mbw_mr"})
 
 

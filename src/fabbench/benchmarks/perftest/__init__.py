@@ -69,9 +69,7 @@ class Perftest(Benchmark):
     versions = ("perftest",)
     default_metrics = ("bandwidth", "latency", "message_rate")
     cases_field = "test"
-    resolution = MappingProxyType(
-        {"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)}
-    )
+    resolution = MappingProxyType({"bandwidth": (1.25e6, 10485.76), "latency": (1e-8,), "message_rate": (1.0,)})
     """`%.2f` of usec, and of Gb/s or MiB/s; millions of messages with six decimals."""
 
     @override

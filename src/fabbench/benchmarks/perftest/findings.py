@@ -49,9 +49,7 @@ def is_ordered(row: PerftestRow) -> bool:
     return inside and times == sorted(times)
 
 
-def consistent_unit(
-    bandwidth: Decimal, rate: Decimal, size: int, units: Iterable[str] = ("MiB/sec", "Gb/sec")
-) -> str:
+def consistent_unit(bandwidth: Decimal, rate: Decimal, size: int, units: Iterable[str] = ("MiB/sec", "Gb/sec")) -> str:
     """Return the only unit in which the numbers are consistent; empty: none, or more than one."""
     verdicts = {unit: fits(str(bandwidth), str(rate), size, UNITS[unit]) for unit in units}
     if None in verdicts.values():

@@ -37,9 +37,7 @@ class PerftestWork:
     """One test over the devices of a fabric. See `fabbench.plan.request.Work`."""
 
     test: str = option(Choice(TESTS), "The program to run.", default=TESTS[0])
-    sizes: tuple[int, ...] = sizes(
-        "Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency."
-    )
+    sizes: tuple[int, ...] = sizes("Measure this size (1024-based: 64, 4K). Default: 64K for bandwidth, 2 for latency.")
     all_sizes: bool = option(Flag(), "Measure 2 B to 8 MiB instead.", "-a", "--all-sizes")
     devices: tuple[str, ...] = devices("Measure this device, such as mlx5_0. Default: all of the fabric.")
     together: bool = option(Flag(), "Run all NICs concurrently.")
@@ -72,9 +70,7 @@ class PerftestWork:
         if self.iterations and self.duration_s:
             raise RequestError("Iterations and a duration are mutually exclusive.", hint="Leave one out.")
         if self.bidirectional and self.test.endswith("_lat"):
-            raise RequestError(
-                f"{self.test} has no -b: latency covers both directions.", hint="Leave it out."
-            )
+            raise RequestError(f"{self.test} has no -b: latency covers both directions.", hint="Leave it out.")
         if self.together and (self.all_sizes or len(self.sizes) > 1):
             raise RequestError(
                 "With --together, devices are measured at one size: their programs would not stay in step.",

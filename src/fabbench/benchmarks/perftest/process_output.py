@@ -29,9 +29,7 @@ from fabbench.model.patterns import lazy
 
 _BEGIN = lazy(r'"test_info"\s*:')
 _RESULTS = lazy(r'"results"\s*:\s*\{')
-_PAIR = lazy(
-    r'"?([A-Za-z_][\w. *]{0,40})"?\s{0,9}:\s{0,9}(?:"([^"]*)"|(-?\d+(?:\.\d*)?)(?=\s*[,}\s]|$))', re.ASCII
-)
+_PAIR = lazy(r'"?([A-Za-z_][\w. *]{0,40})"?\s{0,9}:\s{0,9}(?:"([^"]*)"|(-?\d+(?:\.\d*)?)(?=\s*[,}\s]|$))', re.ASCII)
 
 _SETUP = {
     "Device": "Device",
@@ -141,9 +139,7 @@ class JsonOutput:
             if key in self._results and factor is not None:
                 measured.append(Number("bandwidth", stat, "", exact(self._results[key], factor)))
         if "MsgRate" in self._results:
-            measured.append(
-                Number("message_rate", "", "", exact(self._results["MsgRate"], Decimal(1_000_000)))
-            )
+            measured.append(Number("message_rate", "", "", exact(self._results["MsgRate"], Decimal(1_000_000))))
         for key, stat in _LATENCIES:
             if key in self._results:
                 measured.append(Number("latency", stat, "", exact(self._results[key], _US)))
@@ -243,10 +239,7 @@ class ProcessOutput:
     def is_other_end(self, other: "ProcessOutput") -> bool:
         """Return whether the printed addresses are the two ends of the same queue pairs."""
         local, remote = self.addresses["local"], self.addresses["remote"]
-        return bool(local and remote) and (remote, local) == (
-            other.addresses["local"],
-            other.addresses["remote"],
-        )
+        return bool(local and remote) and (remote, local) == (other.addresses["local"], other.addresses["remote"])
 
     def is_peer(self, other: "ProcessOutput") -> bool:
         """Return whether these two are the server and the client of one run."""
@@ -345,9 +338,7 @@ class ProcessOutput:
             if not output.unit:
                 self.results.add_finding(findings.AMBIGUOUS_UNIT)
         if output.size is None:
-            self.results.add_finding(
-                findings.no_size("perftest's JSON has no row (--output was given).", line.text)
-            )
+            self.results.add_finding(findings.no_size("perftest's JSON has no row (--output was given).", line.text))
             return []
         if output.iterations is not None:
             self.results.add_fact("iterations", str(output.iterations))

@@ -10,13 +10,7 @@ from fabbench.benchmarks.perftest import findings, process_output
 from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.process_output import ProcessOutput
 from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
-from fabbench.benchmarks.perftest.text import (
-    PerftestCommand,
-    PerftestStatement,
-    Stage,
-    read_command,
-    unwrapped,
-)
+from fabbench.benchmarks.perftest.text import PerftestCommand, PerftestStatement, Stage, read_command, unwrapped
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
@@ -350,9 +344,7 @@ class PerftestReader(Reader):
 
     def _finish(self) -> None:
         executions, self._executions = self._executions, []
-        self._readings += [
-            execution.finish() for execution in executions if execution.processes or execution.execution
-        ]
+        self._readings += [execution.finish() for execution in executions if execution.processes or execution.execution]
         self._processes, self._execution_of, self._step = {}, {}, None
         if self._summary is not None:
             self._readings.append(self._summary.record)

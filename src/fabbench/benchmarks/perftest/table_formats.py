@@ -17,11 +17,7 @@ from fabbench.benchmarks.consistency import is_damaged_row
 from fabbench.model.log import Labels, Point
 from fabbench.model.patterns import lazy
 
-UNITS: Mapping[str, Decimal] = {
-    "MB/sec": Decimal(1 << 20),
-    "MiB/sec": Decimal(1 << 20),
-    "Gb/sec": Decimal(125_000_000),
-}
+UNITS: Mapping[str, Decimal] = {"MB/sec": Decimal(1 << 20), "MiB/sec": Decimal(1 << 20), "Gb/sec": Decimal(125_000_000)}
 """Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
 
 _MESSAGES, _MICROSECOND, _ONE = Decimal(1_000_000), Decimal("1e-6"), Decimal(1)
@@ -137,14 +133,8 @@ def read_header(text: str) -> PerftestLayout | None:
         unit = printed if metric == "bandwidth" and printed in UNITS else unit
         columns.append(PerftestColumn(metric, stat, part, factor))
         at = match.end()
-    whole = not text[at:].strip() and all(
-        column.factor is not None or column.metric == "latency" for column in columns
-    )
-    return PerftestLayout(
-        columns=_with_main(columns) if whole else (),
-        unit=unit,
-        has_sl=keys[1] is not None,
-    )
+    whole = not text[at:].strip() and all(column.factor is not None or column.metric == "latency" for column in columns)
+    return PerftestLayout(columns=_with_main(columns) if whole else (), unit=unit, has_sl=keys[1] is not None)
 
 
 def _factor(metric: str, unit: str | None) -> Decimal | None:
@@ -299,9 +289,7 @@ def numbers(row: PerftestRow) -> list[Number]:
     return measured
 
 
-def points(
-    size: int, measured: Iterable[Number], context: RowContext, *, service_level: str = ""
-) -> list[Point]:
+def points(size: int, measured: Iterable[Number], context: RowContext, *, service_level: str = "") -> list[Point]:
     """Return the points of a row in print order: one for all numbers with the same labels."""
     groups: dict[tuple[str, str, str], list[tuple[str, float]]] = {}
     for metric, stat, part, value in measured:

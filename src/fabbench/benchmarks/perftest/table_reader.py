@@ -62,13 +62,7 @@ class PerftestTable:
     """Reads the rows below one header, or below those of two processes that print in turn."""
 
     def __init__(
-        self,
-        layout: PerftestLayout,
-        context: RowContext,
-        results: ProcessResults,
-        *,
-        indent: str,
-        ruled: bool,
+        self, layout: PerftestLayout, context: RowContext, results: ProcessResults, *, indent: str, ruled: bool
     ) -> None:
         self.rows = 0
         self.copies = 1

@@ -170,9 +170,7 @@ def read_title(text: str) -> PerftestTitle | None:
     if match is None:
         return None
     verb, both, context = match.groups()
-    return PerftestTitle(
-        f"ib_{_VERBS[verb]}_{'bw' if context == 'BW' else 'lat'}", both_directions=both is not None
-    )
+    return PerftestTitle(f"ib_{_VERBS[verb]}_{'bw' if context == 'BW' else 'lat'}", both_directions=both is not None)
 
 
 def read(text: str) -> PerftestStatement | None:
@@ -239,9 +237,7 @@ def status_sentence(number: int, syndrome: str) -> str:
 
 # ---------------------------------------------------------------- command lines
 
-_PROGRAM = lazy(
-    r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)"
-)
+_PROGRAM = lazy(r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
 _UNWRAPPED = 60
 """No terminal wraps a line at fewer columns."""

@@ -49,12 +49,9 @@ class PingpongWork:
         Choice(("msg", "rdm", "dgram")), "Endpoint type. Default: msg for tcp and verbs, else rdm.", unset=""
     )
     iterations: int | None = option(
-        Whole(1, 10**9),
-        "Messages per size. Default: as many as make connection set-up less than 1 % of the time.",
+        Whole(1, 10**9), "Messages per size. Default: as many as make connection set-up less than 1 % of the time."
     )
-    domain: str | None = option(
-        DEVICE, "Bind to this libfabric domain (interface), and verify that it was used."
-    )
+    domain: str | None = option(DEVICE, "Bind to this libfabric domain (interface), and verify that it was used.")
     all_domains: bool = option(
         Flag(), "Measure over the domain of each RDMA device, one after another; a table for each."
     )
@@ -125,14 +122,7 @@ class PingpongWork:
     def _endpoint(self, fabric: str) -> str:
         return self.endpoint or ("msg" if provider(fabric) in _CONNECTED else "rdm")
 
-    def _step(
-        self,
-        execution: str,
-        fabric: str,
-        hosts: Sequence[Host],
-        size: int,
-        rail: Rail,
-    ) -> Step:
+    def _step(self, execution: str, fabric: str, hosts: Sequence[Host], size: int, rail: Rail) -> Step:
         name, endpoint = provider(fabric), self._endpoint(fabric)
         iterations = self.iterations or enough_iterations(name, endpoint, size)
         words = (PROGRAM, "-v", "-p", name, "-e", endpoint, "-S", str(size), "-I", str(iterations))

@@ -55,9 +55,7 @@ _PATTERN = row_pattern(
 )
 
 
-_CELLS = tuple(
-    lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL)
-)
+_CELLS = tuple(lazy(pattern) for pattern in (SIZE, COUNT, f"[=+-]{COUNT}", SIZE, f"{REAL}s", REAL, REAL, REAL))
 _BOTH_WAYS = Range(2, 2)
 
 
@@ -132,10 +130,7 @@ def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None
     row. Otherwise, the other columns narrow down a truncated size: `total`, and MB/sec times usec/xfer, which
     is the size again.
     """
-    others = (
-        by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS),
-        by_product(row.bandwidth, row.latency),
-    )
+    others = (by_total(row.total, row.sent, requested=sent, times=_BOTH_WAYS), by_product(row.bandwidth, row.latency))
     return known_size(row.size, requested=requested, others=others)
 
 
@@ -162,8 +157,7 @@ def setup_findings(sizes: Sequence[int]) -> Iterator[Finding]:
         yield Finding(
             code="setup-time",
             severity=Severity.WARNING,
-            meaning="Connection set-up may be more than 1 % of the figure at "
-            f"{', '.join(map(format_size, sizes))}.",
+            meaning=f"Connection set-up may be more than 1 % of the figure at {', '.join(map(format_size, sizes))}.",
             advice="Use more iterations, or -e msg where the provider has it.",
         )
 
@@ -278,9 +272,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
         self._note_iterations(row, process, size.value, measured.get("latency"))
         return Point(size.value, self.labels(process), tuple(measured), tuple(measured.values()))
 
-    def _note_iterations(
-        self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None
-    ) -> None:
+    def _note_iterations(self, row: PingpongRow, process: PingpongProcess, size: int, latency: float | None) -> None:
         """Record the iterations of a row, and whether set-up exceeds its share of the figure."""
         count = exact_count(row.sent, process.command.iterations if process.command else None)
         if count is not None:

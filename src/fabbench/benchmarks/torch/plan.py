@@ -42,9 +42,7 @@ class TorchWork:
     python: str = option(
         Text("a path", "PATH"), "The Python that has torch, on every host. Default: python3.", unset=""
     )
-    port: int = option(
-        Whole(1, 65535), "Port on the first host where the ranks meet (MASTER_PORT).", default="29500"
-    )
+    port: int = option(Whole(1, 65535), "Port on the first host where the ranks meet (MASTER_PORT).", default="29500")
     nics: int | None = nics()
     timeout_s: float = timeout("900")
     silence_s: float = silence()
@@ -85,9 +83,7 @@ class TorchWork:
                 id=f"{execution}/all_reduce",
                 label="all_reduce",
                 shape=Shape.MPI,
-                commands=nccl_env.rank_commands(
-                    lambda host: self._words(host, master), fabric, hosts, given, each
-                ),
+                commands=nccl_env.rank_commands(lambda host: self._words(host, master), fabric, hosts, given, each),
                 timeout_s=self.timeout_s,
                 silence_s=self.silence_s,
                 files={FILE: self.program},

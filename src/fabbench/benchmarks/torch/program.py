@@ -47,9 +47,7 @@ def read_process(environment: Mapping[str, str]) -> RankProcess:
     """Read the rank of this process from its launcher's variables; a single rank if there are none."""
     for rank, ranks, local in _RANK_VARIABLES:
         if rank in environment and ranks in environment:
-            return RankProcess(
-                int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0"))
-            )
+            return RankProcess(int(environment[rank]), int(environment[ranks]), int(environment.get(local, "0")))
     return RankProcess(0, 1, 0)
 
 
@@ -123,10 +121,7 @@ class Bench:
             self.device = torch.device("cpu")
         master = f"[{args.master}]" if ":" in args.master else args.master
         self._distributed.init_process_group(
-            args.backend,
-            init_method=f"tcp://{master}:{args.port}",
-            rank=process.rank,
-            world_size=process.ranks,
+            args.backend, init_method=f"tcp://{master}:{args.port}", rank=process.rank, world_size=process.ranks
         )
 
     def algbw(self, shape: Sequence[int]) -> float:

@@ -200,9 +200,7 @@ def is_row_cut(text: str, columns: tuple[str, ...]) -> bool:
     cells = _cells(text)
     if not cells:
         return False
-    if _COLUMNS[columns[0]].fullmatch(cells[0]) or is_damaged_row(
-        cells, [_COLUMNS[name] for name in columns]
-    ):
+    if _COLUMNS[columns[0]].fullmatch(cells[0]) or is_damaged_row(cells, [_COLUMNS[name] for name in columns]):
         return True
     return len(cells) == 1 and re.fullmatch(r"\d+(?:\.\d*)?\s*[KMGTPE]?[iBbp]*", cells[0]) is not None
 
@@ -312,10 +310,7 @@ class _Report:
         points += (
             []
             if not points
-            else [
-                Point(self.size, {"stat": "stdev"}, (metric,), (stdev.value,))
-                for metric, stdev in stdevs.items()
-            ]
+            else [Point(self.size, {"stat": "stdev"}, (metric,), (stdev.value,)) for metric, stdev in stdevs.items()]
         )
         self.record.points += points
         return points
@@ -358,17 +353,14 @@ class TorchReader(Reader):
         """Begin a report at its sentence."""
         before = self._reports.pop(stream, None)
         versions = self._environment.pop(stream, {})
-        record = Record(
-            benchmark="torch", case=announced.case, facts={**announced.facts, **versions}, finished=None
-        )
+        record = Record(benchmark="torch", case=announced.case, facts={**announced.facts, **versions}, finished=None)
         self._reports[stream] = _Report(record, announced.size, expects_table=announced.table)
         if announced.rounded:
             record.findings.append(
                 Finding(
                     code="size-truncated",
                     severity=Severity.NOTE,
-                    meaning="The payload is printed with three decimals: "
-                    f"{announced.size} bytes are assumed.",
+                    meaning=f"The payload is printed with three decimals: {announced.size} bytes are assumed.",
                 )
             )
         return [before.finish()] if before is not None else []
@@ -416,9 +408,7 @@ class TorchReader(Reader):
     def _fail(self, line: Line, report: _Report | None) -> Sequence[Reading]:
         """Record an error; a report may consist of nothing else."""
         if report is None:
-            report = self._reports[line.stream] = _Report(
-                Record(benchmark="torch", case="all_reduce", finished=None)
-            )
+            report = self._reports[line.stream] = _Report(Record(benchmark="torch", case="all_reduce", finished=None))
         sentence = f"torch said: {quoted(line.text)}"
         if sentence not in report.record.failures:
             report.record.failures.append(sentence)

@@ -118,13 +118,10 @@ def _hosts(plan: Plan, target: ScriptTarget) -> Iterator[str]:
 
 def _reach(plan: Plan, target: ScriptTarget) -> str:
     """Return the function `reach`, which starts a program on a host."""
-    here = (
-        '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n' if target.here else ""
-    )
+    here = '    if [ "$number" = 0 ]; then\n        $brief "$@"\n        return\n    fi\n' if target.here else ""
     there = {
         ProgramStarter.SSH: _brief(("ssh", *target.ssh)) + ' -- "${hosts[number]}" "$(quoted "$@")"\n',
-        ProgramStarter.SRUN: _brief(("srun", *_SRUN, *target.extra))
-        + ' --nodelist="${hosts[number]}" -- "$@"\n',
+        ProgramStarter.SRUN: _brief(("srun", *_SRUN, *target.extra)) + ' --nodelist="${hosts[number]}" -- "$@"\n',
     }
     body = there[target.reach] if plan.hosts > 1 or not target.here else ""
     inside = _inside(target) if any(target.insides) else ""

@@ -118,9 +118,7 @@ class _Script:
         if target.ranks is RankStarter.SRUN:
             require_one_mpirun(target)
         elif any(target.insides):
-            raise RequestError(
-                "mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun."
-            )
+            raise RequestError("mpirun does not start containers.", hint="Start the ranks with srun: --mpi srun.")
         self._steps = tuple(step for execution in plan.executions for step in execution.steps)
         self._pairs = any(step.shape is Shape.PAIR for step in self._steps)
         self.inherited = tuple(dict.fromkeys(chain.from_iterable(map(inherited, self._steps))))
@@ -367,14 +365,11 @@ def _unfilled(step: Step, names: Sequence[str]) -> Step:
     """Return a step with variables in place of the values of facts."""
     values = {str(step.facts[name]): variable(name) for name in reversed(names)}
     commands = (
-        replace(command, argv=tuple(values.get(word, word) for word in command.argv))
-        for command in step.commands
+        replace(command, argv=tuple(values.get(word, word) for word in command.argv)) for command in step.commands
     )
     execution, _, name = step.id.partition("/")
     facts = {**step.facts, **{name: variable(name) for name in names}}
-    return replace(
-        step, id=f"{execution}/{values.get(name, name)}", label="", commands=tuple(commands), facts=facts
-    )
+    return replace(step, id=f"{execution}/{values.get(name, name)}", label="", commands=tuple(commands), facts=facts)
 
 
 def _array_of(name: str) -> str:

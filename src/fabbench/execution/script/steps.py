@@ -38,9 +38,7 @@ def quote(word: str) -> str:
     if len(parts) > 1 and all(_PLAIN.fullmatch(part.replace(" ", "")) for part in parts[::2]):
         inner = "".join(f"${{{part}}}" if index % 2 else part for index, part in enumerate(parts))
         return f'"{inner}"'
-    quoted = (
-        f'"${{{part}}}"' if index % 2 else _literal(part) if part else "" for index, part in enumerate(parts)
-    )
+    quoted = (f'"${{{part}}}"' if index % 2 else _literal(part) if part else "" for index, part in enumerate(parts))
     return "".join(quoted) or "''"
 
 
@@ -72,11 +70,7 @@ def line(words: Iterable[str], indent: str = "    ") -> str:
 
 
 def wrapped(
-    texts: Sequence[str],
-    indent: str = "    ",
-    hanging: str = _INDENT,
-    newline: str = " \\\n",
-    width: int = _WIDTH,
+    texts: Sequence[str], indent: str = "    ", hanging: str = _INDENT, newline: str = " \\\n", width: int = _WIDTH
 ) -> str:
     """Join words of shell text, wrapped into readable lines."""
     lines = [indent]
@@ -189,9 +183,7 @@ class Steps:
         text = ""
         several = len(self._usual.insides) > 1
         required = {
-            name: overrides.folders
-            for name, overrides in self._usual.variants.items()
-            if overrides.folders or several
+            name: overrides.folders for name, overrides in self._usual.variants.items() if overrides.folders or several
         }
         if not several:
             required = {"": tuple(dict.fromkeys(chain.from_iterable(required.values())))}
@@ -277,9 +269,7 @@ class Steps:
         else:
             launch = self._launch(ready)
             command = [launch, *contexts(ready, self._mpi_hosts(MpiKind.OPEN_MPI_4))]
-        return (
-            self._begin(step) + self._with(step.files) + line(["ranks", silence, *command]) + " || return\n"
-        )
+        return self._begin(step) + self._with(step.files) + line(["ranks", silence, *command]) + " || return\n"
 
     def _with(self, named: Mapping[str, str]) -> str:
         """Return the line that lists a step's files."""

@@ -63,24 +63,17 @@ def check_host(
 
 
 def check_hosts(
-    probes: Mapping[str, Probe],
-    *,
-    requirements: Requirements = _ANYTHING,
-    relations: HostRelations = _NOTHING,
+    probes: Mapping[str, Probe], *, requirements: Requirements = _ANYTHING, relations: HostRelations = _NOTHING
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
     return tuple(_checks(probes, requirements, relations))
 
 
-def _checks(
-    probes: Mapping[str, Probe], requirements: Requirements, relations: HostRelations
-) -> Iterator[Check]:
+def _checks(probes: Mapping[str, Probe], requirements: Requirements, relations: HostRelations) -> Iterator[Check]:
     down = relations.unreachable
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
-        HostChecks(host=name, probe=probes[name], requirements=requirements)
-        for name in probes
-        if name not in down
+        HostChecks(host=name, probe=probes[name], requirements=requirements) for name in probes if name not in down
     ]
     interfaces = {}
     for checks in hosts:

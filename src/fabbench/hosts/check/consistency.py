@@ -27,12 +27,7 @@ class _Same:
 
 _SAME = (
     _Same("kernel", lambda probe: probe.kernel, "Start all hosts from the same image.", always=True),
-    _Same(
-        "libfabric version",
-        lambda probe: probe.libfabric,
-        "Use the same libfabric on all hosts.",
-        always=True,
-    ),
+    _Same("libfabric version", lambda probe: probe.libfabric, "Use the same libfabric on all hosts.", always=True),
     _Same("EFA installer", lambda probe: probe.efa_installer, "Run the same EFA installer on all hosts."),
     _Same("EFA driver", lambda probe: probe.efa_driver, "Run the same EFA installer on all hosts."),
     _Same(
@@ -57,13 +52,9 @@ def among(hosts: Sequence[HostChecks], interfaces: Mapping[str, str]) -> Iterato
         values = {checks.host: same.value(checks.probe) for checks in hosts}
         if same.always or any(values.values()):
             yield from _alike(hosts, same.name, values, same.advice)
-    programs = dict.fromkeys(
-        name for checks in hosts for name in checks.requirements.programs if name != "mpirun"
-    )
+    programs = dict.fromkeys(name for checks in hosts for name in checks.requirements.programs if name != "mpirun")
     for program in programs:
-        advice = (
-            f"Use the same build of {program} at the same path on all hosts: mpirun starts it by that path."
-        )
+        advice = f"Use the same build of {program} at the same path on all hosts: mpirun starts it by that path."
         yield from _alike(hosts, f"one {program}", _builds(hosts, program), advice, fails=_elsewhere(hosts))
     advice = "NCCL_SOCKET_IFNAME is the same on all hosts: specify a prefix, or several names."
     yield from _alike(hosts, "interface names", interfaces, advice)
@@ -86,9 +77,7 @@ def _alike(
     for checks in hosts:
         value = values.get(checks.host, "")
         if not value:
-            seen = (
-                f"Unknown, while {listed(having, _NAMED)} {_have(having)} {usual}." if usual else "Unknown."
-            )
+            seen = f"Unknown, while {listed(having, _NAMED)} {_have(having)} {usual}." if usual else "Unknown."
             yield checks.skip(name, seen, "Check whether it is installed there, and where.")
         elif len(known) == 1:
             yield checks.skip(
@@ -104,9 +93,7 @@ def _alike(
 def _builds(hosts: Sequence[HostChecks], program: str) -> Mapping[str, str]:
     """Return the path of a program on each host and the size of its file, which stands for its build."""
     builds = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
-    return {
-        host: f"{item.path}, {item.size} bytes" for host, item in builds if item and item.size is not None
-    }
+    return {host: f"{item.path}, {item.size} bytes" for host, item in builds if item and item.size is not None}
 
 
 def _elsewhere(hosts: Sequence[HostChecks]) -> Callable[[str, str], bool]:
@@ -134,12 +121,9 @@ def _types(hosts: Sequence[HostChecks]) -> Iterator[Check]:
 def _zones(hosts: Sequence[HostChecks]) -> Iterator[Check]:
     values = {checks.host: checks.probe.zone for checks in hosts}
     if any(values.values()):
-        efa = any(
-            checks.probe.devices_of(Link.EFA) or checks.requirements.fabric == "efa" for checks in hosts
-        )
+        efa = any(checks.probe.devices_of(Link.EFA) or checks.requirements.fabric == "efa" for checks in hosts)
         advice = (
-            "Start all hosts in the same Availability Zone: EFA does not cross zones, and TCP is "
-            "slower across them."
+            "Start all hosts in the same Availability Zone: EFA does not cross zones, and TCP is slower across them."
         )
         yield from _alike(hosts, "zone", values, advice, fails=lambda usual, other: efa and usual != other)
 
@@ -148,15 +132,10 @@ def clock(checks: HostChecks, measured: Clock | None) -> Check:
     """Check how far the host's clock is from the local one, within the uncertainty of the round trip."""
     name = "clock"
     if measured is None:
-        return checks.skip(
-            name, "The clock was not compared.", "Check again: the host did not report its time."
-        )
+        return checks.skip(name, "The clock was not compared.", "Check again: the host did not report its time.")
     seen = f"The clock is {measured.offset_s:+.3g} s off (± {measured.uncertainty_s:.2g} s)."
     minimum = abs(measured.offset_s) - measured.uncertainty_s
-    advice = (
-        "Start chrony or another time service there: without it, logs of different hosts cannot be "
-        "put in order."
-    )
+    advice = "Start chrony or another time service there: without it, logs of different hosts cannot be put in order."
     if minimum > _CLOCK_FAIL_S:
         return checks.fail(name, seen, advice)
     if minimum > _CLOCK_WARN_S:
@@ -177,8 +156,7 @@ def connections(
     untried = ConnectionAttempt(result=ConnectionResult.UNTRIED)
     results = {other: tried.get((host, other), untried) for other in others}
     failed = [
-        f"{name} ({attempt.why})" if attempt.why else name
-        for name, attempt in _of(results, ConnectionResult.FAILED)
+        f"{name} ({attempt.why})" if attempt.why else name for name, attempt in _of(results, ConnectionResult.FAILED)
     ]
     reached = [name for name, _ in _of(results, ConnectionResult.OK)]
     whys = dict.fromkeys(attempt.why for _, attempt in _of(results, ConnectionResult.UNTRIED) if attempt.why)
@@ -199,9 +177,7 @@ def connections(
         yield Check(host=host, name=name, status=Status.SKIP, seen=seen, advice=advice)
 
 
-def _of(
-    results: Mapping[str, ConnectionAttempt], result: ConnectionResult
-) -> list[tuple[str, ConnectionAttempt]]:
+def _of(results: Mapping[str, ConnectionAttempt], result: ConnectionResult) -> list[tuple[str, ConnectionAttempt]]:
     return [(name, attempt) for name, attempt in results.items() if attempt.result is result]
 
 

@@ -34,9 +34,7 @@ def libfabric(checks: HostChecks) -> Check:
         return checks.passed(name, f"libfabric {probe.libfabric or 'of unknown version'} offers {offered}.")
     line = " ".join(probe.fi_info.lines[:1]) or f"It exited with status {status}."
     seen = f"fi_info lists no providers: {line}"
-    advice = (
-        "On EFA hosts, use the EFA installer's libfabric (/opt/amazon/efa); elsewhere, reinstall libfabric."
-    )
+    advice = "On EFA hosts, use the EFA installer's libfabric (/opt/amazon/efa); elsewhere, reinstall libfabric."
     return checks.fail(name, f"{seen} ({probe.fi_info_path})", advice)
 
 
@@ -47,9 +45,7 @@ def efa(checks: HostChecks) -> Check:
     if not checks.devices_reported or probe.fi_info.status is None:
         return checks.not_reported(name)
     if not checks.has_efa:
-        return checks.skip(
-            name, "No EFA device was found.", "Nothing to do unless you expect EFA; then attach it."
-        )
+        return checks.skip(name, "No EFA device was found.", "Nothing to do unless you expect EFA; then attach it.")
     entry = checks.instance
     usual = f"; a {entry.instance_type} has {' or '.join(map(str, entry.efa_counts))}" if entry else ""
     seen = f"fi_info lists {offered} EFA devices, and /sys has {there}{usual}."
@@ -68,9 +64,7 @@ def _no_efa(checks: HostChecks, seen: str, there: int) -> Check:
     """Return the check of a host whose libfabric offers no EFA."""
     if there and checks.probe.fi_info.status == _MISSING:
         return checks.skip(
-            "efa",
-            seen,
-            "Install the EFA installer's libfabric: without fi_info the devices cannot be checked.",
+            "efa", seen, "Install the EFA installer's libfabric: without fi_info the devices cannot be checked."
         )
     if there:
         advice = (
@@ -94,17 +88,13 @@ def ports(checks: HostChecks) -> Check:
         if link is not None:
             advice = "Choose an available fabric, or check why its driver found no device (dmesg)."
             return checks.fail(name, f"No {checks.requirements.fabric} device was found.", advice)
-        return checks.skip(
-            name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network."
-        )
+        return checks.skip(name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network.")
     kinds = ", ".join(f"{len(probe.devices_of(kind))} {kind}" for kind in Link if probe.devices_of(kind))
     down = [item.name for item in devices if item.state not in {"ACTIVE", ""}]
     if down:
         seen = f"Not active: {', '.join(down)} (of {kinds})."
         advice = "Check the cable, the switch port and the subnet manager, or leave these devices out."
-        return (
-            checks.fail(name, seen, advice) if len(down) == len(devices) else checks.warn(name, seen, advice)
-        )
+        return checks.fail(name, seen, advice) if len(down) == len(devices) else checks.warn(name, seen, advice)
     bare = [item.name for item in devices if item.link is Link.ROCE and item.roce_v2_gid is None]
     if bare:
         advice = "Assign an IPv4 address to the device's interface: RoCE v2 needs its GID."
@@ -120,9 +110,7 @@ def verbs(checks: HostChecks) -> Check:
     if there is None:
         return checks.not_reported(name)
     if not checks.has_rdma:
-        return checks.skip(
-            name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network."
-        )
+        return checks.skip(name, "No RDMA device was found.", "Nothing to do unless you expect an RDMA network.")
     if not there:
         seen = "/dev/infiniband/uverbs* was not found."
         advice = f"Pass the devices to the container. {_NO_DEVICES} On a host, load the module ib_uverbs."
@@ -171,9 +159,7 @@ def huge_pages(checks: HostChecks) -> Check:
         return checks.skip(name, seen, "Nothing to do: no EFA device here uses them.")
     if not total:
         advice = "Set vm.nr_hugepages=5128, as the EFA driver does, or request hugepages-2Mi for the pod."
-        return checks.warn(
-            name, f"{seen} libfabric uses regular pages, which are slower to register.", advice
-        )
+        return checks.warn(name, f"{seen} libfabric uses regular pages, which are slower to register.", advice)
     if not free:
         advice = "Stop what holds them: with none free, programs fail with `fork: Cannot allocate memory`."
         return checks.warn(name, seen, advice)
@@ -208,9 +194,7 @@ def gpus(checks: HostChecks) -> Check:
     waiting = [gpu for gpu in probe.gpus if gpu.fabric not in _READY]
     if waiting:
         seen = f"{seen} The NVLink fabric of {len(waiting)} is not ready: {waiting[0].fabric}."
-        advice = (
-            "Wait for nvidia-fabricmanager, or start it: until then every program fails with CUDA error 802."
-        )
+        advice = "Wait for nvidia-fabricmanager, or start it: until then every program fails with CUDA error 802."
         return checks.fail(name, seen, advice)
     if entry and entry.gpu_model and entry.gpu_model.split()[0] not in models:
         advice = "Check the host's instance type; the catalog may be out of date."

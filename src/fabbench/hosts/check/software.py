@@ -93,9 +93,7 @@ def settings(checks: HostChecks) -> Check:
         return checks.not_reported(name)
     fatal = list(_fatal(checks, probe.settings))
     if fatal:
-        return checks.fail(
-            name, f"Programs will abort: {'; '.join(fatal)}.", "Unset it in the host's shell profile."
-        )
+        return checks.fail(name, f"Programs will abort: {'; '.join(fatal)}.", "Unset it in the host's shell profile.")
     changes = [f"{key}={probe.settings[key]}" for key in _CHANGES_RESULTS if key in probe.settings]
     if probe.settings.get("FI_EFA_USE_DEVICE_RDMA") == "0":
         changes.append("FI_EFA_USE_DEVICE_RDMA=0")

@@ -45,9 +45,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
         only="run",
         reaches=True,
     )
-    image: str = option(
-        IMAGE, "Container image of the pods. Default: the pinned AWS nccl-tests image.", unset=DEFAULT
-    )
+    image: str = option(IMAGE, "Container image of the pods. Default: the pinned AWS nccl-tests image.", unset=DEFAULT)
     selector: str = option(
         Text("labels, as kubectl writes them", "LABELS"),
         "Only nodes with these labels, as kubectl writes them.",
@@ -63,10 +61,7 @@ class ClusterPodOptions(PodOptions, InstanceOptions):
     )
     start_timeout: float = start_timeout("pods that are not ready", "300")
     lost_after: float = option(
-        Seconds(1),
-        "Abort the run if a pod has not answered for SECONDS.",
-        default="60",
-        only="run",
+        Seconds(1), "Abort the run if a pod has not answered for SECONDS.", default="60", only="run"
     )
     run_id: str | None = option(
         Text("a run id", "ID", r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"),
@@ -102,8 +97,7 @@ class KubernetesOptions(ClusterPodOptions):
     pod_ssh_port: int = option(Whole(1024, 65535), "Port of the pods' sshd.", default=str(PORT))
     run_as_user: int | None = option(
         Whole(1, 2**31 - 1, "UID"),
-        "Run pods as this user instead of root (required in namespaces of level restricted); needs "
-        "--mpi-agent exec.",
+        "Run pods as this user instead of root (required in namespaces of level restricted); needs --mpi-agent exec.",
     )
     lease: int = option(
         Whole(10),

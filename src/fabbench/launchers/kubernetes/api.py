@@ -152,11 +152,7 @@ class KubernetesApi:
     def allowed(self, attributes: Mapping[str, str]) -> bool:
         """Return whether the user may do something: `attributes` as in a SelfSubjectAccessReview."""
         kind = "SelfSubjectAccessReview"
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": kind,
-            "spec": {"resourceAttributes": dict(attributes)},
-        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": {"resourceAttributes": dict(attributes)}}
         review = self._ask("create", kind, "POST", self._path(kind), body=body)
         return bool(review.get("status", {}).get("allowed"))
 
@@ -216,9 +212,7 @@ class KubernetesApi:
             )
 
     def _path(self, kind: str, *names: str, namespace: str = "") -> str:
-        return _path(
-            _KINDS[kind], *names, namespace="" if kind in _CLUSTER_SCOPED else namespace or self.namespace
-        )
+        return _path(_KINDS[kind], *names, namespace="" if kind in _CLUSTER_SCOPED else namespace or self.namespace)
 
     def _ask(
         self, verb: str, kind: str, method: str, path: str, query: Query = (), **parameters: Any
@@ -304,9 +298,7 @@ def open_api(config_file: Path | None, context: str | None, namespace: str | Non
         contexts, current = library.config.list_kube_config_contexts(file)
         names = {each["name"]: each for each in contexts}
         if context is not None and context not in names:
-            raise RequestError(
-                f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}."
-            )
+            raise RequestError(f"The kubeconfig has no context {context}.", hint=f"It has {', '.join(names)}.")
         entry = names[context] if context else current
         library.config.load_kube_config(
             file, context=entry["name"], client_configuration=configuration, persist_config=False
@@ -370,9 +362,7 @@ def _refusal(status: int, body: str, what: str) -> MachineError:
             "examples/rbac-optional.yaml optional ones.",
         )
     if status == _UNAUTHORIZED:
-        return MachineError(
-            f"Authentication to the cluster failed ({what}): {message}.", hint="Log in again."
-        )
+        return MachineError(f"Authentication to the cluster failed ({what}): {message}.", hint="Log in again.")
     if status == _INVALID:
         return InvalidError(f"The cluster refuses {what}: {message}.")
     if status == _CONFLICT and "already exists" in message:

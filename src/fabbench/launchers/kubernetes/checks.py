@@ -19,9 +19,7 @@ _PLUGIN = PROFILES[0].plugin
 _DEFAULT_TOLERATIONS = default_tolerations()
 
 
-def check_nodes(
-    nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS
-) -> tuple[Check, ...]:
+def check_nodes(nodes: Sequence[Node], tolerations: Sequence[Toleration] = _DEFAULT_TOLERATIONS) -> tuple[Check, ...]:
     """Check nodes, each by itself and then against each other. `tolerations` are those of the pods."""
     checks = (check for node in nodes for check in _node_checks(node, tolerations))
     return (*checks, *_types(nodes), *_zones(nodes))
@@ -101,9 +99,7 @@ def _fabric(node: Node) -> Check:
     seen = f"{count} {node.resource}{expected}."
     if not count:
         plugin = profile.plugin if profile else "its device plugin"
-        advice = (
-            f"No healthy device was found there: check the log of {plugin}, and that the nodes have devices."
-        )
+        advice = f"No healthy device was found there: check the log of {plugin}, and that the nodes have devices."
         return _check(node, name, Status.FAIL, seen, advice)
     if entry is None or fabric_name(node) != "EFA" or count in entry.efa_counts:
         return _check(node, name, Status.PASS, seen)
@@ -135,9 +131,7 @@ def _huge_pages(node: Node) -> Check:
         return _check(node, name, Status.SKIP, "Not used here.", "Nothing to do.")
     seen = f"{node.huge_pages.allocatable // (2 << 20)} pages of 2 MiB."
     if not node.huge_pages.allocatable:
-        advice = (
-            "Pods run without huge pages: memory registration is slower. On Bottlerocket set vm.nr_hugepages."
-        )
+        advice = "Pods run without huge pages: memory registration is slower. On Bottlerocket set vm.nr_hugepages."
         return _check(node, name, Status.WARN, seen, advice)
     return _check(node, name, Status.PASS, seen)
 
@@ -146,9 +140,7 @@ def _free(node: Node) -> Check:
     name = "free"
     amounts = {"GPUs": node.gpus, node.resource or "devices": node.fabric}
     seen = "; ".join(
-        f"{amount.free} of {amount.allocatable} {what} free"
-        for what, amount in amounts.items()
-        if amount.allocatable
+        f"{amount.free} of {amount.allocatable} {what} free" for what, amount in amounts.items() if amount.allocatable
     )
     if not seen:
         return _check(node, name, Status.SKIP, "No devices.", "Nothing to do.")
@@ -179,9 +171,7 @@ def _types(nodes: Sequence[Node]) -> Iterator[Check]:
             reachable = efa_reaches(common, node.instance_type) or not node.fabric.allocatable
             advice = "Measure nodes of the same type: choose with --instance-type."
             more = "" if reachable else " EFA on p4d, p4de and dl1 connects only to the same type."
-            yield _check(
-                node, name, Status.WARN, f"{seen[:-1]}, while most others are {common}.", advice + more
-            )
+            yield _check(node, name, Status.WARN, f"{seen[:-1]}, while most others are {common}.", advice + more)
 
 
 def _zones(nodes: Sequence[Node]) -> Iterator[Check]:
@@ -297,9 +287,7 @@ class Right:
 
 
 def _each(verbs: str, resource: str, why: str, *, group: str = _CORE, sub: str = "") -> tuple[Right, ...]:
-    return tuple(
-        Right(verb=verb, resource=resource, subresource=sub, group=group, why=why) for verb in verbs.split()
-    )
+    return tuple(Right(verb=verb, resource=resource, subresource=sub, group=group, why=why) for verb in verbs.split())
 
 
 _NODES = (
@@ -308,12 +296,7 @@ _NODES = (
 )
 KUBERNETES_RIGHTS: tuple[Right, ...] = (
     *_each("create", "jobs", "to start the pods of a run", group=_BATCH),
-    *_each(
-        "get list",
-        "jobs",
-        "to follow a run, and to find what an earlier one left behind",
-        group=_BATCH,
-    ),
+    *_each("get list", "jobs", "to follow a run, and to find what an earlier one left behind", group=_BATCH),
     *_each("patch", "jobs", "to extend a run while fabbench is connected", group=_BATCH),
     *_each("delete", "jobs", "to remove the pods at the end, and everything else with them", group=_BATCH),
     *_each("get list watch", "pods", "to follow where pods run and how they end"),
@@ -327,9 +310,7 @@ KUBERNETES_RIGHTS: tuple[Right, ...] = (
 
 MPIJOB_RIGHTS: tuple[Right, ...] = (
     *_each("create", "mpijobs", "to submit a run", group=_KUBEFLOW),
-    *_each(
-        "get list", "mpijobs", "to follow it, and to find what an earlier one left behind", group=_KUBEFLOW
-    ),
+    *_each("get list", "mpijobs", "to follow it, and to find what an earlier one left behind", group=_KUBEFLOW),
     *_each("delete", "mpijobs", "to remove it at the end", group=_KUBEFLOW),
     *_each("get list watch", "pods", "to follow where pods run and how they end"),
     *_each("get", "pods", "to follow the launcher", sub="log"),
@@ -347,12 +328,7 @@ CLAIM_RIGHT = Right(
 )
 _CLEAN_RENDERED = "to let clean find what was rendered and applied by hand: objects of runs go with their Job"
 OPTIONAL_RIGHTS: tuple[Right, ...] = (
-    Right(
-        verb="list",
-        resource="pods",
-        namespaced=False,
-        why="to see what pods of other namespaces use on a node",
-    ),
+    Right(verb="list", resource="pods", namespaced=False, why="to see what pods of other namespaces use on a node"),
     *_each("delete", "pods", "to let clean --force delete pods of lost nodes"),
     *_each("list delete", "services", _CLEAN_RENDERED),
     *_each("list delete", SECRETS, _CLEAN_RENDERED),

@@ -88,12 +88,7 @@ class _Note:
 
 
 def delete_and_wait(
-    api: KubernetesApi,
-    kind: str,
-    name: str,
-    pods: Callable[[], Sequence[Mapping[str, Any]]],
-    *,
-    created: bool,
+    api: KubernetesApi, kind: str, name: str, pods: Callable[[], Sequence[Mapping[str, Any]]], *, created: bool
 ) -> Remaining:
     """Remove an object with everything it owns, and wait until `pods` returns none.
 
@@ -177,9 +172,7 @@ def find_leftovers(api: KubernetesApi, *, everywhere: bool) -> tuple[Leftover, .
     return group_leftovers(objects, datetime.now(UTC))
 
 
-def remove_leftovers(
-    api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False
-) -> None:
+def remove_leftovers(api: KubernetesApi, chosen: Sequence[Leftover], *, everywhere: bool, force: bool = False) -> None:
     """Remove runs, and wait until they are gone. Raise MachineError that names what remains.
 
     A pod whose node is lost cannot be removed: with `force` the cluster forgets it, even if it still runs.
@@ -212,8 +205,7 @@ def _still_there(things: Sequence[ObjectRef], lost: Sequence[ObjectRef], waited:
     on_lost = f" The nodes of {', '.join(thing.name for thing in lost)} are lost." if lost else ""
     return MachineError(
         f"These still exist after {waited:.0f} s: {what}.{on_lost}",
-        hint="Pods of a lost node disappear when it is back or its Node object is deleted. --force "
-        "deletes them now.",
+        hint="Pods of a lost node disappear when it is back or its Node object is deleted. --force deletes them now.",
     )
 
 
@@ -264,9 +256,7 @@ def group_leftovers(objects: Iterable[Mapping[str, Any]], now: datetime) -> tupl
 
 def _leftover(run: str, namespace: str, things: list[Mapping[str, Any]], now: datetime) -> Leftover:
     created = [datetime.fromisoformat(text) for text in _values(things, "creationTimestamp")]
-    requests = [
-        text for each in things if (text := ((each["metadata"].get("annotations") or {}).get(REQUEST) or ""))
-    ]
+    requests = [text for each in things if (text := ((each["metadata"].get("annotations") or {}).get(REQUEST) or ""))]
     return Leftover(
         run=run,
         namespace=namespace,

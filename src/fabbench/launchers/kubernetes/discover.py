@@ -10,13 +10,7 @@ from fabbench.hosts.check import Check, HostRelations, Status
 from fabbench.hosts.probe_result import Probe
 from fabbench.launchers import notify
 from fabbench.launchers.kubernetes import ClusterPodOptions
-from fabbench.launchers.kubernetes.api import (
-    CLAIM_TEMPLATE,
-    ForbiddenError,
-    InvalidError,
-    KubernetesApi,
-    open_api,
-)
+from fabbench.launchers.kubernetes.api import CLAIM_TEMPLATE, ForbiddenError, InvalidError, KubernetesApi, open_api
 from fabbench.launchers.kubernetes.checks import CLAIM_RIGHT, KUBERNETES_RIGHTS, Right, nodes_table
 from fabbench.launchers.kubernetes.exec import PodConnection
 from fabbench.launchers.kubernetes.manifests import CONTAINER, RunSpec
@@ -32,9 +26,7 @@ from fabbench.report.table import Overview
 T = TypeVar("T")
 
 _PARALLEL_REQUESTS = 8
-_UNSEEN = (
-    "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
-)
+_UNSEEN = "This user may not list pods of other namespaces: nodes are chosen by capacity, whether in use or not."
 _USING_NODES = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Selects pods that use resources of a node."""
 _SYNTAX = "Use kubectl's syntax: 'a=b', 'a!=b', 'a in (b,c)', 'a notin (b)', 'a', '!a', with commas."
@@ -179,9 +171,7 @@ def probe_pods(  # noqa: PLR0913 - what is probed, and how
                     group_results = map_hosts(connections, probe_pod)
                     results |= group_results
                     probed = {
-                        name: result
-                        for name, result in group_results.items()
-                        if not isinstance(result, MachineError)
+                        name: result for name, result in group_results.items() if not isinstance(result, MachineError)
                     }
                     if probed:
                         relations = _merge(relations, connect(probed))

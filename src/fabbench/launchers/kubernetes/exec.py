@@ -156,9 +156,7 @@ def exit_status(text: bytes, printed: str, name: str) -> int:
 class PodConnection:
     """One container of a pod; see `fabbench.remote.connection.Connection`."""
 
-    def __init__(
-        self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str
-    ) -> None:
+    def __init__(self, api: KubernetesApi, pod: str, container: str, explain_exit: Callable[[str], str] = str) -> None:
         """`explain_exit` returns sentences on what happened to a pod, by name, that no longer runs."""
         self.name = pod
         self._explain_exit = explain_exit
@@ -219,8 +217,7 @@ def lost(name: str, cause: object) -> LostError:
     if isinstance(cause, TypeError | AttributeError):
         why = "it was closed"  # the client's socket is None then
     return LostError(
-        f"The connection to the pod {name} broke: {why}.",
-        hint="Check the pod, its node and the cluster's API.",
+        f"The connection to the pod {name} broke: {why}.", hint="Check the pod, its node and the cluster's API."
     )
 
 
@@ -270,9 +267,7 @@ _FAILED = 255
 
 
 @contextlib.contextmanager
-def exec_launch_agent(
-    heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]
-) -> Iterator[tuple[str, ...]]:
+def exec_launch_agent(heads: Sequence[RemoteHost], by_address: Mapping[str, RemoteHost]) -> Iterator[tuple[str, ...]]:
     """Yield the agent with which mpirun on any of the `heads` reaches the hosts by these addresses.
 
     What it starts carries the run's mark and ends with the run. Raise MachineError.
@@ -320,9 +315,7 @@ class _Relay:
             self._pipe.close()
 
     def _open(self) -> Iterator[str]:
-        self._pipe = self._head.connection.open(
-            self._head.marked(("sh", self._script, "serve", self._folder))
-        )
+        self._pipe = self._head.connection.open(self._head.marked(("sh", self._script, "serve", self._folder)))
         lines = self._pipe.lines()
         if next(lines, "") != "ready":
             raise self._head.failure(self._pipe.err, "early")

@@ -9,9 +9,7 @@ from fabbench.model.errors import MachineError
 VARIABLE = "KUBECONFIG"
 
 
-def current_context(
-    environment: Mapping[str, str], *, file: Path | None = None, context: str = ""
-) -> str | None:
+def current_context(environment: Mapping[str, str], *, file: Path | None = None, context: str = "") -> str | None:
     """Return the name of the context that commands use; None if there is none.
 
     `file` overrides KUBECONFIG and ~/.kube/config, `context` the current context. Raise MachineError for a

@@ -16,13 +16,7 @@ from fabbench.hosts.probe import probe_arguments
 from fabbench.launchers import LABEL, Allocation, Examined, Launcher, Leftovers, notify
 from fabbench.launchers.kubernetes import KubernetesOptions
 from fabbench.launchers.kubernetes.api import KubernetesApi, retry
-from fabbench.launchers.kubernetes.checks import (
-    KUBERNETES_RIGHTS,
-    SECRETS,
-    Right,
-    check_nodes,
-    nodes_overview,
-)
+from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, SECRETS, Right, check_nodes, nodes_overview
 from fabbench.launchers.kubernetes.cleanup import find_leftovers, remove_leftovers
 from fabbench.launchers.kubernetes.discover import (
     ProbeGroup,
@@ -223,9 +217,7 @@ class KubernetesLauncher(Launcher):
         shown = matching_nodes(seen, replace(criteria, needs_gpu=False))
         checks = (*check_nodes(shown, criteria.tolerations), check_choice(seen, criteria, api.context))
         if not deep:
-            return Examined(
-                probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown)
-            )
+            return Examined(probes={}, relations=HostRelations(), checks=checks, overviews=nodes_overview(shown))
         require_claims(api, target.options_as(KubernetesOptions))
         require_rights(api, _rights(_without_sshd(target)))
         progress("probing pods", 0, 1)
@@ -238,9 +230,7 @@ class KubernetesLauncher(Launcher):
             limit_s=target.options_as(KubernetesOptions).start_timeout,
             report=notify,
         )
-        return Examined(
-            probes=probes, relations=relations, checks=(*checks, *pods), overviews=nodes_overview(shown)
-        )
+        return Examined(probes=probes, relations=relations, checks=(*checks, *pods), overviews=nodes_overview(shown))
 
     @override
     @contextlib.contextmanager
@@ -298,8 +288,7 @@ def _notify_left_out(seen: Sequence[Node], chosen: Sequence[Node], criteria: Nod
     """Report if a sweep that takes all nodes does not get all of them."""
     if criteria.takes_all and len(chosen) < len(seen):
         notify(
-            f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. "
-            "fabbench nodes shows the others."
+            f"{len(chosen)} of {len(seen)} nodes are free and alike, and are tested. fabbench nodes shows the others."
         )
 
 
@@ -308,22 +297,13 @@ def _resources(options: KubernetesOptions, needs: Needs, chosen: Sequence[Node])
     return override_resources(found, options.pod_requests)
 
 
-def _groups(
-    target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]
-) -> tuple[ProbeGroup, ...]:
+def _groups(target: Target, needs: Needs, criteria: NodeCriteria, seen: Sequence[Node]) -> tuple[ProbeGroup, ...]:
     """Return the nodes to probe pods on: those that a run would take, or all free nodes."""
     agentless = _without_sshd(target)
     declared = target.options_as(KubernetesOptions).profile
-    chosen = (
-        (choose(seen, criteria),)
-        if criteria.count
-        else usable_groups(seen, replace(criteria, needs_gpu=False))
-    )
+    chosen = (choose(seen, criteria),) if criteria.count else usable_groups(seen, replace(criteria, needs_gpu=False))
     return tuple(
-        ProbeGroup(
-            nodes=group,
-            spec=_spec(agentless, needs, resources_on(group, gpus=True, declared=declared), group),
-        )
+        ProbeGroup(nodes=group, spec=_spec(agentless, needs, resources_on(group, gpus=True, declared=declared), group))
         for group in chosen
     )
 
@@ -371,14 +351,10 @@ def _gpus(target: Target, resources: PodResources) -> int | None:
 
 def _document(spec: RunSpec) -> str:
     """Write the objects of a run as created, without the private key."""
-    return yaml_documents(
-        without_private_keys(workload(spec)), "What fabbench created, without the run's private key."
-    )
+    return yaml_documents(without_private_keys(workload(spec)), "What fabbench created, without the run's private key.")
 
 
-def _by_node(
-    pods: Sequence[Mapping[str, Any]], api: KubernetesApi, job_run: JobRun
-) -> dict[str, PodConnection]:
+def _by_node(pods: Sequence[Mapping[str, Any]], api: KubernetesApi, job_run: JobRun) -> dict[str, PodConnection]:
     """Return a connection to every pod, by node name."""
     return {
         pod["spec"]["nodeName"]: PodConnection(api, pod["metadata"]["name"], CONTAINER, job_run.explain_exit)
@@ -389,8 +365,7 @@ def _by_node(
 def _remotes(by_name: Mapping[str, PodConnection], lost_after_s: float) -> tuple[RemoteHost, ...]:
     token = secrets.token_hex(6)
     return tuple(
-        RemoteHost(name, connection, token=token, lost_after_s=lost_after_s)
-        for name, connection in by_name.items()
+        RemoteHost(name, connection, token=token, lost_after_s=lost_after_s) for name, connection in by_name.items()
     )
 
 
@@ -430,10 +405,7 @@ def _mpi_agent(
     lines = [f"[{address}]:{spec.port} {host_keys[remote.name]}\n" for address, remote in by_address]
     known_hosts = "".join(lines).encode()
     require_all(
-        map_hosts(
-            {head.name: head for head in heads},
-            lambda head: head.run("put", KNOWN_HOSTS, stdin=known_hosts),
-        )
+        map_hosts({head.name: head for head in heads}, lambda head: head.run("put", KNOWN_HOSTS, stdin=known_hosts))
     )
     yield SSH
 

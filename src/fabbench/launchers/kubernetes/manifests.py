@@ -124,8 +124,7 @@ def check_spec(spec: RunSpec, *, key: bool = True) -> None:
         )
     if spec.count < 1 or (spec.hostnames and len(set(spec.hostnames)) != spec.count):
         raise RequestError(
-            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} "
-            "were given.",
+            f"{spec.count} pods need {spec.count} nodes, one each, but {len(set(spec.hostnames))} were given.",
             hint="List as many nodes as pods.",
         )
     if spec.user is not None and spec.agent == "ssh":
@@ -199,9 +198,7 @@ def owned_by(objects: Sequence[Object], owner: Mapping[str, Any]) -> tuple[Objec
         "name": meta["name"],
         "uid": meta["uid"],
     }
-    return tuple(
-        {**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects
-    )
+    return tuple({**each, "metadata": {**each["metadata"], "ownerReferences": [reference]}} for each in objects)
 
 
 def without_private_keys(objects: Sequence[Object]) -> tuple[Object, ...]:
@@ -258,9 +255,7 @@ def _job(spec: RunSpec) -> Object:
 
 def _backoff(spec: RunSpec) -> Object:
     """Return the backoff limits. Kubernetes before 1.28 has no `PerIndex`, which keeps other pods running."""
-    return (
-        {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
-    )
+    return {"backoffLimitPerIndex": 0, "backoffLimit": spec.count} if spec.independent else {"backoffLimit": 0}
 
 
 def _secret(spec: RunSpec) -> Object:
@@ -277,11 +272,7 @@ def _secret(spec: RunSpec) -> Object:
 
 
 def _service(spec: RunSpec) -> Object:
-    service_spec: Object = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": run_labels(spec),
-    }
+    service_spec: Object = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": run_labels(spec)}
     if spec.agent == "ssh":
         service_spec["ports"] = [{"name": "ssh", "port": spec.port}]
     return {"apiVersion": "v1", "kind": "Service", "metadata": object_metadata(spec), "spec": service_spec}

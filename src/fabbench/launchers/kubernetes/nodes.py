@@ -126,9 +126,7 @@ def read_nodes(
 ) -> tuple[Node, ...]:
     """Read nodes, and what pods leave free on them. `all_pods`: whether `pods` are all pods."""
     used = read_pods(pods)
-    return tuple(
-        read_node(node, used.get(_meta(node).get("name", ""), {}), all_pods=all_pods) for node in nodes
-    )
+    return tuple(read_node(node, used.get(_meta(node).get("name", ""), {}), all_pods=all_pods) for node in nodes)
 
 
 def read_node(node: Mapping[str, Any], used: Used | None = None, *, all_pods: bool = True) -> Node:

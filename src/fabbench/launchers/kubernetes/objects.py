@@ -10,14 +10,7 @@ from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.api import KubernetesApi, UnansweredError
 from fabbench.launchers.kubernetes.cleanup import delete_and_wait
 from fabbench.launchers.kubernetes.exec import PodConnection, PodPipe
-from fabbench.launchers.kubernetes.manifests import (
-    CONTAINER,
-    HEARTBEAT_FILE,
-    RunSpec,
-    deadline,
-    owned_by,
-    workload,
-)
+from fabbench.launchers.kubernetes.manifests import CONTAINER, HEARTBEAT_FILE, RunSpec, deadline, owned_by, workload
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.pending import explain_job, explain_pod
 from fabbench.launchers.kubernetes.watch import PodWatch, ReadinessWait, api_silent, is_ready
@@ -35,9 +28,7 @@ class Heartbeat:
     Each beat has its own thread: a pod that is slow to answer or lost does not delay the others.
     """
 
-    def __init__(
-        self, api: KubernetesApi, spec: RunSpec, pods: Callable[[], Sequence[dict[str, Any]]]
-    ) -> None:
+    def __init__(self, api: KubernetesApi, spec: RunSpec, pods: Callable[[], Sequence[dict[str, Any]]]) -> None:
         """`pods` returns the Job's pods."""
         self._api, self._spec, self._pods = api, spec, pods
         self._beats: dict[str, PodPipe] = {}
@@ -71,9 +62,7 @@ class Heartbeat:
                 continue
             for name in {pod["metadata"]["name"] for pod in running} - self._beating:
                 self._beating.add(name)
-                threading.Thread(
-                    target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}"
-                ).start()
+                threading.Thread(target=self._beat, args=(name,), daemon=True, name=f"fabbench beat {name}").start()
 
     def _extend_deadline(self) -> None:
         """Extend the Job's deadline from time to time."""

@@ -59,16 +59,12 @@ _CONDITIONS = ("node.kubernetes.io/", "sagemaker.amazonaws.com/")
 _NO_NODES = "no nodes available to schedule pods"
 
 
-def explain_scheduling(
-    pod: Mapping[str, Any], message: str, nodes: Sequence[Node] = ()
-) -> Explanation | None:
+def explain_scheduling(pod: Mapping[str, Any], message: str, nodes: Sequence[Node] = ()) -> Explanation | None:
     """Explain a message of the scheduler. `nodes` are the cluster's, with what is free there."""
     name = (pod.get("metadata") or {}).get("name", "")
     if _NO_NODES in message:
         text = f"The pod {name} cannot be scheduled: the cluster has no nodes."
-        return Explanation(
-            code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False
-        )
+        return Explanation(code="no-node", text=text, advice="Add nodes, or wait for the autoscaler.", final=False)
     reasons = list(_reasons(message))
     if not reasons:
         return None
@@ -107,16 +103,12 @@ def _insufficient(
         texts.append(_sentence(resource, needed, amounts, reasons))
     advice = "Other pods use them: wait until they finish, or choose other nodes."
     if final:
-        advice = (
-            "No node has that many: choose other nodes or another type, or check that the device plugin runs."
-        )
+        advice = "No node has that many: choose other nodes or another type, or check that the device plugin runs."
     text = f"The pod {meta.get('name', '')} waits. {' '.join(texts)}"
     return Explanation(code="insufficient", text=text, advice=advice, final=final)
 
 
-def _sentence(
-    resource: str, needed: int, amounts: Mapping[str, Amount], reasons: Sequence[tuple[int, str]]
-) -> str:
+def _sentence(resource: str, needed: int, amounts: Mapping[str, Amount], reasons: Sequence[tuple[int, str]]) -> str:
     start = f"{resource}: {_quantity(resource, needed)} requested"
     if not amounts:
         count = next(count for count, what in reasons if what == f"Insufficient {resource}")
@@ -168,9 +160,7 @@ def _quantity(resource: str, number: int) -> str:
 
 def _unschedulable(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation:
     """Explain a pod that fits, but that the nodes do not admit."""
-    summary = "; ".join(
-        f"{counted(count, 'node')}: {what.removeprefix('node(s) ')}" for count, what in reasons
-    )
+    summary = "; ".join(f"{counted(count, 'node')}: {what.removeprefix('node(s) ')}" for count, what in reasons)
     text = f"The pod {name} cannot be scheduled. {shorten(summary)}."
     taints = [key.partition(":")[0].strip() for key in _TAINT.findall(summary)]
     tolerable = dict.fromkeys(key for key in taints if not key.startswith(_CONDITIONS))
@@ -181,10 +171,7 @@ def _unschedulable(name: str, reasons: Sequence[tuple[int, str]]) -> Explanation
     found = match_message(_UNSCHEDULABLE, summary)
     advice = "The chosen nodes are gone or have other labels: run fabbench check, and choose others."
     return Explanation(
-        code=found.code if found else "no-node",
-        text=text,
-        advice=found.advice if found else advice,
-        final=False,
+        code=found.code if found else "no-node", text=text, advice=found.advice if found else advice, final=False
     )
 
 
@@ -214,8 +201,7 @@ _PULLS = (
         r"\b40[13]\b",
         "image",
         "Image pull denied on {node} for {image}: {message}.",
-        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names "
-        "this way too.",
+        "Pass a pull secret (--pull-secret), or let the nodes pull. Registries report misspelled names this way too.",
     ),
     pattern(
         r"not found|NotFound|manifest unknown|name unknown|does not exist",
@@ -272,9 +258,7 @@ _WAITS = (
         "The image {image} has no {what}{path}.",
         "Pass an image that has it with --image.",
     ),
-    pattern(
-        r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."
-    ),
+    pattern(r".", "start", "The container cannot be created on {node}: {message}.", "Check the node's events."),
 )
 _WAIT_REASONS = frozenset(
     {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError",
@@ -302,9 +286,7 @@ _SETUP = (
         "{node} does not know the pod's runtime class: {message}.",
         "Pass another with --runtime-class, drop it, or choose other nodes.",
     ),
-    pattern(
-        r".", "setup", "The pod {pod} cannot be set up on {node}: {message}.", "Check the node.", final=False
-    ),
+    pattern(r".", "setup", "The pod {pod} cannot be set up on {node}: {message}.", "Check the node.", final=False),
 )
 
 

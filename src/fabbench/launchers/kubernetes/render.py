@@ -20,13 +20,7 @@ from fabbench.launchers import NODES, Rendering, RenderInput
 from fabbench.launchers.batch_job import longest_s
 from fabbench.launchers.kubernetes import ClusterPodOptions, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import (
-    RunSpec,
-    SshKey,
-    indexed_job,
-    without_private_keys,
-    workload,
-)
+from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, indexed_job, without_private_keys, workload
 from fabbench.launchers.pod_options import yaml_documents
 from fabbench.model.compat import override
 from fabbench.model.errors import RequestError
@@ -141,8 +135,7 @@ class KubernetesManifests(Rendering):
         for option, value in {**given, "--gpus": target.gpus}.items():
             if value:
                 raise RequestError(
-                    f"{option} has no effect on pods that wait for programs.",
-                    hint="Drop it, or --supervised.",
+                    f"{option} has no effect on pods that wait for programs.", hint="Drop it, or --supervised."
                 )
         return yaml_documents(without_private_keys(workload(rendered_spec(source))), source.command + _ABOUT)
 
@@ -151,8 +144,7 @@ class KubernetesManifests(Rendering):
         """Write a Job that runs by itself, and its Service."""
         if source.options_as(KubernetesOptions).mpi_agent == "exec":
             raise RequestError(
-                "--mpi-agent exec has no effect in a self-contained Job.",
-                hint="Add --supervised, or drop it.",
+                "--mpi-agent exec has no effect in a self-contained Job.", hint="Add --supervised, or drop it."
             )
         spec = rendered_spec(source)
         names = " ".join(f"{spec.name}-{number}.{spec.name}" for number in range(spec.count))

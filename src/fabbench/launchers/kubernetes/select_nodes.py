@@ -125,9 +125,7 @@ def resources_on(nodes: Sequence[Node], *, gpus: bool, declared: Profile | None 
         declared=declared,
     )
     return with_memory_and_cpus(
-        resources,
-        memory=min(node.memory.free for node in nodes),
-        millis=min(node.cpus.free for node in nodes),
+        resources, memory=min(node.memory.free for node in nodes), millis=min(node.cpus.free for node in nodes)
     )
 
 
@@ -148,8 +146,7 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
     needed = count or len(names) or 2
     if names and needed > len(names):
         raise RequestError(
-            f"--nodes is {needed}, but {len(names)} nodes were given.",
-            hint="List as many nodes, or drop --nodes.",
+            f"--nodes is {needed}, but {len(names)} nodes were given.", hint="List as many nodes, or drop --nodes."
         )
     known = {node.name for node in nodes}
     unknown = [name for name in names if name not in known]
@@ -157,8 +154,7 @@ def _count_needed(criteria: NodeCriteria, nodes: Sequence[Node]) -> int:
         shown = ", ".join(sorted(known, key=natural_order)[:_NAMED]) or "none"
         more = " and others" if len(known) > _NAMED else ""
         raise MachineError(
-            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.",
-            hint=f"It has {shown}{more}.",
+            f"The cluster has no node {unknown[0]}{_with_labels(criteria.labels)}.", hint=f"It has {shown}{more}."
         )
     return needed
 
@@ -219,12 +215,7 @@ def _rank(nodes: Sequence[Node]) -> tuple[object, ...]:
     """Rank groups: with a fabric first, then by network speed, number of GPUs, and closeness of nodes."""
     node = nodes[0]
     depth = next(
-        (
-            depth
-            for depth in range(len(node.layers), 0, -1)
-            if len({each.layers[:depth] for each in nodes}) == 1
-        ),
-        0,
+        (depth for depth in range(len(node.layers), 0, -1) if len({each.layers[:depth] for each in nodes}) == 1), 0
     )
     passed = sum(each.deep_health == "Passed" for each in nodes)
     return (

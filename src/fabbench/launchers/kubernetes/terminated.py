@@ -29,10 +29,7 @@ _REASONS = (
         "Its node ran out of a resource: check what else runs there, and measure when it is idle.",
     ),
     pattern(
-        r"^DeadlineExceeded",
-        "deadline",
-        "The pod {pod} hit its deadline.",
-        "Give the run more time, or measure less.",
+        r"^DeadlineExceeded", "deadline", "The pod {pod} hit its deadline.", "Give the run more time, or measure less."
     ),
     pattern(
         r"^UnexpectedAdmissionError.*?unavailable for (?P<what>\S+)\. ?Requested: ?(?P<requested>\d+), "
@@ -166,14 +163,8 @@ def _terminated(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
                 yield state
 
 
-def _container(
-    pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]
-) -> Explanation | None:
-    code, reason, message = (
-        state.get("exitCode", 0),
-        state.get("reason", ""),
-        shorten(state.get("message") or ""),
-    )
+def _container(pod: Mapping[str, Any], state: Mapping[str, Any], known: Mapping[str, str]) -> Explanation | None:
+    code, reason, message = (state.get("exitCode", 0), state.get("reason", ""), shorten(state.get("message") or ""))
     if reason == "OOMKilled":
         return _oom("The pod", pod)
     if reason in {"StartError", "ContainerCannotRun"}:
@@ -215,8 +206,7 @@ _TABLE = (
         r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), "
         r"limited: (?P<limit>[^\"\n]+)",
         "quota",
-        "The quota {quota} of the namespace is exceeded: requested {requested}, in use {used}, "
-        "limit {limit}.",
+        "The quota {quota} of the namespace is exceeded: requested {requested}, in use {used}, limit {limit}.",
         "Use fewer nodes or another namespace, or have the quota raised.",
     ),
     pattern(
@@ -261,8 +251,7 @@ _TABLE = (
         r'"(?P<group>[^"]*)"(?: in the namespace "(?P<namespace>[^"]+)"| at the cluster scope)?',
         "rights",
         "{user} may not {verb} {resource}{where}.",
-        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all "
-        "that is needed.",
+        "Bind a Role with this verb to it; examples/rbac.yaml in fabbench's repository has all that is needed.",
     ),
     pattern(
         r"(?:admission webhook|validatingadmissionpolicy) [\"'](?P<hook>[^\"']+)[\"'] .*?"

@@ -157,11 +157,7 @@ class PodLog:
                 except MachineError as error:
                     # A kubelet that has just started may report "no such pod" for an existing pod.
                     since = self._failed(error)
-                    if (
-                        ended
-                        and not isinstance(error, UnansweredError)
-                        and time.monotonic() - since > _LOG_END_S
-                    ):
+                    if ended and not isinstance(error, UnansweredError) and time.monotonic() - since > _LOG_END_S:
                         end = error
                         break
             self._closing.wait(_RETRY_S)

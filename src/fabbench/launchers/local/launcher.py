@@ -106,11 +106,7 @@ class LocalSession(Session):
 
     @override
     def lines(
-        self,
-        *,
-        until: Callable[[], bool] | None = None,
-        silence_s: float | None = None,
-        deadline: float | None = None,
+        self, *, until: Callable[[], bool] | None = None, silence_s: float | None = None, deadline: float | None = None
     ) -> Iterator[Output]:
         yield from self._processes.lines(until=until, silence_s=silence_s, deadline=deadline)
         yield from (Output(None, text) for text in self._debug.rest())
@@ -170,8 +166,7 @@ class LocalLauncher(Launcher):
         parts = target.options_as(LocalOptions).virtual_nodes
         if parts > 1 and target.interface:
             raise RequestError(
-                "--interface has no effect with --virtual-nodes: NCCL connects them over lo.",
-                hint="Leave it out.",
+                "--interface has no effect with --virtual-nodes: NCCL connects them over lo.", hint="Leave it out."
             )
         name = socket.gethostname()
         hosts = inventories(target, needs, lambda view, variant: {name: self._probe(view, needs, variant)})
@@ -184,8 +179,7 @@ class LocalLauncher(Launcher):
         (host,) = inventory(target, {name: probe}, Needs(programs=(), install="")).hosts
         clock = Clock(offset_s=0, uncertainty_s=0)
         return Examined(
-            probes={name: probe},
-            relations=HostRelations(addresses={name: host.address}, clocks={name: clock}),
+            probes={name: probe}, relations=HostRelations(addresses={name: host.address}, clocks={name: clock})
         )
 
     def _probe(self, target: Target, needs: Needs, variant: Variant = DEFAULT_VARIANT) -> Probe:

@@ -93,9 +93,7 @@ def _interface_variable(plan: Plan) -> str:
 
 def _bind_sockets(plan: Plan) -> Plan:
     """Have NCCL's sockets use the interface that the app determines, if the plan does not set one."""
-    executions = (
-        replace(execution, steps=tuple(map(_bind_step, execution.steps))) for execution in plan.executions
-    )
+    executions = (replace(execution, steps=tuple(map(_bind_step, execution.steps))) for execution in plan.executions)
     return replace(plan, executions=tuple(executions))
 
 

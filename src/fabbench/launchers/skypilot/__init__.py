@@ -24,12 +24,7 @@ class NodeKind(StrEnum):
     SLURM = "slurm"
 
 
-_FLAVOURS = {
-    "k8s": NodeKind.PODS,
-    "kubernetes": NodeKind.PODS,
-    "aws": NodeKind.MACHINES,
-    "slurm": NodeKind.SLURM,
-}
+_FLAVOURS = {"k8s": NodeKind.PODS, "kubernetes": NodeKind.PODS, "aws": NodeKind.MACHINES, "slurm": NodeKind.SLURM}
 _POD_OPTIONS = tuple(declared(PodOptions))
 
 
@@ -42,8 +37,7 @@ def node_kind(infra: str) -> NodeKind:
     if kind is None:
         raise RequestError(
             f"fabbench does not support SkyPilot on {infra}.",
-            hint="Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: "
-            "k8s/my-context.",
+            hint="Use one of k8s, aws and slurm with --infra, optionally with SkyPilot's suffix: k8s/my-context.",
         )
     return kind
 
@@ -65,8 +59,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
         unset="",
     )
     network_tier: str | None = option(
-        Choice(("best", "standard")),
-        "SkyPilot's network_tier. Default: best on aws with EFA.",
+        Choice(("best", "standard")), "SkyPilot's network_tier. Default: best on aws with EFA."
     )
     cluster_name: str | None = option(
         Text("the name of a cluster", "NAME", r"^[A-Za-z][A-Za-z0-9._-]*$"),
@@ -102,9 +95,7 @@ class SkyPilotOptions(PodOptions, InstanceOptions):
                         hint="It works with --infra k8s.",
                     )
         if self.node_kind is NodeKind.SLURM and self.idle_minutes is not None:
-            raise RequestError(
-                "SkyPilot does not tear down idle clusters on Slurm.", hint="Leave --idle-minutes out."
-            )
+            raise RequestError("SkyPilot does not tear down idle clusters on Slurm.", hint="Leave --idle-minutes out.")
 
 
 OPTIONS = SkyPilotOptions

@@ -21,10 +21,7 @@ from fabbench.launchers import notify
 from fabbench.logs.launcher_prefixes import strip_colors
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
 
-_INSTALL = (
-    "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip install "
-    "'skypilot[aws]'."
-)
+_INSTALL = "Run pip install 'fabbench[sky]', and SkyPilot's extra for the infrastructure: pip install 'skypilot[aws]'."
 _REQUESTS = frozenset({
     *("InvalidSkyPilotConfigError", "InvalidClusterNameError", "NotSupportedError", "ValueError"),
     "ResourcesMismatchError",
@@ -190,9 +187,7 @@ class SkyCluster:
     def submit(self, document: str, env: Mapping[str, str]) -> int:
         """Submit a task to the cluster, and return the job's id. Raise MachineError."""
         with sky_request(f"The cluster {self.options.name} accepts no more jobs") as sky:
-            request = sky.exec(
-                _task(sky, document, env, self.options.inherited), cluster_name=self.options.name
-            )
+            request = sky.exec(_task(sky, document, env, self.options.inherited), cluster_name=self.options.name)
             return self._submitted(sky.stream_and_get(request, output_stream=STDERR))
 
     def _up(self, sky: Any, request: Any) -> Any:
@@ -207,8 +202,7 @@ class SkyCluster:
         except Empty:
             raise MachineError(
                 f"The cluster {self.options.name} cannot be launched: it was not up after {limit_s:g} s.",
-                hint="Check the provisioning log while it is launched: sky logs --provision "
-                f"{self.options.name}.",
+                hint=f"Check the provisioning log while it is launched: sky logs --provision {self.options.name}.",
             ) from None
         if isinstance(answer, Exception):
             raise answer

@@ -13,15 +13,7 @@ from fabbench.hosts.check import Check, HostRelations, Progress, Status
 from fabbench.launchers import NODES, Examined, Launcher, Rendering, RenderInput, rendering_named
 from fabbench.launchers.batch_job import until_started
 from fabbench.launchers.skypilot import IDLE_MINUTES, NodeKind, SkyPilotOptions
-from fabbench.launchers.skypilot.cluster import (
-    ClusterOptions,
-    SkyCluster,
-    echo,
-    failed,
-    prefix,
-    sky,
-    sky_request,
-)
+from fabbench.launchers.skypilot.cluster import ClusterOptions, SkyCluster, echo, failed, prefix, sky, sky_request
 from fabbench.logs.demux import Demux
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.errors import FabbenchError, MachineError, RequestError
@@ -133,14 +125,11 @@ class SkyPilotLauncher(Launcher):
         options = target.options_as(SkyPilotOptions)
         if target.hosts:
             raise RequestError(
-                "--host has no effect with SkyPilot, which chooses the machines.",
-                hint="Use --nodes to set how many.",
+                "--host has no effect with SkyPilot, which chooses the machines.", hint="Use --nodes to set how many."
             )
         sky()
         nodes = target.nodes or NODES
-        inventory = inventory_of(
-            options.instance_type, nodes, target=target, needs=needs, image=options.node_image
-        )
+        inventory = inventory_of(options.instance_type, nodes, target=target, needs=needs, image=options.node_image)
         with SkyCluster(_cluster_options(options, target.inherited)) as cluster:
             yield SkyPilotAllocation(inventory, rendering_named(self.name), cluster)
 

@@ -68,9 +68,7 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     So one variable switches a rendered task to its baseline. Plans of benchmarks without tcp stay as they
     are.
     """
-    alone = (
-        len(planned.configurations) == 1 and planned.configurations[0].fabric in RDMA and not request.variants
-    )
+    alone = len(planned.configurations) == 1 and planned.configurations[0].fabric in RDMA and not request.variants
     if not alone:
         return planned
     try:
@@ -78,8 +76,7 @@ def with_base(planned: Plan, request: RunRequest, inventory: Inventory) -> Plan:
     except FabbenchError:
         return planned
     executions = (
-        _numbered(execution, number)
-        for number, execution in enumerate(base.executions, start=len(planned.executions))
+        _numbered(execution, number) for number, execution in enumerate(base.executions, start=len(planned.executions))
     )
     return replace(
         planned,
@@ -195,8 +192,7 @@ def _node_info(source: RenderInput) -> _Nodes:
     share = override_resources(share, options.pod_requests) if share else None
     if share is None and (where is NodeKind.MACHINES or gpus):
         raise RequestError(
-            "The instance type for SkyPilot is unknown.",
-            hint="Pass their type, such as --instance-type p5.48xlarge.",
+            "The instance type for SkyPilot is unknown.", hint="Pass their type, such as --instance-type p5.48xlarge."
         )
     return _Nodes(options.infra, where, f"{_DOCKER}{image}" if image else "", gpus, share)
 

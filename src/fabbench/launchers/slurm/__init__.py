@@ -65,9 +65,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     order = 1
     divides = True
 
-    login: str | None = option(
-        HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True
-    )
+    login: str | None = option(HOST, "Slurm login node (ssh host). Default: this machine.", only="run", reaches=True)
     partition: str | None = option(
         Text("a partition", "NAME", _NAME), "Slurm partition. Default: the cluster's default."
     )
@@ -80,9 +78,7 @@ class SlurmOptions(SshOptions, InstanceOptions):
     reservation: str | None = option(Text("a reservation", "NAME", _NAME), "Slurm reservation.")
     constraint: str | None = option(Text("features", "FEATURES", _WORD), "Slurm node features to require.")
     mpi: str = option(
-        Choice(("srun", "mpirun")),
-        "What starts the ranks in a Slurm job: srun with PMIx, or mpirun.",
-        default="srun",
+        Choice(("srun", "mpirun")), "What starts the ranks in a Slurm job: srun with PMIx, or mpirun.", default="srun"
     )
     image: str = option(IMAGE, "Container image of the job (Pyxis). Default: no container.", unset="")
     container_mounts: tuple[str, ...] = option(

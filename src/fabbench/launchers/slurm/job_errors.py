@@ -229,9 +229,7 @@ def explain_end(job: JobState, last: str = "") -> Explanation | None:
 
 
 SHARE = "Pass a directory shared by the login node and all nodes: --chdir DIRECTORY."
-_FULL = (
-    "The disk may be full. Pass another directory shared by the login node and all nodes: --chdir DIRECTORY."
-)
+_FULL = "The disk may be full. Pass another directory shared by the login node and all nodes: --chdir DIRECTORY."
 _LIMIT = "Raise --time, or measure less."
 _NODE = "Check scontrol show node, and leave the node out: --constraint, or another partition."
 _ENDS = {
@@ -242,11 +240,7 @@ _ENDS = {
         "It was cancelled by a user (scancel) or an administrator's rule.",
     ),
     "NODE_FAIL": ("lost a node of {nodes}", "node", _NODE),
-    "OUT_OF_MEMORY": (
-        "ran out of memory (OOM-killed)",
-        "memory",
-        "It requests all memory of its nodes (--mem=0).",
-    ),
+    "OUT_OF_MEMORY": ("ran out of memory (OOM-killed)", "memory", "It requests all memory of its nodes (--mem=0)."),
     "PREEMPTED": (
         "was preempted by another job, and not requeued",
         "preempted",

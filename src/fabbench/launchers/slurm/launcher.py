@@ -19,16 +19,7 @@ from fabbench.hosts.check import HostRelations, Progress
 from fabbench.hosts.discover import folders, programs
 from fabbench.hosts.probe import probe_arguments, read_probe, script
 from fabbench.hosts.probe_result import Probe
-from fabbench.launchers import (
-    SWITCH,
-    Examined,
-    Launcher,
-    Leftover,
-    Leftovers,
-    notify,
-    rendering_named,
-    shorten,
-)
+from fabbench.launchers import SWITCH, Examined, Launcher, Leftover, Leftovers, notify, rendering_named, shorten
 from fabbench.launchers.batch_job import Follow, JobAllocation
 from fabbench.launchers.slurm import SlurmOptions
 from fabbench.launchers.slurm.held_job import FILE, HeldJob, held_nodes
@@ -260,8 +251,7 @@ def _shown(login_node: LoginNode, what: str) -> list[str]:
         message = " ".join((*done.err, *done.out)) or "no output"
         raise MachineError(
             f"Cannot query Slurm on {login_node.name}: {message}.",
-            hint="Check that scontrol is installed and slurmctld is up, or pass another login "
-            "node with --login HOST.",
+            hint="Check that scontrol is installed and slurmctld is up, or pass another login node with --login HOST.",
         )
     return done.out
 
@@ -275,9 +265,7 @@ def _as_job(target: Target, needs: Needs, login_node: LoginNode) -> JobAllocatio
     seen, partition = _nodes(login_node), _partition(login_node, target)
     count = target.nodes or len(target.hosts) or _NODES
     fit = require(seen, partition, count, target.hosts)
-    inventory = _inventory(
-        target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    )
+    inventory = _inventory(target, needs, fit, [f"node {number} of {partition.name}" for number in range(1, count + 1)])
     job = SubmittedJob(login_node, target.options_as(SlurmOptions).start_timeout, target.inherited)
     allocation = _job_allocation(inventory, partial(follow, job))
     allocation.cancel_execution = job.cancel_execution
@@ -312,17 +300,13 @@ def _in_allocation(target: Target, needs: Needs, login_node: LoginNode) -> JobAl
     return _job_allocation(inventory, lambda document: run_inside(document, names))
 
 
-def _allocated_nodes(
-    target: Target, needs: Needs, login_node: LoginNode
-) -> tuple[Inventory, tuple[str, ...]]:
+def _allocated_nodes(target: Target, needs: Needs, login_node: LoginNode) -> tuple[Inventory, tuple[str, ...]]:
     """Return the part of the allocation to use, and the names of all its nodes. Raise MachineError."""
     _refuse_options_of_jobs(target)
     names = allocated()
     count = target.nodes or len(names)
     if count > len(names):
-        raise MachineError(
-            f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}."
-        )
+        raise MachineError(f"{count} nodes requested, but this allocation has {len(names)}: {', '.join(names)}.")
     fit = tuple(node for node in _nodes(login_node) if node.name in names)
     return _inventory(target, needs, fit, names[:count]), names
 
@@ -344,9 +328,7 @@ def _select_nodes(target: Target, needs: Needs, login_node: LoginNode) -> _Selec
         raise RequestError(f"{len(named)} nodes were given, but {count} are used.", hint="Drop --nodes.")
     fit = require(seen, partition, count, named)
     chosen_by_slurm = [f"node {number} of {partition.name}" for number in range(1, count + 1)]
-    return _SelectedNodes(
-        _inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named
-    )
+    return _SelectedNodes(_inventory(target, needs, fit, named if len(named) == count else chosen_by_slurm), named)
 
 
 @contextlib.contextmanager
@@ -385,10 +367,7 @@ def _all_idle(seen: Sequence[SlurmNode], partition: Partition) -> tuple[str, ...
             hint="fabbench nodes shows them. To wait for busy ones, pass --nodes N.",
         )
     if len(idle) < total:
-        notify(
-            f"{len(idle)} of {total} nodes are idle and alike, and are tested. "
-            "fabbench nodes shows the others."
-        )
+        notify(f"{len(idle)} of {total} nodes are idle and alike, and are tested. fabbench nodes shows the others.")
     return idle
 
 

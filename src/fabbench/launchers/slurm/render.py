@@ -106,13 +106,7 @@ HELD = "fabbench: Held: "
 
 
 def hold_script(  # noqa: PLR0913 - what a job requests
-    options: SlurmOptions,
-    *,
-    nodes: int,
-    tasks: int,
-    gpus: int,
-    named: Sequence[str] = (),
-    limit_s: float | None = None,
+    options: SlurmOptions, *, nodes: int, tasks: int, gpus: int, named: Sequence[str] = (), limit_s: float | None = None
 ) -> str:
     """Return the script of a job that holds nodes; `tasks` is the maximum of a step on each node.
 
@@ -168,20 +162,14 @@ class PartRendering(SlurmRendering):
 RENDERING: Rendering = SlurmRendering()
 
 
-def _target(
-    source: RenderInput, *, supervised: bool = True, hosts: str = SLURM_HOSTS, **more: Any
-) -> ScriptTarget:
+def _target(source: RenderInput, *, supervised: bool = True, hosts: str = SLURM_HOSTS, **more: Any) -> ScriptTarget:
     """Return the target of a script in a job. Raise RequestError for what a script cannot express."""
     options = source.options_as(SlurmOptions)
     chosen = source.request.target.hosts
     if len(chosen) > source.plan.hosts:
-        raise RequestError(
-            f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes."
-        )
+        raise RequestError(f"{len(chosen)} nodes were given, but {source.plan.hosts} are used.", hint="Drop --nodes.")
     if source.request.target.mpirun and options.mpi == "srun":
-        raise RequestError(
-            "--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it."
-        )
+        raise RequestError("--mpirun has no effect when srun starts the ranks.", hint="Add --mpi mpirun, or drop it.")
     gpus = source.inventory.hosts[0].gpus
     return source.script_target(
         hosts,

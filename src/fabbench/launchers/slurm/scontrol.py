@@ -154,9 +154,7 @@ _UNFIT = frozenset(
 )  # fmt: skip
 SILENT = "NOT_RESPONDING"
 """Accompanies other states for a while: Slurm waits for the node, or will soon mark it down."""
-_ASLEEP = frozenset(
-    {SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"}
-)
+_ASLEEP = frozenset({SILENT, "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "PLANNED"})
 _SHOWN = 4
 
 
@@ -227,11 +225,7 @@ def nodes(lines: Iterable[str]) -> tuple[SlurmNode, ...]:
 def partitions(lines: Iterable[str]) -> tuple[Partition, ...]:
     """Parse ``scontrol show partition --oneliner``."""
     return tuple(
-        Partition(
-            name=fields["PartitionName"],
-            default=fields.get("Default") == "YES",
-            state=fields.get("State", ""),
-        )
+        Partition(name=fields["PartitionName"], default=fields.get("Default") == "YES", state=fields.get("State", ""))
         for fields in records(lines, "PartitionName")
     )
 
@@ -263,10 +257,7 @@ def chosen(known: Sequence[Partition], name: str | None) -> Partition:
             f"This cluster has no default partition. Available: {names}.", hint="Pass one with --partition."
         )
     if partition is None:
-        raise MachineError(
-            f"Unknown partition {name}. Available: {names}.",
-            hint="Pass one of them with --partition.",
-        )
+        raise MachineError(f"Unknown partition {name}. Available: {names}.", hint="Pass one of them with --partition.")
     return partition
 
 
@@ -337,20 +328,14 @@ def _check_node(node: SlurmNode, named_type: str) -> Iterator[Check]:
     states = "+".join(sorted(node.states)).lower() or "unknown"
     if node.fit and SILENT in node.states:
         advice = "Check again soon: Slurm marks it down if this persists."
-        yield Check(
-            host=node.name, name="state", status=Status.WARN, seen=f"{states.capitalize()}.", advice=advice
-        )
+        yield Check(host=node.name, name="state", status=Status.WARN, seen=f"{states.capitalize()}.", advice=advice)
     elif node.fit:
         yield Check(host=node.name, name="state", status=Status.PASS, seen=f"{states.capitalize()}.")
     else:
         why = f": {node.reason.rstrip('.')}" if node.reason else ""
         advice = "Jobs cannot use it. scontrol update nodename=… state=resume returns it to service."
         yield Check(
-            host=node.name,
-            name="state",
-            status=Status.FAIL,
-            seen=f"{states.capitalize()}{why}.",
-            advice=advice,
+            host=node.name, name="state", status=Status.FAIL, seen=f"{states.capitalize()}{why}.", advice=advice
         )
     yield _type(node, named_type)
     yield _gpus(node, named_type)
@@ -394,11 +379,7 @@ def _partition(seen: Sequence[SlurmNode], partition: Partition, required: int | 
     if fit < (required or 1):
         advice = "sinfo -R shows why the others cannot."
         return Check(
-            host=host,
-            name=name,
-            status=Status.FAIL,
-            seen=f"{summary}, but {required or 1} requested.",
-            advice=advice,
+            host=host, name=name, status=Status.FAIL, seen=f"{summary}, but {required or 1} requested.", advice=advice
         )
     return Check(host=host, name=name, status=Status.PASS, seen=f"{summary}.")
 

@@ -61,11 +61,7 @@ def by_node(lines: Sequence[str]) -> dict[str, list[str]]:
     for line in lines:
         if match := _LABEL.fullmatch(line):
             outputs[match[1]].append(match[2])
-    return {
-        output[0].removeprefix(_NODE): output[1:]
-        for output in outputs.values()
-        if output[0].startswith(_NODE)
-    }
+    return {output[0].removeprefix(_NODE): output[1:] for output in outputs.values() if output[0].startswith(_NODE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +102,7 @@ def follow(job: "SubmittedJob", document: str) -> Generator[str, None, None]:
 class SubmittedJob:
     """One job, from its submission to its end."""
 
-    def __init__(
-        self, login: LoginNode, start_timeout_s: float | None, inherited: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, login: LoginNode, start_timeout_s: float | None, inherited: tuple[str, ...] = ()) -> None:
         """`inherited` are the variables that the job inherits from fabbench."""
         self._login = login
         self._inherited = inherited
@@ -125,11 +119,7 @@ class SubmittedJob:
 
     def submit(self, document: str) -> None:
         """Submit it. A connection that breaks meanwhile does not lead to a second job."""
-        unset = (
-            word
-            for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document))
-            for word in ("-u", name)
-        )
+        unset = (word for name in ("FABRIC", "EXECUTION", "DONE_FILE", *overruling(document)) for word in ("-u", name))
         argv = ("env", *unset, "sbatch", "--parsable", f"--comment={self._token}")
         data = document.encode()
         if self._inherited:
@@ -210,9 +200,7 @@ class SubmittedJob:
 
     def _poll(self, *, look: bool) -> _Poll:
         poll = _read_poll(
-            self._login.run_idempotent(
-                _poll_command(self.job, self._offset, look=look), timeout_s=_ANSWER_S
-            ).out
+            self._login.run_idempotent(_poll_command(self.job, self._offset, look=look), timeout_s=_ANSWER_S).out
         )
         self._offset += len(poll.data)
         return poll

@@ -14,15 +14,7 @@ from fabbench.model.hosts import Inventory, Needs, Target
 from fabbench.model.plan import Variant
 from fabbench.plan.request import refuse_images
 from fabbench.remote import run_key
-from fabbench.remote.allocation import (
-    RemoteAllocation,
-    agents,
-    connected,
-    distinct,
-    host_names,
-    probe,
-    require_all,
-)
+from fabbench.remote.allocation import RemoteAllocation, agents, connected, distinct, host_names, probe, require_all
 from fabbench.remote.check_hosts import examine
 from fabbench.remote.connection import Connection
 from fabbench.remote.host import RemoteHost
@@ -81,9 +73,7 @@ def _inventory(target: Target, needs: Needs, connections: Mapping[str, Connectio
     return inventories(target, needs, probe_all)
 
 
-def _mpi_ssh(
-    target: Target, needs: Needs, inventory: Inventory, remotes: Sequence[RemoteHost]
-) -> tuple[str, ...]:
+def _mpi_ssh(target: Target, needs: Needs, inventory: Inventory, remotes: Sequence[RemoteHost]) -> tuple[str, ...]:
     """Set up how mpirun reaches the other hosts, and return its agent."""
     if len(remotes) == 1 or target.options_as(SshLauncherOptions).mpi_ssh == "existing":
         return ()

@@ -182,9 +182,7 @@ def connect(debug: Debug, place: Place, where: list[str], choice: Choice) -> Non
                 else:
                     line = f"Channel {channel:02d}/0 : {ring} [{way}] via NET/{choice.name}/{channel}{direct}"
                 debug.line(line)
-    debug.line(
-        "Connected all rings, use ring PXN 0 GDR 1" if direct else "Connected all rings, use ring PXN 0 GDR 0"
-    )
+    debug.line("Connected all rings, use ring PXN 0 GDR 1" if direct else "Connected all rings, use ring PXN 0 GDR 0")
 
 
 def fail(place: Place, out: Writer) -> int:

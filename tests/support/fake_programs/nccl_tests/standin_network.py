@@ -53,9 +53,7 @@ def _unnamed() -> Choice:
     requested = os.environ.get("NCCL_NET_PLUGIN", "none" if "FI_PROVIDER" not in os.environ else "ofi")
     if requested == "none":
         return Choice("socket", "Socket", ("no-plugin", "no-ib", "socket"))
-    return _plugin("Libfabric") or Choice(
-        "socket", "Socket", ("plugin-loaded", "plugin-failed", "no-ib", "socket")
-    )
+    return _plugin("Libfabric") or Choice("socket", "Socket", ("plugin-loaded", "plugin-failed", "no-ib", "socket"))
 
 
 def _plugin(name: str) -> Choice | None:

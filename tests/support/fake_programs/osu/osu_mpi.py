@@ -43,9 +43,7 @@ class Mpi:
     def receive(self, buffer: ctypes.Array[ctypes.c_char], size: int, sender: int) -> None:
         self.library.MPI_Recv(buffer, size, self.byte, sender, 1, self.world, None)
 
-    def reduce(
-        self, buffer: ctypes.Array[ctypes.c_char], into: ctypes.Array[ctypes.c_char], size: int
-    ) -> None:
+    def reduce(self, buffer: ctypes.Array[ctypes.c_char], into: ctypes.Array[ctypes.c_char], size: int) -> None:
         self.library.MPI_Allreduce(buffer, into, size, self.byte, self.sum, self.world)
 
 
@@ -79,11 +77,7 @@ def main() -> None:
 
 
 def exchange(
-    mpi: Mpi,
-    name: str,
-    rank: int,
-    buffers: tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]],
-    size: int,
+    mpi: Mpi, name: str, rank: int, buffers: tuple[ctypes.Array[ctypes.c_char], ctypes.Array[ctypes.c_char]], size: int
 ) -> None:
     """Do once what is measured."""
     buffer, into = buffers

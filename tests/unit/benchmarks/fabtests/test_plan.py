@@ -75,7 +75,7 @@ def test_one_by_one_with_several_sizes() -> None:
     execution = execution_of(work, "efa", P5, P5)
     assert not execution.together
     assert [step.id.partition("/")[2] for step in execution.steps] == [
-        *("rdmap1s0-64", "rdmap1s0-4096", "rdmap3s0-64", "rdmap3s0-4096"),
+        *("rdmap1s0-64", "rdmap1s0-4096", "rdmap3s0-64", "rdmap3s0-4096")
     ]
     assert all("together" not in step.facts for step in execution.steps)
     everything = execution_of(FabtestsWork(one_by_one=True, all_sizes=True), "efa", P5, P5)
@@ -159,9 +159,7 @@ def test_options_that_make_no_sense(options: dict[str, object]) -> None:
         ("Opened fabric: efa", "efa", []),
     ],
 )
-def test_the_library_names_what_it_opened(
-    said: str, wanted: str, facts: list[tuple[str, str]] | None
-) -> None:
+def test_the_library_names_what_it_opened(said: str, wanted: str, facts: list[tuple[str, str]] | None) -> None:
     expected = [("fabric", "192.0.2.0/24")] if facts is None else facts
     assert list(logged_facts(said, wanted)) == expected
 
@@ -180,9 +178,7 @@ def test_without_a_word_of_libfabric_nothing_is_proven(tmp_path: Path) -> None:
     steps = [
         replace(
             step,
-            commands=tuple(
-                replace(command, env={**command.env, "FI_LOG_LEVEL": "warn"}) for command in step.commands
-            ),
+            commands=tuple(replace(command, env={**command.env, "FI_LOG_LEVEL": "warn"}) for command in step.commands),
         )
         for step in execution.steps
     ]

@@ -75,11 +75,7 @@ def test_machine_readable_rows(*, bits: bool, separated: bool) -> None:
 
 def test_the_first_machine_readable_form() -> None:
     log = read_one(["--- # ./fi_rdm_pingpong -m ", machine_row(ROWS[0], 2, bits=True)])
-    assert (log.case, log.points[0].labels["way"], log.facts["iterations"]) == (
-        "fi_rdm_pingpong",
-        "one-way",
-        20000,
-    )
+    assert (log.case, log.points[0].labels["way"], log.facts["iterations"]) == ("fi_rdm_pingpong", "one-way", 20000)
 
 
 def test_rows_without_their_dash_or_their_arguments() -> None:
@@ -273,10 +269,7 @@ def test_an_fi_info_block_names_the_provider() -> None:
             "The program said: [error] 1700000000:fabtests:common/shared.c:925: cq_readerr 5, provider",
         ),
         ("fi_rma_bw: invalid option -- 'y'", "The program said: fi_rma_bw: invalid option -- 'y'"),
-        (
-            "bash: line 1: fi_rdm_bw: command not found",
-            "The program said: bash: line 1: fi_rdm_bw: command not found",
-        ),
+        ("bash: line 1: fi_rdm_bw: command not found", "The program said: bash: line 1: fi_rdm_bw: command not found"),
         ("fi_sread(): benchmarks/rdm_pingpong.c:52, ret=-110 (Conn", None),
     ],
 )
@@ -384,11 +377,7 @@ def test_pieces_of_two_rows_never_become_one() -> None:
         for other in range(1, len(second)):
             log = read_one([ERAS["now"].header, first[:at], second[other:]])
             assert all(point.size in SIZES for point in log.points)
-            assert (
-                not log.points
-                or at == other
-                or {first[:at].strip(), second[other:].strip()} & {first, second}
-            )
+            assert not log.points or at == other or {first[:at].strip(), second[other:].strip()} & {first, second}
 
 
 def test_iterations_are_a_fact_if_all_rows_have_them() -> None:
@@ -400,9 +389,7 @@ def test_iterations_are_a_fact_if_all_rows_have_them() -> None:
 @given(st.integers(1, 90), st.sampled_from([*ERAS, "machine"]))
 def test_a_row_torn_apart_is_put_together(at: int, era: str) -> None:
     lines = (
-        ["fi_rdm_bw -m :", *(machine_row(row, 1) for row in ROWS)]
-        if era == "machine"
-        else fabtests_table(ROWS, era)
+        ["fi_rdm_bw -m :", *(machine_row(row, 1) for row in ROWS)] if era == "machine" else fabtests_table(ROWS, era)
     )
     complete, torn = read_one(lines).points, lines[2]
     log = read_one([*lines[:2], torn[:at], torn[at:], *lines[3:]])
@@ -420,9 +407,7 @@ def test_seeded_noise_invents_nothing() -> None:
         letters = list(known)
         for _ in range(source.randint(1, 40)):
             at = source.randrange(len(letters))
-            letters[at : at + source.randint(0, 2)] = source.choice(
-                ["", " ", "\n", "9", ".", "k", "s", "\x00", "{"]
-            )
+            letters[at : at + source.randint(0, 2)] = source.choice(["", " ", "\n", "9", ".", "k", "s", "\x00", "{"])
         lines = "".join(letters).split("\n")
         found = read_lines(lines)
         assert sum(len(log.points) for log in found) <= sum(bool(row.search(line)) for line in lines)

@@ -30,8 +30,7 @@ def only(lines: list[str]) -> Log:
 
 
 @pytest.mark.parametrize(
-    ("era", "case"),
-    [(era, case) for era in ERAS for case in (FIRST_PROGRAMS if era == "1.0" else PROGRAMS)],
+    ("era", "case"), [(era, case) for era in ERAS for case in (FIRST_PROGRAMS if era == "1.0" else PROGRAMS)]
 )
 def test_every_program_of_every_release_is_read_figure_by_figure(era: str, case: str) -> None:
     layout = Layout(era=era, case=case)
@@ -76,8 +75,7 @@ def test_the_name_of_the_program_may_stand_in_the_command_alone() -> None:
 
 @pytest.mark.parametrize("era", ["2.17.3", "2.19.6"])
 @pytest.mark.parametrize(
-    "layout",
-    [Layout(per_iteration=True), Layout(timestamps=True), Layout(cpu_time=True), Layout(memory=True)],
+    "layout", [Layout(per_iteration=True), Layout(timestamps=True), Layout(cpu_time=True), Layout(memory=True)]
 )
 def test_every_option_that_changes_the_columns(era: str, layout: Layout) -> None:
     layout = replace(layout, era=era)
@@ -142,9 +140,7 @@ def test_rows_that_measured_in_place_only(era: str) -> None:
         ("2.13", "62239", "276.03", "483.05"),
     ],
 )
-def test_numbers_that_outgrow_their_columns_or_have_an_exponent(
-    era: str, time: str, algbw: str, busbw: str
-) -> None:
+def test_numbers_that_outgrow_their_columns_or_have_an_exponent(era: str, time: str, algbw: str, busbw: str) -> None:
     layout = Layout(era=era, ranks=4)
     side = f"  {time:>7}  {algbw:>6}  {busbw:>6}  " + ("0e+00" if era == "2.0" else "    0")
     count = int(float(time) * float(algbw) * 1e3) // 4
@@ -158,9 +154,7 @@ def test_numbers_that_outgrow_their_columns_or_have_an_exponent(
     assert len(judged.points) == 2
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"), [(96, "96"), (1048576, "1.04858e+06"), (2.68435e8, "2.68435e+08")]
-)
+@pytest.mark.parametrize(("wrong", "text"), [(96, "96"), (1048576, "1.04858e+06"), (2.68435e8, "2.68435e+08")])
 @pytest.mark.parametrize("era", ERAS[3:])
 def test_wrong_elements_are_counted_also_with_an_exponent(era: str, wrong: float, text: str) -> None:
     layout = Layout(era=era)

@@ -120,8 +120,7 @@ def test_nics_that_cannot_be_chosen(fabric: str, devices: dict[str, str], compla
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["allreduce-1proc-g4", "allreduce-2node-socket", "alltoall-mpi", "opt-c0", "opt-dall", "x-net-socket"],
+    "text", ["allreduce-1proc-g4", "allreduce-2node-socket", "alltoall-mpi", "opt-c0", "opt-dall", "x-net-socket"]
 )
 def test_the_planned_sizes_are_those_that_real_programs_print(text: str) -> None:
     source = (LOGS / f"{text}.txt").read_text()
@@ -193,13 +192,7 @@ def test_a_hypercube_has_corners_for_a_power_of_two() -> None:
 
 @pytest.mark.parametrize(
     ("first", "last", "factor", "step"),
-    [
-        ("0", "8", 2, None),
-        ("8", "4", 2, None),
-        ("8", "64", 1, None),
-        ("8", "2G", 2, "8"),
-        ("8", "x", 2, None),
-    ],
+    [("0", "8", 2, None), ("8", "4", 2, None), ("8", "64", 1, None), ("8", "2G", 2, "8"), ("8", "x", 2, None)],
 )
 def test_sizes_without_end_are_refused(first: str, last: str, factor: int, step: str | None) -> None:
     given = {"min_bytes": first, "max_bytes": last, "factor": str(factor), "step_bytes": step or "0"}
@@ -223,9 +216,7 @@ def test_ranks_get_what_the_fabric_needs_and_each_configuration_proves_its_netwo
     assert done.returncode == 0, done.stderr
     configurations = ("ofi-tcp", "tcp", "p2p")
     carried = [
-        log.facts["transport"]
-        for configuration in configurations
-        for log in the_run(tmp_path).logs(configuration)
+        log.facts["transport"] for configuration in configurations for log in the_run(tmp_path).logs(configuration)
     ]
     assert carried == ["libfabric-tcp", "socket", "p2p"]
 

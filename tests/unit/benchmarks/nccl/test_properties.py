@@ -62,9 +62,7 @@ def test_any_table_survives_any_prefix(table: Table, prefix: Prefix) -> None:
 
 
 @given(tables(), SEEDS)
-def test_any_table_survives_debug_lines_of_any_rank_and_other_text_between_its_rows(
-    table: Table, seed: int
-) -> None:
+def test_any_table_survives_debug_lines_of_any_rank_and_other_text_between_its_rows(table: Table, seed: int) -> None:
     layout, rows = table
     chance = random.Random(seed)
     lines = known_hosts()
@@ -133,17 +131,13 @@ def test_several_runs_in_one_file_are_several_logs(runs: list[tuple[Table, bool,
 
 
 @given(tables(), tables(), st.integers(0, 40))
-def test_a_run_that_was_cut_before_its_first_row_is_a_log_of_its_own(
-    first: Table, second: Table, cut: int
-) -> None:
+def test_a_run_that_was_cut_before_its_first_row_is_a_log_of_its_own(first: Table, second: Table, cut: int) -> None:
     layout, rows = first
     head = log(layout, rows, footer=False)[: -len(rows)]
     assume(cut < len(head))
     left, whole = head[: len(head) - cut], log(*second, pid=5000)
     # A title of a new program, and the rest of an old one's header, which has no title, read as one header.
-    assume(
-        not left[-1].startswith("# Collective test starting") or whole[0].startswith("# nccl-tests version")
-    )
+    assume(not left[-1].startswith("# Collective test starting") or whole[0].startswith("# nccl-tests version"))
     logs = read("\n".join([*left, *whole]))
     assert found(logs[-1]) == points(*second)
     assert logs[-1].outcome == "ok", logs[-1].reason
@@ -152,9 +146,7 @@ def test_a_run_that_was_cut_before_its_first_row_is_a_log_of_its_own(
 
 @given(st.integers(2, 4), st.booleans(), SEEDS)
 def test_copies_that_know_nothing_of_each_other_are_one_failure_with_all_rows(
-    copies: int,
-    tagged: bool,
-    seed: int,
+    copies: int, tagged: bool, seed: int
 ) -> None:
     layout = Layout(ranks=1)
     rows = sweep(layout, high=512)

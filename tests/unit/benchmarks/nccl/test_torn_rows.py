@@ -86,14 +86,10 @@ def only(text: str) -> Log:
 
 
 @pytest.mark.parametrize(
-    ("layout", "count"),
-    [*((layout, 1) for layout in LAYOUTS), (LAYOUTS[0], 2), (LAYOUTS[0], 200)],
-    ids=str,
+    ("layout", "count"), [*((layout, 1) for layout in LAYOUTS), (LAYOUTS[0], 2), (LAYOUTS[0], 200)], ids=str
 )
 @EVERY_CUT
-def test_a_row_cut_at_any_byte_by_debug_lines_of_a_known_host_is_exact(
-    layout: Layout, count: int, every: int
-) -> None:
+def test_a_row_cut_at_any_byte_by_debug_lines_of_a_known_host_is_exact(layout: Layout, count: int, every: int) -> None:
     text = cells(layout, rows_of(layout)[1]).text
     for cut in range(0, len(text) + 1, every):
         lines = torn((text[:cut], text[cut:]), "node0", count, glued=True)
@@ -158,11 +154,7 @@ def test_a_row_that_lost_its_blanks_to_a_launcher_is_exact_or_reported(every: in
 @EVERY_CUT
 def test_a_count_of_wrong_elements_that_was_cut_is_whole_again(wrong: int, every: int) -> None:
     layout = Layout()
-    row = Row(
-        size=1 << 20,
-        out_of_place=half(layout, 1 << 20, 41.0),
-        in_place=half(layout, 1 << 20, 43.0, wrong=wrong),
-    )
+    row = Row(size=1 << 20, out_of_place=half(layout, 1 << 20, 41.0), in_place=half(layout, 1 << 20, 43.0, wrong=wrong))
     text = cells(layout, row).text
     for cut in range(0, len(text) + 1, every):
         lines = torn((text[:cut], text[cut:]), "node0", 2, glued=True)

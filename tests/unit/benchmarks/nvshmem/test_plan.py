@@ -45,9 +45,7 @@ EFA = {
         ("p2p", (A,), {**COMMON, "NVSHMEM_REMOTE_TRANSPORT": "none"}),
     ],
 )
-def test_each_fabric_names_its_transport(
-    fabric: str, hosts: Sequence[Host], expected: dict[str, str]
-) -> None:
+def test_each_fabric_names_its_transport(fabric: str, hosts: Sequence[Host], expected: dict[str, str]) -> None:
     (step,) = NvshmemWork().steps("t", fabric, hosts)
     (command,) = step.commands
     assert command.env == expected
@@ -73,9 +71,7 @@ def test_roce_names_its_gid_and_hydra_needs_no_help_to_start_pes() -> None:
         ("reduction_on_stream", (A,), 8),
     ],
 )
-def test_pairs_take_two_pes_and_collectives_one_for_each_gpu(
-    test: str, hosts: Sequence[Host], ranks: int
-) -> None:
+def test_pairs_take_two_pes_and_collectives_one_for_each_gpu(test: str, hosts: Sequence[Host], ranks: int) -> None:
     fabric = "efa" if len(hosts) > 1 else "p2p"
     work = NvshmemWork(tests=(test,), max_bytes=1 << 30, factor=8, iterations=7, warmup=1, extra=("-c", "1"))
     ((command,),) = (step.commands for step in work.steps("t", fabric, hosts))
@@ -120,11 +116,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
         NvshmemWork().steps("t", "efa", (Host(name="a", gpus=1, virtual=True),) * 2)
 
 
-TABLE = [
-    "#shmem_put_bw_uni",
-    "size(B)     scope     BW (GB/sec)     ",
-    "8           None      0.005724        ",
-]
+TABLE = ["#shmem_put_bw_uni", "size(B)     scope     BW (GB/sec)     ", "8           None      0.005724        "]
 SELECTED = (
     "[1,0]<stderr>:/src/modules/transport/libfabric/libfabric.cpp 1524 Selected provider efa, "
     "fabric efa-direct, nic rdmap0s31-rdm, hmem yes"
@@ -133,9 +125,7 @@ SELECTED = (
 
 def read(lines: Sequence[str], proof: Proof, *, hosts: int) -> Log:
     """Judge a log as a run has it: debug files' lines come between the ranks' own."""
-    pes = [
-        f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // hosts} device name: H200 bus id: 0 " for pe in (0, 1)
-    ]
+    pes = [f"[1,{pe}]<stdout>:mype: {pe} mype_node: {pe // hosts} device name: H200 bus id: 0 " for pe in (0, 1)]
     begin = begin_marker("000-x-r1/shmem_put_bw", {"benchmark": "nvshmem"})
     text = [begin, pes[0], *lines, pes[1], *(f"[1,0]<stdout>:{line}" for line in TABLE)]
     session = LogParser("x", proof=proof)

@@ -224,18 +224,12 @@ tables = st.tuples(
         unique_by=lambda row: row[0],
     ).map(sorted),
 )
-prefixes = st.sampled_from(
-    ["", "[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", "(head, rank=0, pid=12) ", "[rank 0] "]
-)
+prefixes = st.sampled_from(["", "[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", "(head, rank=0, pid=12) ", "[rank 0] "])
 
 
 @given(tables, foreign, st.randoms(use_true_random=False), prefixes, st.booleans())
 def test_any_table_survives_prefixes_foreign_lines_and_terminals(
-    chosen: tuple[str, list[tuple[int, str]]],
-    others: list[str],
-    chance: random.Random,
-    prefix: str,
-    stripped: bool,
+    chosen: tuple[str, list[tuple[int, str]]], others: list[str], chance: random.Random, prefix: str, stripped: bool
 ) -> None:
     table = LAYOUTS[chosen[0]](chosen[1])
     lines = list(table.lines)
@@ -306,9 +300,7 @@ def plausible(point: Point, lines: list[list[str]]) -> bool:
         if known & set(words):
             numbers = [float(word) for word in words if re.fullmatch(r"\d+(?:\.\d+)?", word)]
             scaled = {number * scale for number in numbers for scale in (1e-6, 1e9, 2e9, 4e9, 2**30, 1e6)}
-            if all(
-                any(abs(value - other) <= 1e-9 * abs(value) for other in scaled) for value in point.values
-            ):
+            if all(any(abs(value - other) <= 1e-9 * abs(value) for other in scaled) for value in point.values):
                 return True
     return False
 
@@ -317,11 +309,7 @@ def plausible(point: Point, lines: list[list[str]]) -> bool:
 def test_garbage_gives_no_exception_and_no_row_that_is_not_there(seed: int) -> None:
     chance = random.Random(seed)
     sources = [layout(VALUES).lines for layout in LAYOUTS.values()]
-    sources += [
-        tuple(start(4)),
-        tuple(alltoall(4, [1024, 1 << 20])),
-        ("This test requires exactly two processes ",),
-    ]
+    sources += [tuple(start(4)), tuple(alltoall(4, [1024, 1 << 20])), ("This test requires exactly two processes ",)]
     lines = [line for _ in range(6) for line in chance.choice(sources)]
     for _ in range(chance.randrange(12)):
         at = chance.randrange(len(lines))
@@ -383,8 +371,7 @@ def test_the_tables_count_more_than_the_version_of_the_library() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "means", "factor"),
-    [("3.1.7", "total", 1), ("3.2.5", "total", 8), ("", "ambiguous", 1)],
+    ("version", "means", "factor"), [("3.1.7", "total", 1), ("3.2.5", "total", 8), ("", "ambiguous", 1)]
 )
 def test_the_size_of_alltoall_depends_on_the_version(version: str, means: str, factor: int) -> None:
     lines = alltoall(8, [1024, 1 << 20], count=False)
@@ -399,17 +386,9 @@ def test_the_size_of_alltoall_depends_on_the_version(version: str, means: str, f
 
 @pytest.mark.parametrize(
     ("version", "means", "factor"),
-    [
-        ("3.0.6", "total", 4),
-        ("3.1.7", "total", 1),
-        ("3.2.5", "total", 4),
-        ("3.3.9", "total", 1),
-        ("", "ambiguous", 1),
-    ],
+    [("3.0.6", "total", 4), ("3.1.7", "total", 1), ("3.2.5", "total", 4), ("3.3.9", "total", 1), ("", "ambiguous", 1)],
 )
-def test_the_size_of_machine_readable_alltoall_depends_on_the_version(
-    version: str, means: str, factor: int
-) -> None:
+def test_the_size_of_machine_readable_alltoall_depends_on_the_version(version: str, means: str, factor: int) -> None:
     row = "&&&& PERF alltoall_device___32-bit-block___size__1024___latency 8.375000 -us"
     log = one([*start(4, version=version), "alltoall_device", row])
     assert (log.facts["size_means"], sizes(log)) == (means, [1024 * factor])
@@ -448,9 +427,7 @@ def test_point_to_point_rows_of_3_1_say_what_they_are_by_their_job() -> None:
     title, *rest = LAYOUTS["misprinted_3_1"](VALUES).lines
     by_complaint = one(rest)
     assert values(by_complaint, "bandwidth") == values(one([title, *rest]), "bandwidth")
-    latency = one(
-        [title.replace("bw_bidi", "latency"), *(line.replace("bw_bidi", "latency") for line in rest)]
-    )
+    latency = one([title.replace("bw_bidi", "latency"), *(line.replace("bw_bidi", "latency") for line in rest)])
     assert values(latency, "latency") == pytest.approx([float(value) * 1e-6 for _, value in VALUES])
     assert {point.labels["way"] for point in latency.points} == {"one-way"}
     nobody = one([line for line in rest if not line.startswith("Job")])
@@ -572,9 +549,7 @@ def test_what_other_pes_print_inside_a_table_belongs_to_it() -> None:
 
 
 def test_programs_one_after_another() -> None:
-    text = "\n".join(
-        [*start(2), *put_bw(VALUES), *start(4), *alltoall(4, [1024, 1 << 20]), *start(2), *put_bw(VALUES)]
-    )
+    text = "\n".join([*start(2), *put_bw(VALUES), *start(4), *alltoall(4, [1024, 1 << 20]), *start(2), *put_bw(VALUES)])
     logs = read(text)
     assert [(log.case, log.facts["ranks"], len(log.points)) for log in logs] == [
         ("shmem_put_bw", 2, 3),
@@ -669,10 +644,7 @@ def test_three_tables_without_a_title_compare_as_one_table() -> None:
         ["# 3.5.21", *(line.rstrip() for line in alltoall(32, powers)[1:])],
         alltoall(32, powers)[1:],
     ]
-    columns = [
-        Column(label=str(number), logs=(one(lines),), source=str(number))
-        for number, lines in enumerate(texts)
-    ]
+    columns = [Column(label=str(number), logs=(one(lines),), source=str(number)) for number, lines in enumerate(texts)]
     comparison = compare(columns)
     (section,) = comparison.sections
     assert [metric.name for metric in comparison.metrics] == ["busbw"]
@@ -767,10 +739,7 @@ def test_settings_prove_nothing_and_can_contradict() -> None:
 DEBUG = "node0:11:12 [0] NVSHMEM INFO "
 USED = f"{DEBUG}Successfully initialized the transport: libfabric"
 SELECTED = f"{DEBUG}Selected provider efa, fabric efa-direct, nic rdmap0s6, hmem yes"
-TWO_NODES = [
-    "mype: 0 mype_node: 0 device name: H200 bus id: 1 ",
-    "mype: 1 mype_node: 0 device name: H200 bus id: 1 ",
-]
+TWO_NODES = ["mype: 0 mype_node: 0 device name: H200 bus id: 1 ", "mype: 1 mype_node: 0 device name: H200 bus id: 1 "]
 
 
 def test_debug_text_proves_the_carrier_between_two_nodes() -> None:
@@ -794,9 +763,7 @@ def test_debug_text_counts_more_than_a_setting() -> None:
 
 
 def test_a_command_line_tells_settings_too() -> None:
-    command = (
-        f"$ mpirun -x {SETTINGS[0].split()[1]} -x NVSHMEM_LIBFABRIC_PROVIDER=efa /opt/alltoall_latency -b 16"
-    )
+    command = f"$ mpirun -x {SETTINGS[0].split()[1]} -x NVSHMEM_LIBFABRIC_PROVIDER=efa /opt/alltoall_latency -b 16"
     log = one([command, *alltoall(4, [1024])])
     assert (log.case, log.facts["network"], log.facts["provider"]) == ("alltoall_latency", "efa", "efa")
 

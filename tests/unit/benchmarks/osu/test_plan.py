@@ -52,12 +52,7 @@ def test_every_fabric_names_its_transport_and_has_it_said(fabric: str, expected:
 
 @pytest.mark.parametrize(
     ("test", "each", "hosts", "ranks"),
-    [
-        ("osu_latency", 4, 1, 2),
-        ("osu_bw", 4, 2, 2),
-        ("osu_allreduce", 4, 2, 8),
-        ("osu_mbw_mr", 3, 2, 6),
-    ],
+    [("osu_latency", 4, 1, 2), ("osu_bw", 4, 2, 2), ("osu_allreduce", 4, 2, 8), ("osu_mbw_mr", 3, 2, 6)],
 )
 def test_ranks(test: str, each: int, hosts: int, ranks: int) -> None:
     (step,) = OsuWork(tests=(test,), ranks_per_host=each).steps("001", "tcp", HOSTS[:hosts])

@@ -97,11 +97,7 @@ def us(value: float) -> Any:
         (
             NON_BLOCKING,
             "osu_ialltoall",
-            [
-                (1, "", {"time": us(11.09)}),
-                (1, "compute", {"time": us(6.1)}),
-                (1, "pure-comm", {"time": us(5.18)}),
-            ],
+            [(1, "", {"time": us(11.09)}), (1, "compute", {"time": us(6.1)}), (1, "pure-comm", {"time": us(5.18)})],
         ),
         (BARRIER, "osu_barrier", [(0, "", {"time": us(12.34)})]),
         (ONE_SIDED, "osu_put_latency", [(1, "", {"latency": us(0.3)})]),
@@ -150,11 +146,7 @@ def test_a_title_names_the_program(title: str, case: str) -> None:
 
 def test_several_tables_of_one_file_are_several_logs() -> None:
     logs = read(f"{LATENCY_7}\n{BANDWIDTH}\n{BARRIER}")
-    assert [(log.case, len(log.points)) for log in logs] == [
-        ("osu_latency", 3),
-        ("osu_bw", 2),
-        ("osu_barrier", 1),
-    ]
+    assert [(log.case, len(log.points)) for log in logs] == [("osu_latency", 3), ("osu_bw", 2), ("osu_barrier", 1)]
 
 
 @pytest.mark.parametrize(
@@ -202,9 +194,7 @@ def test_a_table_without_rows_is_truncated() -> None:
 
 
 def test_data_that_were_wrong_are_corrupt() -> None:
-    checked = LATENCY_7.replace("Latency(us)", "Latency(us)        Validation").replace(
-        "1.23", "1.23    Fail"
-    )
+    checked = LATENCY_7.replace("Latency(us)", "Latency(us)        Validation").replace("1.23", "1.23    Fail")
     checked = checked.replace("1.24", "1.24   Pass").replace("183.66", "183.66    Pass")
 
     assert read_one(checked.splitlines()).outcome is Outcome.CORRUPT
@@ -214,9 +204,7 @@ def test_data_that_were_wrong_are_corrupt() -> None:
 
 
 def test_a_column_that_is_not_known_is_named() -> None:
-    text = (
-        LATENCY_7.replace("Latency(us)", "Latency(us)   Joules").replace("1.23", "1.23  7").splitlines()[:4]
-    )
+    text = LATENCY_7.replace("Latency(us)", "Latency(us)   Joules").replace("1.23", "1.23  7").splitlines()[:4]
     log = read_one(text)
 
     assert rows(log) == [(1, "", {"latency": us(1.23)})]
@@ -236,9 +224,7 @@ OFI = "[vm:09779] ../../ompi/mca/mtl/ofi/mtl_ofi_component.c:337: mtl:ofi:prov: 
 DOMAIN = "[vm:09779] ../../ompi/mca/mtl/ofi/mtl_ofi_component.c:365: mtl:ofi:provider: rdmap0s6-rdm"
 UCX_SELF = "[1795352063.36] [vm:2577 :0] ucp_worker.c:1763 UCX  INFO    ep_cfg[0]: tag(self/memory0 tcp/eth0)"
 UCX = "[1795352063.36] [vm:2577 :0] ucp_worker.c:1763 UCX  INFO    ep_cfg[1]: tag({})"
-UCX_NEW = (
-    "[1701292112.82] [a670n1:162239:0] ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 tag({})"
-)
+UCX_NEW = "[1701292112.82] [a670n1:162239:0] ucp_worker.c:1855 UCX  INFO    0x100b240 inter-node cfg#3 tag({})"
 INTEL = "[0] MPI startup(): libfabric provider: {}"
 
 
@@ -294,9 +280,7 @@ def test_an_exit_status_of_the_run_counts() -> None:
     assert read_one(LATENCY_7.splitlines(), ending=Ending(status=1)).outcome is Outcome.FAILED
 
 
-@pytest.mark.parametrize(
-    "prefix", ["gpu-01: ", "[1,0]<stdout>:", "2026-11-22T10:00:01.123Z stdout F ", "0: "]
-)
+@pytest.mark.parametrize("prefix", ["gpu-01: ", "[1,0]<stdout>:", "2026-11-22T10:00:01.123Z stdout F ", "0: "])
 def test_behind_a_prefix(prefix: str) -> None:
     lines = [TCP, *LATENCY_7.splitlines()]
     (log,) = read("\n".join(prefix + line for line in lines))

@@ -57,9 +57,7 @@ def test_infiniband_takes_its_own_devices_in_the_order_of_their_numbers() -> Non
 
 def test_each_side_of_roce_has_its_own_gid() -> None:
     execution = execution_of(PerftestWork(), "roce", ROCE, OTHER)
-    gids = [
-        (option(words(step, "server"), "-x"), option(words(step, "client"), "-x")) for step in execution.steps
-    ]
+    gids = [(option(words(step, "server"), "-x"), option(words(step, "client"), "-x")) for step in execution.steps]
     assert gids == [("3", "7"), ("5", "1")]
     forced = execution_of(PerftestWork(gid_index=2), "roce", replace(ROCE, gids={}), OTHER)
     assert {option(words(step, "server"), "-x") for step in forced.steps} == {"2"}
@@ -102,18 +100,12 @@ def test_all_sizes_are_one_step_for_each_device() -> None:
     execution = execution_of(PerftestWork(all_sizes=True), "roce", ROCE, OTHER)
     assert len(execution.steps) == 2
     assert "-a" in words(execution.steps[0], "server")
-    assert (execution.planned_sizes[0], execution.planned_sizes[-1], len(execution.planned_sizes)) == (
-        2,
-        8 << 20,
-        23,
-    )
+    assert (execution.planned_sizes[0], execution.planned_sizes[-1], len(execution.planned_sizes)) == (2, 8 << 20, 23)
 
 
 def test_gpus_are_shared_out_evenly() -> None:
     execution = execution_of(PerftestWork(gpu_memory=True, dmabuf=True), "efa", P5, P5)
-    used = [
-        word for step in execution.steps for word in words(step, "client") if word.startswith("--use_cuda=")
-    ]
+    used = [word for step in execution.steps for word in words(step, "client") if word.startswith("--use_cuda=")]
     assert used == [f"--use_cuda={index // 4}" for index in range(32)]
     assert "--use_cuda_dmabuf" in words(execution.steps[0], "server")
 
@@ -171,9 +163,7 @@ def test_gpu_memory_needs_gpus() -> None:
 
 @pytest.mark.local
 def test_a_machine_without_devices_says_so(tmp_path: Path) -> None:
-    done = fabbench(
-        tmp_path, "run", "perftest", "--on", "local", "--fabric", "ib", "--device", "mlx5_0", "--", "--odp"
-    )
+    done = fabbench(tmp_path, "run", "perftest", "--on", "local", "--fabric", "ib", "--device", "mlx5_0", "--", "--odp")
     assert done.returncode == 4, done.stderr
     assert "Did not detect devices" in done.stdout
     assert "failed" in done.stdout

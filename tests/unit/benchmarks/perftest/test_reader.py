@@ -46,9 +46,7 @@ def bandwidth(size: int, average: str, unit: str = "MiB/sec", peak: str = "0.00"
 def main(log: Log) -> list[float]:
     """The main figures of a log, in order."""
     wanted = {"bandwidth", "latency"}
-    return [
-        sample.value for sample in log.samples() if sample.metric in wanted and "stat" not in sample.labels
-    ]
+    return [sample.value for sample in log.samples() if sample.metric in wanted and "stat" not in sample.labels]
 
 
 def codes(log: Log) -> list[str]:
@@ -79,9 +77,7 @@ def test_a_wrong_unit_is_told_and_nothing_is_rescaled(said: str, true: str) -> N
     assert true.replace("MB", "MiB") in log.findings[0].meaning
 
 
-@pytest.mark.parametrize(
-    ("peak", "rate"), [("0.00", "0.001234"), ("90.25", rate_of("91.25", 65536, "MB/sec"))]
-)
+@pytest.mark.parametrize(("peak", "rate"), [("0.00", "0.001234"), ("90.25", rate_of("91.25", 65536, "MB/sec"))])
 def test_a_row_that_contradicts_itself_is_damaged(peak: str, rate: str) -> None:
     log = read_one(run(None, bandwidth_row(65536, 5000, peak, "91.25", rate)))
     assert (log.points, log.outcome, len(log.damaged)) == ([], Outcome.TRUNCATED, 1)
@@ -203,11 +199,7 @@ def test_a_duration_run_tells_its_way_by_arithmetic(average: str, way: str) -> N
     log = read_one(table(DURATION_HEADER, duration_row(2, 62078352, average, "413812.77")))
     latency, rate = log.points
     assert (latency.labels.get("way"), latency.values) == (way, (float(f"{average}e-6"),))
-    assert (rate.labels, rate.metrics, rate.values) == (
-        {"way": "round-trip"},
-        ("message_rate",),
-        (413812.77,),
-    )
+    assert (rate.labels, rate.metrics, rate.values) == ({"way": "round-trip"}, ("message_rate",), (413812.77,))
     assert "way" not in log.facts
 
 
@@ -249,9 +241,7 @@ def test_numbers_that_lost_the_blanks_between_them(name: str) -> None:
         log = read_one([RULE, *table(head, row[:start] + row[stop:])])
         split = "." in row[:start].rsplit(maxsplit=1)[-1]
         assert (log.points == whole) is split
-        assert (log.outcome, bool(log.damaged)) == (
-            (Outcome.OK, False) if split else (Outcome.TRUNCATED, True)
-        )
+        assert (log.outcome, bool(log.damaged)) == ((Outcome.OK, False) if split else (Outcome.TRUNCATED, True))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -414,16 +404,10 @@ def test_prefixes_change_nothing_but_the_rank(name: str, prefix: str) -> None:
     head, make = LAYOUTS[name]
     lines = [RULE, head, FOREIGN[0], make(2), make(4096), RULE]
     plain, log = read_one(lines), read_one([prefix + line for line in lines])
-    assert [(p.size, p.metrics, p.values) for p in log.points] == [
-        (p.size, p.metrics, p.values) for p in plain.points
-    ]
+    assert [(p.size, p.metrics, p.values) for p in log.points] == [(p.size, p.metrics, p.values) for p in plain.points]
     assert (log.outcome, log.facts) == (plain.outcome, plain.facts)
     assert {point.labels.get("rank") for point in log.points} == {
-        "1"
-        if "1,1" in prefix
-        else "0"
-        if "0]" in prefix[:8] and "<" not in prefix[:2] and prefix[0] == "["
-        else None
+        "1" if "1,1" in prefix else "0" if "0]" in prefix[:8] and "<" not in prefix[:2] and prefix[0] == "[" else None
     }
 
 
@@ -440,14 +424,7 @@ def test_ranks_of_one_run() -> None:
 
 
 def test_a_table_behind_another_is_another_run() -> None:
-    lines = [
-        header("MB/sec"),
-        bandwidth(1024, "12.50"),
-        "",
-        "Case2:",
-        header("MB/sec"),
-        bandwidth(1024, "9.25"),
-    ]
+    lines = [header("MB/sec"), bandwidth(1024, "12.50"), "", "Case2:", header("MB/sec"), bandwidth(1024, "9.25")]
     assert [main(log) for log in read_lines(lines)] == [[12.5 * 1048576], [9.25 * 1048576]]
 
 
@@ -484,10 +461,7 @@ def sides(log: Log) -> list[str | None]:
 
 @pytest.mark.parametrize("test", ["RDMA_Write BW", "RDMA_Read BW", "Send BW"])
 def test_a_pair_in_one_text_is_one_log(test: str) -> None:
-    server, client = (
-        Setup(test=test, side="server", local=SERVER.local, remote=SERVER.remote),
-        Setup(test=test),
-    )
+    server, client = (Setup(test=test, side="server", local=SERVER.local, remote=SERVER.remote), Setup(test=test))
     log = read_one([*run(server, ROW), "", *run(client, ROW)])
     assert (sides(log), log.outcome) == (["server", "client"], Outcome.OK)
     assert read_one(run(client, ROW)).points[0].labels["side"] == "client"
@@ -499,10 +473,7 @@ def test_the_same_side_again_is_another_run() -> None:
 
 def test_two_halves_of_two_pairs_are_two_runs() -> None:
     other = Setup(side="server", local="QPN 0x0001 PSN 0x000001", remote="QPN 0x0002 PSN 0x000002")
-    assert [sides(log) for log in read_lines([*run(other, ROW), *run(Setup(), ROW)])] == [
-        ["server"],
-        ["client"],
-    ]
+    assert [sides(log) for log in read_lines([*run(other, ROW), *run(Setup(), ROW)])] == [["server"], ["client"]]
 
 
 def test_sides_by_command_lines_and_banners() -> None:
@@ -510,10 +481,7 @@ def test_sides_by_command_lines_and_banners() -> None:
     log = read_one(["$ ib_write_bw -d mlx5_0", *rows, "$ ib_write_bw -d mlx5_0 10.0.0.1", *rows])
     assert (sides(log), log.case) == (["server", "client"], "ib_write_bw")
     two = read_lines(["$ ib_write_bw -d mlx5_0", *rows, "$ ib_read_bw -d mlx5_0 10.0.0.1", *rows])
-    assert [(log.case, sides(log)) for log in two] == [
-        ("ib_write_bw", ["server"]),
-        ("ib_read_bw", ["client"]),
-    ]
+    assert [(log.case, sides(log)) for log in two] == [("ib_write_bw", ["server"]), ("ib_read_bw", ["client"])]
     assert sides(read_one([*waiting(), *Setup(test="Send Bidirectional BW").lines(), *rows])) == ["server"]
     assert sides(read_one([*waiting(), *rows])) == ["server"]
 
@@ -693,11 +661,7 @@ def test_warnings() -> None:
     ("name", "case", "reason"),
     [
         ("nodevice-debian-ib_send_lat", "ib_send_lat", "The client said: Did not detect devices"),
-        (
-            "nodevice-debian-ib_write_bw-d-client",
-            "ib_write_bw",
-            "The client said: Did not detect devices",
-        ),
+        ("nodevice-debian-ib_write_bw-d-client", "ib_write_bw", "The client said: Did not detect devices"),
         ("nodevice-debian-ib_write_bw-server", "ib_write_bw", "The server said: Did not detect devices"),
         ("nodevice-ibv_devices", None, "The exit status was 1."),
         ("nodevice-ibv_devinfo", None, "The exit status was 255."),
@@ -756,9 +720,7 @@ def test_failures(line: str) -> None:
     assert (after.outcome, len(after.points)) == (Outcome.FAILED, 1)
 
 
-@pytest.mark.parametrize(
-    "line", ["Couldn't connect to 10.0.0.1:18515", "Couldn't create QP", " poll CQ failed -1"]
-)
+@pytest.mark.parametrize("line", ["Couldn't connect to 10.0.0.1:18515", "Couldn't create QP", " poll CQ failed -1"])
 def test_failures_that_count_only_inside(line: str) -> None:
     assert read_lines([line]) == []
     assert read_one(["$ ib_write_bw 10.0.0.1", line]).reason == f"The client said: {line.strip()}"
@@ -789,17 +751,9 @@ def test_the_unit_of_json_is_what_fits(unit: str, factor: int) -> None:
     text = document(MsgSize=65536, n_iterations=5000, BW_peak=5293.52, BW_average=2229.27, MsgRate=rate)
     for lines in (text.split("\n"), [text.replace("\n", "")]):
         log = read_one(lines)
-        assert (log.case, log.outcome, log.facts["unit"], log.facts["qps"]) == (
-            "ib_write_bw",
-            Outcome.OK,
-            unit,
-            2,
-        )
+        assert (log.case, log.outcome, log.facts["unit"], log.facts["qps"]) == ("ib_write_bw", Outcome.OK, unit, 2)
         assert main(log) == [float(Decimal("2229.27") * factor)]
-        assert [point.labels for point in log.points] == [
-            {"direction": "uni", "stat": "peak"},
-            {"direction": "uni"},
-        ]
+        assert [point.labels for point in log.points] == [{"direction": "uni", "stat": "peak"}, {"direction": "uni"}]
 
 
 def test_six_decimals_are_of_gigabits() -> None:
@@ -824,9 +778,7 @@ def test_json_of_latency() -> None:
     assert [(p.labels["way"], p.labels.get("stat", ""), p.values[0]) for p in log.points] == [
         ("round-trip", stat, float(f"{time}e-6")) for stat, time in zip(STATS, TIMES, strict=True)
     ]
-    text = document(MsgSize=2, n_iterations=1000, t_avg=2.42, tps_average=413812.77).replace(
-        "Write_BW", "Latency"
-    )
+    text = document(MsgSize=2, n_iterations=1000, t_avg=2.42, tps_average=413812.77).replace("Write_BW", "Latency")
     assert [point.labels["way"] for point in read_one(text.split("\n")).points] == ["round-trip"] * 2
 
 
@@ -880,9 +832,7 @@ def step(number: int, test: str = "RDMA_Write BW", status: int | None = 0) -> li
 
 
 def test_all_steps_of_an_execution_are_one_log() -> None:
-    log = read_one(
-        [*step(1024), *step(4096)], Proof(fabric="ib"), Ending(status=0, planned_sizes=(1024, 4096))
-    )
+    log = read_one([*step(1024), *step(4096)], Proof(fabric="ib"), Ending(status=0, planned_sizes=(1024, 4096)))
     assert [(point.size, point.labels["side"]) for point in log.points] == [
         (size, side) for size in (1024, 4096) for side in ("server", "client")
     ]
@@ -899,9 +849,7 @@ def test_steps_that_fail_or_stop() -> None:
 # ---------------------------------------------------------------- any text
 
 
-@given(
-    st.lists(st.text(max_size=120) | st.sampled_from([*FOREIGN, RULE, header("Gb/sec"), LATENCY_HEADER, ROW]))
-)
+@given(st.lists(st.text(max_size=120) | st.sampled_from([*FOREIGN, RULE, header("Gb/sec"), LATENCY_HEADER, ROW])))
 def test_any_text_is_survived_and_no_row_invented(lines: list[str]) -> None:
     rows = sum(line.strip() == ROW.strip() for line in lines)
     found = [point for log in read_lines(lines) if log.benchmark == "perftest" for point in log.points]

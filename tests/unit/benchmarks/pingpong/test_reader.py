@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.benchmarks.libfabric.facts import printed_count, printed_size
-from fabbench.benchmarks.pingpong.reader import (
-    HEADER,
-    PingpongRow,
-    joined,
-    read_row,
-    row_size,
-)
+from fabbench.benchmarks.pingpong.reader import HEADER, PingpongRow, joined, read_row, row_size
 from fabbench.model.log import Ending, Log, Outcome, Point, begin_marker, end_marker, tag_line
 from fabbench.model.plan import Proof
 from fabbench.runs.parse_file import parse_file
@@ -163,10 +157,7 @@ def test_the_domain_that_was_asked_for() -> None:
     lines = (LOGS / "tcp-msg-d-ignored.client.txt").read_text().splitlines()
     assert read_one(lines, Proof(fabric="tcp", domain="fab1")).outcome is Outcome.OK
     log = read_one(lines, Proof(fabric="tcp", domain="fab0"))
-    assert (log.outcome, log.reason) == (
-        Outcome.OFF_FABRIC,
-        "Domain fab0 was requested, but fab1 was used.",
-    )
+    assert (log.outcome, log.reason) == (Outcome.OFF_FABRIC, "Domain fab0 was requested, but fab1 was used.")
 
 
 def test_setup_inside_the_timing_is_marked() -> None:
@@ -245,10 +236,7 @@ def test_infinite_rates_are_absent() -> None:
     line = PingpongRow("64", "10", "=", "10", "1.2k", "0.00", "inf", "0.00", "inf").layout()
     log = read_one(table(line))
     assert log.points == [Point(64, {}, (), ())]
-    assert (log.outcome, log.reason) == (
-        Outcome.TRUNCATED,
-        "No row has a usable value.",
-    )
+    assert (log.outcome, log.reason) == (Outcome.TRUNCATED, "No row has a usable value.")
 
 
 def test_a_header_alone_is_truncated() -> None:
@@ -345,10 +333,7 @@ def test_three_commands_are_three_executions() -> None:
     lines = [
         *["u@h:~$ bin/fi_pingpong -p tcp -e rdm", *table(row(64, 10, "3.00"))],
         *["u@h:~$ bin/fi_pingpong -p tcp -e msg", *table(row(64, 10, "2.00"))],
-        *[
-            "u@h:~$ bin/fi_pingpong -p tcp -e msg -d eno1",
-            "fi_getinfo(): util/pingpong.c:1433, ret=-61 (No d",
-        ],
+        *["u@h:~$ bin/fi_pingpong -p tcp -e msg -d eno1", "fi_getinfo(): util/pingpong.c:1433, ret=-61 (No d"],
     ]
     assert [log.outcome for log in read_lines(lines)] == ["ok", "ok", "failed"]
 
@@ -361,10 +346,7 @@ def test_ranks() -> None:
         *[f"[rank 0] {line}" for line in table(row(64, 10, "3.25"))],
     ]
     log = read_one(lines)
-    assert [point.labels for point in log.points] == [
-        {"side": "client", "rank": "1"},
-        {"side": "server", "rank": "0"},
-    ]
+    assert [point.labels for point in log.points] == [{"side": "client", "rank": "1"}, {"side": "server", "rank": "0"}]
 
 
 def test_a_pair_on_two_pods() -> None:
@@ -404,9 +386,7 @@ def step(number: int, size: int, iterations: int, *, sides: str = "sc", status: 
     lines = [begin_marker(f"00{number}-tcp-r1/{size}", {**facts, "endpoint": "msg"})]
     for side in (name for name in ("server", "client") if name[0] in sides):
         verbose = (LOGS / f"tcp-msg-d-ignored.{side}.txt").read_text().splitlines()
-        lines += [
-            tag_line(side, line) for line in verbose if line.startswith(("[debug]", " ", "fi_info", "nic"))
-        ]
+        lines += [tag_line(side, line) for line in verbose if line.startswith(("[debug]", " ", "fi_info", "nic"))]
         lines += [tag_line(side, line) for line in table(row(size, iterations, "12.50"))]
     return [*lines, end_marker(f"00{number}-tcp-r1/{size}", status)] if status is not None else lines
 
@@ -492,8 +472,7 @@ def test_our_own_log_cut_anywhere(at: int) -> None:
     at = len(text) - min(at, len(text))
     kept = text[:at].split("\n")
     whole_rows = sum(
-        line.split()[1:] in [row(64, 9000, "12.50").split(), row(1500, 1234, "12.50").split()]
-        for line in kept
+        line.split()[1:] in [row(64, 9000, "12.50").split(), row(1500, 1234, "12.50").split()] for line in kept
     )
     found = read_lines(kept, Proof(fabric="tcp"), Ending(stopped="stopped"))
     assert [point for log in found for point in log.points] == complete[:whole_rows]

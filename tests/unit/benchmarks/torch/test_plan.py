@@ -63,18 +63,9 @@ def test_the_program_and_its_steps_know_the_same_types() -> None:
     ("environment", "expected"),
     [
         ({}, (0, 1, 0)),
-        (
-            {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"},
-            (3, 4, 1),
-        ),
-        (
-            {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "RANK": "0", "WORLD_SIZE": "2"},
-            (3, 4, 1),
-        ),
-        (
-            {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"},
-            (1, 2, 1),
-        ),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, (3, 4, 1)),
+        ({"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "RANK": "0", "WORLD_SIZE": "2"}, (3, 4, 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2, 1)),
         ({"SLURM_PROCID": "5", "SLURM_NTASKS": "8", "SLURM_LOCALID": "2"}, (5, 8, 2)),
         ({"RANK": "1"}, (0, 1, 0)),
     ],

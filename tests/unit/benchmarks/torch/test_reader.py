@@ -68,9 +68,7 @@ def test_a_standard_deviation() -> None:
 
 
 def test_several_reports_in_one_text() -> None:
-    found = read_lines(
-        [*sentences(2.019e9, ranks=8), "```", "with the nccl plugin", *sentences(52e9, ranks=8)]
-    )
+    found = read_lines([*sentences(2.019e9, ranks=8), "```", "with the nccl plugin", *sentences(52e9, ranks=8)])
     assert [log.outcome for log in found] == [Outcome.OK, Outcome.OK]
     assert [figures(log.points[0])["algbw"] for log in found] == [2.019e9, 52e9]
 
@@ -98,9 +96,7 @@ def test_bits_are_not_bytes() -> None:
     assert [finding.code for finding in log.findings] == ["rate-mismatch"]
 
 
-@pytest.mark.parametrize(
-    ("unit", "size"), [("GB", 4 * 10**9), ("GiB", 4 << 30), ("MB", 4 * 10**6), ("MiB", 4 << 20)]
-)
+@pytest.mark.parametrize(("unit", "size"), [("GB", 4 * 10**9), ("GiB", 4 << 30), ("MB", 4 * 10**6), ("MiB", 4 << 20)])
 def test_the_payload_s_unit_decides(unit: str, size: int) -> None:
     lines = [sentences()[0].replace("GB payload", f"{unit} payload"), *sentences()[1:]]
     assert read_one(lines).points[0].size == size
@@ -148,9 +144,7 @@ def test_every_row_is_read_exactly(*, old: bool) -> None:
 
 
 def test_columns_are_known_by_their_names() -> None:
-    swapped = [
-        "|".join(cells[i] for i in (0, 1, 3, 2, 4)) for cells in (line.split("|") for line in table(ROWS)[2:])
-    ]
+    swapped = ["|".join(cells[i] for i in (0, 1, 3, 2, 4)) for cells in (line.split("|") for line in table(ROWS)[2:])]
     assert read_one(swapped).points == read_one(table(ROWS, sentence=False)).points
 
 
@@ -165,10 +159,7 @@ def test_a_profile_repeats_one_size() -> None:
     assert [point.size for point in log.points] == [1 << 29] * 3
     assert [figures(point)["algbw"] for point in log.points] == [240e9, 250e9, 240e9]
     without = read_one(profile([240e9])[2:])
-    assert (without.outcome, [finding.code for finding in without.findings]) == (
-        Outcome.TRUNCATED,
-        ["size-unknown"],
-    )
+    assert (without.outcome, [finding.code for finding in without.findings]) == (Outcome.TRUNCATED, ["size-unknown"])
 
 
 def test_versions_and_the_way_of_timing() -> None:
@@ -199,11 +190,7 @@ def test_latencies_of_one_call() -> None:
         "|    1MiB |  39.93GBps |  22.82GBps |         46.0us |    60.2us |    46.9us |   180 |",
     ]
     log = read_one(lines)
-    assert (log.case, log.outcome, log.facts["method"]) == (
-        "all_gather",
-        Outcome.OK,
-        "up to 10 queued calls per trial",
-    )
+    assert (log.case, log.outcome, log.facts["method"]) == ("all_gather", Outcome.OK, "up to 10 queued calls per trial")
     assert [(point.size, point.labels, figures(point)) for point in log.points] == [
         (512, {"stat": "median"}, {"time": 17.3e-6}),
         (512, {"stat": "p99"}, {"time": 25.1e-6}),
@@ -244,9 +231,7 @@ def test_failures() -> None:
     error = "[rank0]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:1, unhandled error"
     log = read_one([error])  # of any job
     assert (log.benchmark, log.outcome, log.reason) == (None, Outcome.FAILED, f"PyTorch reported: {error}")
-    assert (
-        read_one([*sentences()[:1], "torch.OutOfMemoryError: CUDA out of memory."]).outcome is Outcome.FAILED
-    )
+    assert read_one([*sentences()[:1], "torch.OutOfMemoryError: CUDA out of memory."]).outcome is Outcome.FAILED
     assert read_one([*table(())[:1], "!!! No payload was measured !!!"]).outcome is Outcome.FAILED
 
 
@@ -305,9 +290,7 @@ PREFIXES = (
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(15, 34).map(lambda power: 1 << power), gigabytes()), min_size=1, max_size=8
-    ),
+    st.lists(st.tuples(st.integers(15, 34).map(lambda power: 1 << power), gigabytes()), min_size=1, max_size=8),
     st.integers(2, 4096),
     st.booleans(),
     st.sampled_from(PREFIXES),
@@ -333,14 +316,11 @@ def test_any_report_cut_anywhere(lines: list[str], data: st.DataObject) -> None:
     at = data.draw(st.integers(len(lines[0]), len(text)))
     log = read_one(text[:at].split("\n"))
     assert all(
-        figures(found).items() <= figures(whole).items()
-        for found, whole in zip(log.points, complete, strict=False)
+        figures(found).items() <= figures(whole).items() for found, whole in zip(log.points, complete, strict=False)
     )
     last = text[:at].rpartition("\n")[2]
     cut = last not in lines and any(letter.isdigit() for letter in last)
-    assert not cut or (
-        log.outcome is Outcome.TRUNCATED and [damaged.text for damaged in log.damaged] == [last]
-    )
+    assert not cut or (log.outcome is Outcome.TRUNCATED and [damaged.text for damaged in log.damaged] == [last])
     assert (log.outcome is Outcome.OK) <= (len(log.points) > 0)
     if lines == sentences():
         assert (log.outcome is Outcome.OK) == (at == len(text))
@@ -355,9 +335,7 @@ def test_seeded_noise_invents_nothing() -> None:
         letters = list(known)
         for _ in range(source.randint(1, 40)):
             at = source.randrange(len(letters))
-            letters[at : at + source.randint(0, 2)] = source.choice(
-                ["", " ", "\n", "9", ".", "|", "i", "\x00", "("]
-            )
+            letters[at : at + source.randint(0, 2)] = source.choice(["", " ", "\n", "9", ".", "|", "i", "\x00", "("])
         text = "".join(letters)
         lines = text.split("\n")
         points = [point for log in read_lines(lines) for point in log.points]
@@ -365,9 +343,7 @@ def test_seeded_noise_invents_nothing() -> None:
         digits = {float(Decimal(word)) for word in re.findall(r"\d+\.\d+", text)}
         for point in points:
             known_values = {value * factor for value in digits for factor in (1.0, 1e9, 2**30, 1.25e8)}
-            assert all(
-                min(abs(value - other) for other in known_values) <= 1e-9 * value for value in point.values
-            )
+            assert all(min(abs(value - other) for other in known_values) <= 1e-9 * value for value in point.values)
 
 
 @given(st.lists(st.text(max_size=80) | st.sampled_from([*sentences(), *table(ROWS)])))
@@ -377,10 +353,5 @@ def test_any_text_is_survived(lines: list[str]) -> None:
 
 
 def test_the_generator_prints_sizes_as_the_script() -> None:
-    assert [fmt_bytes(size) for size in (32768, 1 << 20, 1 << 29, 1 << 34)] == [
-        "32KiB",
-        "1MiB",
-        "512MiB",
-        "16GiB",
-    ]
+    assert [fmt_bytes(size) for size in (32768, 1 << 20, 1 << 29, 1 << 34)] == ["32KiB", "1MiB", "512MiB", "16GiB"]
     assert table(ROWS)[2] == HEADER

@@ -33,9 +33,7 @@ WAYS = [
     ScriptTarget(
         hosts=SLURM_HOSTS, ranks=RankStarter.SRUN, reach=ProgramStarter.SRUN, extra=("--container-image=a b",)
     ),
-    ScriptTarget(
-        hosts=SKYPILOT_HOSTS, interface="eth0", agent=("ssh", "-F", "/tmp/x y"), extra=("--mca", "a", "b")
-    ),
+    ScriptTarget(hosts=SKYPILOT_HOSTS, interface="eth0", agent=("ssh", "-F", "/tmp/x y"), extra=("--mca", "a", "b")),
     ScriptTarget(hosts=MPIJOB_HOSTS, here=False),
     ScriptTarget(hosts=named(["10.0.0.1", "10.0.0.2"]), env={"LD_LIBRARY_PATH": "/opt/it's"}),
     replace(WAY, inventory=inventory()),
@@ -144,9 +142,7 @@ def test_each_kind_of_mpirun_gets_its_own_options() -> None:
 
 def test_srun_starts_the_ranks_of_the_allocation() -> None:
     text = own(script(nccl("tcp"), WAYS[1])).replace(" \\\n           ", "")
-    assert (
-        "ranks 300 srun '--container-image=a b' --mpi=pmix --nodes=2 --ntasks=2 --ntasks-per-node=1" in text
-    )
+    assert "ranks 300 srun '--container-image=a b' --mpi=pmix --nodes=2 --ntasks=2 --ntasks-per-node=1" in text
     assert "mpirun" not in text
     assert '--nodelist="${hosts[number]}" -- "$@"' in text
 

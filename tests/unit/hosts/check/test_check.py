@@ -54,11 +54,7 @@ def only(found: Probe, count: int) -> Probe:
 
 
 ANY = Requirements()
-EFA, IB_WANTED, ROCE_WANTED = (
-    Requirements(fabric="efa"),
-    Requirements(fabric="ib"),
-    Requirements(fabric="roce"),
-)
+EFA, IB_WANTED, ROCE_WANTED = (Requirements(fabric="efa"), Requirements(fabric="ib"), Requirements(fabric="roce"))
 EMPTY = Probe()
 UNNAMED = replace(P5, instance_type="")
 
@@ -88,23 +84,11 @@ CASES = [
     ("efa", EMPTY, NCCL, SKIP, "does not include"),
     ("rdma ports", P5, NCCL, PASS, "32 efa, at 100 Gb/s each"),
     ("rdma ports", IB, IB_WANTED, PASS, "2 ib, at 400 Gb/s"),
-    (
-        "rdma ports",
-        replace(IB, devices=(replace(IB.devices[0], state="DOWN"), IB.devices[1])),
-        ANY,
-        WARN,
-        "mlx5_0",
-    ),
+    ("rdma ports", replace(IB, devices=(replace(IB.devices[0], state="DOWN"), IB.devices[1])), ANY, WARN, "mlx5_0"),
     ("rdma ports", replace(IB, devices=(replace(IB.devices[0], state="INIT"),)), ANY, FAIL, "mlx5_0"),
     ("rdma ports", IB, ROCE_WANTED, FAIL, "No roce device"),
     ("rdma ports", ROCE, ROCE_WANTED, PASS, "2 roce"),
-    (
-        "rdma ports",
-        replace(ROCE, devices=(replace(ROCE.devices[0], roce_v2_gid=None),)),
-        ANY,
-        WARN,
-        "RoCE v2",
-    ),
+    ("rdma ports", replace(ROCE, devices=(replace(ROCE.devices[0], roce_v2_gid=None),)), ANY, WARN, "RoCE v2"),
     ("rdma ports", DEBIAN, ANY, SKIP, "No RDMA"),
     ("rdma ports", EMPTY, NCCL, SKIP, "does not include"),
     ("verbs", P5, NCCL, PASS, "All 32"),
@@ -131,23 +115,11 @@ CASES = [
     ("gpus", P5, NCCL, PASS, "8 GPUs (NVIDIA H100"),
     ("gpus", IB, NCCL, PASS, "8 GPUs"),
     ("gpus", BROKEN, NCCL, FAIL, "has 8"),
-    (
-        "gpus",
-        replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)),
-        NCCL,
-        FAIL,
-        "not ready",
-    ),
+    ("gpus", replace(P5, gpus=tuple(replace(gpu, fabric="In Progress") for gpu in P5.gpus)), NCCL, FAIL, "not ready"),
     ("gpus", replace(P5, instance_type="p4d.24xlarge"), NCCL, WARN, "has A100"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=GONE), NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", replace(P5, gpus=(), nvidia_smi=HUNG), NCCL, FAIL, "10 s"),
-    (
-        "gpus",
-        replace(DEBIAN, nvidia_smi=ProgramResult(status=9, lines=("No devices",))),
-        ANY,
-        FAIL,
-        "No devices",
-    ),
+    ("gpus", replace(DEBIAN, nvidia_smi=ProgramResult(status=9, lines=("No devices",))), ANY, FAIL, "No devices"),
     ("gpus", ROCE, NCCL, FAIL, "nvidia-smi was not found"),
     ("gpus", ROCE, ANY, SKIP, "nvidia-smi was not found"),
     ("gpus", EMPTY, NCCL, SKIP, "does not include"),
@@ -170,13 +142,7 @@ CASES = [
     ("mpirun", ROCE, NCCL, PASS, "hydra, 4.1.2"),
     ("mpirun", BROKEN, NCCL, FAIL, "mpirun was not found"),
     ("mpirun", BROKEN, Requirements(programs=("mpirun",)), FAIL, "mpirun was not found"),
-    (
-        "mpirun",
-        replace(P5, mpi=None, mpirun_version=ProgramResult(status=1, lines=("bad",))),
-        NCCL,
-        FAIL,
-        "bad",
-    ),
+    ("mpirun", replace(P5, mpi=None, mpirun_version=ProgramResult(status=1, lines=("bad",))), NCCL, FAIL, "bad"),
     ("mpirun", replace(P5, mpi=None, mpirun_version=HUNG), ANY, WARN, "status 124"),
     ("mpirun", BROKEN, ANY, SKIP, "mpirun is not needed"),
     ("mpirun", EMPTY, NCCL, SKIP, "does not include"),
@@ -187,13 +153,7 @@ CASES = [
     ("settings", BROKEN, NCCL, WARN, "NCCL_P2P_DISABLE=1, FI_EFA_USE_DEVICE_RDMA=0, /etc/nccl.conf"),
     ("settings", replace(P5, settings={"FI_PROVIDER": ""}), NCCL, WARN, "FI_PROVIDER="),
     ("settings", replace(P5, settings={"FI_EFA_IFACE": ""}), NCCL, FAIL, "FI_EFA_IFACE"),
-    (
-        "settings",
-        replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}),
-        NCCL,
-        FAIL,
-        "abort",
-    ),
+    ("settings", replace(P5, settings={"FI_EFA_USE_HUGE_PAGE": "1", "FI_EFA_FORK_SAFE": "1"}), NCCL, FAIL, "abort"),
     ("settings", replace(P5, settings={"FI_EFA_USE_DEVICE_RDMA": "1"}), NCCL, PASS, "1 settings"),
     (
         "settings",
@@ -214,13 +174,7 @@ CASES = [
     ("interface", DEBIAN, NCCL, PASS, "default route"),
     ("interface", BROKEN, NCCL, WARN, "docker0"),
     ("interface", replace(P5, ssh_address="203.0.113.9"), NCCL, WARN, "203.0.113.9"),
-    (
-        "interface",
-        replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)),
-        NCCL,
-        FAIL,
-        "down",
-    ),
+    ("interface", replace(P5, interfaces=(Interface(name="eth1", address="10.0.1.11", up=False),)), NCCL, FAIL, "down"),
     ("interface", EMPTY, NCCL, SKIP, "does not include"),
 ]
 
@@ -265,25 +219,10 @@ BUILD = P5.programs["all_reduce_perf"]
 DIFFERENCES: list[tuple[str, Callable[[Probe], Probe], Callable[[Probe], Probe], Status]] = [
     ("kernel", lambda p: replace(p, kernel="5.10"), lambda p: replace(p, kernel=""), WARN),
     ("libfabric version", lambda p: replace(p, libfabric="1.0"), lambda p: replace(p, libfabric=""), WARN),
-    (
-        "EFA installer",
-        lambda p: replace(p, efa_installer="1.0"),
-        lambda p: replace(p, efa_installer=""),
-        WARN,
-    ),
+    ("EFA installer", lambda p: replace(p, efa_installer="1.0"), lambda p: replace(p, efa_installer=""), WARN),
     ("EFA driver", lambda p: replace(p, efa_driver="1.0"), lambda p: replace(p, efa_driver=""), WARN),
-    (
-        "NVIDIA driver",
-        lambda p: replace(p, nvidia_driver="1.0"),
-        lambda p: replace(p, nvidia_driver="", gpus=()),
-        WARN,
-    ),
-    (
-        "NCCL",
-        lambda p: replace(p, libraries=("/x/libnccl.so.2.1.5",)),
-        lambda p: replace(p, libraries=()),
-        WARN,
-    ),
+    ("NVIDIA driver", lambda p: replace(p, nvidia_driver="1.0"), lambda p: replace(p, nvidia_driver="", gpus=()), WARN),
+    ("NCCL", lambda p: replace(p, libraries=("/x/libnccl.so.2.1.5",)), lambda p: replace(p, libraries=()), WARN),
     ("one mpirun", lambda p: replace(p, mpi=ROCE.mpi), lambda p: replace(p, mpi=None), WARN),
     (
         "one all_reduce_perf",
@@ -309,12 +248,7 @@ DIFFERENCES: list[tuple[str, Callable[[Probe], Probe], Callable[[Probe], Probe],
         lambda p: replace(p, instance_type=""),
         WARN,
     ),
-    (
-        "instance type",
-        lambda p: replace(p, instance_type="p4d.24xlarge"),
-        lambda p: replace(p, instance_type=""),
-        FAIL,
-    ),
+    ("instance type", lambda p: replace(p, instance_type="p4d.24xlarge"), lambda p: replace(p, instance_type=""), FAIL),
     ("zone", lambda p: replace(p, zone="us-east-2c"), lambda p: replace(p, zone=""), FAIL),
 ]
 

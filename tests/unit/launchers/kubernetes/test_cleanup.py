@@ -21,12 +21,7 @@ NOW = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 def made(run: str, *, minutes: int, namespace: str = "bench", owned: bool = True) -> list[dict[str, Any]]:
     """Return the objects of a run as the API lists them, with a pod that its Job made."""
     run_spec = RunSpec(
-        run=run,
-        count=1,
-        resources=PodResources(),
-        deadline_s=60,
-        key=SshKey(public="k"),
-        request=f"fabbench run {run}",
+        run=run, count=1, resources=PodResources(), deadline_s=60, key=SshKey(public="k"), request=f"fabbench run {run}"
     )
     created = (NOW - timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
     job, *rest = (stored(each, namespace, created) for each in workload(run_spec))
@@ -49,9 +44,7 @@ def deleted(found: Leftover) -> list[tuple[str, str]]:
 
 
 def test_runs_are_told_apart_the_oldest_first() -> None:
-    found = group_leftovers(
-        [*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW
-    )
+    found = group_leftovers([*made("a", minutes=5), *made("b", minutes=90), *made("a", minutes=1, namespace="x")], NOW)
     assert [(each.run, each.namespace) for each in found] == [("b", "bench"), ("a", "bench"), ("a", "x")]
     assert found[0].age == timedelta(minutes=90)
     assert found[0].request == "fabbench run b"
@@ -98,10 +91,7 @@ def test_a_job_whose_pods_do_not_run_yet_runs_until_it_has_ended(
 
 def test_what_is_not_fabbenchs_is_left_alone() -> None:
     others: list[dict[str, Any]] = [
-        {
-            "kind": "Pod",
-            "metadata": {"name": "x", "labels": {"app.kubernetes.io/name": "nginx", "fabbench/run": "a"}},
-        },
+        {"kind": "Pod", "metadata": {"name": "x", "labels": {"app.kubernetes.io/name": "nginx", "fabbench/run": "a"}}},
         {"kind": "Pod", "metadata": {"name": "y", "labels": {"app.kubernetes.io/name": "fabbench"}}},
         {"kind": "Pod", "metadata": {"name": "fabbench-z"}},
         {},
@@ -134,15 +124,9 @@ class Controllers:
         return [pod] if self.clock.now < self.seconds else []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "notes", "left"), [(5, 0, ()), (120, 1, ()), (999, 1, ("pod-0",))], ids=str
-)
+@pytest.mark.parametrize(("seconds", "notes", "left"), [(5, 0, ()), (120, 1, ()), (999, 1, ("pod-0",))], ids=str)
 def test_pods_that_controllers_remove_late_are_waited_for(
-    seconds: float,
-    notes: int,
-    left: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    seconds: float, notes: int, left: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     api = Controllers(monkeypatch, seconds)

@@ -15,13 +15,7 @@ from fabbench.catalog.kubernetes_resources import override_resources, resources_
 from fabbench.catalog.offline_inventory import inventory_of
 from fabbench.launchers.kubernetes import CLUSTER_PROFILES, KubernetesOptions
 from fabbench.launchers.kubernetes.discover import require_profile
-from fabbench.launchers.kubernetes.manifests import (
-    RunSpec,
-    SshKey,
-    escape_argument,
-    watchdog_script,
-    workload,
-)
+from fabbench.launchers.kubernetes.manifests import RunSpec, SshKey, escape_argument, watchdog_script, workload
 from fabbench.launchers.kubernetes.mpijob.render import mpijob
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
 from fabbench.launchers.kubernetes.select_nodes import resources_on
@@ -65,9 +59,7 @@ def template(name: str, **changes: Any) -> Any:
 def volumes(pod: Any, container: Any) -> dict[str, str]:
     """What a container has of its node: directory there → where it is mounted."""
     paths = {each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each}
-    return {
-        paths[each["name"]]: each["mountPath"] for each in container["volumeMounts"] if each["name"] in paths
-    }
+    return {paths[each["name"]]: each["mountPath"] for each in container["volumeMounts"] if each["name"] in paths}
 
 
 def env(container: Any) -> dict[str, str]:
@@ -161,12 +153,7 @@ def test_the_host_network_is_as_oracles_nccl_test_has_it() -> None:
 
 
 PUBLISHED = {
-    ("gke-gib", "gib"): {
-        "NCCL_NET": "gIB",
-        "NCCL_IB_TC": "52",
-        "NCCL_IB_FIFO_TC": "84",
-        "NCCL_CROSS_NIC": "0",
-    },
+    ("gke-gib", "gib"): {"NCCL_NET": "gIB", "NCCL_IB_TC": "52", "NCCL_IB_FIFO_TC": "84", "NCCL_CROSS_NIC": "0"},
     ("gke-tcpxo", "tcpxo"): {
         "NCCL_NET": "FasTrak",
         "NCCL_FASTRAK_CTRL_DEV": "eth0",
@@ -185,9 +172,7 @@ def test_ranks_get_what_the_platform_sets_and_tcp_does_not(name: str, fabric: st
     assert profile is not None
     assert fabric in profile.fabrics
     needs = Needs(programs=(), install="", mpi=True, gpus=True)
-    hosts = inventory_of(
-        "", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile
-    ).hosts
+    hosts = inventory_of("", 2, target=Target(name="t", launcher="kubernetes"), needs=needs, profile=profile).hosts
     assert hosts[0].gpus == 8
     assert nccl_env.why_unsupported(fabric, hosts[0]) == ""
     ours = nccl_env.environment(fabric, hosts)
@@ -215,9 +200,7 @@ def test_a_claim_stands_in_place_of_the_extended_resource() -> None:
     assert request["exactly"] == {"deviceClassName": "efa.networking.k8s.aws", "allocationMode": "All"}
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    assert pod["resourceClaims"] == [
-        {"name": request["name"], "resourceClaimTemplateName": claim["metadata"]["name"]}
-    ]
+    assert pod["resourceClaims"] == [{"name": request["name"], "resourceClaimTemplateName": claim["metadata"]["name"]}]
     assert container["resources"]["claims"] == [{"name": request["name"]}]
     assert EFA not in container["resources"]["limits"]
     assert container["resources"]["limits"][GPU] == "8"

@@ -8,10 +8,7 @@ import pytest
 
 from fabbench.launchers import Explanation
 from fabbench.launchers.kubernetes.nodes import read_nodes
-from fabbench.launchers.kubernetes.pending import (
-    explain_job,
-    explain_pod,
-)
+from fabbench.launchers.kubernetes.pending import explain_job, explain_pod
 from fabbench.launchers.kubernetes.terminated import explain_killed, explain_refusal
 from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, node_object, pod_object
@@ -139,10 +136,7 @@ def test_the_latest_event_counts_where_the_pod_has_no_condition() -> None:
 
 
 def test_events_of_other_pods_do_not_count() -> None:
-    assert (
-        explain_pod(a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")])
-        is None
-    )
+    assert explain_pod(a_pod(), [event("FailedScheduling", "no nodes available to schedule pods", uid="u-2")]) is None
 
 
 PULLS = SAID["pulls"]
@@ -260,17 +254,8 @@ def test_what_is_not_forbidden_is_no_refusal() -> None:
 
 
 def test_a_failed_job_is_told() -> None:
-    failed = {
-        "type": "Failed",
-        "status": "True",
-        "reason": "DeadlineExceeded",
-        "message": "Job was active longer",
-    }
+    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "Job was active longer"}
     assert sound(explain_job({**JOB, "status": {"conditions": [failed]}})).code == "deadline"
-    failed = {
-        **failed,
-        "reason": "BackoffLimitExceeded",
-        "message": "Job has reached the specified backoff limit",
-    }
+    failed = {**failed, "reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
     assert "backoff limit" in sound(explain_job({**JOB, "status": {"conditions": [failed]}})).text
     assert explain_job(JOB) is None

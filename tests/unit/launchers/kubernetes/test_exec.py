@@ -59,8 +59,7 @@ def test_a_program_that_ended(fields: dict[str, Any], own: str, ended: int) -> N
         status(status="Success"),
         status(status="Failure", message='unable to upgrade connection: container not found ("fabbench")'),
         status(
-            status="Failure",
-            message='error sending request: Post "https://10.0.0.1:10250/exec/a/b": dial tcp: refused',
+            status="Failure", message='error sending request: Post "https://10.0.0.1:10250/exec/a/b": dial tcp: refused'
         ),
     ],
 )

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 
 from fabbench.benchmarks import benchmarks
 from fabbench.catalog.images import DEFAULT
-from fabbench.catalog.kubernetes_resources import (
-    PodResources,
-    arch_of_type,
-    resources_of_type,
-)
+from fabbench.catalog.kubernetes_resources import PodResources, arch_of_type, resources_of_type
 from fabbench.launchers.kubernetes import LEASE_S
 from fabbench.launchers.kubernetes.manifests import (
     TTL_S,
@@ -41,9 +37,7 @@ from tests.support.paths import DATA
 from tests.support.pod_objects import EFA, GPU, NODES, node_object
 
 GOLDEN = DATA / "manifests"
-KEY = SshKey(
-    public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="-----BEGIN OPENSSH PRIVATE KEY-----\n"
-)
+KEY = SshKey(public="ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIExample", private="-----BEGIN OPENSSH PRIVATE KEY-----\n")
 SCRIPT = 'set -u\necho "#@fabbench begin x"\nmpirun -np $(cat /etc/mpi/hostfile | wc -l) hostname\nexit $?\n'
 
 
@@ -64,9 +58,7 @@ def run_spec(kind: str, **changes: Any) -> RunSpec:
 
 def offline(instance_type: str) -> RunSpec:
     resources = resources_of_type(instance_type, gpus=True)
-    return RunSpec(
-        run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type, key=KEY
-    )
+    return RunSpec(run="ab12", count=2, resources=resources, deadline_s=3600, instance_type=instance_type, key=KEY)
 
 
 DOCUMENTS: dict[str, Any] = {
@@ -83,10 +75,7 @@ DOCUMENTS: dict[str, Any] = {
 
 def shown(objects: Any) -> str:
     """Write objects for a golden file; the script of the pods is a file of its own."""
-    return (
-        json.dumps(objects, indent=1).replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"')
-        + "\n"
-    )
+    return json.dumps(objects, indent=1).replace(json.dumps(escape_argument(watchdog_script())), '"KEEPER"') + "\n"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -325,8 +314,7 @@ def test_options_that_the_api_would_refuse_are_refused(setting: str, value: obje
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"run": "A b"}, {"run": "x" * 41}, {"run": "-a"}, {"count": 0}, {"count": 3}, {"key": None}],
+    "changes", [{"run": "A b"}, {"run": "x" * 41}, {"run": "-a"}, {"count": 0}, {"count": 3}, {"key": None}]
 )
 def test_what_the_api_would_refuse_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RequestError) as caught:
@@ -375,9 +363,7 @@ def test_a_launcher_may_share_a_node_with_a_worker() -> None:
 
 
 def test_the_script_of_an_mpijob_comes_through() -> None:
-    command = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"][
-        "containers"
-    ][0]
+    command = DOCUMENTS["mpijob-p5"][0]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
     assert expanded(command["command"][2], {}) == SCRIPT
 
 

@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.catalog.cluster_profiles import PROFILES, profile_for
-from fabbench.catalog.kubernetes_resources import (
-    cpus,
-    mebibytes,
-    parse_quantity,
-    thousandths,
-    whole_number,
-)
+from fabbench.catalog.kubernetes_resources import cpus, mebibytes, parse_quantity, thousandths, whole_number
 from fabbench.hosts.check import Check, Status
 from fabbench.launchers.kubernetes.checks import check_nodes, nodes_overview
 from fabbench.launchers.kubernetes.nodes import Amount, read_node, read_nodes, requests, values_of_label
@@ -46,9 +40,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         parse_quantity(text)
 
 
-@given(
-    st.decimals(0, 10**6, places=3), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e2", "E3"])
-)
+@given(st.decimals(0, 10**6, places=3), st.sampled_from(["", "m", "k", "M", "G", "Ki", "Mi", "Gi", "e2", "E3"]))
 def test_quantities_agree_with_the_client_library(number: object, suffix: str) -> None:
     from kubernetes.utils import quantity
 
@@ -115,9 +107,7 @@ def test_a_pod_requests_what_the_scheduler_counts() -> None:
     assert (found[GPU], found[EFA], found["hugepages-2Mi"]) == (4, 16, 5120 << 20)
 
 
-@pytest.mark.parametrize(
-    ("phase", "free"), [("Running", 16), ("Pending", 16), ("Succeeded", 32), ("Failed", 32)]
-)
+@pytest.mark.parametrize(("phase", "free"), [("Running", 16), ("Pending", 16), ("Succeeded", 32), ("Failed", 32)])
 def test_what_pods_request_is_not_free(phase: str, free: int) -> None:
     name = NODES["p5"]["metadata"]["name"]
     pods = [pod_object(name, {EFA: "16"}, phase=phase), pod_object("elsewhere", {EFA: "4"})]
@@ -145,9 +135,7 @@ def test_pods_that_ask_for_more_than_there_is_leave_nothing_free() -> None:
 
 def one(name: str, *objects: dict[str, Any], pods: tuple[dict[str, Any], ...] = ()) -> Check:
     checks = [check for check in check_nodes(read_nodes(objects, pods)) if check.name == name]
-    assert all(
-        bool(check.advice) == (check.status is not PASS) and check.seen.endswith(".") for check in checks
-    )
+    assert all(bool(check.advice) == (check.status is not PASS) and check.seen.endswith(".") for check in checks)
     return checks[0]
 
 

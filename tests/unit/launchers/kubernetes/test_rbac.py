@@ -10,11 +10,7 @@ from kubernetes.client import ApiClient
 from fabbench.launchers.kubernetes.checks import KUBERNETES_RIGHTS, MPIJOB_RIGHTS, OPTIONAL_RIGHTS, Right
 from tests.support.paths import EXAMPLES
 
-NEEDED = {
-    "rbac.yaml": KUBERNETES_RIGHTS,
-    "rbac-mpijob.yaml": MPIJOB_RIGHTS,
-    "rbac-optional.yaml": OPTIONAL_RIGHTS,
-}
+NEEDED = {"rbac.yaml": KUBERNETES_RIGHTS, "rbac-mpijob.yaml": MPIJOB_RIGHTS, "rbac-optional.yaml": OPTIONAL_RIGHTS}
 GROUP = "rbac.authorization.k8s.io/v1"
 MODELS = {
     ("v1", "ServiceAccount"): "V1ServiceAccount",

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabbench.launchers.kubernetes.nodes import Node, read_nodes
-from fabbench.launchers.kubernetes.select_nodes import (
-    NodeCriteria,
-    choose,
-    shared_layer,
-)
+from fabbench.launchers.kubernetes.select_nodes import NodeCriteria, choose, shared_layer
 from fabbench.launchers.pod_options import Toleration, default_tolerations
 from fabbench.model.errors import MachineError, RequestError
 from tests.support.pod_objects import EFA, GPU, NODES, node_object, pod_object
@@ -25,9 +21,7 @@ def nodes(kind: str, count: int, prefix: str = "", **changes: Any) -> list[dict[
     return [node_object(kind, f"{prefix or kind}-{number}", **changes) for number in range(1, count + 1)]
 
 
-def chosen(
-    objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any
-) -> list[str]:
+def chosen(objects: list[dict[str, Any]], pods: list[dict[str, Any]] | None = None, **criteria: Any) -> list[str]:
     random.Random(7).shuffle(objects)
     return [node.name for node in choose(read_nodes(objects, pods or []), NodeCriteria(**criteria))]
 
@@ -136,9 +130,7 @@ def test_nodes_can_be_named() -> None:
 
 
 def test_named_nodes_of_islands_are_not_mixed() -> None:
-    assert "not together" in refused(
-        nodes("p5", 1) + nodes("hyperpod-p4d", 1), names=("p5-1", "hyperpod-p4d-1")
-    )
+    assert "not together" in refused(nodes("p5", 1) + nodes("hyperpod-p4d", 1), names=("p5-1", "hyperpod-p4d-1"))
 
 
 def test_named_nodes_without_a_type_may_differ_where_no_device_does() -> None:

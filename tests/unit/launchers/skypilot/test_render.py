@@ -45,9 +45,7 @@ def executions(found: dict[str, Any]) -> list[str]:
 
 def of_configuration(found: dict[str, Any], configuration: str) -> str:
     """The function that has the steps of a configuration."""
-    match = re.search(
-        rf"^steps_\d+\(\) {{ # {configuration}\n(.*?)^}}$", found["run"], re.MULTILINE | re.DOTALL
-    )
+    match = re.search(rf"^steps_\d+\(\) {{ # {configuration}\n(.*?)^}}$", found["run"], re.MULTILINE | re.DOTALL)
     assert match
     return match[1]
 
@@ -66,9 +64,7 @@ def test_it_means_what_the_published_example_means() -> None:
     for configuration, provider in (("efa", "FI_PROVIDER=efa"), ("tcp", "-u FI_PROVIDER ")):
         command = " ".join(of_configuration(found, configuration).replace("\\\n", " ").split())
         assert "-np 16 " in command
-        assert (
-            "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 100 -w 5 -c 5" in command
-        )
+        assert "/opt/nccl-tests/build/all_reduce_perf -b 8 -e 2147483648 -f 2 -g 1 -n 100 -w 5 -c 5" in command
         assert provider in command
         assert "NCCL_DEBUG=INFO" in command
     mpirun = " ".join(found["run"].replace("\\\n", " ").split())

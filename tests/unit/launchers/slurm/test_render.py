@@ -51,9 +51,7 @@ def options(*words: str) -> dict[str, str]:
 @pytest.mark.parametrize("checker", ["bash -n", pytest.param("shellcheck -", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("words", EVERY)
-def test_bash_and_shellcheck_have_nothing_to_say(
-    words: tuple[str, ...], way: tuple[str, ...], checker: str
-) -> None:
+def test_bash_and_shellcheck_have_nothing_to_say(words: tuple[str, ...], way: tuple[str, ...], checker: str) -> None:
     done = render(*words, *way)
     assert (done.exit_code, done.stderr) == (0, "")
     judged_by(checker, done.stdout)
@@ -115,9 +113,7 @@ def test_nodes_can_be_named() -> None:
 
 def test_srun_starts_ranks_on_the_nodes_of_the_job() -> None:
     found = text("nccl", "--efa", *P5)
-    assert (
-        'ranks 300 srun "--nodelist=${nodes}" --mpi=pmix --nodes=2 --ntasks=16 --ntasks-per-node=8' in found
-    )
+    assert 'ranks 300 srun "--nodelist=${nodes}" --mpi=pmix --nodes=2 --ntasks=16 --ntasks-per-node=8' in found
     assert "mpirun" not in found
     assert 'done < <(scontrol show hostnames "$SLURM_JOB_NODELIST")' in found
 
@@ -167,14 +163,7 @@ def test_images_are_written_as_pyxis_takes_them(name: str, written_as: str) -> N
 
 @pytest.mark.parametrize(
     ("limit", "meant"),
-    [
-        ("30", 1800),
-        ("30:05", 1805),
-        ("2:00:00", 7200),
-        ("1-0", 86400),
-        ("1-02:03", 93780),
-        ("2-0:0:1", 172801),
-    ],
+    [("30", 1800), ("30:05", 1805), ("2:00:00", 7200), ("1-0", 86400), ("1-02:03", 93780), ("2-0:0:1", 172801)],
 )
 def test_time_limits_are_read_as_slurm_does(limit: str, meant: int) -> None:
     assert read_time_limit(limit) == meant

@@ -143,9 +143,7 @@ def test_what_accounting_says_of_an_end_is_read(line: str, said: str | None) -> 
     assert (why.text if why else None) == said
 
 
-@pytest.mark.parametrize(
-    "line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"]
-)
+@pytest.mark.parametrize("line", ["", "RUNNING|0:0|node0|1", "Slurm accounting storage is disabled", "FAILED"])
 def test_what_is_no_end_in_accounting_is_none(line: str) -> None:
     assert accounted(line, job_state("JobId=4")) is None
 
@@ -275,12 +273,7 @@ def test_the_partition_is_the_one_named_or_the_default_one() -> None:
     ("partition", "count", "named", "said"),
     [
         ("gpu", 3, (), "3 nodes requested, but the partition gpu has 2"),
-        (
-            "main",
-            1,
-            (),
-            r"0 in the partition main can run jobs. Unavailable: node1 \(drain\+idle: fan broken",
-        ),
+        ("main", 1, (), r"0 in the partition main can run jobs. Unavailable: node1 \(drain\+idle: fan broken"),
         ("closed", 1, (), "The partition closed is DOWN"),
         ("gpu", 1, ("node1",), "The partition gpu has no node node1"),
         ("gpu", 2, ("gpu-st-p5-1",), "2 nodes requested, but the partition gpu has 1"),

@@ -29,9 +29,7 @@ STEPS_FAILED = 4
 """The exit status of a script with failed steps, which its log reports one by one."""
 
 
-def split_pods(
-    pods: Iterable[Mapping[str, Any]],
-) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
+def split_pods(pods: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any] | None, tuple[Mapping[str, Any], ...]]:
     """Return the launcher's pod (None if there is none yet) and the workers, sorted by name."""
     launcher, workers = None, []
     for pod in pods:
@@ -69,9 +67,7 @@ def explain_mpijob(
                 return found
             if event.get("reason") == "ValidationError":
                 advice = "The operator may be older than 0.5."
-                return Explanation(
-                    code="invalid", text=f"The operator rejected it: {shorten(message)}.", advice=advice
-                )
+                return Explanation(code="invalid", text=f"The operator rejected it: {shorten(message)}.", advice=advice)
     for condition in conditions:
         if condition.get("type") == "Failed" and condition.get("status") == "True":
             parts = (condition.get("reason"), shorten(condition.get("message") or ""))
@@ -90,9 +86,7 @@ _SEE = "Check its pods and events: kubectl describe mpijob."
 
 def explain_launcher(pod: Mapping[str, Any], last: str) -> Explanation | None:
     """Explain how the launcher ended; None if its log explains it. `last` is its last line."""
-    states = [
-        one.get("state", {}).get("terminated") or {} for one in pod["status"].get("containerStatuses") or ()
-    ]
+    states = [one.get("state", {}).get("terminated") or {} for one in pod["status"].get("containerStatuses") or ()]
     status = next((state.get("exitCode") for state in states), None)
     if phase(pod) == "Succeeded" or status == STEPS_FAILED:
         return None
@@ -111,10 +105,7 @@ _BY_STATUS = frozenset({"lease", "no-program", "deleted", "killed", "ended"})
 
 
 def explain_lost(
-    last: Mapping[str, Any],
-    now: Mapping[str, Any] | None,
-    events: Sequence[Mapping[str, Any]],
-    nodes: Sequence[Node],
+    last: Mapping[str, Any], now: Mapping[str, Any] | None, events: Sequence[Mapping[str, Any]], nodes: Sequence[Node]
 ) -> Explanation | None:
     """Explain a pod that existed when the launcher started but no longer runs; None if it does.
 

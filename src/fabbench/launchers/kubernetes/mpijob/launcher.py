@@ -117,17 +117,13 @@ class _ResolvedManifest(Rendering):
 
     def render(self, source: RenderInput) -> str:
         """Write what `fabbench render` would, given the options for these nodes, requests and this run."""
-        return rendering_named(self.name).render(
-            replace(source, request=replace(source.request, target=self.target))
-        )
+        return rendering_named(self.name).render(replace(source, request=replace(source.request, target=self.target)))
 
 
 def _check_operator(api: KubernetesApi) -> Check:
     try:
         require_operator(api)
     except MachineError as error:
-        return Check(
-            host=api.context, name="operator", status=Status.FAIL, seen=str(error), advice=error.hint or ""
-        )
+        return Check(host=api.context, name="operator", status=Status.FAIL, seen=str(error), advice=error.hint or "")
     seen = "The cluster has Kubeflow MPIJobs (v2beta1)."
     return Check(host=api.context, name="operator", status=Status.PASS, seen=seen)

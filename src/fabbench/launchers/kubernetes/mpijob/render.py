@@ -60,12 +60,7 @@ _LIMIT = 120 * 1024
 
 
 def mpijob(
-    spec: RunSpec,
-    script: str,
-    *,
-    arch: str = "",
-    escape: Callable[[str], str] = escape_argument,
-    done_file: str = "",
+    spec: RunSpec, script: str, *, arch: str = "", escape: Callable[[str], str] = escape_argument, done_file: str = ""
 ) -> Object:
     """Return the MPIJob of a run whose launcher runs `script` with bash. It needs no heartbeat.
 
@@ -92,11 +87,7 @@ def mpijob(
             "sshAuthMountPath": _SSH_FOLDER,
             "mpiImplementation": "OpenMPI",
             "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {
-                "cleanPodPolicy": "Running",
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": spec.deadline_s,
-            },
+            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": spec.deadline_s},
             "mpiReplicaSpecs": {
                 "Launcher": {
                     "replicas": 1,
@@ -176,9 +167,7 @@ class MpiJobManifest(Rendering):
         """Write the MPIJob, whose launcher has the script of all configurations."""
         spec = rendered_spec(source)
         ssh = (*SSH, *_ANY_HOST_KEY, *_on_port(spec))
-        text = script(
-            source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh))
-        )
+        text = script(source.plan, source.script_target(MPIJOB_HOSTS, here=False, ssh=ssh, agent=("ssh", *ssh)))
         job = mpijob(spec, text, arch=arch_of_type(spec.instance_type), done_file=DONE_FILE)
         return yaml_documents([*claim_template(spec, object_metadata(spec)), job], source.command + _ABOUT)
 
@@ -193,9 +182,7 @@ class MpiJobManifest(Rendering):
         labels = {f"{_KUBEFLOW}/job-name": spec.name, f"{_KUBEFLOW}/job-role": "worker"}
         for replicas in job["spec"]["mpiReplicaSpecs"].values():
             replicas["template"] = lean_template(replicas["template"], spec.options, labels)
-        return yaml_documents(
-            [*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True
-        )
+        return yaml_documents([*claim_template(spec, {"name": spec.name}), job], source.command + _ABOUT, compact=True)
 
 
 RENDERING = MpiJobManifest()

@@ -111,13 +111,7 @@ def tail_logs(cluster_name: str, job_id: int, *, follow: bool, preload_content: 
     assert not preload_content
     _call("logs", cluster_name, job_id)
     task = _JOBS[job_id]
-    env = {
-        **os.environ,
-        **task.envs,
-        **task.secrets,
-        "SKYPILOT_NODE_RANK": "0",
-        "SKYPILOT_NODE_IPS": "127.0.0.1",
-    }
+    env = {**os.environ, **task.envs, **task.secrets, "SKYPILOT_NODE_RANK": "0", "SKYPILOT_NODE_IPS": "127.0.0.1"}
     log = _FOLDER / f"log-{job_id}"
     if job_id not in _ENDED:
         with log.open("w") as file:
