@@ -32,7 +32,7 @@ from fabbench.counters.snapshot import (
 )
 from fabbench.model.errors import MachineError
 from fabbench.model.hosts import Host
-from fabbench.model.log import Finding, Log, Marker, Outcome, Point, Severity, marker_words
+from fabbench.model.log import Finding, Log, Marker, Point, Severity, marker_words
 from fabbench.model.messages import listed
 from fabbench.model.plan import Execution, Shape
 
@@ -220,10 +220,9 @@ def _nics_per_host(execution: Execution, hosts: Sequence[Host]) -> int | None:
 
 
 def judged(logs: Iterable[Log], counters: ExecutionCounters | None) -> tuple[Log, ...]:
-    """Add to the logs of one execution what its NICs show.
+    """Add to the logs of one execution what its NICs show. No outcome changes: logs alone decide those.
 
-    A log that says ok is off-fabric where they show that other NICs carried the data, or none. The counters
-    cannot be attributed to one of several logs, and so each log gets all findings.
+    The counters cannot be attributed to one of several logs, and so each log gets all findings.
     """
     known = tuple(logs)
     if counters is None:
@@ -238,15 +237,8 @@ def unreadable(logs: Iterable[Log], error: MachineError) -> tuple[Log, ...]:
 
 
 def noted(logs: Iterable[Log], added: Sequence[Finding]) -> tuple[Log, ...]:
-    """Add findings to logs; one of severity error is no part of a log that is ok."""
-    known = (replace(log, findings=(*log.findings, *added)) for log in logs)
-    error = next((finding.meaning for finding in added if finding.severity is Severity.ERROR), None)
-    if error is None:
-        return tuple(known)
-    fine = {Outcome.OK, Outcome.UNPROVEN}
-    return tuple(
-        replace(log, outcome=Outcome.OFF_FABRIC, reason=error) if log.outcome in fine else log for log in known
-    )
+    """Add findings to logs."""
+    return tuple(replace(log, findings=(*log.findings, *added)) for log in logs)
 
 
 def _note(meaning: str) -> Finding:

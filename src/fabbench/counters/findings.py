@@ -105,8 +105,8 @@ def findings(hosts: Mapping[str, Traffic], expected: ExpectedTraffic) -> tuple[F
     quiet = [host for host in hosts if host not in elsewhere and (across or kind is not NicKind.NETDEV)]
     idle = [shown for host in quiet if (shown := _idle(host, requested[host], expected))]
     candidates = (
-        _one("nic-wrong-network", Severity.ERROR, wrong, _ELSEWHERE),
-        _one("nic-idle", Severity.ERROR, idle, _ELSEWHERE),
+        _one("nic-wrong-network", Severity.WARNING, wrong, _ELSEWHERE),
+        _one("nic-idle", Severity.WARNING, idle, _ELSEWHERE),
         _one("nic-imbalance-tx", Severity.WARNING, list(_imbalances(requested, TX)), _AFFINITY),
         _one("nic-imbalance-rx", Severity.WARNING, list(_imbalances(requested, RX)), _RECEIVER),
         _errors(requested),

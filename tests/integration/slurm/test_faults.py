@@ -258,7 +258,7 @@ def test_a_job_that_slurm_has_forgotten_is_looked_up(lab: Labs, *, accounting: b
             _, err = run.communicate(timeout=60)
         (hosts[0].home / "forgotten").unlink()
         hosts[0].sh(["rm", "-rf", STORE])
-    assert run.returncode == 4
+    assert run.returncode == 3
     assert (f"Job {job} was cancelled, and not by fabbench" in err) == accounting, err
 
 

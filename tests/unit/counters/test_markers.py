@@ -128,7 +128,7 @@ def test_a_log_of_a_script_is_judged_with_the_counters_in_it(tmp_path: Path) -> 
     two = printed(made)[1]
     found = logged(tmp_path, [*one, *two, "the launcher's last word"])
     assert [codes(log) for log in found] == [["nic-imbalance-rx"], ["nic-idle"]]
-    assert [log.outcome for log in found] == [Outcome.OK, Outcome.OFF_FABRIC]
+    assert {log.outcome for log in found} == {Outcome.OK}
 
 
 def test_the_same_script_twice_in_one_log(tmp_path: Path) -> None:
