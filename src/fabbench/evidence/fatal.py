@@ -147,10 +147,8 @@ The kernel: killed
     Killed$
     line \d+: +\d+ Killed\b
 ssh: killed
-    Killed by signal \d
-    client_loop: send disconnect
+    Killed by signal (?!15)
     Timeout, server \S+ not responding
-    Connection to \S+ (?:port \d+ )?closed by remote host
 ssh: not started, lost
     ssh: (?:connect to host|Could not resolve hostname)
     Permission denied \(
