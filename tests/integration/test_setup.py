@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp", "rm", "mkdir", "cp", "chmod")
+TOOLS = ("bash", "env", "sh", "cat", "cksum", "cut", "dirname", "xargs", "mktemp", "rm", "mkdir", "cp", "chmod", "sort")
 
 # Does what is asked of it in a virtual environment, and makes one; takes note of both.
 PYTHON = """#!/bin/sh
@@ -25,7 +25,7 @@ case "$*" in
         printf '#!/bin/sh\necho "uv $*" >>"$LOG"\nexit ${UV:-0}\n' >.venv/bin/uv; chmod +x .venv/bin/uv ;;
     *"pip --disable"*) echo "pip $*" >>"$LOG" ;;
     *"pip config list") ;;
-    *print*) echo "python3.11-venv the virtual environment .venv" ;;
+    *print*) echo python3.11-venv ;;
     *ensurepip*) exit ${ENSUREPIP:-0} ;;
     *) test "$0" = .venv/bin/python || test "$*" != "${*#*version_info}" ;;
 esac
@@ -88,7 +88,7 @@ def test_root_gets_everything_once(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT)
     status, output = machine.prepare("local", env={"ENSUREPIP": "1"})
     assert status == 0, output
-    assert "libfabric-bin: fi_pingpong" in output
+    assert "libfabric-bin" in output
     update, install, venv, export, uv = machine.done()
     assert update == "apt-get update"
     assert install == "apt-get install --yes --no-install-recommends python3.11-venv libfabric-bin"
@@ -144,7 +144,7 @@ def test_a_user_with_sudo_uses_it(machine: Machine) -> None:
     machine.has(python3=PYTHON, apt_get=APT, sudo='#!/bin/sh\ntest "$1" = -n || exec "$@"\n')
     status, output = machine.prepare("local", user=1000)
     assert status == 0, output
-    assert "by sudo apt-get" in output
+    assert "by sudo" in output
     assert machine.done()[1] == "apt-get install --yes --no-install-recommends libfabric-bin"
 
 
@@ -160,7 +160,7 @@ def test_a_system_without_apt_names_what_is_missing_and_goes_on_without(machine:
     machine.has(python3=PYTHON)
     status, output = machine.prepare("local")
     assert status == 1
-    assert "libfabric-bin: fi_pingpong" in output
+    assert "libfabric-bin" in output
     assert machine.done() == []
     assert machine.prepare("local", env={"SYSTEM": "no"})[0] == 0
     assert "venv" in machine.done()
