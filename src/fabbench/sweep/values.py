@@ -75,11 +75,9 @@ class Suspect:
     name: str
     """A node; NODE:NIC; NODE – NODE; or a group."""
     nodes: tuple[str, ...]
-    """The nodes it is about."""
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
-    """A sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
