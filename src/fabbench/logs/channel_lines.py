@@ -19,8 +19,6 @@ from fabbench.logs.debug_text import INFO
 _SIGN = INFO + CHANNEL
 _VIA = " via "
 _MAX_TAILS = 100_000
-_BLANK = "\n "
-"""How a row begins."""
 _MAX_RUNS, _LONGEST_RUN = 512, 4096
 
 
@@ -67,7 +65,7 @@ class ChannelLines:
         if _SIGN not in text:
             yield from text.split("\n")
             return
-        first, *parts = text.split(_BLANK)
+        first, *parts = text.split("\n ")  # rows begin with a blank
         yield from self._others(first)
         for part in parts:
             row, newline, rest = part.partition("\n")
