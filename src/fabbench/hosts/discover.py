@@ -109,8 +109,7 @@ def folders(target: Target) -> tuple[str, ...]:
 
 def parted(inventory: Inventory, parts: int) -> Inventory:
     """Split the single machine of an inventory into hosts, in each variant's view too."""
-    views = {name: split(hosts[0], parts) for name, hosts in inventory.variants.items()}
-    return replace(inventory, hosts=split(inventory.hosts[0], parts), variants=views)
+    return inventory.changed(lambda hosts: split(hosts[0], parts))
 
 
 def split(host: Host, parts: int) -> tuple[Host, ...]:

@@ -150,13 +150,12 @@ def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, ho
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-    commands = (_with_variant(each, env, variant, hosts) for each in step.commands)
-    return replace(step, commands=tuple(_inheriting(each, inherited) for each in commands))
-
-
-def _inheriting(command: Command, names: tuple[str, ...]) -> Command:
-    unset = tuple(name for name in command.unset if name not in names)
-    return replace(command, inherited=names, unset=unset)
+    commands = []
+    for command in step.commands:
+        changed = _with_variant(command, env, variant, hosts)
+        unset = tuple(name for name in changed.unset if name not in inherited)
+        commands.append(replace(changed, inherited=inherited, unset=unset))
+    return replace(step, commands=tuple(commands))
 
 
 def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command, fabric: str) -> None:
