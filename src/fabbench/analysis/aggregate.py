@@ -58,7 +58,6 @@ class Column:
     logs: tuple[Log, ...]
     source: str
     label_given: bool = False
-    """Whether the user gave the label."""
     variant: "Variant | None" = None
     """The configuration's variant; None: it has none."""
     max_repeats: int | None = None
@@ -301,7 +300,6 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
 
 
 def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
-    """Pool the times of small sizes."""
     small = [row for row in rows if row.point.size < SMALL]
     name = next((each for each in ("latency", "time") if any(each in row.point.metrics for row in small)), "")
     return pooled_figures(small, METRICS[name], benchmark) if name else {}

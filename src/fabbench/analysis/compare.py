@@ -136,7 +136,6 @@ class Comparison:
     inputs: tuple[tuple[Column, ColumnRows], ...] = field(default=(), repr=False, compare=False)
     """What was compared, with the rows that count for gates: also those that the table hides."""
     allowed: frozenset[str] = frozenset()
-    """Fields that may differ."""
     level: float = LEVEL
     """The chance of a false verdict over one table."""
 

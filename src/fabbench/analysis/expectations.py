@@ -50,12 +50,10 @@ class Expectation:
     metric: Metric
     scale: Scale
     size: int
-    """The size at which it was judged."""
     value: float
     assessment: Assessment
     ceiling: float | None = None
     figures: Sequence[Published] = ()
-    """The published figures that it was compared with."""
     causes: Sequence[str] = ()
     remark: str = ""
     """A sentence."""
@@ -125,8 +123,6 @@ def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float |
 
 @dataclass(frozen=True, slots=True)
 class _MeasuredColumn:
-    """The figures of one configuration by size."""
-
     column: str
     section: ComparisonSection
     setting: Setting
@@ -283,7 +279,6 @@ def _of_time(setting: Setting) -> Iterator[str]:
 
 
 def _of_rate(setting: Setting, value: float) -> Iterator[str]:
-    """Yield causes of a low rate over RDMA."""
     if not setting.is_stated:
         yield f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)"
     gdr, protocol, nics = (setting.facts.get(name) for name in ("gdr", "protocol", "nics"))

@@ -133,8 +133,6 @@ class _Tested(NamedTuple):
 
 
 class _Check:
-    """One gate, checked against a comparison."""
-
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool, ceiling: Ceiling) -> None:
         self._gate = gate
         self._strict = strict
@@ -228,7 +226,6 @@ class _Check:
             yield self._unclear(section, unclear)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
-        """Report which loss cannot be excluded, and how many repeats would decide."""
         worst = min(unclear, key=lambda each: each.test.low)
         sizes = format_sizes([each.compared.row.size for each in unclear])
         needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
@@ -256,7 +253,6 @@ class _Check:
         return _Remark(breach=not held, compared=True, text="" if held else f"{self._difference(section, each)}.")
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
-        """Describe how a size compares, and what is allowed."""
         row, new, base = each
         figures = [section.scale.quantity(figure.value) for figure in (new, base)]
         is_, at = f"is {figures[0]} in {self._names[0]}", self._at(section, row.size)

@@ -29,7 +29,6 @@ class RunProgress:
         """The current or last execution; counts from 1."""
         self.current: Execution | None = None
         self.newest: int | None = None
-        """The size measured last, in the current execution."""
         self._metric = metric
         self._started = 0.0
         self._logs: dict[str, list[Log]] = {}

@@ -89,7 +89,6 @@ class PodResources:
     cpus: int = 0
     """Thousandths."""
     declared: Profile | None = None
-    """The profile that the user declares."""
 
     @property
     def profile(self) -> Profile | None:

@@ -15,7 +15,7 @@ import math
 import zlib
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from fabbench.counters.findings import ExpectedTraffic, findings
@@ -73,17 +73,7 @@ def hosts_from_document(document: Any) -> dict[str, Pair]:
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
     """Return the document of one snapshot. Its numbers are in base units."""
-    nics = [
-        {
-            "name": nic.name,
-            "kind": nic.kind.value,
-            "counters": dict(nic.counters),
-            "link_rate": nic.link_rate,
-            "device": nic.device,
-            "up": nic.up,
-        }
-        for nic in snapshot.nics
-    ]
+    nics = [asdict(nic) for nic in snapshot.nics]
     return {"format": FORMAT, "time": snapshot.time, "nics": nics, "unread": list(snapshot.unread)}
 
 

@@ -77,8 +77,6 @@ class ExpectedTraffic:
 
 
 class _Shown(NamedTuple):
-    """What one host shows."""
-
     host: str
     sentence: str
     """Without the host and the period."""

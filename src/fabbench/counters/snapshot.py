@@ -62,7 +62,6 @@ class CounterSource(NamedTuple):
     file: str
     """Below /sys/class/infiniband/DEVICE/ports/PORT."""
     name: str
-    """Its name in fabbench."""
     unit: int = 1
     """What one count in the file means, in bytes or packets."""
 
@@ -133,8 +132,6 @@ _SATURATED = 2**32 - 1
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read so far."""
-
     stamps: list[float] = field(default_factory=list)
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     ports: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)

@@ -86,7 +86,6 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 
 
 def _truncation(record: Record, ending: Ending | None) -> str:
-    """Return why the table is incomplete, or an empty string if it is complete."""
     return next(_gaps(record, ending), "")
 
 
@@ -267,7 +266,6 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 
 
 def _complete(record: Record, ending: Ending | None) -> str:
-    """Return whether everything planned was measured: the fact `complete`."""
     if _is_observed(record, ending):
         return "unknown"
     intact = record.points and not record.damaged and not record.incomplete

@@ -174,9 +174,11 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
+    intra_host = bool(evidence.transports) or evidence.nodes == 1
+    carriers = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
     for code, finding in evidence.known_errors.items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
-        if code != "gdr-disabled" or _may_use_rdma(evidence):
+        if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield finding
     others = (
         (text, times)
@@ -210,13 +212,6 @@ def errors(evidence: Evidence) -> list[str]:
         if error.severity is Severity.ERROR
     ]
     return known or ([f"NCCL failed: {quoted(evidence.failed)}"] if evidence.failed else [])
-
-
-def _may_use_rdma(evidence: Evidence) -> bool:
-    """Return whether data may have gone over a network that supports GPUDirect RDMA."""
-    intra_host = bool(evidence.transports) or evidence.nodes == 1
-    networks = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
-    return not networks.isdisjoint({"efa", *VERBS})
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:

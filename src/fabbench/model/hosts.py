@@ -32,7 +32,6 @@ class Mpi:
     """One ``mpirun``, as found on a host."""
 
     program: str
-    """Its path."""
     kind: MpiKind
     version: str
     """As printed: ``4.1.7a1``, ``2021.11``."""
@@ -50,7 +49,6 @@ class Needs:
     install: str
     """The command that installs them."""
     mpi: bool = False
-    """Whether an mpirun is needed."""
     gpus: bool = False
     """Whether it measures GPUs, and nothing else."""
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -196,7 +194,6 @@ class Target:
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    """Options that only its launcher has."""
     typed: tuple[str, ...] = ()
     """Names of the options that were given on the command line."""
     variants: tuple[Variant, ...] = ()

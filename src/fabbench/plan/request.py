@@ -56,7 +56,6 @@ class Adaptive:
     """Repeats until everything that was requested is decided."""
 
     max_repeats: int
-    """Maximum repeats of each configuration."""
     seconds: float | None = None
     """No repeat starts after this time; None: no limit."""
 
@@ -67,9 +66,7 @@ class RunRequest:
 
     benchmark: str
     work: Work
-    """What the benchmark measures."""
     target: Target
-    """Where it runs, and in which variants."""
     target_reason: str = ""
     """Why there, to follow a colon: ``set with --on``."""
     fabrics: tuple[str, ...] = ()
@@ -90,7 +87,6 @@ class RunRequest:
     keep_going: bool = False
     """Whether an execution on the wrong network may continue."""
     store: Path = STORE
-    """Directory of runs."""
     name: str = ""
     """The user's name for the run, to find it by."""
     command: tuple[str, ...] = ()
@@ -263,7 +259,6 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
 
 
 def _read(name: str, value: Any, text: str) -> Any:
-    """Read one value of a variant. Raise RequestError."""
     try:
         return read_option(declared(Variant)[name], value)
     except RequestError as error:

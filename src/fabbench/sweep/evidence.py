@@ -109,7 +109,6 @@ class EvidenceWriter:
         return f" ({'; '.join(words)})" if words else ""
 
     def _slowdown(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        """Return the slowdown of tests of several kinds."""
         values = [each.slower[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
         parts = np.exp(np.quantile(np.concatenate(values), (0.0, 1.0)))
         low, high = (f"{part:.0%}".rstrip("%") for part in parts)

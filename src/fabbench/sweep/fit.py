@@ -139,7 +139,6 @@ class _Parts:
 
 
 def _class(tests: TestClass, parts: _Parts) -> _Class:
-    """Return a class with its sets of nodes numbered."""
     # Compact types matter here: there may be millions of pairs.
     if tests.size <= 2:
         kind = np.int32 if parts.count**2 <= np.iinfo(np.int32).max else np.int64

@@ -37,7 +37,6 @@ class SweepOutcome(StrEnum):
     FAILED = "failed"
     """It ended with an error, or its result does not count (corrupt, off-fabric)."""
     HUNG = "hung"
-    """It did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)

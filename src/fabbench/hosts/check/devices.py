@@ -60,7 +60,6 @@ def efa(checks: HostChecks) -> Check:
 
 
 def _no_efa(checks: HostChecks, seen: str, there: int) -> Check:
-    """Return the check of a host whose libfabric offers no EFA."""
     if there and checks.probe.fi_info.status == _MISSING:
         return checks.skip(
             "efa", seen, "Install the EFA installer's libfabric: without fi_info the devices cannot be checked."
@@ -197,7 +196,6 @@ def gpus(checks: HostChecks) -> Check:
 
 
 def _no_gpus(checks: HostChecks, status: int, expected: int) -> Check:
-    """Return the check of a host that reports no GPU."""
     line = " ".join(checks.probe.nvidia_smi.lines[:1])
     if status == _MISSING:
         seen = "nvidia-smi was not found."
