@@ -58,7 +58,6 @@ class Column:
     logs: tuple[Log, ...]
     source: str
     label_given: bool = False
-    """Whether the user gave the label."""
     variant: "Variant | None" = None
     """The configuration's variant; None: it has none."""
     max_repeats: int | None = None
@@ -136,7 +135,9 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
         if is_hidden(log, unusable):
             reading.hidden.append(log)
             continue
-        if any(_is_copy(log, other) for other in counted):
+        if sum(len(point.values) for point in log.points) > CHANCE and any(
+            (log.case, log.execution, log.points) == (other.case, other.execution, other.points) for other in counted
+        ):
             reading.copies += 1
             continue
         counted.append(log)
@@ -147,11 +148,6 @@ def column_rows(column: Column, *, placement: str, unusable: Collection[Outcome]
             rows = (Row(execution, point) for point in _one_side(sides))
             reading.rows.setdefault(key, []).extend(rows)
     return reading
-
-
-def _is_copy(log: Log, other: Log) -> bool:
-    same = (log.case, log.execution) == (other.case, other.execution) and log.points == other.points
-    return same and sum(len(point.values) for point in log.points) > CHANCE
 
 
 def pooled_figures(rows: Iterable[Row], metric: Metric, benchmark: str) -> dict[int, Figure]:
@@ -241,14 +237,11 @@ def printed_step(benchmark: str, metric: str, values: Sequence[float]) -> float:
     0 where the benchmark's step is not known, or the values are finer (JSON is not rounded).
     """
     steps = benchmark_named(benchmark).printed_steps(metric, max(values, default=0.0))
-    return next((step for step in steps if all(_multiple(value, step) for value in values)), 0.0)
 
+    def multiple(value: float, step: float) -> bool:
+        return abs(value / step - round(value / step)) < 1e-6
 
-def _multiple(value: float, step: float) -> bool:
-    return abs(value / step - round(value / step)) < 1e-6
-
-
-_BENCHMARK, _CASE = KEYS.index("benchmark"), KEYS.index("case")
+    return next((step for step in steps if all(multiple(value, step) for value in values)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +279,7 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
     for column, reading in enumerate(readings):
         for key, rows in reading.rows.items():
             short = tuple(key[index] for index in indices)
-            programs.setdefault(short, (key[_BENCHMARK], key[_CASE]))
+            programs.setdefault(short, (key[KEYS.index("benchmark")], key[KEYS.index("case")]))
             pooled.setdefault(short, [[] for _ in readings])[column].extend(rows)
     if RAIL in by:
         copy_to_rails(pooled, by.index(RAIL))
@@ -307,7 +300,6 @@ def row_groups(readings: Sequence[ColumnRows], by: Sequence[str], metric: str | 
 
 
 def _times(rows: Sequence[Row], benchmark: str) -> Mapping[int, Figure]:
-    """Pool the times of small sizes."""
     small = [row for row in rows if row.point.size < SMALL]
     name = next((each for each in ("latency", "time") if any(each in row.point.metrics for row in small)), "")
     return pooled_figures(small, METRICS[name], benchmark) if name else {}

@@ -136,7 +136,6 @@ class Comparison:
     inputs: tuple[tuple[Column, ColumnRows], ...] = field(default=(), repr=False, compare=False)
     """What was compared, with the rows that count for gates: also those that the table hides."""
     allowed: frozenset[str] = frozenset()
-    """Fields that may differ."""
     level: float = LEVEL
     """The chance of a false verdict over one table."""
 
@@ -224,10 +223,15 @@ def sections_of(  # noqa: PLR0913 - what is paired, and what of it counts
     groups = row_groups(readings, section_fields(fields, allowed), metric)
     coarse = any(benchmark_named(name).one_scale for known in fields for name in known["benchmark"])
     scales = metric_scales(groups, coarse=coarse)
-    logs = [[_logs_of(column.logs, group.key) for column, _ in inputs] for group in groups]
     sections = [
-        _section(group, scales[group.metric.name], group_logs, unusable, partial)
-        for group, group_logs in zip(groups, logs, strict=True)
+        _section(
+            group,
+            scales[group.metric.name],
+            [_logs_of(column.logs, group.key) for column, _ in inputs],
+            unusable,
+            partial,
+        )
+        for group in groups
     ]
     return tuple(_tested(section, sections, level) for section in sections)
 
@@ -259,19 +263,18 @@ def _refuse(columns: Sequence[ColumnSummary], allowed: Collection[str]) -> None:
             differences.append((name, known))
     if not differences:
         return
+
+    def listed(values: Sequence[str]) -> str:
+        return f"{', '.join(values[:4])} and {len(values) - 4} more" if len(values) > 5 else " and ".join(values)
+
     details = "; ".join(
-        f"{name} is {', '.join(f'{_listed(values)} in {label}' for label, values in known)}"
+        f"{name} is {', '.join(f'{listed(values)} in {label}' for label, values in known)}"
         for name, known in differences
     )
     flags = " ".join(f"--allow {name}" for name, _ in differences)
     raise RequestError(
         f"These cannot be compared: {details}.", hint=f"Compare runs of one kind, or compare these anyway with {flags}."
     )
-
-
-def _listed(values: Sequence[str]) -> str:
-    more = f" and {len(values) - 4} more" if len(values) > 5 else ""
-    return " and ".join(values) if not more else ", ".join(values[:4]) + more
 
 
 def _summary(column: Column, reading: ColumnRows) -> ColumnSummary:
@@ -362,19 +365,16 @@ def _tested(section: ComparisonSection, sections: Sequence[ComparisonSection], l
     def table(each: ComparisonSection) -> object:
         return each.metric, [pair for pair in each.key.items() if pair[0] != RAIL]
 
-    columns = len(section.shown) - 1
+    columns = range(len(section.shown) - 1)
     rails = sum(table(each) == table(section) for each in sections)
-    column_level = level / max(columns * rails, 1)
-    tests = [_tests(section, column, column_level) for column in range(columns)]
-    rows = tuple(
-        replace(row, tests=(*(tests[column].get(row.size) for column in range(columns)), None)) for row in section.rows
-    )
-    return replace(section, rows=rows, level=column_level)
-
-
-def _tests(section: ComparisonSection, column: int, level: float) -> Mapping[int, RowTest]:
-    rows = (row for row in section.rows if row.ratios[column])
-    return compare_sizes({row.size: pair for row in rows if (pair := pair_of(section, row, column))}, level)
+    column_level = level / max(len(columns) * rails, 1)
+    tests = []
+    for column in columns:
+        rows = (row for row in section.rows if row.ratios[column])
+        pairs = {row.size: pair for row in rows if (pair := pair_of(section, row, column))}
+        tests.append(compare_sizes(pairs, column_level))
+    tested = (replace(row, tests=(*(each.get(row.size) for each in tests), None)) for row in section.rows)
+    return replace(section, rows=tuple(tested), level=column_level)
 
 
 def pair_of(section: ComparisonSection, row: ComparisonRow, column: int) -> TwoSamples | None:

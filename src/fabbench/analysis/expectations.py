@@ -50,12 +50,10 @@ class Expectation:
     metric: Metric
     scale: Scale
     size: int
-    """The size at which it was judged."""
     value: float
     assessment: Assessment
     ceiling: float | None = None
     figures: Sequence[Published] = ()
-    """The published figures that it was compared with."""
     causes: Sequence[str] = ()
     remark: str = ""
     """A sentence."""
@@ -125,8 +123,6 @@ def ceiling_of(column: Column, section: ComparisonSection, size: int) -> float |
 
 @dataclass(frozen=True, slots=True)
 class _MeasuredColumn:
-    """The figures of one configuration by size."""
-
     column: str
     section: ComparisonSection
     setting: Setting
@@ -166,16 +162,13 @@ class _MeasuredColumn:
 def _judge(measured: _MeasuredColumn) -> Expectation:
     value, ceiling = measured.figures[measured.best], measured.ceiling
     if ceiling is not None and value > ceiling * SLACK:
-        return measured.assess(measured.best, Assessment.ABOVE, remark=_why_above(measured.setting))
+        remark = "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
+        if measured.setting.fabric in {"ib", "roce"}:
+            remark = "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
+        return measured.assess(measured.best, Assessment.ABOVE, remark=remark)
     known = [figure for figure in published() if measured.setting.fits(figure, measured.section.metric)]
     judge = _time if measured.section.metric.lower_is_better else _rate
     return judge(measured, known)
-
-
-def _why_above(setting: Setting) -> str:
-    if setting.fabric in {"ib", "roce"}:
-        return "Only in-network reduction (SHARP) exceeds it; else the type or number of nodes is wrong."
-    return "That is impossible: the type or number of nodes is wrong, or the data stayed inside a node."
 
 
 def _time(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
@@ -209,20 +202,16 @@ def _rate(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
     stated = any(figure.size for figure in figures)
     at = min(above) if above and stated else measured.best
     settled = [figure for figure in figures if figure.role is Role.REFERENCE]
+    contested = "" if settled else "Sources disagree about this figure, so it decides nothing."
     needed = min(figure.value for figure in settled or figures) * (TOLERANCE if above else SMALLER)
     value = measured.figures[at]
     if value >= needed:
-        remark = "" if settled else _CONTESTED
-        return measured.assess(at, Assessment.NORMAL, figures, remark or _other_bound(measured))
-    if not settled:
-        return measured.assess(at, Assessment.UNKNOWN, figures, _CONTESTED)
+        return measured.assess(at, Assessment.NORMAL, figures, contested or _other_bound(measured))
+    if contested:
+        return measured.assess(at, Assessment.UNKNOWN, figures, contested)
     if not reached and not near:
-        return measured.assess(at, Assessment.UNKNOWN, figures, _TOO_EARLY)
+        return measured.assess(at, Assessment.UNKNOWN, figures, "The sweep ends too early to compare.")
     return measured.assess(at, Assessment.LOW, figures)
-
-
-_TOO_EARLY = "The sweep ends too early to compare."
-_CONTESTED = "Sources disagree about this figure, so it decides nothing."
 
 
 def _unpublished(measured: _MeasuredColumn, known: Sequence[Published]) -> Expectation:
@@ -251,7 +240,11 @@ def _other_bound(measured: _MeasuredColumn) -> str:
     return ""
 
 
-_MAX_CAUSES = 3
+_OF_SOCKETS = (
+    "each flow is limited to 5 Gb/s (10 Gb/s in a cluster placement group)",
+    "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)",
+    "another interface (NCCL_SOCKET_IFNAME)",
+)
 _SHOWN = {
     "nic-idle": "NICs of the fabric were idle",
     "nic-wrong-network": "other NICs carried the data",
@@ -271,16 +264,10 @@ def likely_causes(setting: Setting, metric: Metric, value: float) -> tuple[str, 
     if metric.lower_is_better:
         others = _of_time(setting)
     elif setting.fabric == "tcp":
-        others = _of_sockets()
+        others = iter(_OF_SOCKETS)
     else:
         others = _of_rate(setting, value)
-    return tuple(dict.fromkeys([*shown, *others]))[:_MAX_CAUSES]
-
-
-def _of_sockets() -> Iterator[str]:
-    yield "each flow is limited to 5 Gb/s (10 Gb/s in a cluster placement group)"
-    yield "few sockets (NCCL_SOCKET_NTHREADS, NCCL_NSOCKS_PERTHREAD)"
-    yield "another interface (NCCL_SOCKET_IFNAME)"
+    return tuple(dict.fromkeys([*shown, *others]))[:3]
 
 
 def _of_time(setting: Setting) -> Iterator[str]:
@@ -292,7 +279,6 @@ def _of_time(setting: Setting) -> Iterator[str]:
 
 
 def _of_rate(setting: Setting, value: float) -> Iterator[str]:
-    """Yield causes of a low rate over RDMA."""
     if not setting.is_stated:
         yield f"{_over_tcp(setting, value)}: the log does not show the network (NCCL_DEBUG=INFO)"
     gdr, protocol, nics = (setting.facts.get(name) for name in ("gdr", "protocol", "nics"))

@@ -41,7 +41,7 @@ def footnotes(comparison: Comparison) -> tuple[str, ...]:
         *irregularities(comparison),
         *_gaps(comparison),
         *_empty(comparison.columns),
-        _sources(comparison.columns),
+        f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in comparison.columns)}.",
     )
 
 
@@ -239,12 +239,7 @@ def _gaps(comparison: Comparison) -> Iterator[str]:
 def _empty(columns: Sequence[ColumnSummary]) -> Iterator[str]:
     for column in columns:
         if column.empty:
-            rows = "row" if column.empty == 1 else "rows"
-            yield f"{column.empty} {rows} of size 0 in {column.label} left out: they carry no data."
-
-
-def _sources(columns: Sequence[ColumnSummary]) -> str:
-    return f"Sources: {'; '.join(f'{column.label} from {column.source}' for column in columns)}."
+            yield f"{counted(column.empty, 'row')} of size 0 in {column.label} left out: they carry no data."
 
 
 def _cut(text: str) -> str:

@@ -123,7 +123,7 @@ class _Compared(NamedTuple):
 
 
 class _Tested(NamedTuple):
-    """One size at which both sides have repeats."""
+    """One size with the executions of both sides."""
 
     compared: _Compared
     pair: TwoSamples
@@ -133,8 +133,6 @@ class _Tested(NamedTuple):
 
 
 class _Check:
-    """One gate, checked against a comparison."""
-
     def __init__(self, gate: Gate, comparison: Comparison, *, strict: bool, ceiling: Ceiling) -> None:
         self._gate = gate
         self._strict = strict
@@ -200,9 +198,10 @@ class _Check:
             if pair is not None and each.base.value > 0:
                 test = each.row.tests[0] or compare_sizes({size: pair}, section.level)[size]
                 tested[size] = _Tested(each, pair, test, self._lowest_ratio(section, each))
+                yield _Remark(breach=False, compared=True)
             else:
                 yield self._plain(section, each)
-        yield from self._statistics(section, tested)
+        yield from self._statistics(section, {size: each for size, each in tested.items() if each.limit > -math.inf})
 
     def _lowest_ratio(self, section: ComparisonSection, each: _Compared) -> float:
         """Return the logarithm of the lowest ratio that the gate allows; minus infinity: any."""
@@ -214,25 +213,19 @@ class _Check:
         return math.log1p(-allowed) if allowed < 1 else -math.inf
 
     def _statistics(self, section: ComparisonSection, tested: Mapping[int, _Tested]) -> Iterator[_Remark]:
-        finite = {size: each for size, each in tested.items() if each.limit > -math.inf}
-        yield from (_Remark(breach=False, compared=True) for _ in tested)
-        limits = {size: each.limit for size, each in finite.items()}
-        loss = loss_test({size: each.pair for size, each in finite.items()}, limits, self._level)
+        limits = {size: each.limit for size, each in tested.items()}
+        loss = loss_test({size: each.pair for size, each in tested.items()}, limits, self._level)
         # A loss counts only where the table shows it too, so that the two do not contradict each other.
-        breached = [size for size in loss.shown if limits[size] > 0 or finite[size].test.verdict is Difference.SLOWER]
-        for size in breached:
-            yield self._breach(section, finite[size])
-        unclear = [size for size in finite if size in {*loss.shown, *loss.possible} - {*breached}]
+        breached = [size for size in loss.shown if limits[size] > 0 or tested[size].test.verdict is Difference.SLOWER]
+        for each in (tested[size] for size in breached):
+            counts = f"{len(each.pair.new)} and {len(each.pair.base)} executions"
+            text = f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts})."
+            yield _Remark(breach=True, compared=True, text=text)
+        unclear = [tested[size] for size in tested if size in {*loss.shown, *loss.possible} - {*breached}]
         if unclear:
-            yield self._unclear(section, [finite[size] for size in unclear])
-
-    def _breach(self, section: ComparisonSection, each: _Tested) -> _Remark:
-        counts = " and ".join(str(len(side)) for side in (each.pair.new, each.pair.base))
-        text = f"{self._difference(section, each.compared)} ({_interval(section, each)}; {counts} executions)."
-        return _Remark(breach=True, compared=True, text=text)
+            yield self._unclear(section, unclear)
 
     def _unclear(self, section: ComparisonSection, unclear: Sequence[_Tested]) -> _Remark:
-        """Report which loss cannot be excluded, and how many repeats would decide."""
         worst = min(unclear, key=lambda each: each.test.low)
         sizes = format_sizes([each.compared.row.size for each in unclear])
         needed = [repeats_within(each.pair, abs(each.pair.difference - each.limit), self._level) for each in unclear]
@@ -257,12 +250,9 @@ class _Check:
         else:
             loss = new.value - base.value if section.metric.lower_is_better else base.value - new.value
             held = loss <= self._gate.bound * (base.value if self._gate.relative else 1) * (1 + 1e-9)
-        if held:
-            return _Remark(breach=False, compared=True)
-        return _Remark(breach=True, compared=True, text=f"{self._difference(section, each)}.")
+        return _Remark(breach=not held, compared=True, text="" if held else f"{self._difference(section, each)}.")
 
     def _difference(self, section: ComparisonSection, each: _Compared) -> str:
-        """Describe how a size compares, and what is allowed."""
         row, new, base = each
         figures = [section.scale.quantity(figure.value) for figure in (new, base)]
         is_, at = f"is {figures[0]} in {self._names[0]}", self._at(section, row.size)

@@ -6,7 +6,6 @@ It claims what the table's verdicts show, size by size, and says where a side wa
 """
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 from fabbench.analysis.compare import Comparison, ComparisonRow, ComparisonSection
@@ -16,7 +15,6 @@ from fabbench.model.units import format_decimal, format_ratio, format_size, scal
 _MAX_QUOTED = 3
 """Columns besides the base that are quoted."""
 _MAX_SPANS = 3
-"""Ranges of sizes that are named; of more, only the sizes are counted."""
 _CLEAR = (Difference.FASTER, Difference.SLOWER)
 _NO_DIFFERENCE = {
     frozenset({Difference.SAME}): "no clear difference",
@@ -39,7 +37,8 @@ def headline(comparison: Comparison, index: int) -> str:
     if len(figures) == 1:
         return f"{_subject(comparison, section)}: {figures[0]}{at}"
     *others, base = figures
-    once = _once({test.once for each in section.rows for test in each.tests if test})
+    kinds = {test.once for each in section.rows for test in each.tests if test}
+    once = f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
     verdict = "" if len(others) > 1 else _verdicts(section)
     mark = len(others) > 1 or verdict.startswith(_CLEAR)
     ratios = [_times(ratio, test, mark=mark) for ratio, test in zip(row.ratios, row.tests, strict=True)]
@@ -49,11 +48,6 @@ def headline(comparison: Comparison, index: int) -> str:
         return f"{_subject(comparison, section)}: {', '.join(compared[:_MAX_QUOTED])}{more} vs {base}{at}{once}"
     verdict = f"; {verdict}" if verdict else ""
     return f"{_subject(comparison, section)}: {others[0]} vs {base}{at}{ratios[0]}{verdict}{once}"
-
-
-def _once(kinds: AbstractSet[bool]) -> str:
-    """Say whether all sizes, or some, have a side that was measured once."""
-    return f" ({'in part ' if False in kinds else ''}measured once)" if True in kinds else ""
 
 
 def _verdicts(section: ComparisonSection) -> str:

@@ -2,13 +2,11 @@
 
 The trend of each size is its verdict (`fabbench.analysis.statistics`). Sizes are joined into ranges from the
 largest down, as long as the trend is the same and the best ratio is at most three times the worst. Of more
-than five ranges the smallest neighbors are joined. Sizes that one of the two columns lacks are not compared,
-and the notes name them.
+than five ranges the smallest neighbors are joined. Sizes that one of the two columns lacks are not compared.
 """
 
 import math
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,9 +15,6 @@ from fabbench.analysis.statistics import EQUIVALENT, MAX_REPEATS, Difference, Ro
 from fabbench.model.units import Scale, format_decimal, format_ratio, format_size
 
 RANGE_FACTOR = 3.0
-"""Within one range the best ratio is at most this many times the worst."""
-_EXACT = 1 + 1e-9
-"""Allowance for rounding errors in a factor: both directions of a comparison must read alike."""
 MAX_RANGES = 5
 
 
@@ -71,21 +66,17 @@ class _Range:
     tests: list[RowTest]
     trends: set[Trend]
 
-    def with_next(self, other: "_Range") -> "_Range":
-        """Join with the range above."""
+    def __add__(self, other: "_Range") -> "_Range":
         trend = self.trend if self.trend is other.trend else Trend.MIXED
-        return _Range(
-            trend,
-            self.rows + other.rows,
-            self.ratios + other.ratios,
-            self.tests + other.tests,
-            self.trends | other.trends,
-        )
+        rows, ratios = self.rows + other.rows, self.ratios + other.ratios
+        return _Range(trend, rows, ratios, self.tests + other.tests, self.trends | other.trends)
 
     def takes(self, other: "_Range") -> bool:
         """Return whether the two are one range by the rules above."""
         ratios = self.ratios + other.ratios
-        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > RANGE_FACTOR * min(ratios) * _EXACT
+        # Without the allowance for rounding, the two directions of a comparison could read differently.
+        widest = RANGE_FACTOR * (1 + 1e-9)
+        wide = self.trend in {Trend.AHEAD, Trend.BEHIND} and max(ratios) > min(ratios) * widest
         return self.trend is other.trend and not wide
 
 
@@ -115,10 +106,24 @@ def _column(comparison: Comparison, index: int, column: int) -> list[Highlight]:
         trend = _TRENDS[test.verdict] if test else _untested(new, base, ratio, section.scale)
         single = _Range(trend, [row], [] if ratio is None else [ratio], [test] if test else [], {trend})
         if ranges and single.takes(ranges[0]):
-            ranges[0] = single.with_next(ranges[0])
+            ranges[0] = single + ranges[0]
         else:
             ranges.insert(0, single)
-    return [_remark(comparison, index, column, each) for each in _joined(ranges)]
+    return [
+        Highlight(
+            section=index,
+            label=comparison.columns[column].label,
+            base=comparison.base.label,
+            low=part.rows[0].size,
+            high=part.rows[-1].size,
+            trend=part.trend,
+            worst=min(part.ratios, default=None),
+            best=max(part.ratios, default=None),
+            span=_span(section, part.rows),
+            text=_text(comparison, index, column, part),
+        )
+        for part in _joined(ranges)
+    ]
 
 
 def _untested(new: Figure, base: Figure, ratio: float | None, scale: Scale) -> Trend:
@@ -133,27 +138,11 @@ def _joined(ranges: list[_Range]) -> list[_Range]:
     while len(ranges) > MAX_RANGES:
         pairs = range(len(ranges) - 1)
         first = min(pairs, key=lambda index: len(ranges[index].rows) + len(ranges[index + 1].rows))
-        ranges[first : first + 2] = [ranges[first].with_next(ranges[first + 1])]
+        ranges[first : first + 2] = [ranges[first] + ranges[first + 1]]
         for index in reversed(range(len(ranges) - 1)):
             if ranges[index].trend is ranges[index + 1].trend is Trend.MIXED:
-                ranges[index : index + 2] = [ranges[index].with_next(ranges[index + 1])]
+                ranges[index : index + 2] = [ranges[index] + ranges[index + 1]]
     return ranges
-
-
-def _remark(comparison: Comparison, index: int, column: int, part: _Range) -> Highlight:
-    label, base = comparison.columns[column].label, comparison.base.label
-    return Highlight(
-        section=index,
-        label=label,
-        base=base,
-        low=part.rows[0].size,
-        high=part.rows[-1].size,
-        trend=part.trend,
-        worst=min(part.ratios, default=None),
-        best=max(part.ratios, default=None),
-        span=_span(comparison.sections[index], part.rows),
-        text=_text(comparison, index, column, part),
-    )
 
 
 def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
@@ -170,7 +159,7 @@ def _span(section: ComparisonSection, rows: Sequence[ComparisonRow]) -> str:
 
 def _text(comparison: Comparison, index: int, column: int, part: _Range) -> str:
     section, label = comparison.sections[index], comparison.columns[column].label
-    ratios = _ratios(part.ratios)
+    ratios = " to ".join(dict.fromkeys(format_ratio(choose(part.ratios)) for choose in (min, max) if part.ratios))
     best = " against ".join(
         _best(section, part.rows, each, comparison.columns[each].label)
         for each in (column, len(comparison.columns) - 1)
@@ -192,18 +181,13 @@ def _statement(label: str, part: _Range) -> str:
         Trend.BEHIND: f"{label} is behind",
         Trend.NO_RATIO: "One of the two displays as 0, so there is no ratio",
         Trend.UNDECIDED: "Undecided",
-        Trend.MIXED: _mixed(label, part.trends),
+        Trend.MIXED: {
+            (True, True): f"{label} is ahead at some sizes, behind at others",
+            (True, False): f"{label} is ahead at some sizes, behind at none",
+            (False, True): f"{label} is behind at some sizes, ahead at none",
+            (False, False): "The same at some sizes, undecided at others",
+        }[Trend.AHEAD in part.trends, Trend.BEHIND in part.trends],
     }[part.trend]
-
-
-def _mixed(label: str, trends: AbstractSet[Trend]) -> str:
-    if Trend.AHEAD in trends and Trend.BEHIND in trends:
-        return f"{label} is ahead at some sizes, behind at others"
-    if Trend.AHEAD in trends:
-        return f"{label} is ahead at some sizes, behind at none"
-    if Trend.BEHIND in trends:
-        return f"{label} is behind at some sizes, ahead at none"
-    return "The same at some sizes, undecided at others"
 
 
 def repeats_needed(counts: Sequence[int | None], *, once: bool) -> str:
@@ -229,13 +213,6 @@ def _precise(ratio: float) -> str:
     if 0 < ratio < 0.1:  # two significant digits: 0.013, not 0.01
         return format_decimal(ratio, 1 - math.floor(math.log10(ratio)))
     return format_decimal(ratio, 3 if abs(ratio - 1) < 0.1 else 2 if ratio < 10 else 1)
-
-
-def _ratios(ratios: Sequence[float]) -> str:
-    if not ratios:
-        return ""
-    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
-    return low if low == high else f"{low} to {high}"
 
 
 def _best(section: ComparisonSection, rows: Sequence[ComparisonRow], column: int, label: str) -> str:

@@ -11,10 +11,9 @@ from fabbench.model.log import Metric
 
 
 class HistoryPoint(NamedTuple):
-    """The value of one run."""
+    """The value of one run, by its id."""
 
     run: str
-    """Its id."""
     created: str
     value: float
     circumstances: Mapping[str, str]

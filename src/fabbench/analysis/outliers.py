@@ -22,8 +22,6 @@ OUTLIER = 0.05
 """An outlier differs from the others by at least this fraction."""
 DRIFT = 0.02
 """Drift from the first to the last execution is at least this fraction."""
-_MAX_FACTS = 3
-"""Maximum number of facts that are named for an outlier."""
 
 
 def irregularities(comparison: Comparison) -> tuple[str, ...]:
@@ -67,7 +65,10 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
         else:
             steady.append(number)
     if len(steady) > LEAST and _slope([scores[number] for number in steady]):
-        change = _change([median(deviations[order[number]]) for number in steady])
+        middles = [median(deviations[order[number]]) for number in steady]
+        count, half = len(middles), len(middles) // 2
+        halves_apart = mean(middles[-half:]) - mean(middles[:half])
+        change = math.expm1(halves_apart * (count - 1) / (count - half))  # from the first to the last
         if abs(change) >= DRIFT:
             direction = "worse" if change < 0 else "better"
             yield (
@@ -75,12 +76,6 @@ def _column(column: Column, deviations: Mapping[int, list[float]], where: str) -
                 f"by about {_percent(change)} from the first to the last. "
                 "Measure both configurations in one run: their executions alternate."
             )
-
-
-def _change(middles: Sequence[float]) -> float:
-    """Return by which fraction the last execution is better than the first, from both halves of the order."""
-    count, half = len(middles), len(middles) // 2
-    return math.expm1((mean(middles[-half:]) - mean(middles[:half])) * (count - 1) / (count - half))
 
 
 def _scores(deviations: Mapping[int, list[float]]) -> list[float]:
@@ -138,7 +133,7 @@ def _only(log: Log, others: Sequence[Log]) -> list[str]:
         usual = {other.facts.get(name) for other in others}
         if len(usual) == 1 and value not in usual:
             facts.append(f"{name} {value} (others: {usual.pop() or 'not stated'})")
-    return [*found, *facts][:_MAX_FACTS]
+    return [*found, *facts][:3]
 
 
 def _percent(part: float) -> str:

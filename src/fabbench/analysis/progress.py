@@ -29,7 +29,6 @@ class RunProgress:
         """The current or last execution; counts from 1."""
         self.current: Execution | None = None
         self.newest: int | None = None
-        """The size measured last, in the current execution."""
         self._metric = metric
         self._started = 0.0
         self._logs: dict[str, list[Log]] = {}
@@ -106,7 +105,8 @@ class RunProgress:
         rest = 0.0
         if self.current is not None:
             label, spent = self.current.configuration.label, self.spent(now)
-            estimate = known.get(label) or self._extrapolated(spent)
+            measured = self.sizes()
+            estimate = known.get(label) or (spent * len(self._planned()) / measured if measured else None)
             if estimate is None:
                 return None
             known.setdefault(label, estimate)
@@ -122,21 +122,15 @@ class RunProgress:
         if self.current is not None and self.current.configuration.label == label:
             logs += self._read
             if self._points:
-                logs.append(_partial_log(self.plan.benchmark, self.case, self._points))
+                name, points = self.plan.benchmark, tuple(self._points)
+                unfinished = Log(
+                    source="", benchmark=name, case=self.case, outcome=Outcome.OK, reason=None, facts={}, points=points
+                )
+                logs.append(unfinished)
         return tuple(logs)
 
     def _planned(self) -> set[int]:
         return set(self.current.planned_sizes) if self.current is not None else set()
-
-    def _extrapolated(self, spent: float) -> float | None:
-        sizes = self.sizes()
-        return spent * len(self._planned()) / sizes if sizes else None
-
-
-def _partial_log(benchmark: str, case: str | None, points: Sequence[Point]) -> Log:
-    return Log(
-        source="", benchmark=benchmark, case=case, outcome=Outcome.OK, reason=None, facts={}, points=tuple(points)
-    )
 
 
 def best(logs: Sequence[Log], metric: str | None = None) -> str:

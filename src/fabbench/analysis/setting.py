@@ -9,8 +9,6 @@ from fabbench.benchmarks import benchmark_named
 from fabbench.catalog.expectations import Published, System, system
 from fabbench.model.log import Facts, Log, Metric
 
-_FABRICS = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
-_INSIDE = frozenset({"nvlink", "shm"})
 _PER_NIC = frozenset({"perftest", "pingpong", "fabtests"})
 """Benchmarks whose rows are of one NIC each."""
 _ON_NCCL = frozenset({"nccl", "torch"})
@@ -29,19 +27,10 @@ def _hierarchical(rate: float, nodes: int, gpus: int) -> float:
     return rate * (ranks - 1) / ranks * nodes / (nodes - 1)
 
 
-def _one_gpu(rate: float, nodes: int, gpus: int) -> float:
-    return _hierarchical(rate, nodes, gpus) / gpus
-
-
-def _whole(rate: float, nodes: int, gpus: int) -> float:
-    del nodes, gpus
-    return rate
-
-
 _CEILINGS: Mapping[str, Callable[[float, int, int], float]] = {
     **dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter", "gather", "scatter"), _hierarchical),
-    "alltoall": _one_gpu,
-    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), _whole),
+    "alltoall": lambda rate, nodes, gpus: _hierarchical(rate, nodes, gpus) / gpus,
+    **dict.fromkeys(("broadcast", "reduce", "sendrecv"), lambda rate, _nodes, _gpus: rate),
 }
 """Collective → the maximum busbw, from the rate of a node's NICs, nodes, and GPUs per node."""
 
@@ -98,7 +87,7 @@ class Setting:
     def ceiling(self, metric: Metric) -> float | None:
         """Return the upper limit of a rate; None: unknown, or not bounded by NICs."""
         rate = self.nic_rate
-        if rate is None or metric.unit != "B/s" or self.fabric in _INSIDE or self.nodes == 1:
+        if rate is None or metric.unit != "B/s" or self.fabric in {"nvlink", "shm"} or self.nodes == 1:
             return None
         if not self.fabric and (self.system.nvlink_domain or self.benchmark == "nvshmem"):
             return None
@@ -142,6 +131,7 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
     nodes = _count(log, "nodes") or _count(log, "hosts") or (log.proof.nodes if log.proof else None)
     ranks = _count(log, "ranks")
     fabric = _fabric(log)
+    requested = log.proof.fabric if log.proof else ""
     return Setting(
         system=found,
         benchmark=log.benchmark or "",
@@ -149,7 +139,7 @@ def setting_of(column: Column, section: ComparisonSection) -> Setting | None:
         nodes=nodes,
         gpus=ranks // nodes if ranks and nodes else found.gpus,
         nics=_count(log, "nics"),
-        fabric=fabric or _requested_fabric(log),
+        fabric=fabric or ("nvlink" if requested == "p2p" else requested),
         is_stated=bool(fabric),
         bidirectional="bi" in {section.key.get("direction"), log.points[0].labels.get("direction")},
         facts=log.facts,
@@ -170,9 +160,5 @@ def _fabric(log: Log) -> str:
     if "RoCE" in str(log.facts.get("link", "")):
         return "roce"
     benchmark = benchmark_named(log.benchmark)
-    return next((name for name in _FABRICS if transport in benchmark.transports(name)), "")
-
-
-def _requested_fabric(log: Log) -> str:
-    fabric = log.proof.fabric if log.proof else ""
-    return "nvlink" if fabric == "p2p" else fabric
+    fabrics = ("efa", "tcp", "ib", "roce", "ofi-tcp", "shm")
+    return next((name for name in fabrics if transport in benchmark.transports(name)), "")

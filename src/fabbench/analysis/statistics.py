@@ -91,7 +91,11 @@ class TwoSamples:
 
         Of a side with one execution it is at least the assumed one.
         """
-        pooled = _pooled(self.new, self.base)
+        squares = 0.0
+        for side in (self.new.values(), self.base.values()):
+            middle = mean(side)
+            squares += sum((value - middle) ** 2 for value in side)
+        pooled = squares / max(len(self.new) + len(self.base) - 2, 1)
         return math.sqrt((pooled if self.measured else max(pooled, self.assumed**2)) + self.rounding**2)
 
     def error(self) -> float:
@@ -205,14 +209,6 @@ def standardized_sum(pairs: Mapping[int, TwoSamples]) -> TwoSamples | None:
     # The deviation of each size includes its rounding already, where it is assumed.
     rounding = math.sqrt(rounding) if measured else 0.0
     return TwoSamples(new=sums[0], base=sums[1], rounding=rounding, assumed=float(used))
-
-
-def _pooled(new: Values, base: Values) -> float:
-    squares = 0.0
-    for side in (new.values(), base.values()):
-        middle = mean(side)
-        squares += sum((value - middle) ** 2 for value in side)
-    return squares / max(len(new) + len(base) - 2, 1)
 
 
 def _row(pair: TwoSamples, level: float, *, differs: bool) -> RowTest:

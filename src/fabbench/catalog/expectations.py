@@ -3,15 +3,12 @@
 Both files document their columns and the sources of their figures. Conflicting figures are kept.
 """
 
-import csv
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 
-from fabbench.catalog.instances import instance_catalog, plain, whole
+from fabbench.catalog.instances import instance_catalog, plain, rows_of, similar_types, whole
 from fabbench.model.errors import RequestError
 from fabbench.model.units import RATE_UNITS, TIME_UNITS, parse_size
 
@@ -77,13 +74,13 @@ class System:
 @cache
 def published() -> Sequence[Published]:
     """Return every published figure."""
-    return tuple(map(_published, _rows("expectations.csv")))
+    return tuple(map(_published, rows_of("expectations.csv")))
 
 
 @cache
 def systems() -> Mapping[str, System]:
     """Return every known system, by name."""
-    return {each.name: each for each in (*_instances(), *map(_system, _rows("systems.csv")))}
+    return {each.name: each for each in (*_instances(), *map(_system, rows_of("systems.csv")))}
 
 
 def system(name: str) -> System | None:
@@ -95,17 +92,8 @@ def require_system(name: str) -> System:
     """Return a system by name. Raise RequestError that suggests similar names."""
     known = system(name)
     if known is None:
-        near = difflib.get_close_matches(plain(name), systems(), n=4, cutoff=0.5)
-        raise RequestError(
-            f"The catalog has no instance type {name}.",
-            hint=f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
-        )
+        raise RequestError(f"The catalog has no instance type {name}.", hint=similar_types(plain(name), systems()))
     return known
-
-
-def _rows(name: str) -> Iterator[Mapping[str, str]]:
-    text = (files("fabbench.catalog") / name).read_text("utf-8")
-    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def _published(row: Mapping[str, str]) -> Published:

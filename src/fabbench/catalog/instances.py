@@ -5,7 +5,8 @@ The table is instances.csv, which names its sources. To refresh it, query ``aws 
 """
 
 import csv
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -62,9 +63,19 @@ def instance(instance_type: str) -> Instance | None:
 @cache
 def instance_catalog() -> Mapping[str, Instance]:
     """Return the whole catalog."""
-    text = (files("fabbench.catalog") / "instances.csv").read_text("utf-8")
-    rows = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
-    return {row["instance_type"]: _instance(row) for row in rows}
+    return {row["instance_type"]: _instance(row) for row in rows_of("instances.csv")}
+
+
+def rows_of(name: str) -> Iterator[Mapping[str, str]]:
+    """Return the rows of a file of the catalog, without its comments."""
+    text = (files("fabbench.catalog") / name).read_text("utf-8")
+    return csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def similar_types(name: str, known: Iterable[str]) -> str:
+    """Return a hint for a name that is not in the catalog."""
+    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge."
 
 
 def efa_reaches(one: str, other: str) -> bool:

@@ -9,14 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 from fabbench.catalog.cluster_profiles import EFA, PROFILES, Profile, profile_for
-from fabbench.catalog.instances import Instance, instance, plain
+from fabbench.catalog.instances import instance, plain
 from fabbench.model.errors import RequestError
 
 GPU = "nvidia.com/gpu"
 HUGE_PAGES = "hugepages-2Mi"
 TOLERATED = (GPU, EFA, "aws.amazon.com/efa")
 """Keys of taints that fabbench's pods tolerate by default: they are there to keep other pods away."""
-
 
 MIB = 1 << 20
 
@@ -90,7 +89,6 @@ class PodResources:
     cpus: int = 0
     """Thousandths."""
     declared: Profile | None = None
-    """The profile that the user declares."""
 
     @property
     def profile(self) -> Profile | None:
@@ -190,7 +188,7 @@ _REQUESTS = f"Write NAME=AMOUNT, such as cpu=8, memory=64Gi, {GPU}=8, {EFA}=4."
 
 def arch_of_type(instance_type: str) -> str:
     """Return the architecture of a type, as Kubernetes labels it; empty where it is not known."""
-    entry: Instance | None = instance(instance_type)
+    entry = instance(instance_type)
     return entry.arch if entry else ""
 
 

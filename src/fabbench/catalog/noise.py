@@ -34,12 +34,10 @@ def assumed_noise(kinds: Collection[str], size: int) -> float:
 
 @cache
 def _rows() -> Mapping[str, list[tuple[float, float]]]:
-    import csv
-    from importlib.resources import files  # where all is measured twice, neither is needed
+    from fabbench.catalog.instances import rows_of  # where all is measured twice, no file is needed
 
-    text = (files("fabbench.catalog") / "noise.csv").read_text("utf-8")
     rows: dict[str, list[tuple[float, float]]] = {}
-    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+    for row in rows_of("noise.csv"):
         up_to = parse_size(row["up_to"]) if row["up_to"] else math.inf
         rows.setdefault(row["kind"], []).append((up_to, float(row["deviation"])))
     return rows

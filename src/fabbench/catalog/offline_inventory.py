@@ -4,14 +4,13 @@ What only a machine knows is left open: addresses (a script fills in ``{server}`
 the names of devices: `require_names` ensures that no plan needs them.
 """
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
 from fabbench.catalog.cluster_profiles import EFA, Profile
 from fabbench.catalog.images import BELOW_PREFIX, below
-from fabbench.catalog.instances import Instance, instance, instance_catalog
+from fabbench.catalog.instances import Instance, instance, instance_catalog, similar_types
 from fabbench.catalog.kubernetes_resources import PodResources, override_resources, resources_of_profile
 from fabbench.model.errors import RequestError
 from fabbench.model.hosts import Host, Inventory, Mpi, MpiKind, Needs, Target
@@ -28,10 +27,9 @@ def require_instance(instance_type: str) -> Instance:
     """Return an instance type of the catalog. Raise RequestError that suggests similar names."""
     entry = instance(instance_type)
     if entry is None:
-        near = difflib.get_close_matches(instance_type.lower(), instance_catalog(), n=4, cutoff=0.5)
         raise RequestError(
             f"The catalog has no instance type {instance_type} with EFA.",
-            hint=f"Did you mean {' or '.join(near)}?" if near else "Write it as EC2 does, such as p5.48xlarge.",
+            hint=similar_types(instance_type.lower(), instance_catalog()),
         )
     return entry
 

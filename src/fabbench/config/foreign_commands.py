@@ -31,7 +31,6 @@ _INLINE = frozenset({
     *("as", "as-uid", "as-groups", "as-user-extra"),
 })  # fmt: skip
 """Credentials in a kubeconfig itself. All others are programs, or files that are read or used."""
-_LONGEST_QUOTE = 80
 _MAX_LINES = 3
 
 
@@ -49,7 +48,8 @@ def foreign_commands(
         ("kubeconfig", _kubeconfig_commands, "--kubeconfig"),
     ):
         path = None if name in given else getattr(target.options, name, None)
-        lines = list(commands(path)) if isinstance(path, Path) else []
+        found = commands(path) if isinstance(path, Path) else ()
+        lines = [" ".join(line.split())[:80] for line in found]
         if lines:
             more = f" and {len(lines) - _MAX_LINES} more" if len(lines) > _MAX_LINES else ""
             yield (
@@ -62,7 +62,7 @@ def _ssh_commands(path: Path) -> Iterator[str]:
     """Yield the lines of an ssh configuration that are not known to be harmless."""
     for line in _text(path).splitlines():
         if not _SSH.fullmatch(line):
-            yield _quoted(line)
+            yield line
 
 
 def _kubeconfig_commands(path: Path) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _kubeconfig_commands(path: Path) -> Iterator[str]:
             credentials = user.get("user") if isinstance(user, dict) else None
             for key, value in credentials.items() if isinstance(credentials, dict) else ():
                 if key not in _INLINE:
-                    yield _quoted(f"{key} {value}")
+                    yield f"{key} {value}"
 
 
 def _text(path: Path) -> str:
@@ -87,7 +87,3 @@ def _text(path: Path) -> str:
         return path.expanduser().read_text("utf-8", "replace")
     except OSError:
         return ""
-
-
-def _quoted(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_QUOTE]

@@ -49,10 +49,7 @@ ABOUT: Mapping[str, tuple[str, str]] = MappingProxyType({
         "a mapping of benchmarks to their options",
         "Defaults of the options of each benchmark, by their long names.",
     ),
-    "variants": (
-        "a mapping of names to variants",
-        "Variants, by the names that --variant takes.",
-    ),
+    "variants": ("a mapping of names to variants", "Variants, by the names that --variant takes."),
     "targets": ("a mapping of names to targets", "Places to run, by the names that --on takes."),
     LAUNCHER: ("the name of a launcher", "How to reach its machines and start programs there."),
     OPTIONS: ("a mapping", "More keys of the launcher, as if they were keys of the target."),
@@ -64,7 +61,7 @@ def read_file(node: Node, reading: Reading) -> dict[str, Any]:
     """Return the fields of a `Config` that a file has. Anything wrong is added to the mistakes."""
     keys: dict[str, Read] = {
         **option_keys(Config, reading),
-        "defaults": lambda key, value, path: _defaults(key, value, path, reading),
+        "defaults": lambda _, value, path: _defaults(value, path, reading),
         "variants": lambda key, value, path: read_names(
             value, path, reading, ABOUT[key.text][0], lambda name, each, at: _variant(name, each, at, reading)
         ),
@@ -78,8 +75,7 @@ def read_file(node: Node, reading: Reading) -> dict[str, Any]:
 # ---------------------------------------------------------------- defaults and variants
 
 
-def _defaults(key: Scalar, node: Node, path: str, reading: Reading) -> Defaults:
-    del key
+def _defaults(node: Node, path: str, reading: Reading) -> Defaults:
     keys = {
         **option_keys(Defaults, reading),
         "run": lambda key, value, at: read_names(
@@ -92,7 +88,13 @@ def _defaults(key: Scalar, node: Node, path: str, reading: Reading) -> Defaults:
 def _benchmark(key: Scalar, node: Node, path: str, reading: Reading) -> dict[str, Any] | None:
     known = reading.benchmarks
     if known is None:
-        return read_names(node, path, reading, "a mapping of options to values", _as_typed)
+        return read_names(
+            node,
+            path,
+            reading,
+            "a mapping of options to values",
+            lambda _, value, __: value.text if isinstance(value, Scalar) else None,
+        )
     if key.text not in known:
         unknown(key, path.rpartition(".")[0], known, reading, what="benchmark")
         return None
@@ -105,11 +107,6 @@ def _benchmark(key: Scalar, node: Node, path: str, reading: Reading) -> dict[str
             unknown(scalar, path, keys, reading, what="option")
     valid = {name: entry for name, entry in node.entries.items() if name in keys}
     return read_section(replace(node, entries=valid), path, reading, keys)
-
-
-def _as_typed(key: Scalar, node: Node, path: str) -> str | None:
-    del key, path
-    return node.text if isinstance(node, Scalar) else None
 
 
 def _variant(key: Scalar, node: Node, path: str, reading: Reading) -> Variant | None:
@@ -243,13 +240,13 @@ def _run_schema(benchmarks: Mapping[str, Mapping[str, Option]]) -> dict[str, Any
     shared = {name for name, each in first.items() if all(known.get(name) == each for known in others)}
     schemas: dict[str, Any] = {}
     for benchmark, options in benchmarks.items():
-        specific = {name: each for name, each in options.items() if name not in shared}
         properties = {
             name: {
                 "description": each.help,
                 **({"type": "boolean"} if isinstance(each.type, Flag) else several if each.many else simple),
             }
-            for name, each in specific.items()
+            for name, each in options.items()
+            if name not in shared
         }
         schemas[benchmark] = {"type": "object", "properties": properties, "additionalProperties": several}
     return {"type": "object", "properties": schemas, "additionalProperties": {"type": "object"}}

@@ -190,7 +190,6 @@ class Converter:
 
 
 def _type(tag: str) -> str:
-    """Shorten a standard tag to its name; others stay as they are."""
     return tag.removeprefix(_STANDARD)
 
 

@@ -14,8 +14,8 @@ answer in time. The other words are what the NICs are judged against.
 import math
 import zlib
 from base64 import b64decode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from fabbench.counters.findings import ExpectedTraffic, findings
@@ -73,17 +73,7 @@ def hosts_from_document(document: Any) -> dict[str, Pair]:
 
 def snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
     """Return the document of one snapshot. Its numbers are in base units."""
-    nics = [
-        {
-            "name": nic.name,
-            "kind": nic.kind.value,
-            "counters": dict(nic.counters),
-            "link_rate": nic.link_rate,
-            "device": nic.device,
-            "up": nic.up,
-        }
-        for nic in snapshot.nics
-    ]
+    nics = [asdict(nic) for nic in snapshot.nics]
     return {"format": FORMAT, "time": snapshot.time, "nics": nics, "unread": list(snapshot.unread)}
 
 
@@ -127,11 +117,6 @@ def _damaged(error: Exception) -> MachineError:
     return MachineError(f"The stored counters are damaged: {type(error).__name__}: {error}.")
 
 
-_WITHOUT_ROWS = frozenset({"nic-errors"})
-"""Findings that hold even if no row was measured; the others are about what was measured."""
-_ALONE = "All data stayed inside one host, where it need not pass the NICs: their counters are not judged."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionCounters:
     """The snapshots before and after one execution."""
@@ -158,18 +143,19 @@ class ExecutionCounters:
         """Judge what the NICs moved; `measured` is whether rows were measured."""
         moved = {host: traffic for host, traffic in self.traffic().items() if host in self.among}
         judgments = findings(moved, self.expected) if len(self.among) > 1 else ()
-        kept = (finding for finding in judgments if measured or finding.code in _WITHOUT_ROWS)
-        return (*kept, *self._missing())
-
-    def _missing(self) -> Iterator[Finding]:
+        # Errors hold even if no row was measured; the other findings are about what was measured.
+        kept = (finding for finding in judgments if measured or finding.code == "nic-errors")
         missing = {
-            "from before": [host for host, pair in self.hosts.items() if pair.before is None],
-            "from after": [host for host, pair in self.hosts.items() if pair.after is None],
+            "before": [host for host, pair in self.hosts.items() if pair.before is None],
+            "after": [host for host, pair in self.hosts.items() if pair.after is None],
         }
         why = " ".join(self.failures)
-        for when, hosts in missing.items():
-            if hosts:
-                yield _note(f"No NIC counters of {listed(hosts)} {when} this execution. {why}")
+        notes = (
+            _note(f"No NIC counters of {listed(hosts)} from {when} this execution. {why}")
+            for when, hosts in missing.items()
+            if hosts
+        )
+        return (*kept, *notes)
 
 
 class ExpectedNics(NamedTuple):
@@ -259,7 +245,9 @@ def total(executions: Iterable[ExecutionCounters]) -> tuple[dict[str, Traffic], 
         for host, traffic in counters.of_fabric(counters.traffic()).items():
             moved.setdefault(host, []).append(traffic)
         if len(counters.among) < 2 and kind_of(counters.expected.fabric):
-            notes[_ALONE] = None
+            notes[
+                "All data stayed inside one host, where it need not pass the NICs: their counters are not judged."
+            ] = None
         for host, pair in counters.hosts.items():
             for taken in pair:
                 notes |= dict.fromkeys(f"{host}: {sentence}" for sentence in (taken.unread if taken else ()))
@@ -327,7 +315,6 @@ _LARGEST = 1 << 20
 """Bytes of a snapshot that are read; hosts with 32 NICs have some 70 KB."""
 _EXPANDS = 100
 """The largest factor by which a snapshot may expand when it is unpacked; those of hosts expand some 20."""
-_GZIP = 31
 
 
 def expected_facts(execution: Execution, hosts: Sequence[Host]) -> str:
@@ -387,7 +374,7 @@ class PrintedCounters:
 def _unpacked(text: str, host: str) -> tuple[Snapshot | None, str]:
     """Return the snapshot, or None and the reason, which may be empty."""
     try:
-        unpacking = zlib.decompressobj(_GZIP)
+        unpacking = zlib.decompressobj(31)  # gzip
         packed = b64decode(text, validate=True)
         plain = unpacking.decompress(packed, min(_LARGEST, _EXPANDS * len(packed) + _EXPANDS))
     except (ValueError, zlib.error):

@@ -33,7 +33,6 @@ LOW = 0.1
 _MANY = 0.001
 """Drops and retransmissions above this fraction of the packets are a warning."""
 
-_FABRICS = ("efa", "ib", "roce", "tcp")
 _SERIOUS = frozenset(
     {
         *("unresponsive_remote_events", "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err"),
@@ -78,8 +77,6 @@ class ExpectedTraffic:
 
 
 class _Shown(NamedTuple):
-    """What one host shows."""
-
     host: str
     sentence: str
     """Without the host and the period."""
@@ -120,13 +117,8 @@ def _one(code: str, severity: Severity, shown: list[_Shown], advice: str) -> Fin
         return None
     first, *rest = shown
     same = f"; the same on {listed([other.host for other in rest])}" if rest else ""
-    return Finding(
-        code=code,
-        severity=severity,
-        meaning=f"{first.host}: {first.sentence}{same}.",
-        line=first.line[:LONGEST_QUOTE],
-        advice=advice,
-    )
+    meaning = f"{first.host}: {first.sentence}{same}."
+    return Finding(code=code, severity=severity, meaning=meaning, line=first.line[:LONGEST_QUOTE], advice=advice)
 
 
 # ---------------------------------------------------------------- where the bytes went
@@ -139,7 +131,7 @@ def _wrong(
     if (not requested.nics and expected.chosen) or any(nic.unreadable for nic in requested.nics):
         return None
     rest = others(traffic, requested)
-    for fabric in _FABRICS:
+    for fabric in ("efa", "ib", "roce", "tcp"):
         same = kind_of(fabric) is kind_of(expected.fabric)
         if (same and not expected.chosen) or (fabric == "tcp" and not across):
             continue
@@ -211,7 +203,11 @@ def _imbalance(counts: Mapping[str, int], direction: str) -> str:
 def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
     shown, warning = [], False
     for host, traffic in requested.items():
-        grown = {nic.name: errors for nic in traffic.nics if (errors := _grown_errors(nic))}
+        grown: dict[str, dict[str, int]] = {}
+        for nic in traffic.nics:
+            errors = {name: growth for name, growth in nic.moved.items() if growth and name in _SERIOUS | _LOST}
+            if errors and (nic.kind is not NicKind.NETDEV or _heavy(nic)):  # a few on an interface mean nothing
+                grown[nic.name] = errors
         if grown:
             warning = warning or any(_heavy(nic) for nic in traffic.nics)
             lines = [
@@ -221,13 +217,6 @@ def _errors(requested: Mapping[str, Traffic]) -> Finding | None:
             counted = sorted({counter for errors in grown.values() for counter in errors})
             shown.append(_Shown(host, f"{listed(counted)} grew on {listed(list(grown))}", "; ".join(lines)))
     return _one("nic-errors", Severity.WARNING if warning else Severity.NOTE, shown, _SENT_AGAIN)
-
-
-def _grown_errors(nic: NicTraffic) -> dict[str, int]:
-    """Return the error counters that grew. A few errors on a plain interface mean nothing."""
-    if nic.kind is NicKind.NETDEV and not _heavy(nic):
-        return {}
-    return {name: growth for name, growth in nic.moved.items() if growth and name in _SERIOUS | _LOST}
 
 
 def _heavy(nic: NicTraffic) -> bool:

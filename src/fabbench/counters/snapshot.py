@@ -62,7 +62,6 @@ class CounterSource(NamedTuple):
     file: str
     """Below /sys/class/infiniband/DEVICE/ports/PORT."""
     name: str
-    """Its name in fabbench."""
     unit: int = 1
     """What one count in the file means, in bytes or packets."""
 
@@ -96,9 +95,8 @@ PORT_COUNTERS: tuple[CounterSource, ...] = (
 )
 """If a port has two sources of one counter, the first is used: some RoCE drivers have both."""
 
-_PORT_FILES = " ".join(f'"$port/{name}"' for name in ("rate", "state", "link_layer"))
-_COUNTER_FILES = " ".join(f'"$port/{source.file}"' for source in PORT_COUNTERS)
-_FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(f"{_PORT_FILES} {_COUNTER_FILES}", 88))
+_PORT_FILES = ("rate", "state", "link_layer", *(source.file for source in PORT_COUNTERS))
+_FILES_OF_PORT = " \\\n            ".join(textwrap.wrap(" ".join(f'"$port/{name}"' for name in _PORT_FILES), 88))
 
 SNAPSHOT = f"""\
 fabbench_counters() (
@@ -129,14 +127,11 @@ _HEADING = lazy(r"proc/net/dev:.*\|.*\|.*")
 _UPTIME = lazy(r"proc/uptime:([0-9]{1,12}(?:\.[0-9]{1,9})?)(?:\s.*)?", re.ASCII)
 _NUMBER = lazy(r"[0-9]{1,20}", re.ASCII)
 _RATE = lazy(r"([0-9]{1,6}(?:\.[0-9]{1,3})?) Gb/sec\b.*", re.ASCII)
-_MAX_UNREAD = 20
 _SATURATED = 2**32 - 1
 
 
 @dataclass(slots=True)
 class _Read:
-    """What has been read so far."""
-
     stamps: list[float] = field(default_factory=list)
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     ports: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
@@ -146,7 +141,7 @@ class _Read:
 
     def reject(self, sentence: str) -> None:
         """Keep what could not be understood, up to a limit of sentences and of their length."""
-        if len(self.unread) < _MAX_UNREAD:
+        if len(self.unread) < 20:
             self.unread.append(sentence[:200])
 
 
@@ -169,22 +164,17 @@ def _take_line(read: _Read, text: str) -> bool:
         device, port, file, value = match.groups()
         read.ports.setdefault((device, port), {})[file] = value.strip()
     elif match := _DEVICE.fullmatch(text):
-        _keep_event(read.devices.setdefault(match[1], {}), match[2])
+        name, _, value = match[2].partition("=")
+        read.devices.setdefault(match[1], {})[name] = value
     elif match := _STATISTICS.fullmatch(text):
         return _keep_statistics(read, match[1], match[2].split())
     elif match := _INTERFACE.fullmatch(text):
-        kept = read.interfaces.setdefault(match[1], {})
-        kept[match[2]] = match[3].strip()
+        read.interfaces.setdefault(match[1], {})[match[2]] = match[3].strip()
     elif match := _UPTIME.fullmatch(text):
         read.stamps.append(float(match[1]))
     else:
         return _HEADING.fullmatch(text) is not None
     return True
-
-
-def _keep_event(kept: dict[str, str], text: str) -> None:
-    name, _, value = text.partition("=")
-    kept[name] = value
 
 
 def _keep_statistics(read: _Read, name: str, texts: list[str]) -> bool:
@@ -269,8 +259,6 @@ _FAMILIES: Mapping[str, tuple[str, str]] = {
     "rdma-write": ("rdma_write_bytes", "rdma_write_recv_bytes"),
     "rdma-read": ("rdma_read_bytes", "rdma_read_resp_bytes"),
 }
-_REMOVED = "It was present before, and missing after."
-_NEW = "It was missing before."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,13 +331,14 @@ def difference(before: Snapshot, after: Snapshot) -> Traffic:
     earlier = {(nic.kind, nic.name): nic for nic in before.nics}
     later = {(nic.kind, nic.name): nic for nic in after.nics}
     nics = [_nic(earlier.get(key), nic, restarted) for key, nic in later.items()]
-    nics += [_unreadable(nic, restarted or _REMOVED) for key, nic in earlier.items() if key not in later]
+    removed = restarted or "It was present before, and missing after."
+    nics += [_unreadable(nic, removed) for key, nic in earlier.items() if key not in later]
     return Traffic(seconds=seconds if seconds and seconds > 0 else None, nics=tuple(nics))
 
 
 def _nic(before: Nic | None, after: Nic, restarted: str) -> NicTraffic:
     if before is None or restarted:
-        return _unreadable(after, restarted or _NEW)
+        return _unreadable(after, restarted or "It was missing before.")
     moved = {name: count - before.counters[name] for name, count in after.counters.items() if name in before.counters}
     backwards = next((name for name, count in moved.items() if count < 0), None)
     if backwards:

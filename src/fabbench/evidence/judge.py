@@ -15,7 +15,6 @@ from fabbench.model.units import format_size
 if TYPE_CHECKING:
     from fabbench.catalog.expectations import System
 
-_DIRECT = frozenset({"efa", "ib", "gib"})
 _LINKS = {"IB": "ib", "InfiniBand": "ib", "RoCE": "roce", "Ethernet": "roce"}
 """How NCCL and perftest print the link of a NIC → the fabric."""
 
@@ -66,7 +65,8 @@ def _verdicts(record: Record, proof: Proof | None, ending: Ending | None) -> Ite
         yield Outcome.TRUNCATED, truncated
     if record.off_fabric:
         yield Outcome.OFF_FABRIC, record.off_fabric
-    enough = proof is not None and proof.nics is not None and _at_least(record.facts.get("nics"), proof.nics)
+    nics = record.facts.get("nics")
+    enough = proof is not None and proof.nics is not None and isinstance(nics, int) and nics >= proof.nics
     doubtful = record.findings if proof and proof.fabric and not enough else errors
     contradictions = [finding.meaning for finding in doubtful if finding.code in _CARRIERS]
     yield from _network_verdicts(record, proof, contradictions)
@@ -86,7 +86,6 @@ def _timeout(record: Record, ending: Ending | None) -> str:
 
 
 def _truncation(record: Record, ending: Ending | None) -> str:
-    """Return why the table is incomplete, or an empty string if it is complete."""
     return next(_gaps(record, ending), "")
 
 
@@ -191,10 +190,6 @@ def _system(record: Record, proof: Proof | None) -> "System | None":
     return found if found is not None and found.is_ec2 else None
 
 
-def _at_least(nics: object, wanted: int) -> bool:
-    return isinstance(nics, int) and nics >= wanted
-
-
 def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
     """Yield what the facts of any benchmark show, and what was requested says of them."""
     facts = record.facts
@@ -209,7 +204,7 @@ def _remarks(record: Record, proof: Proof | None) -> Iterator[Finding]:
             advice="If EFA was meant, check `fi_info -p efa` in the same container, with the same LD_LIBRARY_PATH.",
         )
     codes = {finding.code for finding in record.findings}
-    if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in _DIRECT:
+    if facts.get("gdr") in {"no", "partly"} and "gdr-disabled" not in codes and transport in {"efa", "ib", "gib"}:
         where = "on no channel" if facts["gdr"] == "no" else "on some channels only"
         yield Finding(
             code="gdr-off",
@@ -271,7 +266,6 @@ def refusal(facts: Facts, proof: Proof, benchmark: str | None) -> str:
 
 
 def _complete(record: Record, ending: Ending | None) -> str:
-    """Return whether everything planned was measured: the fact `complete`."""
     if _is_observed(record, ending):
         return "unknown"
     intact = record.points and not record.damaged and not record.incomplete

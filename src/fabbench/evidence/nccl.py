@@ -44,7 +44,6 @@ class Evidence:
     """The statements of one execution. `lines` has, for some facts, the line that stated it."""
 
     debugging: bool = False
-    """Whether any debug line was read."""
     facts: dict[str, str | int] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
     networks: dict[str, dict[str, None]] = field(default_factory=dict)
@@ -151,8 +150,7 @@ class Evidence:
 
     # -- by the first words of a message
 
-    def _channel(self, message: str, origin: str) -> None:
-        del origin
+    def _channel(self, message: str, _origin: str) -> None:
         ending = message[message.rfind(" via ") :]
         if ending in self.endings:
             return
@@ -225,20 +223,17 @@ class Evidence:
         else:
             self._complaint(message)
 
-    def _comm(self, message: str, origin: str) -> None:
-        del origin
+    def _comm(self, message: str, _origin: str) -> None:
         if match := _COMM.search(message):
             self.ranks = max(self.ranks, int(match[2]))
             self.nodes = max(self.nodes, int(match[3] or 0))
         if (match := _COMM_ID.search(message)) and len(self.jobs) < _MAX_ENTRIES:
             self.jobs[match[1]] = None
 
-    def _coll(self, message: str, origin: str) -> None:
-        del origin
+    def _coll(self, message: str, _origin: str) -> None:
         self.channel_count = max(self.channel_count, int(message.split(maxsplit=1)[0]))
 
-    def _net(self, message: str, origin: str) -> None:
-        del origin
+    def _net(self, message: str, _origin: str) -> None:
         if message.startswith(_ASKED):
             self.asked = message.removeprefix(_ASKED).strip(" .")
 
@@ -246,17 +241,14 @@ class Evidence:
         if message.startswith("NCCL_HOSTID set by environment") and len(self.named_hosts) < _MAX_ENTRIES:
             self.named_hosts[_process(origin)] = None
 
-    def _connected(self, message: str, origin: str) -> None:
-        del origin
+    def _connected(self, message: str, _origin: str) -> None:
         if match := _PXN.search(message):
             self._state("pxn", "yes" if match[1] == "1" else "no", message)
 
-    def _version(self, message: str, origin: str) -> None:
-        del origin
+    def _version(self, message: str, _origin: str) -> None:
         self.version(message)
 
-    def _failed(self, message: str, origin: str) -> None:
-        del origin
+    def _failed(self, message: str, _origin: str) -> None:
         self._complaint(message)
 
 

@@ -17,9 +17,6 @@ from fabbench.model.patterns import lazy
 VERBS = ("ib", "gib")
 """Networks that are InfiniBand or RoCE: NCCL's own, and Google's plugin."""
 _VIRTUAL = lazy(r"docker|veth|virbr|br-|cni|flannel|cali|tun|lo$")
-_NO_NETWORK = "network-not-found"
-_MAX_HOSTS = 3
-_MAX_WARNINGS = 5
 
 
 def transport_facts(evidence: Evidence, hosts: int = 0) -> dict[str, str | int]:
@@ -130,7 +127,7 @@ def _assigned(evidence: Evidence) -> set[str]:
 
 def _network(evidence: Evidence) -> str:
     """Return the network that the library assigned; empty if the log does not show it, or there was none."""
-    if _NO_NETWORK in evidence.known_errors:
+    if "network-not-found" in evidence.known_errors:
         return ""
     names = _assigned(evidence) or _channel_networks(evidence)
     if names:
@@ -177,16 +174,18 @@ def transport_findings(evidence: Evidence, hosts: int = 0) -> Iterator[Finding]:
     # NCCL before 2.6 does not print "Using network".
     yield from _plugin(evidence, networks or {_network(evidence)} - {""})
     yield from _interface(evidence, networks, hosts or evidence.nodes)
+    intra_host = bool(evidence.transports) or evidence.nodes == 1
+    carriers = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
     for code, finding in evidence.known_errors.items():
         # Sockets never have GPUDirect RDMA: the line is about a network that was not used.
-        if code != "gdr-disabled" or _may_use_rdma(evidence):
+        if code != "gdr-disabled" or not carriers.isdisjoint({"efa", *VERBS}):
             yield finding
     others = (
         (text, times)
         for text, times in evidence.warnings.items()
         if not PLUGIN_FAILED.search(text) and not any(matching_errors(text))
     )
-    for text, count in messages.merged(others)[:_MAX_WARNINGS]:
+    for text, count in messages.merged(others)[:5]:
         yield Finding(
             code="nccl-warning",
             severity=Severity.WARNING,
@@ -202,8 +201,7 @@ def lost_fabric(evidence: Evidence, facts: Mapping[str, str | int]) -> str:
     lost = evidence.trouble or evidence.missing
     if not evidence.requested or not lost or transport in {"unknown", "efa", *INTRA_HOST}:
         return ""
-    lost_to = f"{transport} carried the data"
-    return f"The log asks for EFA (FI_PROVIDER=efa), but {lost_to}: the plugin failed or is missing."
+    return f"The log asks for EFA (FI_PROVIDER=efa), but {transport} carried the data: the plugin failed or is missing."
 
 
 def errors(evidence: Evidence) -> list[str]:
@@ -214,13 +212,6 @@ def errors(evidence: Evidence) -> list[str]:
         if error.severity is Severity.ERROR
     ]
     return known or ([f"NCCL failed: {quoted(evidence.failed)}"] if evidence.failed else [])
-
-
-def _may_use_rdma(evidence: Evidence) -> bool:
-    """Return whether data may have gone over a network that supports GPUDirect RDMA."""
-    intra_host = bool(evidence.transports) or evidence.nodes == 1
-    networks = _channel_networks(evidence) or (set() if intra_host else set(_network(evidence).split("+")))
-    return not networks.isdisjoint({"efa", *VERBS})
 
 
 def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
@@ -261,7 +252,7 @@ def _disagreement(evidence: Evidence, networks: set[str]) -> Iterator[Finding]:
 def _describe(processes: dict[str, None]) -> str:
     """Return the number of processes, and their hosts: the first few and how many others there are."""
     hosts = list(dict.fromkeys(process.partition(":")[0] for process in processes if process))
-    where = f" on {listed(hosts, _MAX_HOSTS)}" if hosts else ""
+    where = f" on {listed(hosts, 3)}" if hosts else ""
     return f"{len(processes)} process{'' if len(processes) == 1 else 'es'}{where}"
 
 
@@ -307,7 +298,9 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
     processes = set().union(*evidence.networks.values())
     # Where NCCL_HOSTID names parts of a machine, the lines of one process do not show where the others are.
     unknown = bool(evidence.named_hosts) and len(processes) < hosts
-    several = hosts > 1 and not unknown and not _one_machine(evidence)
+    machines = {process.partition(":")[0] for process in evidence.named_hosts}
+    one = len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)
+    several = hosts > 1 and not unknown and not one
     if networks == {"socket"} and wrong and len(wrong) == len(evidence.interfaces) and several:
         yield Finding(
             code="wrong-interface",
@@ -316,9 +309,3 @@ def _interface(evidence: Evidence, networks: set[str], hosts: int) -> Iterator[F
             line=evidence.lines.get("interface", "")[:LONGEST_QUOTE],
             advice="Set NCCL_SOCKET_IFNAME to the nodes' own interface, or to ^docker,lo,veth.",
         )
-
-
-def _one_machine(evidence: Evidence) -> bool:
-    """Return whether all NCCL hosts are parts of one machine, by NCCL_HOSTID."""
-    machines = {process.partition(":")[0] for process in evidence.named_hosts}
-    return len(machines) == 1 and len(evidence.named_hosts) >= max(evidence.nodes, 2)

@@ -56,10 +56,10 @@ def loaded(inventory: Inventory, variants: Sequence[Variant]) -> Iterator[str]:
         if not variant.paths:
             continue
         hosts = [host for host in inventory.hosts_for_variant(variant.name) if host.variant_files is not None]
-        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.variant_files or ())
-        without = [host.name for host in hosts if not host.variant_files]
         if not hosts:
             continue
+        names = dict.fromkeys(path.rpartition("/")[2] for host in hosts for path in host.variant_files or ())
+        without = [host.name for host in hosts if not host.variant_files]
         nothing = "no program, and no library that one links to"
         some = f", but nothing on {', '.join(without)}" if names and without else ""
         yield f"Variant {variant.name} ({variant}) provides {', '.join(names) or nothing}{some}."
@@ -78,7 +78,8 @@ def inventory(target: Target, probes: Mapping[str, Probe], needs: Needs) -> Inve
             f"Directory not found: {', '.join(absent)}.",
             hint="Nothing was started. All hosts need it at the same path.",
         )
-    problems = [problem for name, probe in probes.items() for problem in _missing(name, probe, needs)]
+    missing = {name: [each for each in needs.programs if each not in probe.programs] for name, probe in probes.items()}
+    problems = [f"{' and '.join(lacking)} not found on {name}." for name, lacking in missing.items() if lacking]
     if problems:
         raise MachineError(" ".join(problems), hint=f"Install it: {needs.install}.")
     if needs.mpi:
@@ -108,8 +109,7 @@ def folders(target: Target) -> tuple[str, ...]:
 
 def parted(inventory: Inventory, parts: int) -> Inventory:
     """Split the single machine of an inventory into hosts, in each variant's view too."""
-    views = {name: split(hosts[0], parts) for name, hosts in inventory.variants.items()}
-    return replace(inventory, hosts=split(inventory.hosts[0], parts), variants=views)
+    return inventory.changed(lambda hosts: split(hosts[0], parts))
 
 
 def split(host: Host, parts: int) -> tuple[Host, ...]:
@@ -121,12 +121,6 @@ def split(host: Host, parts: int) -> tuple[Host, ...]:
         )
     names = (f"{host.name}-v{number}" for number in range(parts))
     return tuple(replace(host, name=name, gpus=host.gpus // parts, virtual=True) for name in names)
-
-
-def _missing(name: str, probe: Probe, needs: Needs) -> Iterator[str]:
-    missing = [program for program in needs.programs if program not in probe.programs]
-    if missing:
-        yield f"{' and '.join(missing)} not found on {name}."
 
 
 def _require_same_paths(probes: Mapping[str, Probe], needs: Needs) -> None:
@@ -160,13 +154,9 @@ def _require_mpirun(name: str, probe: Probe, requested: str | None) -> None:
 
 def _host(name: str, probe: Probe, target: Target) -> Host:
     address, interface = _address(probe, target)
-    links = {device.name: str(device.link) for device in probe.devices}
-    gids = {device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None}
-    domains: dict[str, list[str]] = {}
+    domains: dict[str, dict[str, None]] = {}
     for domain in probe.domains:
-        known = domains.setdefault(domain.provider, [])
-        if domain.name not in known:
-            known.append(domain.name)
+        domains.setdefault(domain.provider, {})[domain.name] = None
     versions = {
         "libfabric": probe.libfabric,
         "efa_installer": probe.efa_installer,
@@ -175,21 +165,27 @@ def _host(name: str, probe: Probe, target: Target) -> Host:
         "mpi": f"{probe.mpi.kind} {probe.mpi.version}" if probe.mpi else "",
         "kernel": probe.kernel,
     }
+    program = probe.fi_info_path or "fi_info, which was not found"
+    providers = ", ".join(sorted(probe.providers)) or "none"
+    devices = ", ".join(device.name for device in probe.devices) or "none"
     return Host(
         name=name,
         address=address,
         interface=interface,
         providers=probe.providers,
         domains={provider: tuple(names) for provider, names in domains.items()},
-        devices=links,
-        gids=gids,
+        devices={device.name: str(device.link) for device in probe.devices},
+        gids={device.name: device.roce_v2_gid for device in probe.devices if device.roce_v2_gid is not None},
         gpus=len(probe.gpus) if target.gpus is None else target.gpus,
         instance_type=probe.instance_type,
         programs={name: program.path for name, program in probe.programs.items()},
         variant_files=probe.variant_files,
         mpi=probe.mpi,
         versions={key: text for key, text in versions.items() if text},
-        search_notes=tuple(_searches(name, probe)),
+        search_notes=(
+            f"Looked for libfabric providers on {name} with {program}: found {providers}.",
+            f"Looked for RDMA devices in /sys/class/infiniband: found {devices}.",
+        ),
     )
 
 
@@ -208,15 +204,4 @@ def _address(probe: Probe, target: Target) -> tuple[str, str]:
     by_ssh = next((interface for interface in with_address if interface.address == probe.ssh_address), None)
     by_route = (interface for interface in with_address if interface.name == probe.default_interface)
     chosen = by_ssh or next(by_route, None)
-    if chosen is not None:
-        return chosen.address, chosen.name
-    return probe.ssh_address, ""
-
-
-def _searches(name: str, probe: Probe) -> Iterator[str]:
-    providers: Sequence[str] = sorted(probe.providers)
-    program = probe.fi_info_path or "fi_info, which was not found"
-    listed = ", ".join(providers) or "none"
-    yield f"Looked for libfabric providers on {name} with {program}: found {listed}."
-    devices = ", ".join(device.name for device in probe.devices) or "none"
-    yield f"Looked for RDMA devices in /sys/class/infiniband: found {devices}."
+    return (chosen.address, chosen.name) if chosen else (probe.ssh_address, "")

@@ -7,7 +7,7 @@ libfabric's domains, and everything else. What is not reported is unknown: nothi
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from ipaddress import AddressValueError, IPv4Address
 
@@ -34,8 +34,6 @@ _ROUTE = re.compile(
 _NETDEV = re.compile(r"(\S+) (\S+) (-?[0-9]{1,9}|-) (\S+)")
 _UP, _GATEWAY = 1, 2
 """Flags of a route."""
-_Route = tuple[str, int, int, int, int]
-"""Interface, destination, mask, flags, metric."""
 
 
 def read_interfaces(answer: Answer) -> tuple[Interface, ...]:
@@ -65,16 +63,19 @@ def _interface(
     address: str = "",
     prefix: int | None = None,
 ) -> Interface:
-    up: bool | None = None
-    speed, driver = 0, ""
-    if netdev := netdevs.get(name):
-        up = {"up": True, "down": False}.get(netdev[2])
-        speed = int(netdev[3]) if netdev[3] != "-" else 0
-        driver = netdev[4].removeprefix("-")
+    netdev = netdevs.get(name) or ("", "", "", "-", "")
+    up = {"up": True, "down": False}.get(netdev[2])
     if flags := links.get(name):
         up = "UP" in flags and "LOWER_UP" in flags
-    speed_gbps = speed / 1000 if speed > 0 else None
-    return Interface(name=name, address=address, prefix=prefix, up=up, speed_gbps=speed_gbps, driver=driver)
+    speed = int(netdev[3]) if netdev[3] != "-" else 0
+    return Interface(
+        name=name,
+        address=address,
+        prefix=prefix,
+        up=up,
+        speed_gbps=speed / 1000 if speed > 0 else None,
+        driver=netdev[4].removeprefix("-"),
+    )
 
 
 def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
@@ -100,7 +101,8 @@ def _addresses(answer: Answer) -> Iterator[tuple[str, str, int | None]]:
             answer.cannot_read("the interface of the address", word)
 
 
-def _routes(answer: Answer) -> Iterator[_Route]:
+def _routes(answer: Answer) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield interface, destination, mask, flags and metric."""
     for match in map(_ROUTE.fullmatch, answer.all("route")):
         if match:
             target, mask = (int.from_bytes(bytes.fromhex(match[i]), "little") for i in (2, 5))
@@ -110,17 +112,14 @@ def _routes(answer: Answer) -> Iterator[_Route]:
 _LINE = re.compile(r"(\S+) (\d+) (\w+) ?(.*)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 _STATE = re.compile(r"\d+: (\w+)")
-_IPV4 = "0000:0000:0000:0000:0000:ffff:"
-"""Prefix of the GID of an IPv4 address."""
-_LAYERS = {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}
 
 
+@dataclass(frozen=True, slots=True)
 class _Port:
     """The values of one port, or of the device itself (port 0)."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.gids: list[tuple[int, str, str]] = []
+    values: dict[str, str] = field(default_factory=dict)
+    gids: list[tuple[int, str, str]] = field(default_factory=list)
 
 
 def read_devices(lines: Iterable[str], unread: list[str]) -> Iterator[Device]:
@@ -171,20 +170,20 @@ def _link(name: str, driver: str, layer: str) -> Link:
     """Return the kind of a device. EFA's link layer reads `Unspecified`, as may that of others."""
     if driver == "efa" or (not driver and layer == "Unspecified" and name.startswith("rdmap")):
         return Link.EFA
-    return _LAYERS.get(layer, Link.UNKNOWN)
+    return {"InfiniBand": Link.INFINIBAND, "Ethernet": Link.ROCE}.get(layer, Link.UNKNOWN)
 
 
 def _roce_v2(gids: list[tuple[int, str, str]]) -> int | None:
     """Choose the GID for RoCE v2: the first of an IPv4 address, else the first that is routable."""
     v2 = [(index, gid) for index, gid, kind in gids if kind == "RoCE v2" and gid.strip("0:")]
-    ranks = ((not gid.startswith(_IPV4), gid.startswith("fe80:"), index) for index, gid in v2)
+    ipv4 = "0000:0000:0000:0000:0000:ffff:"
+    ranks = ((not gid.startswith(ipv4), gid.startswith("fe80:"), index) for index, gid in v2)
     return min(ranks, default=(True, True, None))[2]
 
 
 # ---------------------------------------------------------------- what fi_info prints
 
 _FI_INFO = re.compile(r"(provider|\s+(?:fabric|domain|version|type|protocol)): *(.*)")
-_NAMES = {"domain": "name", "type": "endpoint"}
 
 
 def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
@@ -200,12 +199,12 @@ def read_fi_info(lines: Iterable[str]) -> Iterator[Domain]:
                 yield Domain(**block)
             block = {"provider": value} if value else {}
         elif block:
-            block[_NAMES.get(key, key)] = value.removeprefix("FI_EP_").lower() if key == "type" else value
+            name = {"domain": "name", "type": "endpoint"}.get(key, key)
+            block[name] = value.removeprefix("FI_EP_").lower() if key == "type" else value
     if block:
         yield Domain(**block)
 
 
-_SCRIPT = "probe.sh"
 _SECTIONS = frozenset(
     {
         *("probe", "date", "uname", "os", "cpus", "memory", "memlock", "load", "disk", "disk.path", "end"),
@@ -235,7 +234,7 @@ _LOAD = re.compile(r"[0-9]{1,9}\.[0-9]+")
 
 def script() -> str:
     """Return the text of the probe, for hosts to which it is sent as ``sh -s -- ARGUMENTS``."""
-    return (files("fabbench.hosts") / _SCRIPT).read_text("utf-8")
+    return (files("fabbench.hosts") / "probe.sh").read_text("utf-8")
 
 
 def probe_arguments(
@@ -327,8 +326,7 @@ def _rdma(answer: Answer, probe: Probe) -> Probe:
     uverbs = answer.first("uverbs")
     there, _, usable = uverbs.partition(" ")
     absent = uverbs == "absent"
-    versions = (line.partition(": ")[2].strip() for line in answer.all("fi_version"))
-    named = (line for line in answer.all("fi_version") if line.startswith("libfabric: "))
+    versions = [line.partition(": ")[::2] for line in answer.all("fi_version")]
     return replace(
         probe,
         devices=tuple(read_devices(answer.all("rdma"), answer.unread)),
@@ -337,7 +335,7 @@ def _rdma(answer: Answer, probe: Probe) -> Probe:
         domains=tuple(dict.fromkeys(read_fi_info(answer.all("fi_info")))),
         fi_info=answer.result("fi_info"),
         fi_info_path=answer.first("fi_info.path"),
-        libfabric=next((line.partition(": ")[2].strip() for line in named), next(versions, "")),
+        libfabric=dict(reversed(versions)).get("libfabric", next((text for _, text in versions), "")).strip(),
         efa_driver=answer.first("efa.driver"),
         efa_installer=next((m[1] for m in map(_INSTALLER.match, answer.all("efa.installer")) if m), ""),
     )
@@ -366,20 +364,10 @@ def _gpu(answer: Answer, line: str) -> Gpu | None:
         answer.cannot_read("GPU", line)
         return None
     memory = int(cells[3]) if re.fullmatch(r"[0-9]{1,9}", cells[3]) else None
-    fabric = "".join(cells[6:])
-    return Gpu(
-        index=index,
-        name=cells[1],
-        driver=cells[2],
-        memory_mib=memory,
-        ecc=_known(cells[4]),
-        bus=cells[5],
-        fabric=_known(fabric),
+    ecc, fabric = (
+        "" if text.strip("[]") in {"N/A", "Not Supported"} else text for text in (cells[4], *cells[6:], "")[:2]
     )
-
-
-def _known(text: str) -> str:
-    return "" if text.strip("[]") in {"N/A", "Not Supported"} else text
+    return Gpu(index=index, name=cells[1], driver=cells[2], memory_mib=memory, ecc=ecc, bus=cells[5], fabric=fabric)
 
 
 def _software(answer: Answer, probe: Probe) -> Probe:

@@ -10,10 +10,6 @@ from fabbench.model.hosts import Mpi
 UNLIMITED = -1
 """Stands for no limit where a number of bytes is expected."""
 
-_DOMAIN_KINDS = ("-rdm", "-dgrm")
-"""Suffixes of the two domains that libfabric's EFA provider creates per device."""
-_DOTS_OF_VERSION = 2
-
 
 class Link(StrEnum):
     """The kind of network that an RDMA device belongs to."""
@@ -137,18 +133,16 @@ class Probe:
     instance_type: str = ""
     """EC2 instance type, without HyperPod's ``ml.``."""
     zone: str = ""
-    """Availability Zone."""
     load: float | None = None
     """Load average over one minute."""
     temporary: str = ""
     """The directory for temporary files."""
     temporary_free: int | None = None
-    """Bytes free in it."""
+    """In bytes."""
     ssh_address: str = ""
     """The host's own address in the ssh connection of the probe."""
     interfaces: tuple[Interface, ...] = ()
     default_interface: str = ""
-    """The interface of the default route."""
     devices: tuple[Device, ...] = ()
     verbs: int | None = None
     """``/dev/infiniband/uverbs*`` files that can be opened; None if the directory is missing or not known."""
@@ -172,7 +166,6 @@ class Probe:
     programs: Mapping[str, InstalledProgram] = field(default_factory=dict)
     """The requested programs that were found."""
     missing: tuple[str, ...] = ()
-    """Those that were not."""
     absent: tuple[str, ...] = ()
     """Required directories that do not exist."""
     variant_files: tuple[str, ...] = ()
@@ -200,43 +193,35 @@ class Probe:
     def efa_domains(self) -> tuple[str, ...]:
         """Return the names of the EFA devices that libfabric offers, each once."""
         names = (item.name for item in self.domains if item.provider in {"efa", "efa-direct"})
-        return tuple(sorted({_device(name) for name in names}))
+        # The provider creates two domains per device.
+        return tuple(sorted({name.removesuffix("-rdm").removesuffix("-dgrm") for name in names}))
 
     @property
     def plugins(self) -> tuple[str, ...]:
-        """Return the files of NCCL's plugin for libfabric, as recognized by their paths."""
-        return tuple(path for path in self.libraries if _is_plugin(path))
+        """Return the files of aws-ofi-nccl: libnccl-net-ofi.so since 1.15, earlier told by its directory."""
+        parts = ((path, path.rpartition("/")) for path in self.libraries)
+        return tuple(
+            path
+            for path, (folder, _, name) in parts
+            if name.startswith("libnccl-net") and ("ofi" in name or "ofi" in folder)
+        )
 
     @property
     def nccl(self) -> tuple[str, ...]:
         """Return the versions of NCCL in file names (``libnccl.so.2.21.5``)."""
         names = (path.rpartition("/")[2] for path in self.libraries)
         versions = {name.removeprefix("libnccl.so.") for name in names if name.startswith("libnccl.so.")}
-        return tuple(sorted(version for version in versions if version.count(".") >= _DOTS_OF_VERSION))
+        return tuple(sorted(version for version in versions if version.count(".") >= 2))
 
     def devices_of(self, link: Link) -> tuple[str, ...]:
         """Return the names of the devices on one kind of link, each once."""
         return tuple(dict.fromkeys(device.name for device in self.devices if device.link is link))
 
 
-def _device(domain: str) -> str:
-    for kind in _DOMAIN_KINDS:
-        domain = domain.removesuffix(kind)
-    return domain
-
-
-def _is_plugin(path: str) -> bool:
-    """Return whether a file is aws-ofi-nccl: libnccl-net-ofi.so since 1.15, earlier by its directory."""
-    folder, _, name = path.rpartition("/")
-    return name.startswith("libnccl-net") and ("ofi" in name or "ofi" in folder)
-
-
 # ---------------------------------------------------------------- lines SECTION<TAB>TEXT
 
-_NUMBER = re.compile(r"[0-9]{1,18}")
-_MAX_LINES = 5
-"""How many lines of a program's output are kept."""
-_MAX_CHARACTERS = 200
+_MAX_LINES, _MAX_CHARACTERS = 5, 200
+"""How much of a program's output, and of a line that cannot be read, is kept."""
 
 
 class Answer:
@@ -272,7 +257,7 @@ class Answer:
 
     def number(self, what: str, text: str) -> int | None:
         """Parse a whole number. Record text that is not one, unless it is empty."""
-        if _NUMBER.fullmatch(text):
+        if re.fullmatch(r"[0-9]{1,18}", text):
             return int(text)
         if text:
             self.cannot_read(what, text)

@@ -19,8 +19,6 @@ from fabbench.logs.debug_text import INFO
 _SIGN = INFO + CHANNEL
 _VIA = " via "
 _MAX_TAILS = 100_000
-_BLANK = "\n "
-"""How a row begins."""
 _MAX_RUNS, _LONGEST_RUN = 512, 4096
 
 
@@ -35,7 +33,6 @@ class _Run(NamedTuple):
 
 @lru_cache(maxsize=_MAX_RUNS)
 def _read_run(text: str) -> _Run | None:
-    """Parse lines as a run; None if any of them is not a channel line."""
     endings, origins = dict[str, None](), dict[str, None]()
     lines = text.split("\n")
     for line in lines:
@@ -52,14 +49,12 @@ class ChannelLines:
 
     def __init__(self, origins: AbstractSet[str]) -> None:
         self.skipped = 0
-        """Number of lines skipped."""
         self.endings: AbstractSet[str] = frozenset()
         """Known endings of lines, from ``via`` on: another line with one adds nothing new."""
         self._origins = origins
         self._tails: dict[str, str] = {}
         """The text from behind ``via`` to the end of the next line's origin → the ending in it."""
         self._runs: dict[str, _Run] = {}
-        """Runs by their text."""
         self._examined = 0
 
     def others(self, text: str) -> Iterator[str]:
@@ -67,7 +62,7 @@ class ChannelLines:
         if _SIGN not in text:
             yield from text.split("\n")
             return
-        first, *parts = text.split(_BLANK)
+        first, *parts = text.split("\n ")  # rows begin with a blank
         yield from self._others(first)
         for part in parts:
             row, newline, rest = part.partition("\n")

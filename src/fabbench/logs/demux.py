@@ -115,17 +115,15 @@ class _EndTracker:
 
     def ending(self) -> Ending:
         """Return how the execution ended."""
+        planned = len(self._execution.steps)
+        cut_off = f"The output ends after {self._ended} of {planned} steps." if self._ended < planned else ""
+        if not self._started:
+            cut_off = "The job ended, or went on, without this execution."
+        elif self._open:
+            cut_off = f"The output ends in step {self._open}."
         return Ending(
             status=self._status,
             timed_out=self._timed_out,
-            stopped="" if self._timed_out or self._status else self._stopped or self._cut_off(),
+            stopped="" if self._timed_out or self._status else self._stopped or cut_off,
             planned_sizes=self._execution.planned_sizes,
         )
-
-    def _cut_off(self) -> str:
-        if not self._started:
-            return "The job ended, or went on, without this execution."
-        if self._open:
-            return f"The output ends in step {self._open}."
-        planned = len(self._execution.steps)
-        return f"The output ends after {self._ended} of {planned} steps." if self._ended < planned else ""

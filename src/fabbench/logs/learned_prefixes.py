@@ -147,8 +147,6 @@ class NumberedPrefix:
 
 _NUMBERED = lazy(r"\s*(?:#|\d+\s+\d+\s+[a-z])")
 """Text after a number that is not the size of a row."""
-
-
 _ENDED = lazy(r"\bexit status ([1-9]\d{0,2})\b")
 
 
@@ -317,8 +315,6 @@ _FOREIGN: tuple[tuple[str, str], ...] = (
     ("qperf", r"(?m)^\w+_(?:bw|lat):\n +(?:bw|latency) +="),
 )
 _TABLE = lazy(r"(?m)^ *\|.{0,200}\b(?:busbw|algbw)\b.{0,200}\|")
-
-
 _OWN = lazy(r'\s*\{\s*"format":\s*\d')
 """The beginning of fabbench's own files, which quote lines of logs."""
 
@@ -354,14 +350,11 @@ def unread_reason(text: str) -> tuple[str, bool]:
     for number, line in enumerate(text.split("\n") if signs else (), start=1):
         for word, sign, _ in signs:
             if word in line and sign.search(line):
-                return (f"Line {number} is from a benchmark, but no result could be read: {_short(line)}", False)
+                words = " ".join(line.split())
+                short = words if len(words) <= 100 else f"{words[:100]} …"
+                return f"Line {number} is from a benchmark, but no result could be read: {short}", False
     for benchmark in benchmarks().values():
         named = re.search(benchmark.program_names, text) if benchmark.program_names else None
         if named is not None:
             return f"It names {named[0]}, but has no result of it.", True
     return "", False
-
-
-def _short(line: str) -> str:
-    words = " ".join(line.split())
-    return words if len(words) <= 100 else f"{words[:100]} …"

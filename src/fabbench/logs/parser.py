@@ -51,8 +51,6 @@ _DEVICE_HOST = lazy(r"Rank\s+\d+\s(?:.*?\s)?on\s+(\S+)\s+device\s+\d+")
 _VERSIONS = ("NCCL version ", "RCCL version", "HIP version", "ROCm version")
 _EMPTY = frozenset({"", "#"})
 """Lines that never begin a benchmark's output."""
-_SHORT = 400
-"""Length limit in characters of lines whose classification is cached."""
 
 
 class LogParser:
@@ -296,7 +294,11 @@ class LogParser:
     def _mark(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Follow fabbench's own markers: they name the benchmark that begins."""
         if marker.kind == "nics":
-            self._count(marker)
+            if self._counted is None:
+                from fabbench.counters.execution_counters import Counted
+
+                self._counted = Counted()
+            self._counted.take(marker)
             return []
         if marker.kind == "begin":
             out = self._begin_step(group, marker)
@@ -310,13 +312,6 @@ class LogParser:
         if not group.steps.seen:
             group.steps.seen = True
             self._marked.append(group.steps)
-
-    def _count(self, marker: Marker) -> None:
-        if self._counted is None:
-            from fabbench.counters.execution_counters import Counted
-
-            self._counted = Counted()
-        self._counted.take(marker)
 
     def _begin_step(self, group: StreamGroup, marker: Marker) -> list[Result]:
         """Begin a step. The text so far belongs to other steps, unless the benchmark joins them."""
@@ -390,13 +385,9 @@ class LogParser:
         if records:
             group.attach(records[-1], another=another)
         if not group.steps.is_open:
-            return self._logs(batch, ending, self._steps_of(group))
+            return self._logs(batch, ending, (group.steps,) if group.steps.seen else self._marked)
         group.steps.hold(records)
         return [reading for reading in batch if isinstance(reading, Point)]
-
-    def _steps_of(self, group: StreamGroup) -> Iterable[StepEndings]:
-        """Return the endings that count for a group: its own, or all others' if it has no markers."""
-        return (group.steps,) if group.steps.seen else self._marked
 
     def _logs(
         self, readings: Iterable[Reading], ending: Ending | None = None, steps: Iterable[StepEndings] = ()
@@ -429,6 +420,7 @@ class _LineKind(NamedTuple):
     """Whether nothing else needs it: it is no launcher's message or error, and has no prefix."""
 
 
+@lru_cache(maxsize=1024)
 def _classify(text: str) -> _LineKind:
     sign = find_sign(text)
     return _LineKind(
@@ -437,12 +429,9 @@ def _classify(text: str) -> _LineKind:
     )
 
 
-# The same few lines recur between the rows of a log's executions, and classifying them takes time.
-_classify_cached = lru_cache(maxsize=1024)(_classify)
-
-
 def _kind(text: str) -> _LineKind:
-    return _classify_cached(text) if len(text) <= _SHORT else _classify(text)
+    """Classify a line. Short ones recur between the rows of a log's executions, and are remembered."""
+    return _classify(text) if len(text) <= 400 else _classify.__wrapped__(text)
 
 
 def logs(results: Iterable[Result]) -> Iterator[Log]:

@@ -43,7 +43,6 @@ NO_RDMA = frozenset({"tcp", "ofi-tcp", "sockets", "udp", *INTRA_HOST})
 """Fabrics and providers that register no memory with a device: no page has to be locked."""
 
 FABRICS = frozenset({*_NETWORKS, *RDMA})
-"""Every known fabric name."""
 
 
 def may_use_rdma(fabrics: Iterable[str]) -> bool:
@@ -91,7 +90,6 @@ class Rail:
     client: str
     index: int = 0
     count: int = 1
-    """How many rails there are."""
 
     def nearest_gpu(self, gpus: int) -> int:
         """Return the index of the GPU nearest to the rail, if both are spread evenly over a host.

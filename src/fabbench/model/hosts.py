@@ -32,7 +32,6 @@ class Mpi:
     """One ``mpirun``, as found on a host."""
 
     program: str
-    """Its path."""
     kind: MpiKind
     version: str
     """As printed: ``4.1.7a1``, ``2021.11``."""
@@ -50,7 +49,6 @@ class Needs:
     install: str
     """The command that installs them."""
     mpi: bool = False
-    """Whether an mpirun is needed."""
     gpus: bool = False
     """Whether it measures GPUs, and nothing else."""
     folders: Mapping[str, str] = field(default_factory=dict)
@@ -130,32 +128,24 @@ class Inventory:
         views = self.variants.values() or (self.hosts,)
         return tuple(tuple(dict.fromkeys(host.address for host in seen)) for seen in zip(*views, strict=True))
 
+    def changed(self, change: Callable[[Sequence[Host]], tuple[Host, ...]]) -> "Inventory":
+        """Return the inventory with its hosts, and those that each variant sees, changed alike."""
+        views = {variant: change(hosts) for variant, hosts in self.variants.items()}
+        return replace(self, hosts=change(self.hosts), variants=views)
+
     def named(self, names: Sequence[str]) -> "Inventory":
         """Return the inventory with other names for its hosts."""
-
-        def renamed(hosts: Sequence[Host]) -> tuple[Host, ...]:
-            return tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
-
-        views = {variant: renamed(hosts) for variant, hosts in self.variants.items()}
-        return replace(self, hosts=renamed(self.hosts), variants=views)
+        return self.changed(
+            lambda hosts: tuple(replace(host, name=name) for host, name in zip(hosts, names, strict=True))
+        )
 
     def with_settings(self, settings: Mapping[str, Mapping[str, str]]) -> "Inventory":
         """Return the inventory with the variables that the hosts' platform sets for fabrics."""
-
-        def configured(hosts: Sequence[Host]) -> tuple[Host, ...]:
-            return tuple(replace(host, settings=settings) for host in hosts)
-
-        views = {variant: configured(hosts) for variant, hosts in self.variants.items()}
-        return replace(self, hosts=configured(self.hosts), variants=views)
+        return self.changed(lambda hosts: tuple(replace(host, settings=settings) for host in hosts))
 
     def part(self, hosts: Sequence[int]) -> "Inventory":
         """Return the inventory of some of the hosts, in this order."""
-
-        def selected(every: Sequence[Host]) -> tuple[Host, ...]:
-            return tuple(every[index] for index in hosts)
-
-        views = {variant: selected(every) for variant, every in self.variants.items()}
-        return replace(self, hosts=selected(self.hosts), variants=views)
+        return self.changed(lambda every: tuple(every[index] for index in hosts))
 
     def views(self) -> Iterator[tuple[str, Host]]:
         """Yield every host as every variant sees it, with a label."""
@@ -204,7 +194,6 @@ class Target:
     inherited: tuple[str, ...] = ()
     """Variables that every benchmark inherits from fabbench; see `fabbench.model.plan.Command`."""
     options: LauncherOptions = field(default_factory=LauncherOptions)
-    """Options that only its launcher has."""
     typed: tuple[str, ...] = ()
     """Names of the options that were given on the command line."""
     variants: tuple[Variant, ...] = ()

@@ -109,11 +109,9 @@ class Finding:
     code: str
     severity: Severity
     meaning: str
-    """One sentence."""
     line: str = ""
     """The line that shows it, as printed (cut after 300 characters)."""
     advice: str = ""
-    """What to do about it."""
 
 
 class Damaged(NamedTuple):

@@ -107,17 +107,8 @@ def _escaped(match: re.Match[str]) -> str:
 REDACTED = "(redacted)"
 _NAMES = (
     *("SECRET", "TOKEN(?!IZER)", "PASSW(OR)?D", "PASSPHRASE", "PASSCODE", "CREDENTIAL", "PRIVATE", "BEARER"),
-    *(
-        "AUTH(?!OR(S?(_|$)|ITY))",
-        "COOKIE",
-        "SIGNATURE",
-        "JWT",
-        "API_?KEYS?",
-        "ACCESS_?KEY",
-        "(^|_)KEYS?(_|$)",
-        "KEY_?ID",
-        "_PWD$",
-    ),
+    *("AUTH(?!OR(S?(_|$)|ITY))", "COOKIE", "SIGNATURE", "JWT", "API_?KEYS?", "ACCESS_?KEY"),
+    *("(^|_)KEYS?(_|$)", "KEY_?ID", "_PWD$"),
     *("(^|_)PASS$", "(^|_)PAT$", "(^|_)(DSN|SAS|SIG)$", "CONN(ECTION)?_?STR", r"^AWS_(?!(DEFAULT_)?REGION$)"),
     *("(^|_)[HT]?OTP(_|$)", "(?<!I_MPI)(^|_)PIN(_?CODE|$)", "(^|_)SALT(_|$)", "LICEN[CS]E", "WEBHOOK"),
 )

@@ -163,10 +163,7 @@ class Seconds(Type):
     def expected(self) -> str:
         return f"a number of seconds, {self.low} or more" if self.low else "a number of seconds above 0"
 
-    @property
-    @override
-    def metavar(self) -> str:
-        return "SECONDS"
+    metavar = "SECONDS"
 
     @override
     def parse(self, text: str) -> float:
@@ -184,16 +181,8 @@ class Size(Type):
     """A size in bytes, 1024-based."""
 
     scalars = frozenset({"str", "int", "float"})
-
-    @property
-    @override
-    def expected(self) -> str:
-        return "a size such as 64, 4K or 2G"
-
-    @property
-    @override
-    def metavar(self) -> str:
-        return "SIZE"
+    expected = "a size such as 64, 4K or 2G"
+    metavar = "SIZE"
 
     @override
     def parse(self, text: str) -> int:
@@ -244,11 +233,7 @@ class Truth(Type):
     """True or false; ``yes`` and ``on``, which some YAML parsers read as strings, are refused."""
 
     scalars = frozenset({"bool"})
-
-    @property
-    @override
-    def expected(self) -> str:
-        return "true or false"
+    expected = "true or false"
 
     @override
     def parse(self, text: str) -> bool:
@@ -294,16 +279,8 @@ class Hosts(Type):
     """Hosts by name, with ranges as Slurm writes them."""
 
     lists = True
-
-    @property
-    @override
-    def expected(self) -> str:
-        return 'a list of hosts, or ranges such as "node[01-16]"'
-
-    @property
-    @override
-    def metavar(self) -> str:
-        return "HOST"
+    expected = 'a list of hosts, or ranges such as "node[01-16]"'
+    metavar = "HOST"
 
     @override
     def parse(self, text: str) -> tuple[str, ...]:
@@ -324,16 +301,8 @@ class Environment(Type):
     """Environment variables, a single value in files only. Numbers keep the digits that a file has."""
 
     lists = True
-
-    @property
-    @override
-    def expected(self) -> str:
-        return "a mapping of names to strings or numbers"
-
-    @property
-    @override
-    def metavar(self) -> str:
-        return "NAME=VALUE"
+    expected = "a mapping of names to strings or numbers"
+    metavar = "NAME=VALUE"
 
     @override
     def parse(self, text: str) -> Mapping[str, str]:
@@ -355,10 +324,7 @@ class Environment(Type):
 class PassedEnvironment(Environment):
     """Environment variables, of which some are only named: None stands for their current value."""
 
-    @property
-    @override
-    def metavar(self) -> str:
-        return "NAME[=VALUE]"
+    metavar = "NAME[=VALUE]"
 
     @override
     def parse(self, text: str) -> Mapping[str, str | None]:  # type: ignore[override]

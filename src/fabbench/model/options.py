@@ -20,7 +20,6 @@ class Option:
     """One option."""
 
     name: str = ""
-    """The name of the field."""
     type: Type
     help: str
     flags: tuple[str, ...] = ()

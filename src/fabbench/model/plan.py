@@ -148,4 +148,3 @@ class Variant:
 
 
 DEFAULT_VARIANT = Variant(name="")
-"""No variant."""

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fabbench.model.errors import RequestError
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
-_MAX_NAMED = 3
 
 
 class PluginWarning(UserWarning):
@@ -59,7 +58,7 @@ def load(entry: "EntryPoint", protocol: type) -> Any:
         raise RequestError(f"{what} cannot be loaded: {reason}.", hint=hint) from error
     missing = [name for name in vars(protocol) if not name.startswith("_") and not hasattr(loaded, name)]
     if missing:
-        raise RequestError(f"{what} has no {' and no '.join(missing[:_MAX_NAMED])}.", hint=hint)
+        raise RequestError(f"{what} has no {' and no '.join(missing[:3])}.", hint=hint)
     if getattr(loaded, "name", entry.name) != entry.name:
         raise RequestError(f"{what} reports the name {loaded.name}.", hint=hint)
     return loaded
@@ -77,11 +76,11 @@ class Plugins(Mapping[str, T], Generic[T]):
 
         Without `home`, every module or package below it may define one: only importing it shows that.
         """
-        self._attribute: Final = attribute
-        self._has_home: Final = bool(home)
-        self._builtin: Final = _modules(package, home, attribute)
-        self._entries: Final = {name: entry for name, entry in entry_points(group).items() if name not in self._builtin}
-        self._protocol: Final = protocol
+        self._attribute = attribute
+        self._has_home = bool(home)
+        self._builtin = _modules(package, home, attribute)
+        self._entries = {name: entry for name, entry in entry_points(group).items() if name not in self._builtin}
+        self._protocol = protocol
         self._loaded: dict[str, T] = {}
 
     def __getitem__(self, name: str) -> T:

@@ -56,7 +56,6 @@ class Adaptive:
     """Repeats until everything that was requested is decided."""
 
     max_repeats: int
-    """Maximum repeats of each configuration."""
     seconds: float | None = None
     """No repeat starts after this time; None: no limit."""
 
@@ -67,9 +66,7 @@ class RunRequest:
 
     benchmark: str
     work: Work
-    """What the benchmark measures."""
     target: Target
-    """Where it runs, and in which variants."""
     target_reason: str = ""
     """Why there, to follow a colon: ``set with --on``."""
     fabrics: tuple[str, ...] = ()
@@ -90,7 +87,6 @@ class RunRequest:
     keep_going: bool = False
     """Whether an execution on the wrong network may continue."""
     store: Path = STORE
-    """Directory of runs."""
     name: str = ""
     """The user's name for the run, to find it by."""
     command: tuple[str, ...] = ()
@@ -150,13 +146,12 @@ def applied(step: Step, request: "RunRequest", variant: Variant, fabric: str, ho
                 f"--env {both[0]} takes the variable from the environment, but --env also sets it.",
                 hint="Remove one of them. The run's plan.json lists what fabbench itself sets.",
             )
-    commands = (_with_variant(each, env, variant, hosts) for each in step.commands)
-    return replace(step, commands=tuple(_inheriting(each, inherited) for each in commands))
-
-
-def _inheriting(command: Command, names: tuple[str, ...]) -> Command:
-    unset = tuple(name for name in command.unset if name not in names)
-    return replace(command, inherited=names, unset=unset)
+    commands = []
+    for command in step.commands:
+        changed = _with_variant(command, env, variant, hosts)
+        unset = tuple(name for name in changed.unset if name not in inherited)
+        commands.append(replace(changed, inherited=inherited, unset=unset))
+    return replace(step, commands=tuple(commands))
 
 
 def _refuse_contradiction(source: str, env: Mapping[str, str], command: Command, fabric: str) -> None:
@@ -264,7 +259,6 @@ def _added(variant: Variant, rest: str, text: str) -> Variant:
 
 
 def _read(name: str, value: Any, text: str) -> Any:
-    """Read one value of a variant. Raise RequestError."""
     try:
         return read_option(declared(Variant)[name], value)
     except RequestError as error:

@@ -85,16 +85,12 @@ def _ones_of_many(fitted: Fit) -> Iterator[int]:
         yield from each.pairs[rows][chances[rows] >= _LEAST].tolist()
 
 
-def _without_figure(fitted: Fit) -> set[int]:
-    """Return the nodes of which no test succeeded: nothing is known of them."""
-    figures = [each.tests.members[~np.isnan(each.tests.values)] for each in fitted.classes]
-    return set(range(len(fitted.nodes))).difference(*(np.unique(each).tolist() for each in figures))
-
-
 def _suspects(readings: Readings, fitted: Fit, confidence: float) -> Iterator[Suspect]:
     writer = EvidenceWriter(readings, fitted, confidence)
     likely = np.flatnonzero(fitted.bad >= _REPORTABLE).tolist()
-    for node in sorted({*likely, *_ones_of_many(fitted), *_without_figure(fitted)}):
+    succeeded = [np.unique(each.tests.members[~np.isnan(each.tests.values)]).tolist() for each in fitted.classes]
+    without_figure = set(range(len(fitted.nodes))).difference(*succeeded)
+    for node in sorted({*likely, *_ones_of_many(fitted), *without_figure}):
         name = fitted.nodes[node]
         yield Suspect(
             kind=SuspectKind.NODE,

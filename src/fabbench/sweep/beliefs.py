@@ -12,7 +12,6 @@ members a message about its state, given what other tests show about the other m
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -186,19 +185,5 @@ def _factor_messages(cavity: Floats, kernel: Floats) -> Floats:
 
 
 def _normalized(logs: Floats) -> Floats:
-    """Return normalized chances from their logarithms."""
     chances = np.exp(logs - logs.max(axis=-1, keepdims=True, initial=-np.inf))
     return np.asarray(chances / chances.sum(axis=-1, keepdims=True))
-
-
-__all__: Final = [
-    "FLAKY",
-    "FLAKY_IN_GROUPS",
-    "LINK_PRIOR",
-    "NODE_PRIOR",
-    "Beliefs",
-    "Factors",
-    "States",
-    "links",
-    "propagate",
-]

@@ -207,8 +207,10 @@ class _Plan:
         """Yield tests that share no node."""
         bad = self._fit.bad
         for node in sorted(self._open, key=lambda each: (-bad[each], each)):
-            if node in self._free:
-                yield from self._test(node)
+            partners = self._partners(node, self._size - 1) if node in self._free else []
+            if node in self._free and len(partners) == self._size - 1:
+                self._free -= {node, *partners}
+                yield SweepTest(tuple(sorted(self._fit.nodes[each] for each in (node, *partners))))
         yield from self._links()
 
     def _links(self) -> Iterator[SweepTest]:
@@ -222,13 +224,6 @@ class _Plan:
                 if self._free.issuperset(pair) and self._met(pair) < _MAX_REPEATS:
                     self._free -= set(pair)
                     yield SweepTest(nodes)
-
-    def _test(self, suspect: int) -> Iterator[SweepTest]:
-        """Yield a test of a suspect, with a healthy node if it needs one and there is one."""
-        partners = self._partners(suspect, self._size - 1)
-        if len(partners) == self._size - 1:
-            self._free -= {suspect, *partners}
-            yield SweepTest(tuple(sorted(self._fit.nodes[node] for node in (suspect, *partners))))
 
     def _partners(self, suspect: int, needed: int) -> list[int]:
         """Return healthy nodes, those first that the suspect has not met; if too few are left, others."""

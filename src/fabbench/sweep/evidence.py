@@ -9,10 +9,6 @@ from fabbench.model.units import Scale, scale
 from fabbench.sweep.fit import Fit, FittedClass
 from fabbench.sweep.readings import Flags, Floats, Readings
 
-_ENOUGH = 20
-"""With more figures than this, the range covers 90 % of them."""
-
-
 _LONGEST = 90
 """Maximum length of the reason why a test failed."""
 
@@ -42,7 +38,8 @@ class EvidenceWriter:
             rest = f", and in {counted(fine, 'other')}" if fine else ""
             what = "failed" if self._how(pairs) == "fails" else "slow"
             return f"{name} is in {count} of {total} {what} pairs{rest}{self._figures(pairs)}."
-        healthy = [(each, mask & self._healthy_partner(each, node)) for each, mask in pairs]
+        partners = ((each, mask, np.where(each.tests.members == node, -1, each.tests.members)) for each, mask in pairs)
+        healthy = [(each, mask & ~self._bad[others.max(axis=1)]) for each, mask, others in partners]
         tested = sum(int(mask.sum()) for _, mask in healthy)
         how = f"{self._how(healthy)} in {self._count(healthy)} of {tested} pairs with healthy nodes"
         return f"{name} {how}{self._figures(healthy)}."
@@ -74,8 +71,8 @@ class EvidenceWriter:
         masks = [(each, each.factor_of == row)]
         a, *rest = (self._fit.nodes[node] for node in each.pairs[row].tolist())
         nodes = f"{a} and {rest[0]}" if len(rest) == 1 else f"{a} and {len(rest)} others"
-        elsewhere = [self._fine_elsewhere(each, node) for node in each.pairs[row].tolist()]
-        fine = "; each is fine with others" if all(elsewhere) else ""
+        succeeded = each.tests.members[~self._slow(each)]
+        fine = "; each is fine with others" if np.isin(each.pairs[row], succeeded).all() else ""
         how = {"is slow": "are slow", "fails": "fail"}.get(self._how(masks), "are slow or fail")
         count = f"{self._count(masks)} of {counted(int(masks[0][1].sum()), 'test')}"
         return f"{nodes} {how} together in {count}{fine}{self._figures(masks)}."
@@ -90,16 +87,8 @@ class EvidenceWriter:
             return "is slow"
         return "fails" if failed == self._count(masks) else "is slow or fails"
 
-    def _fine_elsewhere(self, each: FittedClass, node: int) -> bool:
-        mask = (each.tests.members == node).any(axis=1) & ~np.isnan(each.slower)
-        return bool((mask & ~self._slow(each)).any())
-
     def _slow(self, each: FittedClass) -> Flags:
         return np.asarray(np.isnan(each.slower) | (np.nan_to_num(each.slower) < self._fit.slow))
-
-    def _healthy_partner(self, each: FittedClass, node: int) -> Flags:
-        others = np.where(each.tests.members == node, -1, each.tests.members).max(axis=1)
-        return np.asarray(~self._bad[others])
 
     def _figures(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
         """Return, in parentheses, the figures of these tests, and those of others."""
@@ -107,32 +96,19 @@ class EvidenceWriter:
         failed = sum(int((np.isnan(each.slower) & mask).sum()) for each, mask in masks)
         values = [each.tests.values[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
         known = np.concatenate(values) if values else np.zeros(0)
-        several = self._kinds(masks) > 1
+        # Figures of different things cannot be compared.
+        several = sum(len(np.unique(each.tests.series[mask & ~np.isnan(each.slower)])) for each, mask in masks) > 1
         if len(known):
             words.append(self._slowdown(masks) if several else f"{self._range(known)} {self._scale.unit}")
         if failed:
             words.append(f"{failed} failed{self._reason(masks)}")
         if words and not several:
-            words += self._others(masks, unit=not len(known))
+            rest = np.concatenate([each.tests.values[~mask & ~self._slow(each)] for each, mask in masks])
+            unit = "" if len(known) else f" {self._scale.unit}"
+            words += [f"others {self._range(rest)}{unit}"] if len(rest) else []
         return f" ({'; '.join(words)})" if words else ""
 
-    def _kinds(self, masks: Sequence[tuple[FittedClass, Flags]]) -> int:
-        """Return how many different things were measured, whose figures cannot be compared."""
-        kinds = [
-            (index, series)
-            for index, (each, mask) in enumerate(masks)
-            for series in np.unique(each.tests.series[mask & ~np.isnan(each.slower)]).tolist()
-        ]
-        return len(set(kinds))
-
-    def _others(self, masks: Sequence[tuple[FittedClass, Flags]], *, unit: bool) -> list[str]:
-        """Return the figures of other tests."""
-        values = [each.tests.values[~mask & ~self._slow(each)] for each, mask in masks]
-        rest = np.concatenate(values) if values else np.zeros(0)
-        return [f"others {self._range(rest)}{f' {self._scale.unit}' if unit else ''}"] if len(rest) else []
-
     def _slowdown(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
-        """Return the slowdown of tests of several kinds."""
         values = [each.slower[mask & self._slow(each) & ~np.isnan(each.slower)] for each, mask in masks]
         parts = np.exp(np.quantile(np.concatenate(values), (0.0, 1.0)))
         low, high = (f"{part:.0%}".rstrip("%") for part in parts)
@@ -141,22 +117,17 @@ class EvidenceWriter:
     def _reason(self, masks: Sequence[tuple[FittedClass, Flags]]) -> str:
         for each, mask in masks:
             for members in each.tests.members[mask & np.isnan(each.slower)].tolist():
-                if reason := self._readings.reasons.get(tuple(members)):
-                    return f": {_cut(reason)}"
+                if reason := quoted(self._readings.reasons.get(tuple(members), "")).rstrip("."):
+                    short = f"{reason[:_LONGEST].rpartition(' ')[0]} …"
+                    return f": {reason if len(reason) <= _LONGEST else short}"
         return ""
 
     def _range(self, values: Floats) -> str:
-        """Return the range of figures, or one figure if both ends look the same."""
-        ends = np.quantile(values, (0.05, 0.95)) if len(values) > _ENOUGH else (values.min(), values.max())
+        """Return the range of figures (of many, of 90 % of them), or one figure if both ends look the same."""
+        ends = np.quantile(values, (0.05, 0.95)) if len(values) > 20 else (values.min(), values.max())
         low, high = sorted(self._readings.figure(float(end)) for end in ends)
         texts = [rounded(self._scale, figure) for figure in (low, high)]
         return texts[0] if texts[0] == texts[1] else "–".join(texts)
-
-
-def _cut(reason: str) -> str:
-    """Return a reason without its period, truncated if it is long."""
-    text = quoted(reason).rstrip(".")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} …"
 
 
 def rounded(scale: Scale, figure: float) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -105,6 +106,9 @@ def fit(readings: Readings, *, tolerance: float = TOLERANCE) -> Fit:
     )
 
 
+_Key = TypeVar("_Key")
+
+
 class _Parts:
     """Numbers the parts that can be bad besides nodes and links: NICs, and uplinks of groups."""
 
@@ -120,29 +124,21 @@ class _Parts:
         across = tests.between and tests.size == 2
         nodes = np.unique(pairs).tolist() if tests.rail or across else []
         if tests.rail:
-            members.append(self._numbered(nodes, [self._nic(node, tests.rail) for node in nodes])[pairs])
+            members.append(self._numbered(self.nics, {node: (node, tests.rail) for node in nodes})[pairs])
         if across:
-            members.append(self._numbered(nodes, [self._uplink(self._groups[node]) for node in nodes])[pairs])
+            members.append(self._numbered(self.uplinks, {node: self._groups[node] for node in nodes})[pairs])
         return np.concatenate(members, axis=1)
 
-    def _numbered(self, nodes: list[int], numbers: list[int]) -> Ints:
+    def _numbered(self, numbers: dict[_Key, int], parts: Mapping[int, _Key]) -> Ints:
+        """Return node → number of its part, after numbering new parts."""
         table = np.zeros(self._nodes, dtype=np.int64)
-        table[nodes] = numbers
+        for node, part in parts.items():
+            number = table[node] = numbers.setdefault(part, self.count)
+            self.count = max(self.count, number + 1)
         return table
-
-    def _nic(self, node: int, rail: str) -> int:
-        return self.nics.setdefault((node, rail), self._next((node, rail) in self.nics))
-
-    def _uplink(self, group: str) -> int:
-        return self.uplinks.setdefault(group, self._next(group in self.uplinks))
-
-    def _next(self, known: bool) -> int:  # noqa: FBT001 - a count
-        self.count += not known
-        return self.count - 1
 
 
 def _class(tests: TestClass, parts: _Parts) -> _Class:
-    """Return a class with its sets of nodes numbered."""
     # Compact types matter here: there may be millions of pairs.
     if tests.size <= 2:
         kind = np.int32 if parts.count**2 <= np.iinfo(np.int32).max else np.int64
@@ -228,26 +224,17 @@ def _factors(each: _Class, states: States, noise: float, rails: int) -> Factors:
     chosen = np.arange(len(each.pairs))
     if len(chosen) > _MAX_FACTORS:
         chosen = np.sort(np.random.default_rng(0).choice(chosen, _MAX_FACTORS, replace=False))
+    size = each.tests.size
+    # The NICs of a test share its noise.
+    weights: Floats = np.full(each.members.shape[1], 1 / rails)
+    if each.tests.rail:
+        weights[size : 2 * size] = 1.0
     return Factors(
         members=each.members[chosen],
         evidence=_evidence(each, states, noise, chosen),
-        link_prior=_link_prior(each.tests.size),
-        weights=_weights(each, rails),
+        link_prior=min(LINK_PRIOR * (size - 1), 0.05),  # of some link among so many nodes
+        weights=weights,
     )
-
-
-def _weights(each: _Class, rails: int) -> Floats:
-    """Return how much a figure counts for nodes, their NICs and uplinks: NICs share the test's noise."""
-    slots, size = each.members.shape[1], each.tests.size
-    weights: Floats = np.full(slots, 1 / rails)
-    if each.tests.rail:
-        weights[size : 2 * size] = 1.0
-    return weights
-
-
-def _link_prior(size: int) -> float:
-    """Return the chance that some link among so many nodes is bad."""
-    return 0.0 if size == 1 else min(LINK_PRIOR * (size - 1), 0.05)
 
 
 def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Floats:
@@ -266,7 +253,9 @@ def _evidence(each: _Class, states: States, noise: float, chosen: Ints) -> Float
 def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, noise: float) -> FittedClass:
     """Judge links. If only a sample of pairs judged the nodes, the contribution of one pair is negligible."""
     chances, step = np.zeros(len(each.pairs), dtype=np.float32), 1 << 16
-    likely = _maybe_slow(each, states, noise) if each.tests.size > 1 else np.zeros(0, dtype=np.int64)
+    # Links without a test that is slow or failed, or nearly so, are fine.
+    slow = np.isnan(each.slower) | (each.slower < -max(-states.levels[states.healthy] / 2, noise))
+    likely = np.unique(each.factor_of[slow & (each.tests.size > 1)])
     for start in range(0, len(likely), step):
         chosen = likely[start : start + step]
         contributed = messages[chosen] if len(messages) == len(each.pairs) else None
@@ -280,10 +269,3 @@ def _fitted(each: _Class, beliefs: Beliefs, messages: Floats, states: States, no
         pairs=each.pairs,
         link=chances,
     )
-
-
-def _maybe_slow(each: _Class, states: States, noise: float) -> Ints:
-    """Return the factors with a test that is slow or failed, or nearly so: all other links are fine."""
-    least = max(-states.levels[states.healthy] / 2, noise)
-    slow = np.isnan(each.slower) | (each.slower < -least)
-    return np.unique(each.factor_of[slow])

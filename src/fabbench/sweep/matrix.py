@@ -3,7 +3,7 @@
 Suspects and the ends of bad links have a row each. If there are many others, they share rows, in order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,27 +44,17 @@ def matrix_of(readings: Readings, fitted: Fit, diagnosis: Diagnosis, *, max_rows
         set(range(len(names))) - set(worst),
         key=lambda node: (natural_order(groups.get(names[node], "")), natural_order(names[node])),
     )
-    rows = [[node] for node in worst] + list(_shared(rest, max(max_rows - len(worst), 1)))
+    shared = max(-(-len(rest) // max(max_rows - len(worst), 1)), 1)
+    rows = [[node] for node in worst] + [rest[start : start + shared] for start in range(0, len(rest), shared)]
     row_of = np.zeros(len(fitted.nodes), dtype=np.int64)
     for row, nodes in enumerate(rows):
         row_of[nodes] = row
     return Matrix(
-        names=[_name([fitted.nodes[node] for node in nodes]) for nodes in rows],
+        names=[" … ".join(dict.fromkeys((fitted.nodes[nodes[0]], fitted.nodes[nodes[-1]]))) for nodes in rows],
         sizes=[len(nodes) for nodes in rows],
         cells=_cells(fitted, row_of, len(rows)),
         suspects=len(worst),
     )
-
-
-def _shared(nodes: Sequence[int], rows: int) -> Iterator[list[int]]:
-    """Split nodes evenly over rows, if there are more nodes than rows."""
-    each = -(-len(nodes) // rows)
-    for start in range(0, len(nodes), max(each, 1)):
-        yield list(nodes[start : start + each])
-
-
-def _name(nodes: Sequence[str]) -> str:
-    return nodes[0] if len(nodes) == 1 else f"{nodes[0]} … {nodes[-1]}"
 
 
 def _cells(fitted: Fit, row_of: Ints, count: int) -> Floats:

@@ -72,11 +72,9 @@ def all_pairs(nodes: Sequence[str]) -> Iterator[Round]:
     circle: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     half, rounds = len(circle) // 2, len(circle) - 1
     for number in range(1, rounds + 1 if len(nodes) > 1 else 1):
-        yield Round(
-            number=number,
-            tests=_pairs(zip(circle[:half], reversed(circle[half:]), strict=True)),
-            purpose=f"all pairs, round {number} of {rounds}",
-        )
+        pairs = zip(circle[:half], reversed(circle[half:]), strict=True)
+        tests = tuple(SweepTest((a, b)) for a, b in pairs if a is not None and b is not None)
+        yield Round(number=number, tests=tests, purpose=f"all pairs, round {number} of {rounds}")
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
@@ -144,7 +142,3 @@ def _between(members: Sequence[Sequence[str]], generator: random.Random) -> Iter
         yield SweepTest((left[0].pop(), left[other].pop()))
     for rest in left:
         yield from map(SweepTest, zip(rest[::2], rest[1::2], strict=False))
-
-
-def _pairs(pairs: "Iterator[tuple[str | None, str | None]]") -> tuple[SweepTest, ...]:
-    return tuple(SweepTest((a, b)) for a, b in pairs if a is not None and b is not None)

@@ -37,7 +37,6 @@ class SweepOutcome(StrEnum):
     FAILED = "failed"
     """It ended with an error, or its result does not count (corrupt, off-fabric)."""
     HUNG = "hung"
-    """It did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,9 @@ class Suspect:
     name: str
     """A node; NODE:NIC; NODE – NODE; or a group."""
     nodes: tuple[str, ...]
-    """The nodes it is about."""
     confidence: float
     """The chance that it is bad, between 0 and 1."""
     evidence: str
-    """A sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

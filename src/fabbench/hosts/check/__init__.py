@@ -1,6 +1,6 @@
 """What is wrong with hosts, judging by what they report, and what to do about it. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from fabbench.hosts.check import devices, software
 from fabbench.hosts.check.consistency import among, clock, connections
@@ -58,42 +58,34 @@ def check_host(
 ) -> tuple[Check, ...]:
     """Check one host by itself. `address` is where the others reach it."""
     checks = HostChecks(host=host, probe=probe, requirements=requirements)
-    results = (check(checks) for check in _CHECKS)
-    return (*results, software.interface(checks, address)[0])
+    return (*(check(checks) for check in _CHECKS), software.interface(checks, address)[0])
 
 
 def check_hosts(
     probes: Mapping[str, Probe], *, requirements: Requirements = _ANYTHING, relations: HostRelations = _NOTHING
 ) -> tuple[Check, ...]:
     """Check hosts, each by itself and then against each other."""
-    return tuple(_checks(probes, requirements, relations))
-
-
-def _checks(probes: Mapping[str, Probe], requirements: Requirements, relations: HostRelations) -> Iterator[Check]:
     down = relations.unreachable
     names = list(dict.fromkeys((*probes, *down)))
     hosts = [
         HostChecks(host=name, probe=probes[name], requirements=requirements) for name in probes if name not in down
     ]
-    interfaces = {}
+    interfaces, found = {}, list[Check]()
     for checks in hosts:
         address = relations.addresses.get(checks.host, "")
-        yield checks.passed("reachable", "The host answered.")
-        yield from check_host(checks.host, checks.probe, requirements=requirements, address=address)
-        yield clock(checks, relations.clocks.get(checks.host))
-        others = [name for name in names if name != checks.host]
-        yield from connections(checks.host, others, relations.connections)
+        found.append(checks.passed("reachable", "The host answered."))
+        found += check_host(checks.host, checks.probe, requirements=requirements, address=address)
+        found.append(clock(checks, relations.clocks.get(checks.host)))
+        found += connections(checks.host, [name for name in names if name != checks.host], relations.connections)
         interfaces[checks.host] = software.interface(checks, address)[1]
     for name, why in down.items():
         advice = "Try `ssh` by hand with the same user and key. If the host is gone, leave it out."
         seen = f"No answer: {why.rstrip('.')}."
-        yield Check(host=name, name="reachable", status=Status.FAIL, seen=seen, advice=advice)
-    yield from among(hosts, interfaces)
+        found.append(Check(host=name, name="reachable", status=Status.FAIL, seen=seen, advice=advice))
+    return (*found, *among(hosts, interfaces))
 
 
 def worst(checks: Iterable[Check]) -> Exit:
     """Return the exit status: REFUSED if a check failed or all were skipped, else FINE."""
     statuses = {check.status for check in checks}
-    if Status.FAIL in statuses or statuses <= {Status.SKIP}:
-        return Exit.REFUSED
-    return Exit.FINE
+    return Exit.REFUSED if Status.FAIL in statuses or statuses <= {Status.SKIP} else Exit.FINE

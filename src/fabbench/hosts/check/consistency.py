@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fabbench.catalog.instances import efa_reaches
 from fabbench.hosts.check.model import Check, Clock, ConnectionAttempt, ConnectionResult, HostChecks, Status
 from fabbench.hosts.probe_result import Link, Probe
-from fabbench.model.hosts import Mpi
 from fabbench.model.messages import listed
 
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 1.0, 30.0
@@ -38,7 +37,7 @@ _SAME = (
     _Same("NCCL", lambda probe: ", ".join(probe.nccl), "Use the same NCCL on all hosts."),
     _Same(
         "one mpirun",
-        lambda probe: _mpirun(probe.mpi) if probe.mpi else "",
+        lambda probe: f"{probe.mpi.kind.rstrip(' 45')} {probe.mpi.version} at {probe.mpi.program}" if probe.mpi else "",
         "Use the same MPI on all hosts: mpirun starts its own daemon on each of them.",
     ),
 )
@@ -52,10 +51,18 @@ def among(hosts: Sequence[HostChecks], interfaces: Mapping[str, str]) -> Iterato
         values = {checks.host: same.value(checks.probe) for checks in hosts}
         if same.always or any(values.values()):
             yield from _alike(hosts, same.name, values, same.advice)
-    programs = dict.fromkeys(name for checks in hosts for name in checks.requirements.programs if name != "mpirun")
-    for program in programs:
+    mpi = any(checks.requirements.mpi for checks in hosts)
+
+    def elsewhere(usual: str, other: str) -> bool:
+        return mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
+
+    requested = (name for checks in hosts for name in checks.requirements.programs)
+    for program in dict.fromkeys(name for name in requested if name != "mpirun"):
         advice = f"Use the same build of {program} at the same path on all hosts: mpirun starts it by that path."
-        yield from _alike(hosts, f"one {program}", _builds(hosts, program), advice, fails=_elsewhere(hosts))
+        programs = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
+        # The size of its file stands for its build.
+        builds = {name: f"{item.path}, {item.size} bytes" for name, item in programs if item and item.size is not None}
+        yield from _alike(hosts, f"one {program}", builds, advice, fails=elsewhere)
     advice = "NCCL_SOCKET_IFNAME is the same on all hosts: specify a prefix, or several names."
     yield from _alike(hosts, "interface names", interfaces, advice)
     yield from _types(hosts)
@@ -74,10 +81,11 @@ def _alike(
     known = [values[checks.host] for checks in hosts if values.get(checks.host)]
     usual = Counter(known).most_common(1)[0][0] if known else ""
     having = [checks.host for checks in hosts if values.get(checks.host) == usual]
+    others = f"while {listed(having, _NAMED)} {'has' if len(having) == 1 else 'have'} {usual}."
     for checks in hosts:
         value = values.get(checks.host, "")
         if not value:
-            seen = f"Unknown, while {listed(having, _NAMED)} {_have(having)} {usual}." if usual else "Unknown."
+            seen = f"Unknown, {others}" if usual else "Unknown."
             yield checks.skip(name, seen, "Check whether it is installed there, and where.")
         elif len(known) == 1:
             yield checks.skip(
@@ -87,23 +95,7 @@ def _alike(
             yield checks.passed(name, f"{value}.")
         else:
             report = checks.fail if fails(usual, value) else checks.warn
-            yield report(name, f"{value}, while {listed(having, _NAMED)} {_have(having)} {usual}.", advice)
-
-
-def _builds(hosts: Sequence[HostChecks], program: str) -> Mapping[str, str]:
-    """Return the path of a program on each host and the size of its file, which stands for its build."""
-    builds = ((checks.host, checks.probe.programs.get(program)) for checks in hosts)
-    return {host: f"{item.path}, {item.size} bytes" for host, item in builds if item and item.size is not None}
-
-
-def _elsewhere(hosts: Sequence[HostChecks]) -> Callable[[str, str], bool]:
-    """Return a test of two builds: whether their paths differ, which is a failure if mpirun starts them."""
-    mpi = any(checks.requirements.mpi for checks in hosts)
-    return lambda usual, other: mpi and usual.rpartition(",")[0] != other.rpartition(",")[0]
-
-
-def _mpirun(mpi: Mpi) -> str:
-    return f"{mpi.kind.rstrip(' 45')} {mpi.version} at {mpi.program}"
+            yield report(name, f"{value}, {others}", advice)
 
 
 def _types(hosts: Sequence[HostChecks]) -> Iterator[Check]:
@@ -153,13 +145,12 @@ def connections(
     """Check that a host reaches those of the others that it was to try; nothing if there are no others."""
     if not others:
         return
-    untried = ConnectionAttempt(result=ConnectionResult.UNTRIED)
-    results = {other: tried.get((host, other), untried) for other in others}
-    failed = [
-        f"{name} ({attempt.why})" if attempt.why else name for name, attempt in _of(results, ConnectionResult.FAILED)
-    ]
-    reached = [name for name, _ in _of(results, ConnectionResult.OK)]
-    whys = dict.fromkeys(attempt.why for _, attempt in _of(results, ConnectionResult.UNTRIED) if attempt.why)
+    by_result: dict[ConnectionResult, list[tuple[str, str]]] = {result: [] for result in ConnectionResult}
+    for other in others:
+        attempt = tried.get((host, other), ConnectionAttempt(result=ConnectionResult.UNTRIED))
+        by_result[attempt.result].append((other, attempt.why))
+    failed = [f"{other} ({why})" if why else other for other, why in by_result[ConnectionResult.FAILED]]
+    reached = [other for other, _ in by_result[ConnectionResult.OK]]
     name = "connections"
     if failed:
         advice = (
@@ -172,14 +163,7 @@ def connections(
         seen = f"Reached {listed(reached, _NAMED)}."
         yield Check(host=host, name=name, status=Status.PASS, seen=seen)
     else:
-        seen = f"No connection was tested{': ' + ', '.join(whys) if whys else ''}."
+        whys = ", ".join(dict.fromkeys(why for _, why in by_result[ConnectionResult.UNTRIED] if why))
+        seen = f"No connection was tested{f': {whys}' if whys else ''}."
         advice = "Check again when the cause is fixed."
         yield Check(host=host, name=name, status=Status.SKIP, seen=seen, advice=advice)
-
-
-def _of(results: Mapping[str, ConnectionAttempt], result: ConnectionResult) -> list[tuple[str, ConnectionAttempt]]:
-    return [(name, attempt) for name, attempt in results.items() if attempt.result is result]
-
-
-def _have(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"

@@ -8,7 +8,6 @@ _MEMLOCK_ENOUGH = 16 * 1024**3
 """What AWS's own health check requires."""
 _MEMLOCK_TOO_LITTLE = 64 * 1024**2
 """The largest of the usual defaults; memory registration has been seen to fail with all of them."""
-_MIB = 1024**2
 _NO_DEVICES = "In Kubernetes request vpc.amazonaws.com/efa; on EC2 attach EFA interfaces when launching."
 
 
@@ -61,7 +60,6 @@ def efa(checks: HostChecks) -> Check:
 
 
 def _no_efa(checks: HostChecks, seen: str, there: int) -> Check:
-    """Return the check of a host whose libfabric offers no EFA."""
     if there and checks.probe.fi_info.status == _MISSING:
         return checks.skip(
             "efa", seen, "Install the EFA installer's libfabric: without fi_info the devices cannot be checked."
@@ -132,8 +130,7 @@ def memlock(checks: HostChecks) -> Check:
     limit, name = checks.probe.memlock, "memlock"
     if limit is None:
         return checks.not_reported(name)
-    shown = "unlimited" if limit == UNLIMITED else _amount(limit)
-    seen = f"A process can lock {shown} of memory." if limit != UNLIMITED else "Locked memory is unlimited."
+    seen = "Locked memory is unlimited." if limit == UNLIMITED else f"A process can lock {_amount(limit)} of memory."
     if limit == UNLIMITED or limit >= _MEMLOCK_ENOUGH:
         return checks.passed(name, seen)
     if not checks.has_rdma:
@@ -168,14 +165,10 @@ def huge_pages(checks: HostChecks) -> Check:
 
 def _amount(size: int) -> str:
     """Format a number of bytes in the largest unit that fits."""
-    for unit, one in (("GiB", 1024**3), ("MiB", _MIB), ("KiB", 1024)):
+    for unit, one in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
         if size >= one:
             return f"{size / one:.3g} {unit}"
     return f"{size} B"
-
-
-_READY = {"Completed", ""}
-"""States of the NVLink fabric in which programs can start."""
 
 
 def gpus(checks: HostChecks) -> Check:
@@ -191,7 +184,7 @@ def gpus(checks: HostChecks) -> Check:
     if expected and len(probe.gpus) != expected:
         advice = "Look for Xid errors (dmesg | grep Xid) and for a limit of the container; replace the node."
         return checks.fail(name, f"{seen} A {probe.instance_type} has {expected}.", advice)
-    waiting = [gpu for gpu in probe.gpus if gpu.fabric not in _READY]
+    waiting = [gpu for gpu in probe.gpus if gpu.fabric not in {"Completed", ""}]
     if waiting:
         seen = f"{seen} The NVLink fabric of {len(waiting)} is not ready: {waiting[0].fabric}."
         advice = "Wait for nvidia-fabricmanager, or start it: until then every program fails with CUDA error 802."
@@ -203,7 +196,6 @@ def gpus(checks: HostChecks) -> Check:
 
 
 def _no_gpus(checks: HostChecks, status: int, expected: int) -> Check:
-    """Return the check of a host that reports no GPU."""
     line = " ".join(checks.probe.nvidia_smi.lines[:1])
     if status == _MISSING:
         seen = "nvidia-smi was not found."

@@ -98,11 +98,11 @@ def settings(checks: HostChecks) -> Check:
     if probe.settings.get("FI_EFA_USE_DEVICE_RDMA") == "0":
         changes.append("FI_EFA_USE_DEVICE_RDMA=0")
     changes += probe.files
-    number = len(probe.settings)
     if changes:
         advice = "Unset them in the host's shell profile, or move the file: they change what is measured."
         return checks.warn(name, f"Inherited: {', '.join(changes)}.", advice)
-    return checks.passed(name, f"No inherited setting changes what is measured (checked {number} settings).")
+    seen = f"No inherited setting changes what is measured (checked {len(probe.settings)} settings)."
+    return checks.passed(name, seen)
 
 
 def _fatal(checks: HostChecks, settings: Mapping[str, str]) -> Iterator[str]:
