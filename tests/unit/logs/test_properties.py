@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from fabbench.benchmarks import benchmarks
+from fabbench.logs.learned_prefixes import unread_reason
 from fabbench.model.log import Log, Outcome, Point
 from fabbench.report import json_contract
 from fabbench.report.log_report import log_records, log_tables
@@ -112,11 +113,11 @@ def test_json_of_perftest_cut_anywhere_is_whole_or_truncated() -> None:
 
 TABLES: Mapping[str, Path] = {
     "pingpong": LOGS / "fi_pingpong/shm-rdm.client.txt",
-    "fabtests": CORPUS / "fabtests/every-printed-figure-is-read-exactly-5.txt",
+    "fabtests": CORPUS / "fabtests/layout-1-fi_rdm_bw-now.txt",
     "nccl": LOGS / "nccl/allreduce-1proc-g4.txt",
-    "nvshmem": CORPUS / "nvshmem/every-layout-9.txt",
+    "nvshmem": CORPUS / "nvshmem/layout-collective_3_3.txt",
     "nvshmem, point to point": LOGS / "nvshmem/shmem_put_bw.txt",
-    "perftest": CORPUS / "perftest/the-unit-in-the-header-scales-1.txt",
+    "perftest": CORPUS / "perftest/layout-mb-sec.txt",
     "nccom": LOGS / "nccom/allr.txt",
     "osu": CORPUS / "osu/every-kind-of-table-5.txt",
     "torch": CORPUS / "torch/the-tables-of-january-2025-have-binary-rates-1.txt",
@@ -156,6 +157,9 @@ NOISE = (
     b"real 0m3.2s",
     b"# a remark of 2 words",
     b"    indented: text",
+    b"step 12 loss 3.14",
+    b"     Broadcast |        0         0         1   |             1              1",
+    b"node1:1:1 [0] NCCL INFO 1024 256 float sum -1 27.30 0.04 0.06 0 27.19 0.04 0.06 0",
 )
 
 
@@ -447,6 +451,7 @@ def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
     ends = ("", " NCCL INFO x", "# nThread 1 nGpus 1 minBytes 8", " float ", "x", '"test_info": {', " |")
     lines = [HEAD.decode(), *(f"{text}{end}" for end in ends), *perftest, text, f"NCCL {text}:1:1 [0] NCC"]
     assert rows(sound("\n".join(lines).encode())) >= rows(read(HEAD))
+    assert unread_reason(text)[1] in {False, True}
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"results":[', '{"results":[{"size":'])
