@@ -443,13 +443,13 @@ a|1|:| |a:|1:1 |[|<std|(|x\x1b[|\x1b[3|NCCL |vm:1:1 [0] | NCCL INFO |Rank 1 |8 2
 |a: |Device |server | busbw|size(B) latency |# size count type |{"a":|gpu-1: |[1,0]<stdout>: """
 
 
-@pytest.mark.parametrize("piece", sampled(PIECES.replace("\n", "").split("|"), every=3))
+@pytest.mark.parametrize("piece", sampled(PIECES.replace("\n", "").split("|"), every=5))
 def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
     """A search that goes back and forth over 60 kB would not end within this test's lifetime."""
     text = (piece * (60_000 // len(piece)))[:60_000]
     perftest = TABLES["perftest"].read_text().split("\n")[:-3]
-    ends = ("", " NCCL INFO x", "# nThread 1 nGpus 1 minBytes 8", " float ", "x", '"test_info": {', " |")
-    lines = [HEAD.decode(), *(f"{text}{end}" for end in ends), *perftest, text, f"NCCL {text}:1:1 [0] NCC"]
+    ends = (" NCCL INFO # nThread 1 nGpus 1 minBytes 8 float ", '"test_info": { |')
+    lines = [HEAD.decode(), *(f"{text}{end}" for end in ends), *perftest, f"NCCL {text}:1:1 [0] NCC"]
     assert rows(sound("\n".join(lines).encode())) >= rows(read(HEAD))
     assert unread_reason(text)[1] in {False, True}
 

@@ -230,6 +230,7 @@ def test_a_program_that_hangs_is_a_timeout_and_its_rows_are_kept(tmp_path: Path)
 
 
 @pytest.mark.local
+@pytest.mark.slow
 def test_sizes_that_sockets_may_never_finish_are_pointed_out(tmp_path: Path) -> None:
     where = ("run", "nccl", "--on", "local", "--gpus", "0", "-e", "8G")
     assert "-e 4G leaves them out" in fabbench(tmp_path, *where, "--fabric", "tcp").stderr
