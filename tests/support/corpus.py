@@ -1,11 +1,10 @@
 """Every log of the repository, and what it is read as: one golden file, whose changes are reviewed as a diff.
 
-`python -m tests.support.corpus --write` rewrites it.
+`python -m tests.support.corpus` rewrites it.
 """
 
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +30,7 @@ _SHOWN = 8
 def paths() -> list[Path]:
     """Return the log files."""
     files = (path for folder in FOLDERS for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in files if path.name not in {"README.md", "facts.json"})
+    return sorted(path for path in files if path.name != "README.md")
 
 
 def name_of(path: Path) -> str:
@@ -129,8 +128,6 @@ def _written(lines: dict[str, Sequence[str]]) -> Iterator[str]:
 
 def main() -> None:
     """Rewrite the golden file."""
-    if sys.argv[1:] != ["--write"]:
-        raise SystemExit("Usage: python -m tests.support.corpus --write")
     GOLDEN.write_text("\n".join(_written({name_of(path): read_as(path) for path in paths()})))
 
 

@@ -1,6 +1,6 @@
 """Every log of the repository is read as the golden file says: outcome, facts, figures, damaged rows, findings.
 
-After a change that is meant, rewrite it and review the diff: `python -m tests.support.corpus --write`.
+After a change that is meant, rewrite it and review the diff: `python -m tests.support.corpus`.
 """
 
 import pytest
