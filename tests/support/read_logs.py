@@ -1,7 +1,6 @@
-"""What tests read logs with: files, texts and lines, and the figures as they were printed."""
+"""What tests read logs with: files, texts and lines."""
 
 from collections.abc import Iterable, Iterator
-from decimal import Decimal
 
 from fabbench.logs.demux import Demux, RestartDetector
 from fabbench.logs.parser import LogParser, logs
@@ -10,28 +9,7 @@ from fabbench.model.plan import Execution, Plan, Proof
 from fabbench.testing import read
 from tests.support.paths import LOGS
 
-__all__ = [
-    "BASE_UNITS",
-    "LOGS",
-    "figures",
-    "found",
-    "printed",
-    "read",
-    "read_lines",
-    "read_live",
-    "read_one",
-    "read_plan_output",
-]
-
-
-BASE_UNITS = {
-    "time": Decimal("1e-6"),
-    "cpu_time": Decimal("1e-6"),
-    "algbw": Decimal("1e9"),
-    "busbw": Decimal("1e9"),
-    "wrong": Decimal(1),
-}
-"""What nccl-tests prints its figures in."""
+__all__ = ["LOGS", "figures", "read", "read_lines", "read_live", "read_one", "read_plan_output"]
 
 
 def read_lines(lines: Iterable[str], proof: Proof | None = None, ending: Ending | None = None) -> list[Log]:
@@ -57,16 +35,6 @@ def read_live(lines: Iterable[str]) -> tuple[list[Point], list[Log]]:
     results = [result for line in lines for result in session.feed(line)]
     results += session.close()
     return [found for found in results if isinstance(found, Point)], list(logs(results))
-
-
-def printed(figure: str, metric: str) -> float:
-    """Return the value in base units of a figure as printed: exact, by another way than the parser's."""
-    return float(Decimal(figure) * BASE_UNITS[metric])
-
-
-def found(log: Log) -> list[tuple[int, dict[str, str], dict[str, float]]]:
-    """Return a log's points as nccl_layouts.points says them."""
-    return [(point.size, dict(point.labels), figures(point)) for point in log.points]
 
 
 def read_plan_output(lines: Iterable[str], plan: Plan, source: str) -> Iterator[tuple[Execution, tuple[Log, ...]]]:

@@ -8,16 +8,15 @@ import pytest
 from fabbench.benchmarks import benchmarks
 from fabbench.logs.launcher_prefixes import Prefixes
 from fabbench.model.log import Line
-from tests.support.paths import DATA, ROOT
+from tests.support.corpus import paths
 
 _NUMBER = re.compile(r"\d+")
 
 
 def recorded_lines() -> Iterator[str]:
-    """Yield the lines of logs recorded and in tests, bare; of those that differ in numbers alone, one."""
+    """Yield the lines of the logs, bare; of those that differ in numbers alone, one."""
     seen: set[str] = set()
-    recorded = (path for path in DATA.rglob("*") if path.is_file())
-    for path in sorted((*recorded, *(ROOT / "tests/unit/benchmarks").rglob("test_*.py"))):
+    for path in paths():
         lines = path.read_text(errors="replace")[:200_000].splitlines()
         prefixes = Prefixes(lines)
         for line in lines:

@@ -182,11 +182,11 @@ def test_the_nics_that_every_rank_lists_are_those_of_the_poorest_host() -> None:
 
 def test_hosts_with_unlike_or_no_gpus_are_refused_with_the_way_out() -> None:
     assert gpus_per_host(TWO) == 8
-    with pytest.raises(MachineError, match="No GPU was found on c") as none:
+    with pytest.raises(MachineError, match=r"GPU.* c") as none:
         gpus_per_host((A, Host(name="c")))
     assert "--gpus N" in (none.value.hint or "")
     with pytest.raises(RequestError, match="a has 8, d has 4") as unlike:
         gpus_per_host((A, Host(name="d", gpus=4)))
     assert "--gpus 4" in (unlike.value.hint or "")
-    with pytest.raises(MachineError, match="Only one GPU was found"):
+    with pytest.raises(MachineError, match="one GPU"):
         gpus_per_host((Host(name="e", gpus=1),))

@@ -79,7 +79,7 @@ of_both = pytest.mark.parametrize("benchmark_", [PERFTEST, FABTESTS], ids=lambda
 
 
 @of_both
-@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("at_once", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benchmark, at_once: bool) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=at_once)
     log = measured(execution, host)
@@ -97,6 +97,7 @@ def test_rails_are_told_apart_proven_and_summed(tmp_path: Path, benchmark_: Benc
 
 
 @of_both
+@pytest.mark.slow
 def test_another_device_than_asked_for_is_off_fabric(tmp_path: Path, benchmark_: Benchmark) -> None:
     execution, host = benchmark_.execution(tmp_path, at_once=False)
     first, *rest = execution.steps

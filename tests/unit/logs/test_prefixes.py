@@ -3,35 +3,39 @@
 import io
 import json
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from fabbench.logs.launcher_prefixes import Prefixes
-from fabbench.logs.learned_prefixes import unread_reason
 from fabbench.model.log import Log, Outcome
-from fabbench.runs.parse_file import parse_file, parse_stream
+from fabbench.runs.parse_file import parse_stream
 from fabbench.testing import read
+from tests.support.corpus import CORPUS
 from tests.support.nccl_text import nccl_text
 from tests.support.paths import LOGS
 from tests.support.prefix_forms import FORMS, behind
 
-SMALL = ("nccl/opt-c0.txt", "fi_pingpong/tcp-rdm.client.txt")
+SAMPLES = {
+    "perftest": "layout-latency",
+    "fabtests": "layout-1-fi_rdm_bw-now",
+    "osu": "every-kind-of-table-6",
+    "torch": "a-sweep-that-ran-out-of-memory",
+    "nvshmem": "layout-collective_3_3",
+    "nccl": "release-1.0-all_reduce",
+}
+LEARNED = ("pdsh", "grep -n", "PyTorch", "flux --label-io, jsrun, srun -l", "ts")
+"""Forms of which nothing is known before the first line that only a benchmark prints."""
+SMALL = (LOGS / "nccl/opt-c0.txt", LOGS / "fi_pingpong/tcp-rdm.client.txt")
 OTHERS = (
-    "nccl/x-net-socket.txt",
-    "runs/torch-tcp.txt",
-    "nccl/allreduce-1proc-g4.txt",
-    "nccl/allreduce-mpi-nvlink.txt",
-    "nccl/alltoall-mpi.txt",
-    "nccl/opt-I.txt",
-    "nccl/opt-dall.txt",
-    "nccl/split.txt",
-    "nccl/x-ofi-efa-missing.txt",
-    "nccl/x-ofi-tcp.txt",
-    "nvshmem/put_bw-bi.txt",
-    "nvshmem/shmem_put_bw.txt",
-    "published/alltoall-3.5.21.txt",
-    "runs/nccl-shm.txt",
+    *(CORPUS / f"{benchmark}/{name}.txt" for benchmark, name in SAMPLES.items()),
+    *sorted((LOGS / "nvshmem").glob("*.txt")),
+    LOGS / "runs/torch-tcp.txt",
+    *(LOGS / f"nccl/{name}.txt" for name in ("x-net-socket", "allreduce-mpi-nvlink", "alltoall-mpi", "split")),
+    *(LOGS / f"nccl/{name}.txt" for name in ("opt-I", "opt-dall", "x-ofi-efa-missing", "x-ofi-tcp")),
+    LOGS / "published/alltoall-3.5.21.txt",
+    LOGS / "runs/nccl-shm.txt",
 )
 ROWS = [(1 << power, 0.5 * power) for power in range(10, 20)]
 LINES = nccl_text(ROWS).rstrip("\n").split("\n")
@@ -60,64 +64,45 @@ def contents(logs: Iterable[Log]) -> list[object]:
     ]
 
 
-def check(form: str, name: str) -> None:
-    lines = (LOGS / name).read_text().rstrip("\n").split("\n")
-    assert contents(parse(behind(form, lines))) == contents(parse("\n".join(lines)))
+def check(form: str, path: Path) -> None:
+    lines = path.read_text().rstrip("\n").split("\n")
+    logs = parse(behind(form, lines))
+    assert contents(logs) == contents(parse("\n".join(lines)))
+    assert all(log.points for log in logs)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_log_reads_the_same_behind_every_prefix(form: str) -> None:
-    for name in SMALL:
-        check(form, name)
+    for path in SMALL:
+        check(form, path)
 
 
-@pytest.mark.parametrize("form", ["pdsh", "grep -n", "PyTorch"])
-@pytest.mark.parametrize("name", sorted(path.name for path in (LOGS / "nvshmem").glob("*.txt")))
-def test_a_file_reads_the_same_behind_a_prefix_that_must_be_learned(form: str, name: str, tmp_path: Path) -> None:
-    """The first line that tells the prefix stands far below the first bytes, which say what the file is."""
-    plain = (LOGS / "nvshmem" / name).read_text()
-    file = tmp_path / "log.txt"
-    file.write_text(behind(form, plain.rstrip("\n").split("\n")))
-    logs = list(parse_file(file))
-    assert contents(logs) == contents(parse(plain))
-    assert all(log.points for log in logs)
-
-
-PERFTEST_JSON = """\
-{
-  "test_info": {
-    "test": "RDMA_Write_BW_Test",
-    "Device": "mlx5_11",
-    "Number_of_qps": 1,
-    "Connection_type": "RC",
-    "TX_depth": 128,
-    "Mtu": 1024,
-    "Link_type": "Ethernet"
-  },
-  "results": {
-    "MsgSize": 65536,
-    "n_iterations": 5000,
-    "BW_peak": 5293.52,
-    "BW_average": 2229.27,
-    "MsgRate": 0.035668
-  }
-}"""
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "form", [*LEARNED, *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form not in LEARNED)]
+)
+def test_logs_of_every_benchmark_read_the_same_behind_a_prefix(form: str, path: Path) -> None:
+    check(form, path)
 
 
 @pytest.mark.parametrize("indent", ["  ", "\t", ""])
-@pytest.mark.parametrize("form", ["pdsh", "grep -n", "PyTorch", "flux --label-io, jsrun, srun -l", "ts"])
+@pytest.mark.parametrize("form", LEARNED)
 def test_json_that_perftest_prints_is_read_behind_a_prefix(form: str, indent: str) -> None:
-    lines = PERFTEST_JSON.replace("  ", indent).split("\n")
+    text = (CORPUS / "perftest/the-unit-of-json-is-what-fits-1.txt").read_text().rstrip()
+    lines = [f"{indent}{line.lstrip()}" if line[:1] == " " else line for line in text.split("\n")]
     (log,) = parse(behind(form, lines))
     assert (log.case, log.outcome, len(log.points)) == ("ib_write_bw", "ok", 2)
-    assert contents([log]) == contents(parse("\n".join(lines)))
+    assert contents([log]) == contents(parse(text))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("form", FORMS)
-def test_more_logs_read_the_same_behind_every_prefix(form: str, name: str) -> None:
-    check(form, name)
+@pytest.mark.parametrize("name", ["release-1.0-all_reduce", "release-2.19.6-all_reduce"])
+def test_any_two_tags_of_launchers_may_be_stacked(name: str) -> None:
+    lines = (CORPUS / f"nccl/{name}.txt").read_text().rstrip("\n").split("\n")
+    tags = [form for form in FORMS if form.startswith(("Open MPI", "SkyPilot", "Ray", "Modal", "kubectl", "quote"))]
+    for outer, inner in product(tags, tags):
+        logs = parse(behind(outer, behind(inner, lines).rstrip("\n").split("\n")))
+        assert contents(logs) == contents(parse("\n".join(lines))), (outer, inner)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -243,26 +228,6 @@ def test_a_row_behind_a_debug_line_without_its_newline_is_a_row() -> None:
     for lines in (glued, [*LINES[:first], debug, *glued[first:]]):
         (log,) = parse("\n".join(lines))
         assert (log.outcome, len(log.points)) == ("ok", 2 * len(ROWS))
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        " " * 60_000 + " float ",
-        "# size count type " * 3_000 + "algbw",
-        "size(B) latency " * 4_000,
-        "|" + " busbw" * 10_000,
-        '{"a":' * 12_000 + '"# nThread 1 nGpus 1 minBytes 8"',
-        "1 " * 30_000 + "float ",
-        "gpu-1: " * 9_000 + "# nThread 1 nGpus 1 minBytes 8",
-        "[" * 60_000 + "# nThread 1 nGpus 1 minBytes 8",
-    ],
-    ids=range(8),
-)
-def test_no_line_takes_long_because_it_is_long(line: str) -> None:
-    """What takes the square of a line's length would not end here."""
-    assert [log.points for log in parse(f"{line}\n{line} |\n{line}") for _ in log.points] == []
-    assert unread_reason(line)[1] in {False, True}
 
 
 def test_a_tag_of_mpirun_behind_a_shell_s_unfinished_line_begins_a_line() -> None:

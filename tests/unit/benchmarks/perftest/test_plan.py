@@ -116,11 +116,11 @@ def test_gpus_are_shared_out_evenly() -> None:
 @pytest.mark.parametrize(
     ("fabric", "hosts", "kind", "expected"),
     [
-        ("ib", (P5,), MachineError, "has no ib device"),
-        ("roce", (replace(ROCE, gids={"mlx5_0": 3}),), MachineError, "mlx5_1 has no RoCE v2 GID"),
-        ("tcp", (ROCE,), RequestError, "RDMA devices only. roce has roce: mlx5_0, mlx5_1"),
-        ("tcp", (NOTHING,), MachineError, "has none that can be used. Looked for RDMA devices: found none"),
-        ("", (NOTHING,), MachineError, "has none that can be used"),
+        ("ib", (P5,), MachineError, "no ib device"),
+        ("roce", (replace(ROCE, gids={"mlx5_0": 3}),), MachineError, "mlx5_1.*GID"),
+        ("tcp", (ROCE,), RequestError, "roce: mlx5_0, mlx5_1"),
+        ("tcp", (NOTHING,), MachineError, "found none"),
+        ("", (NOTHING,), MachineError, "none"),
         (AB, (P5,), RequestError, "RDMA devices only"),
         ("efa", (P5, replace(P5, devices={"rdmap79s0": "efa"})), RequestError, "has 32 and p5 has 1"),
     ],
@@ -131,7 +131,7 @@ def test_refused(fabric: str, hosts: tuple[Host, ...], kind: type[Exception], ex
 
 
 def test_a_device_that_is_not_there_is_refused_where_others_are() -> None:
-    with pytest.raises(MachineError, match="has no mlx5_9 of roce, but mlx5_0, mlx5_1"):
+    with pytest.raises(MachineError, match=r"mlx5_9.*mlx5_0, mlx5_1"):
         execution_of(PerftestWork(devices=("mlx5_9",)), "roce", ROCE)
 
 

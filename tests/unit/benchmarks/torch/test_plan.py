@@ -43,7 +43,7 @@ def test_sizes_replace_rows_and_columns() -> None:
     assert "--size 64 --size 1024 --dtype float16" in " ".join(command.argv)
     assert command.argv[-3:] == ("127.0.0.1", "--port", "29500")
     assert (work.planned_sizes((A,)), work.needs.programs) == ((64, 1024), ())
-    with pytest.raises(RequestError, match="6 bytes are not a multiple of the element size of float32"):
+    with pytest.raises(RequestError, match=r"6 bytes.*float32"):
         TorchWork(program="", sizes=(6,))
 
 
@@ -118,7 +118,9 @@ def test_the_program_is_part_of_the_package_and_needs_nothing_of_it() -> None:
 
 
 @pytest.mark.local
-@pytest.mark.parametrize("sizes", [(), ("--size", "1M", "--size", "64M")])
+@pytest.mark.parametrize(
+    "sizes", [pytest.param((), marks=pytest.mark.slow), ("--size", "1M", "--size", "64M")], ids=["sentence", "table"]
+)
 def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, sizes: tuple[str, ...]) -> None:
     where = ("--on", "local", "--virtual-nodes", "2", "--gpus", "4", "--python", sys.executable)
     configurations = ("--fabric", "tcp", "--fabric", "p2p", "--repeat", "1")
@@ -135,8 +137,9 @@ def test_ranks_under_mpirun_measure_and_prove_their_network(tmp_path: Path, size
 
 
 @pytest.mark.local
+@pytest.mark.slow
 def test_without_torch_the_run_fails_with_the_reason(tmp_path: Path) -> None:
     where = ("--on", "local", "--gpus", "2", "--python", sys.executable, "--fabric", "p2p")
     done = fabbench(tmp_path, "run", "torch", *where)
     assert done.returncode == 4
-    assert "failed: torch said: ModuleNotFoundError: No module named 'torch'" in done.stderr
+    assert "ModuleNotFoundError" in done.stderr

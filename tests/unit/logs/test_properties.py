@@ -1,0 +1,461 @@
+"""What holds for every log of every benchmark: cut, damaged, among other lines, or of any bytes at all.
+
+The logs are those of the corpus. FABBENCH_FUZZ=N tries N times as many; `make test-slow` takes every log.
+"""
+
+import io
+import json
+import math
+import os
+import random
+import re
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fabbench.benchmarks import benchmarks
+from fabbench.logs.learned_prefixes import unread_reason
+from fabbench.model.log import Log, Outcome, Point
+from fabbench.report import json_contract
+from fabbench.report.log_report import log_records, log_tables
+from fabbench.runs.parse_file import parse_stream
+from tests.support.corpus import CORPUS, recorded
+from tests.support.paths import LOGS, ROOT
+from tests.support.tiers import EVERY_CUT, sampled, seeds
+
+TIMES = int(os.environ.get("FABBENCH_FUZZ", "1"))
+OWN = sorted({*benchmarks()} - {"nccl-debug"})
+Rows = Counter[tuple[int, tuple[str, ...], tuple[float, ...]]]
+
+
+def read(data: bytes) -> list[Log]:
+    return list(parse_stream(io.BytesIO(data), "x"))
+
+
+def rows(logs: Sequence[Log]) -> Rows:
+    return Counter((point.size, point.metrics, point.values) for log in logs for point in log.points)
+
+
+def is_ok(logs: Sequence[Log]) -> bool:
+    return bool(logs) and all(log.outcome is Outcome.OK for log in logs)
+
+
+def good(benchmark: str, most: int | None) -> list[tuple[bytes, dict[str, Any]]]:
+    """Return small logs that are ok, of one side and no documents, and what each is read as: all, or up to `most`."""
+    found = []
+    for name, logs in recorded().items():
+        if len(logs) == 1 and (logs[0]["benchmark"], logs[0]["outcome"]) == (benchmark, "ok"):
+            data, sides = (ROOT / name).read_bytes().rstrip(), re.findall("side=server|side=client", str(logs[0]))
+            if len(data) < 4000 and len({*sides}) < 2 and b'"' not in data:
+                found.append((data, logs[0]))
+    assert found
+    return found[:: math.ceil(len(found) / (most or len(found)))]
+
+
+HOW_MANY = pytest.mark.parametrize("most", [5, pytest.param(None, marks=pytest.mark.slow)])
+
+# ---------------------------------------------------------------- cut
+
+
+@HOW_MANY
+@pytest.mark.parametrize(
+    "benchmark",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason="12.3 of 12.34, at the end, is read as 12.3"))
+        if name == "osu"
+        else name
+        for name in OWN
+    ],
+)
+def test_a_log_cut_anywhere_is_never_taken_for_whole(benchmark: str, most: int | None) -> None:
+    """It has no other figures; where its benchmark prints an end, none are missing; half a row is seen."""
+    for data, whole in good(benchmark, most):
+        all_rows = rows(read(data))
+        for cut in range(0, len(data), max(len(data) // (12 if most else 60), 1)):
+            logs = read(data[:cut])
+            if not is_ok(logs):
+                continue
+            found = rows(logs)
+            assert not found - all_rows, data[:cut]
+            assert whole["facts"]["complete"] != "yes" or found == all_rows, data[:cut]
+            begin = data.rfind(b"\n", 0, cut) + 1
+            if len(re.findall(rb"(?<!\S)[\d.]+[kmg]?(?!\S)", data[begin:cut])) > 1:
+                end = data.find(b"\n", cut)
+                assert found == rows(read(data[: end if end > 0 else None])), data[:cut]
+
+
+@EVERY_CUT
+def test_a_json_file_cut_anywhere_gives_its_whole_rows(every: int) -> None:
+    text = (LOGS / "nccl/all_reduce.json").read_bytes()
+    begin = text.index(b'"results":[') + len(b'"results":[')
+    (whole,) = read(text)
+    for cut in range(begin, len(text), every):
+        (log,) = read(text[:cut])
+        assert log.points == whole.points[: 2 * text[begin:cut].count(b'"experiment_name":""}')]
+        assert log.outcome == ("truncated" if cut < len(text.rstrip()) else "ok")
+
+
+def test_json_of_perftest_cut_anywhere_is_whole_or_truncated() -> None:
+    text = (CORPUS / "perftest/the-unit-of-json-is-what-fits-1.txt").read_bytes()
+    whole = read(text)
+    assert is_ok(whole)
+    for cut in range(text.index(b"test_info") + 12, len(text)):
+        closed = b"}" in text[text.index(b"results") : cut]
+        logs = read(text[:cut])
+        assert (is_ok(logs), rows(logs)) == (closed, rows(whole) if closed else Counter())
+
+
+# ---------------------------------------------------------------- rows that are damaged
+
+TABLES: Mapping[str, Path] = {
+    "pingpong": LOGS / "fi_pingpong/shm-rdm.client.txt",
+    "fabtests": CORPUS / "fabtests/layout-1-fi_rdm_bw-now.txt",
+    "nccl": LOGS / "nccl/allreduce-1proc-g4.txt",
+    "nvshmem": CORPUS / "nvshmem/layout-collective_3_3.txt",
+    "nvshmem, point to point": LOGS / "nvshmem/shmem_put_bw.txt",
+    "perftest": CORPUS / "perftest/layout-mb-sec.txt",
+    "nccom": LOGS / "nccom/allr.txt",
+    "osu": CORPUS / "osu/every-kind-of-table-5.txt",
+    "torch": CORPUS / "torch/the-tables-of-january-2025-have-binary-rates-1.txt",
+}
+"""A good log of each table."""
+FIGURE = re.compile(rb"(?<![\w.=])[\d.]{2,}[kmg]?(?:GBps|s)?(?![\w.])")
+
+
+def broken(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the log with one digit of a row made an `x`, and the line's number."""
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        figures = [*FIGURE.finditer(line)]
+        if len(figures) < 2 or not re.match(rb"[\s|]*\d", line) or b"payload" in line:
+            continue
+        for at in (spot for figure in figures for spot in range(*figure.span()) if line[spot : spot + 1].isdigit()):
+            yield number, b"\n".join([*lines[: number - 1], line[:at] + b"x" + line[at + 1 :], *lines[number:]])
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_row_that_cannot_be_read_is_damaged(name: str) -> None:
+    data = TABLES[name].read_bytes()
+    assert is_ok(read(data))
+    cases = list(broken(data))
+    assert len(cases) > 5
+    for number, changed in cases[:: max(len(cases) // 40, 1)]:
+        (log,) = read(changed)
+        assert (log.outcome, [row.line for row in log.damaged]) == (Outcome.TRUNCATED, [number])
+
+
+NOISE = (
+    b"node1:123:456 [0] NCCL INFO Using network Socket",
+    b"libfabric:1:1700000000::efa:av:efa_av_open():12<warn> hello",
+    b"Warning: Permanently added '10.0.0.1' (ED25519) to the list of known hosts.",
+    b"Conflicting CPU frequency values detected: 800.000000 != 2601.239000. CPU Frequency is not max.",
+    b"",
+    b"real 0m3.2s",
+    b"# a remark of 2 words",
+    b"    indented: text",
+    b"step 12 loss 3.14",
+    b"     Broadcast |        0         0         1   |             1              1",
+    b"node1:1:1 [0] NCCL INFO 1024 256 float sum -1 27.30 0.04 0.06 0 27.19 0.04 0.06 0",
+)
+
+
+@HOW_MANY
+@pytest.mark.parametrize("benchmark", OWN)
+def test_lines_of_others_within_a_table_change_no_row(benchmark: str, most: int | None) -> None:
+    chance = random.Random(benchmark)
+    for data, _ in good(benchmark, most):
+        lines = data.split(b"\n")
+        noise = [[*chance.choices(NOISE, k=chance.randint(0, 1)), line] for line in lines]
+        logs = [log for log in read(b"\n".join(line for group in noise for line in group)) if log.benchmark]
+        assert rows(logs) == rows(read(data)), data
+        assert not any(log.damaged for log in logs)
+
+
+# ---------------------------------------------------------------- logs that are damaged
+
+
+def digit(chance: random.Random, data: bytes) -> bytes:
+    at = chance.choice([match.start() for match in re.finditer(rb"\d", data)])
+    new = chance.choice([b"%d" % chance.randrange(10), b"", data[at : at + 1] * 2, b"x"])
+    return data[:at] + new + data[at + 1 :]
+
+
+def byte(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+
+
+def tear(chance: random.Random, data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    at = chance.randrange(len(lines))
+    cut = chance.randint(0, len(lines[at]))
+    noise = chance.choices((*NOISE, b"8", b"1024 256 float", b"N/A"), k=chance.randint(1, 3))
+    lines[at : at + 1] = [lines[at][:cut] + noise[0], *noise[1:], lines[at][cut:]]
+    return b"\n".join(lines)
+
+
+def lose(chance: random.Random, data: bytes) -> bytes:
+    at = chance.randrange(len(data))
+    return data[:at] + data[at + chance.choice([1, 4, 16, 64, 256]) :]
+
+
+def swap(chance: random.Random, data: bytes) -> bytes:
+    lines = data.split(b"\n")
+    one, two = chance.randrange(len(lines)), chance.randrange(len(lines))
+    lines[one], lines[two] = lines[two], lines[one]
+    return b"\n".join(lines)
+
+
+DAMAGES: Mapping[str, Callable[[random.Random, bytes], bytes]] = {
+    "digit": digit,
+    "byte": byte,
+    "tear": tear,
+    "lose": lose,
+    "swap": swap,
+}
+
+
+def contradicts(point: Point, benchmark: str | None, factor: float | None) -> bool:
+    """Return whether a point's figures cannot be of one measurement, by another way than the readers'."""
+    found = dict(zip(point.metrics, point.values, strict=True))
+    if benchmark == "pingpong" and {"latency", "bandwidth"} <= found.keys():
+        latency, rate = found["latency"], found["bandwidth"]
+        slack = 0.0051e-6 / latency + 0.0051e6 / rate
+        # A size of a few digits may have been cut down: 1500 bytes are 1.4k.
+        return point.size >= 10 and abs(latency * rate / point.size - 1) > slack + 0.11
+    if benchmark == "nccl" and {"time", "algbw", "busbw"} <= found.keys():
+        time, algbw, busbw = found["time"], found["algbw"], found["busbw"]
+        if point.size and time and algbw > 1e8:
+            slack = 0.0051e9 / algbw + (0.051e-6 if time >= 1e-4 else 0.0051e-6) / time + 0.0002
+            if abs(algbw * time / point.size - 1) > slack:
+                return True
+            return factor is not None and abs(busbw - factor * algbw) > 0.0051e9 * (1 + factor) + 0.0001 * busbw
+    return False
+
+
+def factor_of(logs: Sequence[Log]) -> float | None:
+    """Return busbw / algbw of an undamaged log, from its large rows."""
+    found = [
+        point.values[2] / point.values[1]
+        for log in logs
+        for point in log.points
+        if log.benchmark == "nccl" and point.metrics[1:3] == ("algbw", "busbw") and point.values[1] > 2e10
+    ]
+    return sum(found) / len(found) if found else None
+
+
+def wholes() -> dict[str, list[bytes]]:
+    """Return the recorded logs that are ok, by benchmark."""
+    by_benchmark: dict[str, list[bytes]] = {}
+    for name, logs in recorded().items():
+        path = ROOT / name
+        if LOGS in path.parents and {log["outcome"] for log in logs} == {"ok"} and path.stat().st_size < 30_000:
+            by_benchmark.setdefault(logs[0]["benchmark"], []).append(path.read_bytes())
+    return by_benchmark
+
+
+@seeds(1, 5)
+def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property: Callable[[str, object], None]) -> None:
+    """As good is read what was printed, or what nothing contradicts."""
+    chance, corpus = random.Random(seed), wholes()
+    counts: Counter[tuple[str, str]] = Counter()
+    bad = []
+    for number in range((250 if seed else 60) * TIMES):
+        benchmark = chance.choice([*corpus])
+        data = chance.choice(corpus[benchmark])
+        name = chance.choice([*DAMAGES])
+        whole, logs = read(data), read(DAMAGES[name](chance, data))
+        new = rows(logs) - rows(whole)
+        counts[benchmark, "cases"] += 1
+        counts[benchmark, "other figures"] += bool(new)
+        if not new or not is_ok(logs):
+            continue
+        factor = factor_of(whole)
+        wrong = any(
+            (point.size, point.metrics, point.values) in new and contradicts(point, log.benchmark, factor)
+            for log in logs
+            for point in log.points
+        )
+        # nccom's gigabytes are binary where a row shows it, which may be too late for swapped rows above it.
+        invented = name == "tear" or (name == "swap" and benchmark != "nccom")
+        if invented or wrong:
+            bad.append(f"{benchmark} {name} {seed}/{number}: {[*new][:2]}")
+    for benchmark in corpus:
+        record_property("count", (benchmark, {what: counts[benchmark, what] for what in ("cases", "other figures")}))
+    assert bad == []
+
+
+NEW = ("", " ", "\n", "9", ".", "k", "|", "\x00", "{")
+NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"), re.compile(r"\d+\.\d\d")  # the second: glued ones
+UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6, 1e9, 2**10, 2**20, 2**30, 1.25e8)
+
+
+def printed(text: str) -> set[float]:
+    """Return the figures of a text, in every unit; a launcher or debug text may have torn a figure in two."""
+    found = set()
+    for each in (text, text.replace("\n", ""), re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
+        found |= {float(number) for pattern in NUMBERS for number in pattern.findall(each)}
+    return {float(f"{number * unit:.12g}") for number in found for unit in UNITS}
+
+
+@HOW_MANY
+@pytest.mark.parametrize("benchmark", OWN)
+def test_noise_invents_no_figure(benchmark: str, most: int | None) -> None:
+    """Characters changed, lost and doubled: every figure that is read stands in the text."""
+    chance = random.Random(benchmark)
+    for data, _ in good(benchmark, most):
+        for _ in range(5 if most else 20):
+            letters = list(data.decode())
+            for _ in range(chance.randint(1, 40)):
+                at = chance.randrange(len(letters))
+                letters[at : at + chance.randint(0, 2)] = chance.choice(
+                    ["", " ", "\n", "9", ".", "k", "|", "\x00", "{"]
+                )
+            text = "".join(letters)
+            known = printed(text)
+            values = {
+                float(f"{value:.12g}") for log in read(text.encode()) for each in log.points for value in each.values
+            }
+            assert values <= known | {0.0}, text
+
+
+# ---------------------------------------------------------------- any bytes
+
+TEXTS = [path.read_bytes() for path in sorted(LOGS.rglob("*.txt")) if path.stat().st_size < 40_000]
+WORDS = """\
+# Rank Pid on device nThread nGpus minBytes maxBytes step: 2(factor) warmup iters: size count type redop root
+time algbw busbw #wrong error float half sum -1 0 8 1024 27.30 1e+06 N/A e+ NCCL INFO WARN vm:1:1 [0]
+[1,0]<stdout>: (head, pid=1) Out of bounds values : OK FAILED Avg bus bandwidth USAGE bytes #sent #ack =10 1k
+0.00s fi_pingpong #@fabbench begin end x/1 0: \x1b[36m \x1b[0m \r \x00 \ufffd \t""".replace("\n", " \n ").split(" ")
+
+
+def written(logs: Sequence[Log]) -> str:
+    """Write logs as the public contract."""
+    elements = json_contract.Elements()
+    pieces = json_contract.SEPARATOR.join("".join(elements.write(log)) for log in logs)
+    return json_contract.OPENING + pieces + json_contract.closing([])
+
+
+def sound(data: bytes) -> list[Log]:
+    """Demand what every log promises, in every form it is printed in."""
+    logs = read(data)
+    assert len(json.loads(written(logs))["logs"]) == len(logs)
+    for log in logs:
+        assert (log.reason is None) == (log.outcome == "ok")
+        assert log.outcome != "ok" or log.points
+        assert all(point.size >= 0 for point in log.points)
+        assert all(math.isfinite(value) and value >= 0 for point in log.points for value in point.values)
+        assert len(list(log_records(log))) == sum(len(point.values) for point in log.points)
+        log_tables(log)
+    return logs
+
+
+@seeds(2, 30 * TIMES)
+def test_texts_that_are_damaged_and_mixed_are_no_exception(seed: int) -> None:
+    chance = random.Random(f"damaged {seed}")
+    for _ in range(5):
+        data = chance.choice(TEXTS)
+        for _ in range(chance.randint(1, 8)):
+            data = DAMAGES[chance.choice([*DAMAGES])](chance, data or b"8 0")
+            lines, block = data.split(b"\n"), chance.choice(TEXTS).split(b"\n")
+            begin, at = chance.randrange(len(block)), chance.randrange(len(lines))
+            lines[at:at] = block[begin : begin + chance.randint(0, 40)]
+            data = b"\n".join(lines)
+        sound(data)
+
+
+@seeds(2, 20 * TIMES)
+def test_random_words_and_bytes_are_no_exception(seed: int) -> None:
+    chance = random.Random(f"words {seed}")
+    for _ in range(5):
+        words = (chance.choice(WORDS) + chance.choice(["", " ", "  ", "\n", "      "]) for _ in range(400))
+        sound("".join(words).encode())
+    sound(chance.randbytes(4000))
+    sound(bytes(chance.choices(b"0123456789 \n.e+-#[]<>:", k=4000)))
+
+
+@seeds(2, 20 * TIMES)
+def test_damaged_json_is_no_exception(seed: int) -> None:
+    chance = random.Random(f"json {seed}")
+    values = [b"null", b"-1", b"1e400", b"NaN", b'""', b"[]", b"{}", b"true", b'"N/A"', b"9" * 5000]
+    for _ in range(10):
+        data = (LOGS / "nccl/all_reduce.json").read_bytes()
+        for _ in range(chance.randint(1, 5)):
+            value, count = chance.choice(values), chance.randint(1, 40)
+            data = (
+                re.sub(rb"(?<=:)[\d.]+(?=[,}])", value, data, count=count) if count % 2 else lose(chance, data or b"{")
+            )
+        assert "AWS_SECRET" not in written(sound(data))
+
+
+@pytest.mark.parametrize(
+    ("digits", "texts"), [(19, TEXTS[::6]), (5000, TEXTS[:2]), pytest.param(5000, TEXTS, marks=pytest.mark.slow)],
+    ids=["19", "5000", "all"],
+)  # fmt: skip
+def test_numbers_of_any_length_are_no_exception(digits: int, texts: list[bytes]) -> None:
+    for text in texts:
+        for number in (b"9" * digits, b"1" + b"0" * digits, b"1e" + b"9" * digits):
+            sound(re.sub(rb"\d+", number, text[:4000], count=2000 // digits + 8))
+
+
+HEAD = b"\n".join((LOGS / "nccl/alltoall-mpi.txt").read_bytes().split(b"\n")[:30])
+TINY = [b"\n", b"#\n", b"8\n", b"x\n", b"[1,0]<stdout>: \n", b"\x00\xff\n", b"vm:1:1 [0] NCCL INFO x\n", b"0: \n"]
+
+
+@pytest.mark.parametrize("times", [500, pytest.param(30_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("line", TINY)
+def test_very_many_tiny_lines_are_read(line: bytes, times: int) -> None:
+    (log,) = read(HEAD + b"\n" + line * times)
+    assert log.points == read(HEAD)[0].points
+    assert len(log.damaged) <= times + 1
+
+
+def test_a_line_of_50_mb_without_a_newline_takes_little_memory() -> None:
+    class Endless(io.RawIOBase):
+        """50 MB of a row's beginning, never held in memory."""
+
+        left = 50 << 20
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+            size = min(len(view), self.left)
+            view[:size] = (b"8 2 float " * (size // 10 + 1))[:size]
+            self.left -= size
+            return size
+
+    tracemalloc.start()
+    list(parse_stream(io.BufferedReader(Endless()), "x"))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 30 << 20
+
+
+PIECES = """\
+a|1|:| |a:|1:1 |[|<std|(|x\x1b[|\x1b[3|NCCL |vm:1:1 [0] | NCCL INFO |Rank 1 |8 2 float |e+|1.|_perf |error
+|Rank 1 Pid 1 on |fi_pingpong |\x00|\\n|a b|-|.|0:|/|#|1a|N/A |nThread 1 nGpus 1 minBytes 1 |via NET/|"a
+|a: |Device |server | busbw|size(B) latency |# size count type |{"a":|gpu-1: |[1,0]<stdout>: """
+
+
+@pytest.mark.parametrize("piece", sampled(PIECES.replace("\n", "").split("|"), every=5))
+def test_a_long_line_of_one_piece_is_no_endless_search(piece: str) -> None:
+    """A search that goes back and forth over 60 kB would not end within this test's lifetime."""
+    text = (piece * (60_000 // len(piece)))[:60_000]
+    perftest = TABLES["perftest"].read_text().split("\n")[:-3]
+    ends = (" NCCL INFO # nThread 1 nGpus 1 minBytes 8 float ", '"test_info": { |')
+    lines = [HEAD.decode(), *(f"{text}{end}" for end in ends), *perftest, f"NCCL {text}:1:1 [0] NCC"]
+    assert rows(sound("\n".join(lines).encode())) >= rows(read(HEAD))
+    assert unread_reason(text)[1] in {False, True}
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":', '{"results":[', '{"results":[{"size":'])
+def test_deep_json_is_no_exception(opening: str) -> None:
+    for text in ('{"args":[],"a":', '{"args":[],"nccl_version":1,"config":{},"env":'):
+        sound((text + opening * 100_000).encode())
+        sound((text + opening * 100_000 + '"results":[' + opening * 1000).encode())
