@@ -51,8 +51,7 @@ _PROVIDER = lazy(r"\s*[Pp]rovider: ([a-z][\w;-]*)\s*")
 _MAY_BEGIN = lazy(r"bytes |xfer_size|fi_|fabtests:|rovider:|\.\d\ds *\d")
 
 
-_ONE_WAY = lazy(r"pingpong|_lat")
-"""In names of programs that send one message at a time back and forth."""
+_ONE_WAY = lazy(r"pingpong|_lat")  # in names of programs that send one message at a time back and forth
 # The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 
@@ -85,10 +84,8 @@ def _transfers(program: str) -> Range:
 class FabtestProcess(PairProcess):
     """A process of a fabtest, and the layout of its table."""
 
-    layout: FabtestLayout | None = None
-    """None: there is no table, or its rows are machine-readable."""
-    exact: bool = False
-    """Whether the first row of its table had the exact layout, so that the others must have it too."""
+    layout: FabtestLayout | None = None  # None: there is no table, or its rows are machine-readable
+    exact: bool = False  # whether the first row of its table had the exact layout, so that the others must have it too
 
 
 class FabtestExecution(PairExecution[FabtestProcess]):
@@ -204,8 +201,7 @@ class FabtestsReader(PairReader[FabtestExecution]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._provider = ""
-        """The provider that a banner names, until its table begins."""
+        self._provider = ""  # the provider that a banner names, until its table begins
 
     @override
     def new_execution(self, name: str) -> FabtestExecution:

@@ -69,8 +69,7 @@ class FabtestRow(NamedTuple):
     name: str = ""
     xfers: str = ""
     unit: str = "MB/sec"
-    machine: bool = False
-    """Whether it is machine-readable: nothing is truncated."""
+    machine: bool = False  # whether it is machine-readable: nothing is truncated
 
     def text(self, name_width: int = 50) -> str:
         """Return the row of a table exactly as the program prints it."""

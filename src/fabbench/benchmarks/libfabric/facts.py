@@ -21,8 +21,7 @@ from fabbench.model.patterns import lazy
 class ReportedFacts:
     """Collects facts, which both sides report in every step."""
 
-    _values: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Fact → value → the side that first reported it."""
+    _values: dict[str, dict[str, str]] = field(default_factory=dict)  # fact → value → the side that first reported it
 
     def add(self, fact: str, value: str, side: str) -> None:
         """Add a fact."""
@@ -92,10 +91,8 @@ _VERSION = lazy(r"(\d+)(\d\d)\.\d+")
 class InfoLine(NamedTuple):
     """The result of one line of an ``fi_info`` block."""
 
-    fact: tuple[str, str] | None
-    """Name and value of the fact that is now certain."""
-    inside: bool
-    """Whether the line was part of the block."""
+    fact: tuple[str, str] | None  # name and value of the fact that is now certain
+    inside: bool  # whether the line was part of the block
 
 
 class InfoBlock:
@@ -190,8 +187,7 @@ class RowPattern(NamedTuple):
     """Patterns for the rows of a table."""
 
     whole: re.Pattern[str]
-    cuts: Sequence[re.Pattern[str]]
-    """For rows that end inside each of the columns."""
+    cuts: Sequence[re.Pattern[str]]  # for rows that end inside each of the columns
 
     def may_be_cut(self, text: str) -> bool:
         """Return whether this could be a row without its end."""
@@ -337,8 +333,7 @@ class PrintedRow(NamedTuple):
     time: str
     bandwidth: str
     latency: str
-    rate: str
-    """Empty: the table has no such column."""
+    rate: str  # empty: the table has no such column
 
     def fits(self, sizes: Range, *, requested: int | None, times: Range, megabytes: float = 1.0) -> bool:
         """Return whether the figures and the size are consistent, within their printed precision.

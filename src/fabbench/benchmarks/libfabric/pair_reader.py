@@ -21,11 +21,9 @@ class PairProcess:
     """One process, as far as the log shows."""
 
     stream: Stream
-    side: str = ""
-    """`server` or `client`; empty: unknown."""
+    side: str = ""  # `server` or `client`; empty: unknown
     command: CommandLine | None = None
-    table: bool = False
-    """Whether it has started to print figures."""
+    table: bool = False  # whether it has started to print figures
     rows: int = 0
 
 
@@ -37,25 +35,20 @@ class _Position(Generic[P]):
     """The state of reading one stream."""
 
     process: P | None = None
-    torn: Line | None = None
-    """The first part of a torn row."""
+    torn: Line | None = None  # the first part of a torn row
     info: InfoBlock | None = None
 
 
 class PairExecution(Generic[P]):
     """One execution, read line by line; `finish` returns its record."""
 
-    mirrored: Sequence[str] = ()
-    """Parts of error messages that the other side causes."""
-    default_program = ""
-    """The program of steps whose marker does not name it; empty: unknown."""
+    mirrored: Sequence[str] = ()  # parts of error messages that the other side causes
+    default_program = ""  # the program of steps whose marker does not name it; empty: unknown
 
     def __init__(self, execution: str, record: Record) -> None:
-        self.execution = execution
-        """Its name in fabbench's markers; empty without markers."""
+        self.execution = execution  # its name in fabbench's markers; empty without markers
         self.record = record
         self.step: Marker | None = None
-        """The open step."""
         self.reported = ReportedFacts()
         self.processes: list[P] = []
         self.iterations: set[int | None] = set()
@@ -313,7 +306,6 @@ class PairReader(Reader, Generic[E]):
 
     def __init__(self) -> None:
         self.current: E | None = None
-        """The open execution."""
         self._readings: list[Reading] = []
 
     def new_execution(self, name: str) -> E:

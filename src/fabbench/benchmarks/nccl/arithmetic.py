@@ -36,11 +36,9 @@ class TableArithmetic(Generic[R]):
     """Checks the rows of one table against the formula of their collective. R is the type of a row."""
 
     def __init__(self) -> None:
-        self.multiple = 0
-        """The size as a multiple of the count's bytes; 0: unknown."""
+        self.multiple = 0  # the size as a multiple of the count's bytes; 0: unknown
         self._rates: RateCheck[int] = RateCheck()
-        self._rows: list[tuple[R, int]] = []
-        """Rows until the formula is settled, with their multiples."""
+        self._rows: list[tuple[R, int]] = []  # rows until the formula is settled, with their multiples
         self._uneven = False
         self._unexplained = False
 
@@ -101,8 +99,7 @@ _BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, Shape]] = {
     (False, False): {"all_gather": GATHERING, "alltoall": GATHERING},
 }
 """Whether rows have an operation, and a root → the collectives that print such rows."""
-_ONE_SIDED = {"sendrecv", "alltoall"}
-"""Their data are checked out of place only (nccl-tests' reportErrors)."""
+_ONE_SIDED = {"sendrecv", "alltoall"}  # their data are checked out of place only (nccl-tests' reportErrors)
 
 
 def case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:

@@ -8,8 +8,7 @@ from operator import itemgetter
 from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.units import format_size
 
-MISSING, MISMATCH = "sizes-missing", "average-mismatch"
-"""Findings that prove that the log is incomplete."""
+MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
 UNEXPLAINED = Finding(
     code="row-arithmetic",
     severity=Severity.WARNING,
@@ -22,15 +21,12 @@ UNEXPLAINED = Finding(
 class PrintedSweep:
     """The sweep that the banner announces, and later statements about it."""
 
-    requested: tuple[int, int, int, str] | None = None
-    """minBytes, maxBytes, step, `factor` or `bytes`."""
-    reduced: int = 0
-    """maxBytes after nccl-tests reduced it; 0: not reduced."""
+    requested: tuple[int, int, int, str] | None = None  # minBytes, maxBytes, step, `factor` or `bytes`
+    reduced: int = 0  # maxBytes after nccl-tests reduced it; 0: not reduced
     reduced_line: str = ""
     average: str = ""
     average_line: str = ""
-    exact: bool = False
-    """Whether figures have six decimals, as in JSON."""
+    exact: bool = False  # whether figures have six decimals, as in JSON
 
 
 def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:

@@ -18,8 +18,7 @@ from fabbench.model.log import Damaged, Labels, Point, Record
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
-_MAX_DAMAGED = 2000
-"""Characters of a damaged row that are kept."""
+_MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _DECIMALS = 6
 _NO = ("false", False)
 _NO_NUMBER = frozenset({"nan", "inf"})

@@ -28,8 +28,7 @@ COLLECTIVES = (
     *("gather", "scatter", "sendrecv", "hypercube"),
 )
 """The programs of nccl-tests, without their `_perf`."""
-FOLDER = "/opt/nccl-tests/build"
-"""The folder of the programs in AWS's images."""
+FOLDER = "/opt/nccl-tests/build"  # the folder of the programs in AWS's images
 INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
@@ -41,8 +40,7 @@ WIDTHS: Mapping[str, int] = {
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
 """Type, as nccl-tests names it → bytes of one element."""
-ALL = "all"
-"""Stands for every type."""
+ALL = "all"  # stands for every type
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
 # Each rank has a part of the size; since nccl-tests 2.13.12 the part is a multiple of _ALIGNMENT bytes.

@@ -37,23 +37,20 @@ class NcclExecution:
     """Reads the lines of one execution. Several streams (ranks) may print them."""
 
     def __init__(self, case: str | None) -> None:
-        self.copies = False
-        """Whether several programs print a table each, although one should."""
+        self.copies = False  # whether several programs print a table each, although one should
         self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, TableReader] = {}
         self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
         self._largest: dict[tuple[str, ...], int] = {}  # by rank, type, redop and root, where there is no header
-        self._doubled = False
-        """Whether a size came twice: copies of the program print side by side."""
+        self._doubled = False  # whether a size came twice: copies of the program print side by side
         self._seen: dict[str, set[str]] = {}
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
         self._sweep = PrintedSweep()
         self._chain = ""
         self._usage = ""
-        self._in_place = False
-        """Whether the line above the header names only one side."""
+        self._in_place = False  # whether the line above the header names only one side
         self._checked: bool | None = None
         self._wrong_sides = 0
         self._wrong_checks = 0

@@ -42,8 +42,7 @@ _NOT_A_NUMBER = frozenset({"nan", "-nan", "inf", "-inf"})
 _VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
 _CACHE = 1 << 17
 _PLAIN = ("time", "algbw", "busbw", "wrong")
-_ONE_DIGIT = 1e15
-"""Bandwidths from here up (B/s) are printed with one digit."""
+_ONE_DIGIT = 1e15  # bandwidths from here up (B/s) are printed with one digit
 
 
 class ScaledNumbers(dict[str, Printed]):
@@ -95,18 +94,14 @@ TIMES, MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = (
 class Layout:
     """The columns of a table, as its header names them."""
 
-    sides: int = 2
-    """Groups of time, algbw, busbw and check: out-of-place and in-place, or one."""
-    check: str = "unknown"
-    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen."""
+    sides: int = 2  # groups of time, algbw, busbw and check: out-of-place and in-place, or one
+    check: str = "unknown"  # `wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen
     time: str = "time"
     milliseconds: bool = False
     per_iteration: bool = False
     timestamp: bool = False
-    placement: str = ""
-    """Placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)."""
-    left: tuple[str, ...] | None = None
-    """Columns between type and time; None: no header seen."""
+    placement: str = ""  # placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
     @property
     def group(self) -> int:
@@ -156,14 +151,10 @@ class Row(NamedTuple):
     elements: int
     dtype: str
     points: tuple[Point, ...]
-    checked: bool
-    """Whether a side states the result of a data check."""
-    wrong: int
-    """Number of sides that report wrong data."""
-    open_end: bool
-    """Whether the last number may continue after a tear."""
+    checked: bool  # whether a side states the result of a data check
+    wrong: int  # number of sides that report wrong data
+    open_end: bool  # whether the last number may continue after a tear
     ratios: tuple[Ratios, ...]
-    """The ratios of each side's figures."""
 
 
 @lru_cache(maxsize=10_000)

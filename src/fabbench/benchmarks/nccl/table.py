@@ -37,8 +37,7 @@ class Context(NamedTuple):
     """What the text around a table states about it."""
 
     case: str | None
-    ranks: int | None
-    """None: not stated, or more than one number."""
+    ranks: int | None  # None: not stated, or more than one number
 
 
 @lru_cache(maxsize=100)
@@ -56,11 +55,9 @@ class TableReader:
 
     def __init__(self, layout: Layout, context: Callable[[], Context]) -> None:
         self.damaged: list[Damaged] = []
-        self.retracted: set[int] = set()
-        """Identities of points already returned that later rows have shown to be wrong."""
+        self.retracted: set[int] = set()  # identities of points already returned that later rows have shown to be wrong
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
-        self.closed = False
-        """Whether the closing lines were read: what follows is no row, unless it is a complete one."""
+        self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self._context = context
         self._rows = RowReader(layout)
         self._columns, self._remarks = _of_layout(layout)
@@ -324,8 +321,7 @@ _SIGNS = tuple(dict.fromkeys(word for _, _, words, _ in _STATEMENTS for word in 
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 
-_MAX_CACHED_LINE = 400
-"""Longer lines are not cached. Most banners of the programs in one log are the same."""
+_MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the programs in one log are the same
 
 
 def read_statement(text: str) -> Statement | None:

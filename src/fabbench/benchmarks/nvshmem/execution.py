@@ -57,18 +57,13 @@ class NvshmemTable:
     job: str | None
     layout: NvshmemLayout
     rank: str = ""
-    titled: bool = True
-    """Whether there is a title above it. Machine-readable rows name their job themselves."""
-    headless: bool = False
-    """Whether the header below the title is missing, so that rows cannot be read."""
+    titled: bool = True  # whether a title is above it: machine-readable rows name their job themselves
+    headless: bool = False  # whether the header below the title is missing, so that rows cannot be read
     rows: list[NvshmemRow] = field(default_factory=list)
-    open_row: bool = False
-    """Whether the rule after the last row of a boxed table is missing."""
-    eras: Eras = ALL
-    """Versions that print such a table."""
+    open_row: bool = False  # whether the rule after the last row of a boxed table is missing
+    eras: Eras = ALL  # versions that print such a table
 
-    attached: bool = False
-    """Whether its execution is known: from its first row on."""
+    attached: bool = False  # whether its execution is known: from its first row on
 
     def __post_init__(self) -> None:
         self.narrow(self.layout.eras)
@@ -101,8 +96,7 @@ class NvshmemExecution:
 
     preface: Preface = field(default_factory=Preface)
     case: str | None = None
-    tables: list[NvshmemTable] = field(default_factory=list)
-    """Tables with a row, complete or damaged."""
+    tables: list[NvshmemTable] = field(default_factory=list)  # tables with a row, complete or damaged
     keys: set[Key] = field(default_factory=set)
     damaged: list[Damaged] = field(default_factory=list)
     _order: list[tuple[NvshmemTable, NvshmemRow, Line]] = field(default_factory=list)

@@ -44,10 +44,8 @@ from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.messages import merged, times
 from fabbench.model.units import format_size, format_sizes
 
-BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"
-"""Values of the fact `unit`."""
-TOTAL, BLOCK = "total", "per-pe"
-"""Values of the fact `size_means`."""
+BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"  # values of the fact `unit`
+TOTAL, BLOCK = "total", "per-pe"  # values of the fact `size_means`
 
 _EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
 

@@ -15,8 +15,7 @@ from fabbench.benchmarks.consistency import is_damaged_row
 from fabbench.benchmarks.nvshmem.text import UNSIZED, collective, is_job, metric_of
 from fabbench.model.patterns import lazy
 
-Eras: TypeAlias = frozenset[str]
-"""Versions with the same behavior, named after the releases whose sources were read."""
+Eras: TypeAlias = frozenset[str]  # versions with the same behavior, named after the releases whose sources were read
 
 V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
 ALL: Final[Eras] = frozenset({V1, V2, V31, V32, V33})
@@ -58,8 +57,7 @@ def _real(decimals: str) -> str:
 class NvshmemColumn(NamedTuple):
     """One column: the meaning of its cells, and their format."""
 
-    role: str
-    """`size`, `threads`, `type`, `redop`, `scope`, `figure`, `count`, or `other`."""
+    role: str  # `size`, `threads`, `type`, `redop`, `scope`, `figure`, `count`, or `other`
     pattern: str
     metric: str = ""
     unit: str = ""
@@ -120,11 +118,9 @@ class NvshmemLayout:
     """The columns of one table."""
 
     columns: tuple[NvshmemColumn, ...]
-    eras: Eras
-    """Versions that print such a table."""
+    eras: Eras  # versions that print such a table
     boxed: bool = False
-    labels: tuple[tuple[str, str], ...] = ()
-    """Labels of all rows, from the title."""
+    labels: tuple[tuple[str, str], ...] = ()  # labels of all rows, from the title
     misprint: str = ""
     """The actual metric of `latency(us)`: 3.1 prints point-to-point tests with the code for collectives."""
 
@@ -240,8 +236,7 @@ def scope_of(word: str) -> str:
 class Header(NamedTuple):
     """The header of a table."""
 
-    title: str
-    """The text before it on the line: a title joined to it."""
+    title: str  # the text before it on the line: a title joined to it
     layout: NvshmemLayout
 
 
@@ -340,8 +335,7 @@ _TITLE = lazy(r"#\s*([A-Za-z]\w*)|#?\s*([A-Za-z]\w*) \(GB/s\)")
 _BOX_TITLE = lazy(r"\|\s*([A-Za-z]\w*)\s*\|\s*(\S+)\s*\|")
 _OPERAND = lazy(r"#\s*(\d+-bit) operand")
 _OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
-_MAX_TITLE_DISTANCE = 4
-"""Maximum number of lines from a title to the first row: a boxed table has rules between them."""
+_MAX_TITLE_DISTANCE = 4  # maximum number of lines from a title to the first row: a boxed table has rules between them
 
 
 class TableTitle(NamedTuple):
@@ -350,8 +344,7 @@ class TableTitle(NamedTuple):
     line: int
     job: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    certain: bool = False
-    """Whether it can only be a title. Any program may print a word after a hash sign."""
+    certain: bool = False  # whether it can only be a title: any program may print a word after a hash sign
 
     def near(self, line: int) -> bool:
         """Return whether a table that begins at this line may be its own."""
@@ -387,8 +380,7 @@ def read_title(text: str, line: int) -> TableTitle | None:
 
 SIGN = "&&&& PERF"
 _MACHINE_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
-_MAX_MACHINE_ROW = 400
-"""Maximum length of a row: longer lines are not rows, and would be slow to match."""
+_MAX_MACHINE_ROW = 400  # maximum length of a row: longer lines are not rows, and would be slow to match
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _NAMES = r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___(?P<output>\S+)"
 _PERF = lazy(rf"&&&& PERF {_NAMES} (?P<value>\d{{1,18}}\.\d{{6}}|-?inf|-?nan) [+-](?P<unit>\S+)\s*")

@@ -37,8 +37,7 @@ INSTALL = (
     f"and NVIDIA's packages have them below {_PERFTEST}; --bin-dir specifies another directory"
 )
 _GIB = 1 << 30
-_BUFFERS = 4
-"""The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
+_BUFFERS = 4  # the programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself
 # These print one row for each requested size, in any release.
 _PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
 _LIBFABRIC = frozenset({"efa", "cxi", "verbs"})

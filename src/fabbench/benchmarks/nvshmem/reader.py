@@ -28,8 +28,7 @@ _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 _ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
-_MAX_LINE = 4096
-"""Characters of a line that are read; the longest lines of the programs are their options."""
+_MAX_LINE = 4096  # characters of a line that are read; the longest lines of the programs are their options
 _NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
 
 

@@ -46,8 +46,7 @@ _PROGRAM_NAMES = (
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
     r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency)"
 )
-PROGRAM = rf"(?:{_PROGRAM_NAMES})"
-"""A pattern for the programs' names."""
+PROGRAM = rf"(?:{_PROGRAM_NAMES})"  # a pattern for the programs' names
 _COMMAND = lazy(
     r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
     rf"(?:(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|nvshmrun(?:\.hydra)?|env|timeout)\s(?:.*[\s/'\"])?"
@@ -175,13 +174,10 @@ _OPTION_FIELDS = {
 class Preface:
     """What one or several PEs printed besides rows."""
 
-    dumps: int = 0
-    """Number of PEs that printed their options."""
+    dumps: int = 0  # number of PEs that printed their options
     options: PrintedOptions | None = None
-    pes: dict[int, int] = field(default_factory=dict)
-    """PE → its number within its node."""
-    copies: int = 0
-    """How often PE 0 announced itself again before any row."""
+    pes: dict[int, int] = field(default_factory=dict)  # PE → its number within its node
+    copies: int = 0  # how often PE 0 announced itself again before any row
     version: str = ""
     program: str = ""
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -189,16 +185,12 @@ class Preface:
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     """`transport`, `provider`, `fabric` → the one in use according to NVSHMEM's debug text, and the line."""
     failures: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """Error messages that may not be fatal."""
+    errors: list[str] = field(default_factory=list)  # error messages that may not be fatal
     warnings: list[str] = field(default_factory=list)
     usage: str = ""
-    empty_tables: int = 0
-    """Number of tables without a row."""
-    job: str | None = None
-    """The job of the first empty table."""
-    started: bool = False
-    """Whether there was any sign that a program is running."""
+    empty_tables: int = 0  # number of tables without a row
+    job: str | None = None  # the job of the first empty table
+    started: bool = False  # whether there was any sign that a program is running
 
     def begins(self) -> bool:
         """Return whether this includes text that a program prints when it starts."""

@@ -18,18 +18,15 @@ INSTALL = (
     "sudo apt-get install perftest (Debian, Ubuntu); for EFA, and for GPU memory, build "
     "https://github.com/linux-rdma/perftest with efadv or CUDA, and pass its directory with --bin-dir"
 )
-LINKS: Mapping[str, str] = {"efa": "SRD", "ib": "RC", "roce": "RC"}
-"""Fabric → connection type (``-c``)."""
-TOGETHER_S = 10
-"""Seconds that rails measure concurrently: programs do not start at the same moment."""
+LINKS: Mapping[str, str] = {"efa": "SRD", "ib": "RC", "roce": "RC"}  # fabric → connection type (``-c``)
+TOGETHER_S = 10  # seconds that rails measure concurrently: programs do not start at the same moment
 
 _WITHOUT_DEVICES = frozenset({*INTRA_HOST, "tcp", "ofi-tcp"})
 _PORT, _SERVER = "{port}", "{server}"
 _DEFAULT_SIZE = {"bw": 65536, "lat": 2}
 # The sizes of -a: powers of two up to 8 MiB.
 _ALL_SIZES = tuple(1 << power for power in range(1, 24))
-_EFA_GID = 0
-"""The only GID of an EFA device, by which packets are addressed."""
+_EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,16 +161,12 @@ class ProcessOutput:
         self.stage = Stage.START
         self.case: str | None = None
         self.titled = False
-        self.has_preamble = False
-        """Whether perftest, or the program that started it, printed anything above the set-up."""
+        self.has_preamble = False  # whether perftest, or the program that started it, printed anything above the set-up
         self.results = ProcessResults()
         self.addresses: dict[str, set[str]] = {"local": set(), "remote": set()}
-        self.copies = 1
-        """Number of processes that print into this text, as far as their titles and headers show."""
-        self.stated_sides = [side] if side else []
-        """Sides that the command line, banners and headings name."""
-        self.off_fabric = ""
-        """A sentence if the device is not that of the step."""
+        self.copies = 1  # number of processes that print into this text, as far as their titles and headers show
+        self.stated_sides = [side] if side else []  # sides that the command line, banners and headings name
+        self.off_fabric = ""  # a sentence if the device is not that of the step
         self._setup: list[str] = []
         self._both = False
         self._cycles = False

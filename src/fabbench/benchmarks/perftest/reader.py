@@ -16,8 +16,7 @@ from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 
 _NUMBERS = frozenset({"qps", "mtu", "gid_index", "iterations", "status"})
-_SINGLE_VALUED = frozenset({"iterations", "cpu_util"})
-"""Facts that make sense only with a single value."""
+_SINGLE_VALUED = frozenset({"iterations", "cpu_util"})  # facts that make sense only with a single value
 EFA_DATAGRAMS = "EFA UD"
 """The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -31,7 +30,6 @@ class PerftestExecution:
         self.execution = execution
         self.processes: list[ProcessOutput] = []
         self.step: Marker | None = None
-        """The open step."""
         self._together = ""
 
     def begin(self, marker: Marker) -> None:
@@ -172,8 +170,7 @@ class PerftestReader(Reader):
         self._side_title = ""
         self._command: Line | None = None
         self._version = ""
-        self._rules: set[Stream] = set()
-        """Streams whose last unread line was a rule."""
+        self._rules: set[Stream] = set()  # streams whose last unread line was a rule
         self._readings: list[Reading] = []
 
     # ------------------------------------------------------------ the protocol

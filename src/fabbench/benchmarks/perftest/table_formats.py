@@ -53,42 +53,33 @@ _NOT_A_NUMBER = r"-?nan|-?inf"
 _LEFT_OF_A_NUMBER = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
 
 
-_MAX_ROWS_PER_LINE = 8
-"""At most this many rows on one line are separated."""
+_MAX_ROWS_PER_LINE = 8  # at most this many rows on one line are separated
 
 
 class Damage(IntEnum):
     """Whether a line is the remains of a row."""
 
     NONE = 0
-    POSSIBLE = 1
-    """One to three integers: a row that stops early, or another program's numbers."""
+    POSSIBLE = 1  # one to three integers: a row that stops early, or another program's numbers
     CERTAIN = 2
 
 
 class PerftestColumn(NamedTuple):
     """One column of numbers."""
 
-    metric: str
-    """A metric of the contract, or `tps` (round trips per second) or `cpu_util` (%)."""
-    stat: str
-    """The label; empty: the main figure."""
-    part: str
-    """`port 1`, `port 2`; empty: all."""
-    factor: Decimal | None
-    """Base units per printed unit; None: fabbench does not know the unit (CPU cycles)."""
+    metric: str  # a metric of the contract, or `tps` (round trips per second) or `cpu_util` (%)
+    stat: str  # the label; empty: the main figure
+    part: str  # `port 1`, `port 2`; empty: all
+    factor: Decimal | None  # base units per printed unit; None: fabbench does not know the unit (CPU cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestLayout:
     """The columns of a table, as its header names them."""
 
-    columns: tuple[PerftestColumn, ...]
-    """Empty: the header is cut off, and no row below it can be read."""
-    unit: str = ""
-    """The unit of bandwidth, as printed."""
-    has_sl: bool = False
-    """Whether the second column is a service level (raw Ethernet with QoS)."""
+    columns: tuple[PerftestColumn, ...]  # empty: the header is cut off, and no row below it can be read
+    unit: str = ""  # the unit of bandwidth, as printed
+    has_sl: bool = False  # whether the second column is a service level (raw Ethernet with QoS)
 
     def has(self, metric: str) -> bool:
         """Return whether there is a column of this metric."""
@@ -263,8 +254,7 @@ class RowContext(NamedTuple):
     direction: str = ""
     side: str = ""
     rank: str = ""
-    device: str = ""
-    """The device of a step that fabbench started."""
+    device: str = ""  # the device of a step that fabbench started
 
 
 def way_of_program(case: str | None) -> str:

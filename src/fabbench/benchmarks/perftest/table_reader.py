@@ -19,8 +19,7 @@ from fabbench.benchmarks.perftest.table_formats import (
 from fabbench.benchmarks.perftest.text import FACTS
 from fabbench.model.log import Damaged, Finding, Line, Point
 
-_MAX_KEPT = 50
-"""At most this many failures and findings are kept."""
+_MAX_KEPT = 50  # at most this many failures and findings are kept
 
 
 @dataclass(slots=True)
@@ -29,8 +28,7 @@ class ProcessResults:
 
     points: list[tuple[int, Point]] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    facts: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Each fact and value once, in order of appearance."""
+    facts: dict[tuple[str, str], None] = field(default_factory=dict)  # each fact and value once, in order of appearance
     findings: list[Finding] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
     wrong: int = 0
@@ -67,7 +65,6 @@ class PerftestTable:
         self.rows = 0
         self.copies = 1
         self.titled = False
-        """Whether there is a title above it."""
         self._layouts = [layout]
         self._context = context
         self._results = results
@@ -77,8 +74,7 @@ class PerftestTable:
         self._closed = False
         self._pieces: list[Line] = []
         self._sizes: set[int] = set()
-        self._order: list[tuple[int, Line, list[Point]]] = []
-        """Size, line and points of each row."""
+        self._order: list[tuple[int, Line, list[Point]]] = []  # size, line and points of each row
         self._seen: set[PerftestRow] = set()
         stats = {column.stat for column in layout.columns if column.metric == "latency"}
         if "min" in stats and "median" not in stats:

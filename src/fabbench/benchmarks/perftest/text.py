@@ -15,12 +15,10 @@ from fabbench.model.patterns import lazy
 class Stage(IntEnum):
     """The order in which one process prints: a line of an earlier stage begins another run."""
 
-    START = 0
-    """Before the title."""
+    START = 0  # before the title
     TITLE = 1
     SETUP = 2
-    TABLE = 3
-    """The header and everything after it."""
+    TABLE = 3  # the header and everything after it
     ANY = 4
 
 
@@ -239,8 +237,7 @@ def status_sentence(number: int, syndrome: str) -> str:
 
 _PROGRAM = lazy(r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
-_UNWRAPPED = 60
-"""No terminal wraps a line at fewer columns."""
+_UNWRAPPED = 60  # no terminal wraps a line at fewer columns
 
 # Options that take a value: getopt's string, and long_options[] (perftest_parameters.c).
 _SHORT = frozenset("wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW")
@@ -264,11 +261,9 @@ class PerftestCommand(NamedTuple):
     """The program that a command line in a log starts."""
 
     program: str
-    side: str
-    """`client` with a server's address, else `server`."""
+    side: str  # `client` with a server's address, else `server`
     both_directions: bool = False
-    cycles: bool = False
-    """Whether times are printed in CPU cycles (`-C`), under a header that states usec."""
+    cycles: bool = False  # whether times are printed in CPU cycles (`-C`), under a header that states usec
 
 
 def read_command(text: str) -> PerftestCommand | None:
@@ -299,8 +294,7 @@ def unwrapped(command: str, text: str) -> str:
 
 class _Arguments(NamedTuple):
     operands: list[str]
-    flags: set[str]
-    """Names of the options without a value."""
+    flags: set[str]  # names of the options without a value
 
 
 def _arguments(words: list[str]) -> _Arguments:

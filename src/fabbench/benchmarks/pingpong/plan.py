@@ -18,10 +18,8 @@ from fabbench.model.units import Sweep
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
 
-_MIN_TIME_S = 0.15
-"""Measured time per size: the first messages of a connection (about 1 ms) are less than 1 % of it."""
-_MARGIN = 1.3
-"""Safety factor for the measured time, because the speed is a guess."""
+_MIN_TIME_S = 0.15  # measured time per size: the first messages of a connection (about 1 ms) are less than 1 % of it
+_MARGIN = 1.3  # safety factor for the measured time, because the speed is a guess
 _MIN_ITERATIONS, _MAX_ITERATIONS = 10, 5_000_000
 
 # Guesses (one-way seconds for the smallest message, bytes per second), only for the number of iterations.

@@ -64,8 +64,7 @@ class PingpongRow(NamedTuple):
 
     size: str
     sent: str
-    sign: str
-    """`=`: everything was acknowledged; `+`: `ack` messages were not; `-`: `ack` too many were."""
+    sign: str  # `=`: everything was acknowledged; `+`: `ack` messages were not; `-`: `ack` too many were
     ack: str
     total: str
     time: str
@@ -134,11 +133,9 @@ def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None
     return known_size(row.size, requested=requested, others=others)
 
 
-USUAL_SETUP_S = 0.035
-"""Set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4."""
+USUAL_SETUP_S = 0.035  # set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
 SHARED_MEMORY_SETUP_S = 0.0002
-SETUP_SHARE = 0.01
-"""A figure with a larger share of set-up than this is flagged."""
+SETUP_SHARE = 0.01  # a figure with a larger share of set-up than this is flagged
 
 
 def setup_s(endpoint: str, provider: str) -> float:
@@ -198,8 +195,7 @@ _JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 class PingpongProcess(PairProcess):
     """A process of fi_pingpong."""
 
-    debug_seen: bool = False
-    """Whether its first ``-v`` line was seen."""
+    debug_seen: bool = False  # whether its first ``-v`` line was seen
 
 
 class PingpongExecution(PairExecution[PingpongProcess]):
@@ -210,8 +206,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
 
     def __init__(self, execution: str) -> None:
         super().__init__(execution, Record(benchmark="pingpong", case="pingpong", finished=None))
-        self._setup_sizes: list[int] = []
-        """Sizes whose figure includes connection set-up."""
+        self._setup_sizes: list[int] = []  # sizes whose figure includes connection set-up
 
     @property
     @override
