@@ -107,9 +107,9 @@ class Nccl(Benchmark):
 
     @override
     def document(self, text: str) -> "Record | None":
-        from fabbench.benchmarks.nccl import json
+        from fabbench.benchmarks.nccl.json import read_json
 
-        return json.read_json(text)
+        return read_json(text)
 
     @override
     def printed_sizes(self, work: "NcclWork", hosts: "Sequence[Host]") -> Sequence[int]:

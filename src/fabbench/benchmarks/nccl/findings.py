@@ -95,7 +95,10 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     if not known or not math.isfinite(stated):
         return
     mean = math.fsum(known) / len(known)
-    slack = 0.5e-6 if sweep.exact else math.fsum(map(_half, known)) / len(known)
+    # Half of the last digit: two decimals as long as they fit.
+    limits = ((999.995, 0.005), (9999.95, 0.05), (999_999.5, 0.5))
+    halves = (next((half for limit, half in limits if rate < limit), rate / 2) for rate in known)
+    slack = 0.5e-6 if sweep.exact else math.fsum(halves) / len(known)
     # The average has six digits (%g), without trailing zeros.
     digits = 0.5e-6 if sweep.exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
     if abs(mean - stated) > (slack + digits) * 1.0001:
@@ -106,15 +109,6 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
             "rows are missing or were altered.",
             line=sweep.average_line,
         )
-
-
-def _half(gigabytes: float) -> float:
-    """Return half of the last printed digit of a rate, in GB/s: two decimals as long as they fit."""
-    if gigabytes < 999.995:
-        return 0.005
-    if gigabytes < 9999.95:
-        return 0.05
-    return 0.5 if gigabytes < 999_999.5 else gigabytes / 2
 
 
 def incompleteness(record: Record) -> str:
