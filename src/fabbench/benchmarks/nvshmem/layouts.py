@@ -83,7 +83,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=100)
 def _patterns(columns: tuple[NvshmemColumn, ...]) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of the cells of a row."""
     return tuple(_compiled(_SCOPE if column.role == "scope" else column.pattern) for column in columns)
 
 
@@ -140,10 +139,6 @@ class NvshmemLayout:
         is_pair = any(column.metric == "bandwidth" for column in self.columns)
         return not (is_pair and collective(job)) and _CUT_JOB.fullmatch(job or "") is None
 
-    def with_labels(self, labels: tuple[tuple[str, str], ...]) -> "NvshmemLayout":
-        """Return the layout with labels from the title."""
-        return replace(self, labels=labels)
-
     def read(self, text: str) -> NvshmemRow | Torn | None:
         """Read a line as a row of this table."""
         if self.boxed:
@@ -199,19 +194,13 @@ class NvshmemLayout:
             return TORN  # a point-to-point test of 3.1 without its title: its metric is unknown
         return NvshmemRow(size, tuple(labels.items()), tuple(figures))
 
-    def _one_of_two(self, cells: list[str]) -> bool:
-        """Return whether a line is a row of two columns, one of which cannot be read."""
-        columns = self.columns
-        if not (len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1):
-            return False
-        return all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
-
     def _torn(self, cells: list[str]) -> bool:
         """Return whether a line can only be a damaged row."""
         columns = self.columns
         if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
             return True
-        if self._one_of_two(cells):
+        one_of_two = len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1
+        if one_of_two and all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells):
             return True
         fits = 0
         for column, cell in zip(columns, cells, strict=False):
@@ -233,15 +222,8 @@ def scope_of(word: str) -> str:
     return _WORDS.get(word.lower(), word.lower())
 
 
-class Header(NamedTuple):
-    """The header of a table."""
-
-    title: str  # the text before it on the line: a title joined to it
-    layout: NvshmemLayout
-
-
-def read_header(text: str) -> Header | None:
-    """Read the header of a table; None for any other line."""
+def read_header(text: str) -> tuple[str, NvshmemLayout] | None:
+    """Return the title that is joined to a table's header, and the layout; None for any other line."""
     match = _HEADER.fullmatch(_PAGER.sub("", text.rstrip()))
     if match is None or ":" in match["header"]:
         return None  # nccom-test has columns such as time:avg(us)
@@ -253,20 +235,15 @@ def read_header(text: str) -> Header | None:
             columns.append(NvshmemColumn("figure", _real("{2}"), "bandwidth", GB, labels))
         else:
             columns.append(_column(column["name"], column["unit"] or "", columns))
-    if not any(each.role == "figure" for each in columns) or _is_cut(match["header"]):
+    last = match["header"].rsplit(maxsplit=1)[-1]
+    is_cut = any(name.startswith(last) and name != last for name in _FIGURES)
+    if is_cut or not any(each.role == "figure" for each in columns):
         return None
     layout = NvshmemLayout(columns=tuple(columns), eras=frozenset({V1}) if printf else _eras(columns))
-    return Header(match["before"], layout)
-
-
-def _is_cut(header: str) -> bool:
-    """Return whether the name of the last column is truncated, or lacks its unit."""
-    last = header.rsplit(maxsplit=1)[-1]
-    return any(name.startswith(last) and name != last for name in _FIGURES)
+    return match["before"], layout
 
 
 def _column(name: str, unit: str, before: list[NvshmemColumn]) -> NvshmemColumn:
-    """Read the name of one column."""
     if not before:
         return NvshmemColumn("size", _INTEGER)
     if name in {"count", "type", "redop", "scope"}:
@@ -329,13 +306,10 @@ def read_sub_job(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
 
 
-# ---------------------------------------------------------------- titles
-
 _TITLE = lazy(r"#\s*([A-Za-z]\w*)|#?\s*([A-Za-z]\w*) \(GB/s\)")
 _BOX_TITLE = lazy(r"\|\s*([A-Za-z]\w*)\s*\|\s*(\S+)\s*\|")
 _OPERAND = lazy(r"#\s*(\d+-bit) operand")
 _OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
-_MAX_TITLE_DISTANCE = 4  # maximum number of lines from a title to the first row: a boxed table has rules between them
 
 
 class TableTitle(NamedTuple):
@@ -348,11 +322,7 @@ class TableTitle(NamedTuple):
 
     def near(self, line: int) -> bool:
         """Return whether a table that begins at this line may be its own."""
-        return line - self.line <= _MAX_TITLE_DISTANCE
-
-    def above(self, line: int) -> bool:
-        """Return whether it is the title of a table that begins at this line."""
-        return self.certain or self.near(line)
+        return line - self.line <= 4  # a boxed table has rules between its title and its first row
 
 
 def read_title(text: str, line: int) -> TableTitle | None:
