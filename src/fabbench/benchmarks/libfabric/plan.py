@@ -23,9 +23,6 @@ LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name:
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
 
-_SUFFIXES: Mapping[str, Mapping[str, str]] = {"efa": {"rdm": "-rdm", "dgram": "-dgrm"}}
-_OTHERS = ("-xrc", "-dgram")  # suffixes of verbs domains that belong to other endpoint types
-
 
 def needs(program: str, install: str, devices: tuple[str, ...] = ()) -> Needs:
     """Return what hosts need for one of libfabric's programs: the EFA installer has all of them."""
@@ -57,10 +54,9 @@ class Side(NamedTuple):
 
     def command(self, words: tuple[str, ...], *, role: str, host: int) -> Command:
         """Return the command: the domain as option or variable, and for the client the server's address."""
-        by_variable = self.provider in INTERFACE
         env = dict(EFA_ENV) if self.provider == "efa" else {}
         domain: tuple[str, ...] = ()
-        if self.domain and by_variable:
+        if self.domain and self.provider in INTERFACE:
             env[INTERFACE[self.provider]] = self.domain
         elif self.domain:
             domain = ("-d", self.domain)
@@ -86,8 +82,9 @@ def domains(fabric: str, endpoint: str, host: Host) -> tuple[str, ...]:
         return ()
     name = provider(fabric)
     known = [domain for layer in LAYERS for domain in host.domains.get(f"{name}{layer}", ())]
-    suffix = _SUFFIXES.get(name, {}).get(endpoint, "")
-    fitting = (domain for domain in known if domain.endswith(suffix) and not domain.endswith(_OTHERS))
+    suffix = {"rdm": "-rdm", "dgram": "-dgrm"}.get(endpoint, "") if name == "efa" else ""
+    others = ("-xrc", "-dgram")  # verbs domains that belong to other endpoint types
+    fitting = (domain for domain in known if domain.endswith(suffix) and not domain.endswith(others))
     return tuple(dict.fromkeys(fitting))
 
 
