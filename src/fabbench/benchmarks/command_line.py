@@ -15,8 +15,7 @@ _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<)")
 class ProgramWords(NamedTuple):
     """A program that a line starts, and the words after it."""
 
-    program: str
-    """Without its directory."""
+    program: str  # without its directory
     words: list[str]
 
 
@@ -44,12 +43,10 @@ def read_words(text: str, program: re.Pattern[str], stop: re.Pattern[str] = _STO
 class CommandLine(NamedTuple):
     """The options on a command line of libfabric's programs. None or empty: not given."""
 
-    program: str
-    """Without its directory."""
+    program: str  # without its directory
     side: str
     endpoint: str = ""
-    size: int | None = None
-    """In bytes."""
+    size: int | None = None  # in bytes
     iterations: int | None = None
 
     @classmethod
@@ -63,13 +60,10 @@ class CommandLine(NamedTuple):
 class Syntax:
     """The command-line syntax of a program or a family of programs."""
 
-    names: str
-    """A pattern for the programs' names."""
-    short: str
-    """Single-letter options, in getopt's notation."""
+    names: str  # a pattern for the programs' names
+    short: str  # single-letter options, in getopt's notation
     long: tuple[str, ...] = ()
-    optional: str = ""
-    """Letters of options whose value may be omitted (``-E`` and ``-E=4000``)."""
+    optional: str = ""  # letters of options whose value may be omitted (``-E`` and ``-E=4000``)
 
     def read(self, text: str) -> CommandLine | None:
         """Read a line that starts a program; None for a line that only names it."""

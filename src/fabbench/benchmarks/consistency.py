@@ -17,14 +17,11 @@ from fabbench.model.log import Finding, Severity
 from fabbench.model.patterns import lazy
 from fabbench.model.units import format_size, format_sizes
 
-_TIES = 1.000001
-"""Half-digits are widened a little: ties round either way, and floats are not exact."""
+_TIES = 1.000001  # half-digits are widened a little: ties round either way, and floats are not exact
 _ROWS_TO_SETTLE = 64
-_SHARP_ROWS_TO_SETTLE = 3
-"""With this many rows of sharp ratio, stated ranks need no vote."""
+_SHARP_ROWS_TO_SETTLE = 3  # with this many rows of sharp ratio, stated ranks need no vote
 _SHARP = 1.2
-_SHAPES_OF_ONE = 2
-"""At most this many formulas have existed for one collective."""
+_SHAPES_OF_ONE = 2  # at most this many formulas have existed for one collective
 
 
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
@@ -59,8 +56,7 @@ class Printed(NamedTuple):
         return self.low <= high and low <= self.high
 
 
-ANYTHING = Printed(0.0, 0.0, math.inf)
-"""No information: `nan`."""
+ANYTHING = Printed(0.0, 0.0, math.inf)  # no information: `nan`
 _HUGE = Printed(math.inf, 1e15, math.inf)
 
 
@@ -294,8 +290,7 @@ class RateCheck(Generic[R]):
     """Checks the rows of one table against one formula, which its first rows determine."""
 
     def __init__(self) -> None:
-        self.formula: Formula | None = None
-        """None: not settled, or the rows fit no known formula."""
+        self.formula: Formula | None = None  # None: not settled, or the rows fit no known formula
         self._settled = False
         self._rows: list[tuple[R, Sequence[Ratios]]] = []
         self._sharp = 0

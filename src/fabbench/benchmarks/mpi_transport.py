@@ -30,8 +30,7 @@ _UCX_VERBS = lazy(r"(?:rc|ud|dc)(?:_mlx5|_verbs|_x|_v)?|gga_mlx5")
 class TransportLines:
     """The lines about transports so far."""
 
-    lines: dict[str, str] = field(default_factory=dict)
-    """Transport → the first line that reported it."""
+    lines: dict[str, str] = field(default_factory=dict)  # transport → the first line that reported it
     provider: str = ""
     nodes: dict[str, None] = field(default_factory=dict)
     """Nodes of the processes that printed. They may know only the addresses of others."""

@@ -15,14 +15,11 @@ from fabbench.model.hosts import Host
 from fabbench.model.messages import listed
 from fabbench.model.plan import Command, Proof
 
-PLUGIN = "AWS Libfabric"
-"""The plugin aws-ofi-nccl by its name in NCCL_NET. Every release accepts this name."""
+PLUGIN = "AWS Libfabric"  # the plugin aws-ofi-nccl in NCCL_NET: every release accepts this name
 DEBUG_FILE = "{folder}/debug.%h.%p"
 """Where each rank writes its debug lines, so that they do not tear rows: read while they are written."""
-SUBSYSTEMS = "INIT,NET,ENV"
-"""NCCL's debug lines that show the network, its devices, and the path of each channel."""
-UNKNOWN_INTERFACE = "^docker,lo,veth"
-"""For NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host."""
+SUBSYSTEMS = "INIT,NET,ENV"  # NCCL's debug lines that show the network, its devices, and the path of each channel
+UNKNOWN_INTERFACE = "^docker,lo,veth"  # for NCCL_SOCKET_IFNAME: all interfaces except those that reach no other host
 
 # The parameters of libfabric's provider efa: efa_env.c of libfabric 2 and of older releases.
 EFA_SETTINGS = (

@@ -29,8 +29,7 @@ _HEADER = lazy(r"\s*size\(B\)\s+count\(elems\)\s+type\s+time(?::avg)?\(us\)\s+al
 _COUNT, _FIGURE = lazy(r"\d{1,18}", re.ASCII), lazy(r"\d+(?:\.\d+)?", re.ASCII)
 _CELLS = (_COUNT, _COUNT, lazy(r"[a-z][a-z0-9_]*", re.ASCII), _FIGURE, _FIGURE, _FIGURE)
 _AVERAGE = lazy(r"\s*Avg bus bandwidth:\s*(\d+\.\d+)\s?GB/s\s*", re.ASCII)
-_SHAPES = (ALL_REDUCE, GATHERING, SAME)
-"""The table does not name its collective."""
+_SHAPES = (ALL_REDUCE, GATHERING, SAME)  # the table does not name its collective
 
 
 def _number(cell: str) -> Printed:
@@ -43,8 +42,7 @@ class _NccomTable:
     """One table while it is read."""
 
     record: Record = field(default_factory=lambda: Record(benchmark="nccom", case="nccom-test"))
-    unit: float = 0.0
-    """Bytes of a GB; 0: no row has shown it."""
+    unit: float = 0.0  # bytes of a GB; 0: no row has shown it
     busbws: list[Printed] = field(default_factory=list)
 
     def row(self, line: Line) -> Sequence[Reading]:

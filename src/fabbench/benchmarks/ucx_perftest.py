@@ -31,8 +31,7 @@ class UcxReader(Reader):
         self._transport = TransportLines()
         self._size: int | None = None
         self._one_way = False
-        self._client = False
-        """Whether the client's table has started: the server prints no result."""
+        self._client = False  # whether the client's table has started: the server prints no result
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:

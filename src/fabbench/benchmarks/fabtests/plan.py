@@ -1,7 +1,7 @@
 """How the fabtests are started: a pair of processes per domain, all domains concurrently."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fabbench.benchmarks.libfabric import plan as libfabric
 from fabbench.benchmarks.libfabric.facts import LOG_SETTINGS
@@ -29,12 +29,8 @@ INSTALL = (
     "https://github.com/ofiwg/libfabric and pass its directory with --bin-dir"
 )
 
-# Measured time per domain: concurrent programs must overlap although each needs a second for set-up.
-_ALONE_S, _TOGETHER_S = 1.0, 10.0
 # Guesses (one-way seconds, bytes per second), only for the number of iterations.
 _SPEED: Mapping[str, tuple[float, float]] = {"efa": (12e-6, 10e9), "verbs": (3e-6, 10e9), "shm": (1e-6, 8e9)}
-_DEFAULT_SPEED = (15e-6, 1e9)
-_MIN_ITERATIONS, _MAX_ITERATIONS = 100, 10_000_000
 # Only these listen on a TCP port, which is what fabbench waits for.
 _LISTENING = frozenset({"tcp", "sockets", "net"})
 
@@ -116,8 +112,7 @@ class FabtestsWork:
         return Proof(fabric=fabric)
 
     def _domains(self, fabric: str, host: Host) -> tuple[str, ...]:
-        known = libfabric.domains(fabric, PROGRAMS[self.program], host)
-        requested = set(self.devices)
+        known, requested = libfabric.domains(fabric, PROGRAMS[self.program], host), set(self.devices)
         if not requested:
             return known
         matching = tuple(name for name in known if {name, libfabric.device(name)} & requested)
@@ -151,6 +146,7 @@ class FabtestsWork:
     def _command(self, fabric: str, hosts: Sequence[Host], role: str, rail: Rail, size: int | None) -> Command:
         index = 0 if role == "server" else len(hosts) - 1
         iterations = self._iterations(fabric, size)
+        memory = self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")
         words = (
             *(self.program, "-p", provider(fabric)),
             *(("-f", "efa-direct") if self.direct and provider(fabric) == "efa" else ()),
@@ -158,22 +154,13 @@ class FabtestsWork:
             *("-S", "all" if size is None else str(size)),
             *(("-I", str(iterations)) if iterations else ()),
             *(("-W", str(self.window)) if self.window else ()),
-            *self._memory(hosts, index, rail),
+            *(() if memory == "host" else ("-D", "cuda", "-i", str(rail.nearest_gpu(hosts[index].gpus)))),
             *self._port(role),
             *self.extra,
         )
         side = libfabric.Side(provider(fabric), rail.server if role == "server" else rail.client)
         command = side.command(words, role=role, host=index)
-        return Command(
-            argv=command.argv, role=role, host=index, env={**LOG_SETTINGS, **command.env}, unset=command.unset
-        )
-
-    def _memory(self, hosts: Sequence[Host], index: int, rail: Rail) -> tuple[str, ...]:
-        """Return the options for the memory: GPUs are distributed evenly, as their affinity is unknown."""
-        memory = self.memory or ("cuda" if all(host.gpus for host in hosts) else "host")
-        if memory == "host":
-            return ()
-        return ("-D", "cuda", "-i", str(rail.nearest_gpu(hosts[index].gpus)))
+        return replace(command, env={**LOG_SETTINGS, **command.env})
 
     def _port(self, role: str) -> tuple[str, ...]:
         """Return the options for the port on which both sides meet.
@@ -186,10 +173,10 @@ class FabtestsWork:
         return (f"-E={PORT}",)
 
     def _iterations(self, fabric: str, size: int | None) -> int | None:
-        """Return the requested iterations, or else enough to take long enough."""
         if self.iterations or size is None:
             return self.iterations
-        start_s, rate = _SPEED.get(provider(fabric), _DEFAULT_SPEED)
+        start_s, rate = _SPEED.get(provider(fabric), (15e-6, 1e9))
         once_s = size / rate + (2 * start_s if "pingpong" in self.program else start_s / 10)
-        needed_s = _TOGETHER_S if self.together else _ALONE_S
-        return libfabric.rounded_iterations(needed_s / once_s, _MIN_ITERATIONS, _MAX_ITERATIONS)
+        # Concurrent programs must overlap although each needs a second for set-up.
+        needed_s = 10.0 if self.together else 1.0
+        return libfabric.rounded_iterations(needed_s / once_s, 100, 10_000_000)

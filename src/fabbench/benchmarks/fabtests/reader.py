@@ -51,8 +51,7 @@ _PROVIDER = lazy(r"\s*[Pp]rovider: ([a-z][\w;-]*)\s*")
 _MAY_BEGIN = lazy(r"bytes |xfer_size|fi_|fabtests:|rovider:|\.\d\ds *\d")
 
 
-_ONE_WAY = lazy(r"pingpong|_lat")
-"""In names of programs that send one message at a time back and forth."""
+_ONE_WAY = lazy(r"pingpong|_lat")  # in names of programs that send one message at a time back and forth
 # The names of 2014 and 2015 only repeat the size.
 _NO_NAME = lazy(r"[\d.]+[kmg]?_(?:lat|bw)|custom")
 
@@ -68,12 +67,6 @@ def _read_arguments(text: str) -> CommandLine | None:
     return _SYNTAX.read_arguments(match["program"], match["rest"].rstrip().removesuffix(" :").split())
 
 
-def _endpoint_of(command: CommandLine) -> str:
-    """Return the endpoint type that a command uses: most programs have only one, and are named after it."""
-    named = _ENDPOINT.match(command.program)
-    return command.endpoint or (named[1] if named else "")
-
-
 def _transfers(program: str) -> Range:
     """Return the minimum and maximum number of transfers per iteration."""
     if not program or program.endswith(("_mt", "ubertest")) or "_efa_" in program:
@@ -85,10 +78,8 @@ def _transfers(program: str) -> Range:
 class FabtestProcess(PairProcess):
     """A process of a fabtest, and the layout of its table."""
 
-    layout: FabtestLayout | None = None
-    """None: there is no table, or its rows are machine-readable."""
-    exact: bool = False
-    """Whether the first row of its table had the exact layout, so that the others must have it too."""
+    layout: FabtestLayout | None = None  # None: there is no table, or its rows are machine-readable
+    exact: bool = False  # whether the first row of its table had the exact layout, so that the others must have it too
 
 
 class FabtestExecution(PairExecution[FabtestProcess]):
@@ -116,9 +107,9 @@ class FabtestExecution(PairExecution[FabtestProcess]):
 
     @override
     def endpoint(self, command: CommandLine) -> str:
-        return _endpoint_of(command)
-
-    # ------------------------------------------------------------ rows
+        # Most programs have only one, and are named after it.
+        named = _ENDPOINT.match(command.program)
+        return command.endpoint or (named[1] if named else "")
 
     @override
     def joined(self, first: str, second: str, process: FabtestProcess) -> str | None:
@@ -138,11 +129,9 @@ class FabtestExecution(PairExecution[FabtestProcess]):
         if row is None:
             return None
         process.rows += 1
-        requested = process.command.iterations if process.command else None
-        times = _transfers(self.program)
-        size = rows.row_size(
-            row, requested=process.command.size if process.command else None, iterations=requested, times=times
-        )
+        command, times = process.command, _transfers(self.program)
+        requested, size_ = (command.iterations, command.size) if command else (None, None)
+        size = rows.row_size(row, requested=size_, iterations=requested, times=times)
         # Newer programs have options to send both ways: only for ping-pongs is the number certain.
         either = times if times.low == 2 else Range(1, max(times.high, 2))
         if not rows.fits(row, size, iterations=requested, times=either):
@@ -175,8 +164,6 @@ class FabtestExecution(PairExecution[FabtestProcess]):
             self.record.damaged.append(Damaged(line.number, line.text))
         return None
 
-    # ------------------------------------------------------------ facts and failures
-
     @override
     def info(self, text: str, stream: Stream) -> bool:
         if text.strip() == "fi_info:" and self.process(stream) is not None:
@@ -192,41 +179,30 @@ class FabtestExecution(PairExecution[FabtestProcess]):
             self.report(fact, value, stream)
         return True
 
-    def time_out(self, text: str, stream: Stream) -> None:
-        """Record that the program's own time limit expired."""
-        self.record.timed_out = self.record.timed_out or self.sentence(text, stream)
-
 
 class FabtestsReader(PairReader[FabtestExecution]):
     """Reads one stream group."""
 
     benchmark = "fabtests"
+    new_execution = FabtestExecution
 
     def __init__(self) -> None:
         super().__init__()
-        self._provider = ""
-        """The provider that a banner names, until its table begins."""
-
-    @override
-    def new_execution(self, name: str) -> FabtestExecution:
-        return FabtestExecution(name)
+        self._provider = ""  # the provider that a banner names, until its table begins
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        if self.current is None and not _MAY_BEGIN.search(line.text):
-            self._note_banner(line.text)
-            return None
-        used = self._read(line)
+        used = (self.current is not None or bool(_MAY_BEGIN.search(line.text))) and self._read(line)
         if not used:
-            self._note_banner(line.text)
+            # A banner's provider counts until a line is not a banner.
+            provider = _PROVIDER.fullmatch(line.text)
+            self._provider = provider[1] if provider else self._provider if _BANNER.fullmatch(line.text) else ""
         return self.take_readings() or (() if used else None)
 
     @override
     def close(self) -> Sequence[Reading]:
         self._provider = ""
         return super().close()
-
-    # ------------------------------------------------------------ lines
 
     def _read(self, line: Line) -> bool:
         """Read one line; return whether it comes from a fabtest."""
@@ -251,7 +227,6 @@ class FabtestsReader(PairReader[FabtestExecution]):
         return True
 
     def _begins_without_header(self, text: str, stream: Stream) -> bool:
-        """Return whether figures begin here: machine-readable rows, or a table without its header."""
         if self.current is not None and self.current.in_table(stream):
             return False
         if rows.may_be_cut(text, None):
@@ -263,14 +238,12 @@ class FabtestsReader(PairReader[FabtestExecution]):
     def _inside(self, line: Line) -> bool:
         """Read a line that counts only while an execution is open; return whether it did."""
         execution = self.current
-        if execution is None:
-            return False
-        if self.read_row(line):
-            return True
+        if execution is None or self.read_row(line):
+            return execution is not None
         if _ERROR_INSIDE.fullmatch(line.text):
             execution.fail(line.text, line.stream)
         elif _TIMED_OUT.fullmatch(line.text):
-            execution.time_out(line.text, line.stream)
+            execution.record.timed_out = execution.record.timed_out or execution.sentence(line.text, line.stream)
         elif _WRONG.fullmatch(line.text):
             execution.record.wrong += 1
         else:
@@ -278,11 +251,9 @@ class FabtestsReader(PairReader[FabtestExecution]):
         return True
 
     def _table(self, stream: Stream, layout: FabtestLayout | None) -> None:
-        """Begin figures, and a new process with them, unless one was waiting for its figures."""
-        if self.current is None or not self.current.has_waiting(stream):
-            self.add(FabtestProcess(stream=stream, side=stream.side))
-        execution = self.open_execution()
-        execution.open_table(stream).layout = layout
+        execution = self.open_table(FabtestProcess(stream=stream, side=stream.side))
+        if (process := execution.process(stream)) is not None:
+            process.layout = layout
         if self._provider:
             execution.report("provider", self._provider, stream)
             self._provider = ""
@@ -294,11 +265,3 @@ class FabtestsReader(PairReader[FabtestExecution]):
             self.add(FabtestProcess(stream=stream, side=command.side, command=command))
         elif self.current is not None and process.command is None:
             self.current.set_command(process, command)
-
-    def _note_banner(self, text: str) -> None:
-        """Keep the provider that a banner names, until a line is not a banner."""
-        provider = _PROVIDER.fullmatch(text)
-        if provider is not None:
-            self._provider = provider[1]
-        elif not _BANNER.fullmatch(text):
-            self._provider = ""

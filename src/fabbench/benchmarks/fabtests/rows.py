@@ -31,7 +31,6 @@ from fabbench.benchmarks.libfabric.facts import (
 from fabbench.model.patterns import lazy
 from fabbench.model.units import RATE_UNITS
 
-_RATES = {"MB/sec": "MB/s", "Gb/sec": "Gb/s"}
 _REAL_MR = r"(?:\d+\.\d{6}|-?inf|-?nan)"
 _HEADER = lazy(
     r"\s*(?P<name>name\s+)?bytes\s+(?P<xfers>xfers\s+)?iters\s+total\s+time\s+(?P<unit>MB/sec|Gb/sec)\s+usec/xfer"
@@ -69,8 +68,7 @@ class FabtestRow(NamedTuple):
     name: str = ""
     xfers: str = ""
     unit: str = "MB/sec"
-    machine: bool = False
-    """Whether it is machine-readable: nothing is truncated."""
+    machine: bool = False  # whether it is machine-readable: nothing is truncated
 
     def text(self, name_width: int = 50) -> str:
         """Return the row of a table exactly as the program prints it."""
@@ -124,9 +122,7 @@ def is_rest(text: str) -> bool:
 
 def may_be_cut(text: str, layout: FabtestLayout | None) -> bool:
     """Return whether this could be a row without its end."""
-    if _MACHINE_START.fullmatch(text):
-        return True
-    return layout is not None and _pattern(layout).may_be_cut(text)
+    return bool(_MACHINE_START.fullmatch(text)) or (layout is not None and _pattern(layout).may_be_cut(text))
 
 
 def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
@@ -135,8 +131,7 @@ def joined(first: str, second: str, layout: FabtestLayout | None) -> str | None:
     It must have exactly the program's layout, and consistent figures.
     """
     whole = (first + second).strip()
-    row = read_machine_row(whole)
-    if row is not None:
+    if read_machine_row(whole) is not None:
         return whole
     row = read_row(whole, layout) if layout is not None else None
     if row is None or not is_exact(row, whole):
@@ -150,7 +145,8 @@ def row_size(row: FabtestRow, *, requested: int | None, iterations: int | None, 
     """Return the size that a row measured: see `known_size`."""
     if row.machine:
         return Size(int(row.size), exact=True)
-    others = (by_total(row.total, row.iters, requested=iterations, times=times), _product(row))
+    product = by_product(row.bandwidth, row.latency, megabytes=_megabytes(row))
+    others = (by_total(row.total, row.iters, requested=iterations, times=times), product)
     return known_size(row.size, requested=requested, others=others)
 
 
@@ -175,12 +171,8 @@ def measured(row: FabtestRow, *, one_way: bool) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _product(row: FabtestRow) -> Range:
-    return by_product(row.bandwidth, row.latency, megabytes=_megabytes(row))
-
-
 def _megabytes(row: FabtestRow) -> float:
-    return RATE_UNITS[_RATES[row.unit]] / RATE_UNITS["MB/s"]
+    return RATE_UNITS[row.unit.removesuffix("ec")] / RATE_UNITS["MB/s"]
 
 
 def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
@@ -190,7 +182,6 @@ def is_damaged(text: str, layout: FabtestLayout | None) -> bool:
 
 @cache
 def _cells(layout: FabtestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of a row's cells, in order."""
     cells = [SIZE, COUNT, SIZE, f"{REAL}s", REAL, REAL]
     if layout.rate:
         cells.append(REAL)

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from fabbench.benchmarks.consistency import ANYTHING, c_float, printed, product
 from fabbench.model.log import Finding, Severity
-from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
 
@@ -21,8 +20,7 @@ from fabbench.model.patterns import lazy
 class ReportedFacts:
     """Collects facts, which both sides report in every step."""
 
-    _values: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Fact → value → the side that first reported it."""
+    _values: dict[str, dict[str, str]] = field(default_factory=dict)  # fact → value → the side that first reported it
 
     def add(self, fact: str, value: str, side: str) -> None:
         """Add a fact."""
@@ -57,11 +55,6 @@ class ReportedFacts:
                 )
 
 
-def error_sentence(side: str, program: str, text: str) -> str:
-    """Return a sentence that quotes an error message of a process."""
-    return f"{f'The {side}' if side else program} said: {quoted(text)}"
-
-
 def truncated_size(printed: str, size: int) -> Finding:
     """Return the finding that the exact size is unknown; `size`: the assumed one in bytes."""
     return Finding(
@@ -71,8 +64,6 @@ def truncated_size(printed: str, size: int) -> Finding:
         advice="Keep the command line, with -S, in the log.",
     )
 
-
-# ---------------------------------------------------------------- fi_info blocks
 
 _INFO_LINE = lazy(r"\s+(\w+):\s*(.*)")
 _SECTION = lazy(r"\s*(fi_\w+_attr|nic):.*")
@@ -89,15 +80,6 @@ _ADDRESS = lazy(r"fi_sockaddr_in6?://\[?([^\]]+?)\]?(?::\d+)?")
 _VERSION = lazy(r"(\d+)(\d\d)\.\d+")
 
 
-class InfoLine(NamedTuple):
-    """The result of one line of an ``fi_info`` block."""
-
-    fact: tuple[str, str] | None
-    """Name and value of the fact that is now certain."""
-    inside: bool
-    """Whether the line was part of the block."""
-
-
 class InfoBlock:
     """Reads an ``fi_info`` block, the endpoint actually used (``fi_pingpong -v``), line by line.
 
@@ -108,25 +90,21 @@ class InfoBlock:
         self._section = ""
         self._held: tuple[str, str] | None = None
 
-    def feed(self, text: str) -> InfoLine:
-        """Read one line."""
+    def feed(self, text: str) -> tuple[tuple[str, str] | None, bool]:
+        """Read one line: return the fact that is now certain, and whether the line was part of the block."""
         certain, self._held = self._held, None
         section = _SECTION.fullmatch(text)
         if section is not None:
             self._section = section[1]
-            return InfoLine(certain, inside=True)
+            return certain, True
         match = _INFO_LINE.fullmatch(text)
-        if match is None:
-            return InfoLine(certain, inside=False)
-        name = _INFO_FACTS.get((self._section, match[1]))
-        value = _value(name, match[2].strip()) if name else ""
-        if name and value:
+        name = _INFO_FACTS.get((self._section, match[1])) if match else None
+        if match and name and (value := _value(name, match[2].strip())):
             self._held = name, value
-        return InfoLine(certain, inside=True)
+        return certain, match is not None
 
 
 def _value(name: str, text: str) -> str:
-    """Normalize the value of a fact; empty: no information."""
     if name == "endpoint":
         return text.removeprefix("FI_EP_").lower()
     if name in {"source_address", "dest_address"}:
@@ -137,8 +115,6 @@ def _value(name: str, text: str) -> str:
         return f"{int(match[1])}.{int(match[2])}" if match else ""
     return text
 
-
-# ---------------------------------------------------------------- libfabric's own log
 
 LOG_SETTINGS: Mapping[str, str] = {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "core,efa", "FI_LOG_SUBSYS": "core,ep_ctrl"}
 """Environment that makes libfabric write these lines and few others, at set-up, which is not timed."""
@@ -152,12 +128,9 @@ _FABRIC_PROVIDERS = {"efa": "efa", "efa-direct": "efa", "shm": "shm"}
 def logged_facts(text: str, requested: str) -> Iterator[tuple[str, str]]:
     """Yield (name, value) for the facts in a line of libfabric's own log (FI_LOG_LEVEL=info).
 
-    `requested` is the provider that the program was started with (``-p``): libfabric can use no other, and it
-    counts once a fabric is opened that is not named after another. EFA must name itself; it also opens `shm`.
-
-    ``Opened fabric: NAME`` is from `fi_fabric` of src/fabric.c, called with the fi_info that the program
-    chose; `efa`, `efa-direct` and `shm` are names of their providers' fabrics. ``QP enabled! … domain_name:
-    NAME`` is from the provider efa (efa_base_ep.c): a queue pair on that device.
+    `requested` is the provider of the command line (``-p``): libfabric can use no other, and it counts once a
+    fabric is opened that is not named after another. EFA must name itself; it also opens `shm`. ``Opened
+    fabric`` is from `fi_fabric` of src/fabric.c, ``QP enabled!`` from the provider efa (efa_base_ep.c).
     """
     line = _LOG_LINE.fullmatch(text)
     if line is None:
@@ -190,8 +163,7 @@ class RowPattern(NamedTuple):
     """Patterns for the rows of a table."""
 
     whole: re.Pattern[str]
-    cuts: Sequence[re.Pattern[str]]
-    """For rows that end inside each of the columns."""
+    cuts: Sequence[re.Pattern[str]]  # for rows that end inside each of the columns
 
     def may_be_cut(self, text: str) -> bool:
         """Return whether this could be a row without its end."""
@@ -288,17 +260,11 @@ def known_size(printed: str, *, requested: int | None = None, others: Iterable[R
         narrow_low, narrow_high = max(low, other_low), min(high, other_high)
         if narrow_low <= narrow_high:
             low, high = narrow_low, narrow_high
-    plain = _plain(printed)
-    if plain is not None and low <= plain <= high:
+    # ``64k``, or a half such as ``1.5m`` as in ``-S all``, is exact unless shown otherwise.
+    plain, digit = size_range(printed).low, printed.rstrip("kmg").partition(".")[2]
+    if digit in {"", "5"} and low <= plain <= high:
         return Size(plain, exact=True)
     return Size(low, exact=low == high)
-
-
-def _plain(printed: str) -> int | None:
-    """Read ``64k``, or a half such as ``1.5m`` as in ``-S all``, literally: exact unless shown otherwise."""
-    low, _ = size_range(printed)
-    _, _, digit = printed.rstrip("kmg").partition(".")
-    return low if digit in {"", "5"} else None
 
 
 def by_total(total: str, sent: str, *, requested: int | None, times: Range) -> Range:
@@ -337,8 +303,7 @@ class PrintedRow(NamedTuple):
     time: str
     bandwidth: str
     latency: str
-    rate: str
-    """Empty: the table has no such column."""
+    rate: str  # empty: the table has no such column
 
     def fits(self, sizes: Range, *, requested: int | None, times: Range, megabytes: float = 1.0) -> bool:
         """Return whether the figures and the size are consistent, within their printed precision.

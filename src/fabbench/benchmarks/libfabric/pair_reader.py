@@ -3,7 +3,7 @@
 fi_pingpong and the fabtests print similar output. Subclasses handle the rows and the text around them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
@@ -11,9 +11,10 @@ from typing import Any, Generic, TypeVar
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.command_line import CommandLine
 from fabbench.benchmarks.consistency import unmeasured
-from fabbench.benchmarks.libfabric.facts import InfoBlock, ReportedFacts, error_sentence
+from fabbench.benchmarks.libfabric.facts import InfoBlock, ReportedFacts
 from fabbench.model.compat import override
 from fabbench.model.log import NO_STREAM, Damaged, Labels, Line, Marker, Point, Record, Stream
+from fabbench.model.messages import quoted
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,11 +22,9 @@ class PairProcess:
     """One process, as far as the log shows."""
 
     stream: Stream
-    side: str = ""
-    """`server` or `client`; empty: unknown."""
+    side: str = ""  # `server` or `client`; empty: unknown
     command: CommandLine | None = None
-    table: bool = False
-    """Whether it has started to print figures."""
+    table: bool = False  # whether it has started to print figures
     rows: int = 0
 
 
@@ -34,28 +33,21 @@ P = TypeVar("P", bound=PairProcess)
 
 @dataclass(slots=True)
 class _Position(Generic[P]):
-    """The state of reading one stream."""
-
     process: P | None = None
-    torn: Line | None = None
-    """The first part of a torn row."""
+    torn: Line | None = None  # the first part of a torn row
     info: InfoBlock | None = None
 
 
 class PairExecution(Generic[P]):
     """One execution, read line by line; `finish` returns its record."""
 
-    mirrored: Sequence[str] = ()
-    """Parts of error messages that the other side causes."""
-    default_program = ""
-    """The program of steps whose marker does not name it; empty: unknown."""
+    mirrored: Sequence[str] = ()  # parts of error messages that the other side causes
+    default_program = ""  # the program of steps whose marker does not name it; empty: unknown
 
     def __init__(self, execution: str, record: Record) -> None:
-        self.execution = execution
-        """Its name in fabbench's markers; empty without markers."""
+        self.execution = execution  # its name in fabbench's markers; empty without markers
         self.record = record
         self.step: Marker | None = None
-        """The open step."""
         self.reported = ReportedFacts()
         self.processes: list[P] = []
         self.iterations: set[int | None] = set()
@@ -64,8 +56,6 @@ class PairExecution(Generic[P]):
         self._positions: dict[Stream, _Position[P]] = {}
         self._consequences: list[str] = []
         self._domains_by_step = False
-
-    # ------------------------------------------------------------ what a subclass knows
 
     @property
     def program(self) -> str:
@@ -87,8 +77,6 @@ class PairExecution(Generic[P]):
     def may_be_cut(self, text: str, process: P) -> bool:
         """Return whether a line could be a row without its end."""
         raise NotImplementedError
-
-    # ------------------------------------------------------------ steps and processes
 
     def begin(self, marker: Marker) -> None:
         """Begin a step: the next size or device of the same execution."""
@@ -120,16 +108,12 @@ class PairExecution(Generic[P]):
         """Add a process."""
         self.processes.append(process)
         self._position(process.stream).process = process
-        command = process.command or self._command_of_step(process.side)
+        command = process.command
+        if command is None and self.step is not None:
+            program = self.step.facts.get("program") or self.default_program
+            command = CommandLine.of_facts(program, process.side, self.step.facts) if program else None
         if command is not None:
             self.set_command(process, command)
-
-    def _command_of_step(self, side: str) -> CommandLine | None:
-        """Return what fabbench started on one side of the open step; None: the program is unknown."""
-        if self.step is None:
-            return None
-        program = self.step.facts.get("program") or self.default_program
-        return CommandLine.of_facts(program, side, self.step.facts) if program else None
 
     def set_command(self, process: P, command: CommandLine) -> None:
         """Set the command line of a process."""
@@ -150,10 +134,6 @@ class PairExecution(Generic[P]):
         """Return whether a table is open in this stream."""
         process = self.process(stream)
         return process is not None and process.table
-
-    def in_any_table(self) -> bool:
-        """Return whether a table is open in any stream."""
-        return any(process.table for process in self.processes)
 
     def has_waiting(self, stream: Stream) -> bool:
         """Return whether a process of this stream has not started its table."""
@@ -178,8 +158,6 @@ class PairExecution(Generic[P]):
         self._drop_torn_row(position)
         process.table, position.process = True, process
         return process
-
-    # ------------------------------------------------------------ rows
 
     def row(self, line: Line) -> Point | Damaged | None:
         """Read a line as a row of the open table, or as the rest of a torn row; None: it is neither."""
@@ -226,8 +204,6 @@ class PairExecution(Generic[P]):
             )
         )
 
-    # ------------------------------------------------------------ facts and failures
-
     def begin_info(self, stream: Stream) -> None:
         """Begin an fi_info block."""
         self._position(stream).info = InfoBlock()
@@ -261,7 +237,8 @@ class PairExecution(Generic[P]):
 
     def sentence(self, text: str, stream: Stream) -> str:
         """Return a sentence that quotes a message of a process."""
-        return error_sentence(self.side(stream), self.program or "The program", text)
+        side = self.side(stream)
+        return f"{f'The {side}' if side else self.program or 'The program'} said: {quoted(text)}"
 
     def finish(self) -> Record:
         """End the execution: add the facts and findings that need all of it."""
@@ -274,11 +251,8 @@ class PairExecution(Generic[P]):
         # If each step has a domain of its own, several are expected.
         facts = ("provider",) if self._domains_by_step else ("provider", "domain")
         self.record.findings += self.reported.findings(facts)
-        empty = (point.size for point in self.record.points if not point.metrics)
-        self.record.findings += unmeasured(empty)
+        self.record.findings += unmeasured(point.size for point in self.record.points if not point.metrics)
         return self.record
-
-    # ------------------------------------------------------------ streams
 
     def side(self, stream: Stream) -> str:
         """Return the side that prints to a stream; empty: unknown."""
@@ -310,15 +284,12 @@ class PairReader(Reader, Generic[E]):
     """Reads one execution after another, from lines and markers."""
 
     benchmark = ""
+    new_execution: Callable[[str], E]
+    """Takes the name in fabbench's markers, empty without markers."""
 
     def __init__(self) -> None:
         self.current: E | None = None
-        """The open execution."""
         self._readings: list[Reading] = []
-
-    def new_execution(self, name: str) -> E:
-        """Return a new execution; `name` as in fabbench's markers, empty without markers."""
-        raise NotImplementedError
 
     @override
     def mark(self, marker: Marker) -> Sequence[Reading]:
@@ -349,6 +320,14 @@ class PairReader(Reader, Generic[E]):
         """Return the open execution; begin one if there is none."""
         self.current = self.current or self.new_execution(name)
         return self.current
+
+    def open_table(self, process: PairProcess, side: str = "") -> E:
+        """Begin the table of the process that waits for one in this stream, or else that of a new `process`."""
+        if self.current is None or not self.current.has_waiting(process.stream):
+            self.add(process)
+        execution = self.open_execution()
+        execution.open_table(process.stream, side)
+        return execution
 
     def read_row(self, line: Line) -> bool:
         """Read a row of the open table; return whether it was one."""

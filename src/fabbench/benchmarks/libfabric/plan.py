@@ -19,14 +19,9 @@ INTERFACE: Mapping[str, str] = {
     "net": "FI_NET_IFACE",
 }
 """Provider → the variable that sets its interface: libfabric 1.17 ignores ``-d`` for these."""
-LAYERS = ("", ";ofi_rxm", ";ofi_rxd")
-"""Possible suffixes of a provider's name: layers that add endpoint types."""
+LAYERS = ("", ";ofi_rxm", ";ofi_rxd")  # possible suffixes of a provider's name: layers that add endpoint types
 EFA_ENV: Mapping[str, str] = {"FI_EFA_ENABLE_SHM_TRANSFER": "0"}
 """Otherwise, libfabric's EFA uses shared memory between two programs of one host, but still reports efa."""
-
-_SUFFIXES: Mapping[str, Mapping[str, str]] = {"efa": {"rdm": "-rdm", "dgram": "-dgrm"}}
-_OTHERS = ("-xrc", "-dgram")
-"""Suffixes of verbs domains that belong to other endpoint types."""
 
 
 def needs(program: str, install: str, devices: tuple[str, ...] = ()) -> Needs:
@@ -55,15 +50,13 @@ class Side(NamedTuple):
     """One side of a pair: the provider, and the domain to use."""
 
     provider: str
-    domain: str
-    """Empty: libfabric chooses."""
+    domain: str  # empty: libfabric chooses
 
     def command(self, words: tuple[str, ...], *, role: str, host: int) -> Command:
         """Return the command: the domain as option or variable, and for the client the server's address."""
-        by_variable = self.provider in INTERFACE
         env = dict(EFA_ENV) if self.provider == "efa" else {}
         domain: tuple[str, ...] = ()
-        if self.domain and by_variable:
+        if self.domain and self.provider in INTERFACE:
             env[INTERFACE[self.provider]] = self.domain
         elif self.domain:
             domain = ("-d", self.domain)
@@ -89,8 +82,9 @@ def domains(fabric: str, endpoint: str, host: Host) -> tuple[str, ...]:
         return ()
     name = provider(fabric)
     known = [domain for layer in LAYERS for domain in host.domains.get(f"{name}{layer}", ())]
-    suffix = _SUFFIXES.get(name, {}).get(endpoint, "")
-    fitting = (domain for domain in known if domain.endswith(suffix) and not domain.endswith(_OTHERS))
+    suffix = {"rdm": "-rdm", "dgram": "-dgrm"}.get(endpoint, "") if name == "efa" else ""
+    others = ("-xrc", "-dgram")  # verbs domains that belong to other endpoint types
+    fitting = (domain for domain in known if domain.endswith(suffix) and not domain.endswith(others))
     return tuple(dict.fromkeys(fitting))
 
 

@@ -47,8 +47,7 @@ class Nccl(Benchmark):
     default_metrics = ("busbw", "algbw", "time", "cpu_time", "wrong")
     cases_field = "collectives"
     versions = ("nccl", "nccl_tests", "rccl", "rccl_tests", "libfabric", "plugin", "cuda", "rocm")
-    resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})
-    """`%6.2f` of GB/s."""
+    resolution = MappingProxyType({"busbw": (1e7,), "algbw": (1e7,)})  # `%6.2f` of GB/s
     in_default_image = True
     sweep_defaults = MappingProxyType(
         {"min_bytes": "256M", "max_bytes": "256M", "timeout_s": "300", "silence_s": "120"}
@@ -108,9 +107,9 @@ class Nccl(Benchmark):
 
     @override
     def document(self, text: str) -> "Record | None":
-        from fabbench.benchmarks.nccl import json
+        from fabbench.benchmarks.nccl.json import read_json
 
-        return json.read_json(text)
+        return read_json(text)
 
     @override
     def printed_sizes(self, work: "NcclWork", hosts: "Sequence[Host]") -> Sequence[int]:

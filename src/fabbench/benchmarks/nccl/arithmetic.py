@@ -27,7 +27,6 @@ _SHAPES: Mapping[str, tuple[Shape, ...]] = {
     "alltoallv": (_UNSIZED,),
 }
 _ALL = (ALL_REDUCE, GATHERING, SAME, _OLD)
-_UNEVEN = frozenset({"alltoallv"})
 
 R = TypeVar("R")
 
@@ -36,51 +35,30 @@ class TableArithmetic(Generic[R]):
     """Checks the rows of one table against the formula of their collective. R is the type of a row."""
 
     def __init__(self) -> None:
-        self.multiple = 0
-        """The size as a multiple of the count's bytes; 0: unknown."""
-        self._rates: RateCheck[int] = RateCheck()
-        self._rows: list[tuple[R, int]] = []
-        """Rows until the formula is settled, with their multiples."""
+        self.multiple = 0  # the size as a multiple of the count's bytes; 0: unknown
+        self.rates: RateCheck[int] = RateCheck()
+        self._rows: list[tuple[R, int]] = []  # rows until the formula is settled, with their multiples
         self._uneven = False
-        self._unexplained = False
-
-    @property
-    def formula(self) -> Formula | None:
-        """Return the formula of the rates, once it is settled."""
-        return self._rates.formula
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether the formula is settled, possibly as unknown."""
-        return self._rates.is_settled()
-
-    @property
-    def is_due(self) -> bool:
-        """Return whether there are enough rows for `settle`."""
-        return self._rates.is_due
-
-    def is_unexplained(self) -> bool:
-        """Return whether there were rows that fit no known formula."""
-        return self._unexplained
+        self.unexplained = False  # whether there were rows that fit no known formula
 
     def fits(self, row: R, size: int, unit: int, ratios: Sequence[Ratios]) -> bool:
         """Return whether a row fits, as far as that is known yet. `unit`: the bytes of its count."""
         multiple = _multiple(size, unit)
-        if self._rates.is_settled():
-            return self._is_usual(multiple) and self._rates.fits(0, ratios)
+        if self.rates.is_settled():
+            return self._is_usual(multiple) and self.rates.fits(0, ratios)
         self._rows.append((row, multiple))
-        return self._rates.fits(len(self._rows) - 1, ratios)
+        return self.rates.fits(len(self._rows) - 1, ratios)
 
     def settle(self, case: str | None, ranks: int | None, *, end: bool) -> list[R]:
         """Settle the formula once the rows determine it, or at their `end`; return rows that do not fit."""
-        if self._rates.is_settled():
+        if self.rates.is_settled():
             return []
         shapes = _SHAPES.get(case or "", _ALL)
-        bad = set(self._rates.settle(shapes, ranks) if end else self._rates.settle_if_due(shapes, ranks))
-        if not self._rates.is_settled():
+        bad = set(self.rates.settle(shapes, ranks) if end else self.rates.settle_if_due(shapes, ranks))
+        if not self.rates.is_settled():
             return []
-        rows, self._rows, self._uneven = self._rows, [], case in _UNEVEN
-        self._unexplained = bool(rows) and self._rates.formula is None
+        rows, self._rows, self._uneven = self._rows, [], case == "alltoallv"
+        self.unexplained = bool(rows) and self.rates.formula is None
         counts = Counter([multiple for _, multiple in rows if multiple > 0])
         self.multiple = max(counts, key=lambda each: counts[each]) if counts and not self._uneven else 0
         return [row for at, (row, multiple) in enumerate(rows) if at in bad or not self._is_usual(multiple)]
@@ -101,24 +79,21 @@ _BY_LABELS: Mapping[tuple[bool, bool], Mapping[str, Shape]] = {
     (False, False): {"all_gather": GATHERING, "alltoall": GATHERING},
 }
 """Whether rows have an operation, and a root → the collectives that print such rows."""
-_ONE_SIDED = {"sendrecv", "alltoall"}
-"""Their data are checked out of place only (nccl-tests' reportErrors)."""
+_ONE_SIDED = {"sendrecv", "alltoall"}  # their data are checked out of place only (nccl-tests' reportErrors)
 
 
 def case_by_figures(points: Sequence[Point], formula: Formula, ranks: int | None) -> str | None:
     """Return the collective that a table's rows can only be of; None if there are several."""
     labels = points[0].labels
     reduces, rooted = labels.get("redop", "none") != "none", labels.get("root", "-1") != "-1"
-    sides = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
-    fitting = []
-    for case, shape in _BY_LABELS[reduces, rooted].items():
-        numbers = (ranks,) if ranks is not None else _implied(formula, shape)
-        one_sided = sides.get("out-of-place") and not sides.get("in-place", True)
-        checked = sides.get("in-place", False)
-        if any(shape.of(number) == formula for number in numbers) and not (
-            (checked and case in _ONE_SIDED) or (one_sided and case not in _ONE_SIDED)
-        ):
-            fitting.append(case)
+    checked = {point.labels.get("placement"): "wrong" in point.metrics for point in points}
+    one_sided = checked.get("out-of-place") and not checked.get("in-place", True)
+    fitting = [
+        case
+        for case, shape in _BY_LABELS[reduces, rooted].items()
+        if any(shape.of(number) == formula for number in ((ranks,) if ranks is not None else _implied(formula, shape)))
+        and not (one_sided if case not in _ONE_SIDED else checked.get("in-place", False))
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 

@@ -8,8 +8,7 @@ from operator import itemgetter
 from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.units import format_size
 
-MISSING, MISMATCH = "sizes-missing", "average-mismatch"
-"""Findings that prove that the log is incomplete."""
+MISSING, MISMATCH = "sizes-missing", "average-mismatch"  # findings that prove that the log is incomplete
 UNEXPLAINED = Finding(
     code="row-arithmetic",
     severity=Severity.WARNING,
@@ -22,15 +21,12 @@ UNEXPLAINED = Finding(
 class PrintedSweep:
     """The sweep that the banner announces, and later statements about it."""
 
-    requested: tuple[int, int, int, str] | None = None
-    """minBytes, maxBytes, step, `factor` or `bytes`."""
-    reduced: int = 0
-    """maxBytes after nccl-tests reduced it; 0: not reduced."""
+    requested: tuple[int, int, int, str] | None = None  # minBytes, maxBytes, step, `factor` or `bytes`
+    reduced: int = 0  # maxBytes after nccl-tests reduced it; 0: not reduced
     reduced_line: str = ""
     average: str = ""
     average_line: str = ""
-    exact: bool = False
-    """Whether figures have six decimals, as in JSON."""
+    exact: bool = False  # whether figures have six decimals, as in JSON
 
 
 def nccl_findings(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
@@ -99,7 +95,10 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
     if not known or not math.isfinite(stated):
         return
     mean = math.fsum(known) / len(known)
-    slack = 0.5e-6 if sweep.exact else math.fsum(map(_half, known)) / len(known)
+    # Half of the last digit: two decimals as long as they fit.
+    limits = ((999.995, 0.005), (9999.95, 0.05), (999_999.5, 0.5))
+    halves = (next((half for limit, half in limits if rate < limit), rate / 2) for rate in known)
+    slack = 0.5e-6 if sweep.exact else math.fsum(halves) / len(known)
     # The average has six digits (%g), without trailing zeros.
     digits = 0.5e-6 if sweep.exact else 0.5 * 10.0 ** (math.floor(math.log10(stated)) - 5) if stated else 1e-6
     if abs(mean - stated) > (slack + digits) * 1.0001:
@@ -110,15 +109,6 @@ def _average(record: Record, sweep: PrintedSweep) -> Iterator[Finding]:
             "rows are missing or were altered.",
             line=sweep.average_line,
         )
-
-
-def _half(gigabytes: float) -> float:
-    """Return half of the last printed digit of a rate, in GB/s: two decimals as long as they fit."""
-    if gigabytes < 999.995:
-        return 0.005
-    if gigabytes < 9999.95:
-        return 0.05
-    return 0.5 if gigabytes < 999_999.5 else gigabytes / 2
 
 
 def incompleteness(record: Record) -> str:

@@ -7,23 +7,22 @@ end anywhere (before 2.18.4): rows are read up to that point.
 import json
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from fabbench.benchmarks.consistency import ANYTHING, Printed, Ratios, printed, ratios, unmeasured
 from fabbench.benchmarks.nccl.arithmetic import TableArithmetic
 from fabbench.benchmarks.nccl.findings import PrintedSweep, incompleteness, nccl_findings
 from fabbench.benchmarks.nccl.rows import DTYPE_BYTES
 from fabbench.benchmarks.nccl.table import case_of, nccl_version
-from fabbench.model.log import Damaged, Labels, Point, Record
+from fabbench.model.log import Damaged, Point, Record
 from fabbench.model.messages import quoted
 from fabbench.model.patterns import lazy
 
-_MAX_DAMAGED = 2000
-"""Characters of a damaged row that are kept."""
-_DECIMALS = 6
+_MAX_DAMAGED = 2000  # characters of a damaged row that are kept
 _NO = ("false", False)
 _NO_NUMBER = frozenset({"nan", "inf"})
 _REDOP, _ROOT = lazy(r"[a-z]\w*|", re.ASCII), lazy(r"-?\d{1,6}", re.ASCII)
+_GAP = lazy(r"[ \n\t\r,]*")
 _RESULTS = lazy(r'"results"\s*:\s*\[')
 _NUMBER = lazy(r"\d+(?:\.\d+)?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -40,10 +39,11 @@ def read_json(text: str) -> Record | None:
         return None
     if not isinstance(head, dict) or "nccl_version" not in head or not isinstance(head.get("config"), dict):
         return None
-    record = Record(benchmark="nccl", case=_case(head), facts=_facts(head), hosts=_hosts(head))
-    rows = _Results(record)
-    at, finished = rows.read(text, results.end(), decoder)
-    footer = _footer(text[at:], decoder) if finished else None
+    args = head.get("args")
+    case = case_of(str(args[0])) if isinstance(args, list) and args else None
+    record = Record(benchmark="nccl", case=case, facts=_facts(head), hosts=_hosts(head))
+    at, closed = _read_rows(record, text, results.end(), decoder)
+    footer = _footer(text[at:], decoder) if closed else None
     record.finished = footer is not None
     checks = [point.values[-1] for point in record.points if point.metrics[-1:] == ("wrong",)]
     record.facts["checked"] = "yes" if checks else "no"
@@ -74,7 +74,6 @@ def _average(footer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
-    """Add nccl-tests' own verdict on the run to the record."""
     bounds, average = footer["out_of_bounds"], _average(footer)
     count = int(bounds["count"]) if _is_whole(bounds.get("count")) else 0
     record.wrong = count or record.wrong or int(bounds.get("okay") in _NO)
@@ -89,7 +88,6 @@ def _judge(footer: dict[str, Any], record: Record, sweep: PrintedSweep) -> None:
 
 
 def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
-    """Return the requested sizes; None: not stated."""
     kind = "factor" if "step_factor" in config else "bytes"
     limits = [config.get(key) for key in ("minimum_bytes", "maximum_bytes", f"step_{kind}")]
     if not all(map(_is_whole, limits)):
@@ -98,66 +96,41 @@ def _sweep(config: dict[str, Any]) -> tuple[int, int, int, str] | None:
     return low, high, step, kind
 
 
-class _Results:
-    """Reads the rows. A row that cannot be read, or contradicts itself, is damaged."""
+def _read_rows(record: Record, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
+    """Read the elements of `results`; return where they end, and whether the list is closed.
 
-    def __init__(self, record: Record) -> None:
-        self._record = record
-        self._arithmetic: TableArithmetic[tuple[Damaged, list[Point]]] = TableArithmetic()
-
-    def read(self, text: str, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
-        """Read the elements of `results`; return where they end, and whether the list is closed."""
-        line, counted, given = 1, 0, list[list[Point]]()
-        closed = False
-        while True:
-            at = _skip(text, at)
-            if text[at : at + 1] == "]":
-                at, closed = at + 1, True
-                break
-            line, counted = line + text.count("\n", counted, at), at
-            try:
-                row, end = decoder.raw_decode(text, at)
-            except (ValueError, RecursionError):
-                break
-            self._take(row, Damaged(line, text[at:end][:_MAX_DAMAGED]), given)
-            at = end
-        case, ranks = self._record.case, self._record.facts.get("ranks")
-        bad = self._arithmetic.settle(case, ranks if isinstance(ranks, int) else None, end=True)
-        wrong = {id(points) for _, points in bad}
-        self._record.damaged += [damaged for damaged, _ in bad]
-        self._record.damaged.sort()
-        self._record.points += [point for points in given if id(points) not in wrong for point in points]
-        return at, closed
-
-    def _take(self, row: Any, text: Damaged, given: list[list[Point]]) -> None:
-        parsed = _row(row)
-        if parsed is None:
-            self._record.damaged.append(text)
-            return
-        size, unit, points, ratios = parsed
-        if self._arithmetic.fits((text, points), size, unit, ratios):
-            given.append(points)
+    A row that cannot be read, or contradicts itself, is damaged.
+    """
+    arithmetic: TableArithmetic[tuple[Damaged, list[Point]]] = TableArithmetic()
+    line, counted, given = 1, 0, list[list[Point]]()
+    closed = False
+    while not closed:
+        at = match.end() if (match := _GAP.match(text, at)) else at
+        closed = text[at : at + 1] == "]"
+        line, counted = line + text.count("\n", counted, at), at
+        if closed:
+            at += 1
+            break
+        try:
+            row, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            break
+        damaged, parsed = Damaged(line, text[at:end][:_MAX_DAMAGED]), _row(row)
+        if parsed is not None and arithmetic.fits((damaged, parsed[2]), *parsed[:2], parsed[3]):
+            given.append(parsed[2])
         else:
-            self._record.damaged.append(text)
+            record.damaged.append(damaged)
+        at = end
+    ranks = record.facts.get("ranks")
+    bad = arithmetic.settle(record.case, ranks if isinstance(ranks, int) else None, end=True)
+    wrong = {id(points) for _, points in bad}
+    record.damaged = sorted([*record.damaged, *(damaged for damaged, _ in bad)])
+    record.points += [point for points in given if id(points) not in wrong for point in points]
+    return at, closed
 
 
-def _skip(text: str, at: int) -> int:
-    while text[at : at + 1] in {" ", "\n", "\t", "\r", ","}:
-        at += 1
-    return at
-
-
-class _Row(NamedTuple):
-    """One row: its size and the bytes of its count, its points, and the ratios of its figures."""
-
-    size: int
-    unit: int
-    points: list[Point]
-    ratios: list[Ratios]
-
-
-def _row(row: Any) -> _Row | None:
-    """Read a row; None if it is incomplete."""
+def _row(row: Any) -> tuple[int, int, list[Point], list[Ratios]] | None:
+    """Read size, bytes of the count, points, and ratios of the figures; None if the row is incomplete."""
     if not isinstance(row, dict) or not _is_whole(row.get("size")) or not _is_whole(row.get("count")):
         return None
     dtype, size = row.get("type"), int(row["size"])
@@ -167,22 +140,24 @@ def _row(row: Any) -> _Row | None:
     if not _REDOP.fullmatch(names["redop"]) or not _ROOT.fullmatch(names["root"]):
         return None
     points: list[Point] = []
-    ratios_: list[Ratios] = []
+    allowed: list[Ratios] = []
     for side, placement in (("out_of_place", "out-of-place"), ("in_place", "in-place")):
         values = row.get(side, "")
         if values is None:
             continue
-        labels = {"placement": placement, **{name: value for name, value in names.items() if value}}
         figures = _figures(values)
         if figures is None:
             return None
-        points.append(_point(size, labels, figures))
-        ratios_.append(_ratios(size, figures))
+        labels = {"placement": placement, **{name: value for name, value in names.items() if value}}
+        known = {metric: figure.value for metric, figure in figures.items() if figure is not None}
+        points.append(Point(size, labels, tuple(known), tuple(known.values())))
+        time, algbw, busbw = (figures.get(name) or ANYTHING for name in ("time", "algbw", "busbw"))
+        allowed.append(ratios(size, time, algbw, busbw))
         statistics = _statistics(points[-1], row.get(f"{side}_per_iter"))
         if statistics is None:
             return None
         points += statistics
-    return _Row(size, int(row["count"]) * DTYPE_BYTES[dtype], points, ratios_) if points else None
+    return (size, int(row["count"]) * DTYPE_BYTES[dtype], points, allowed) if points else None
 
 
 _METRICS = (
@@ -210,17 +185,6 @@ def _figures(values: Any) -> dict[str, Printed | None] | None:
     return figures
 
 
-def _point(size: int, labels: Labels, figures: dict[str, Printed | None]) -> Point:
-    pairs = [(metric, figure.value) for metric, figure in figures.items() if figure is not None]
-    return Point(size, labels, tuple(metric for metric, _ in pairs), tuple(value for _, value in pairs))
-
-
-def _ratios(size: int, figures: dict[str, Printed | None]) -> Ratios:
-    names = ("time", "algbw", "busbw")
-    time, algbw, busbw = (figures.get(name) or ANYTHING for name in names)
-    return ratios(size, time, algbw, busbw)
-
-
 def _statistics(point: Point, values: Any) -> list[Point] | None:
     """Read the per-iteration report (-I); None if it contradicts itself."""
     if not isinstance(values, dict):
@@ -241,17 +205,12 @@ def _scaled(text: Any, exponent: int) -> Printed | None:
     """Read a number exactly, shifting its exponent; NaN and null are None. All have six decimals."""
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
         return None
-    number = printed(text, exponent, decimals=_DECIMALS)
+    number = printed(text, exponent, decimals=6)
     return number if math.isfinite(number.high) else None
 
 
 def _is_whole(text: Any) -> bool:
     return isinstance(text, str) and len(text) <= 18 and text.isascii() and text.isdigit()
-
-
-def _case(head: dict[str, Any]) -> str | None:
-    args = head.get("args")
-    return case_of(str(args[0])) if isinstance(args, list) and args else None
 
 
 def _hosts(head: dict[str, Any]) -> frozenset[str]:

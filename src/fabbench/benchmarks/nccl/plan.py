@@ -28,8 +28,7 @@ COLLECTIVES = (
     *("gather", "scatter", "sendrecv", "hypercube"),
 )
 """The programs of nccl-tests, without their `_perf`."""
-FOLDER = "/opt/nccl-tests/build"
-"""The folder of the programs in AWS's images."""
+FOLDER = "/opt/nccl-tests/build"  # the folder of the programs in AWS's images
 INSTALL = (
     "make MPI=1 in https://github.com/NVIDIA/nccl-tests, and pass its directory with --bin-dir; "
     f"in AWS's images it is {FOLDER}"
@@ -41,23 +40,18 @@ WIDTHS: Mapping[str, int] = {
     **dict.fromkeys(("int64", "uint64", "double"), 8),
 }
 """Type, as nccl-tests names it → bytes of one element."""
-ALL = "all"
-"""Stands for every type."""
+ALL = "all"  # stands for every type
 OPS = ("sum", "prod", "max", "min", "avg", "mulsum", ALL)
 
-# Each rank has a part of the size; since nccl-tests 2.13.12 the part is a multiple of _ALIGNMENT bytes.
+# Each rank has a part of the size.
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "alltoall", "gather", "scatter", "hypercube"})
-_ALIGNMENT = 16
-# The printed sizes depend on a pattern of its own.
-_UNKNOWN = frozenset({"alltoallv"})
+_UNKNOWN = frozenset({"alltoallv"})  # the printed sizes depend on a pattern of its own
 # Options that fabbench passes itself: given again, they would change what is measured without its knowledge.
 _OWN_SHORT = ("-b", "-e", "-i", "-f", "-d", "-g", "-t", "-n", "-w", "-c", "-o", "-r")
 _OWN_LONG = (
     *("--minbytes", "--maxbytes", "--stepbytes", "--stepfactor", "--datatype", "--ngpus", "--nthreads"),
     *("--iters", "--warmup_iters", "--check", "--op", "--root"),
 )
-
-
 LARGEST_OVER_SOCKETS = 4 << 30
 
 
@@ -159,13 +153,12 @@ class NcclWork:
         """Yield, by collective and type, what releases before 2.13.12, and later ones, print for each size.
 
         They round a size down to whole elements. Where ranks share it, each rank's part is a multiple of an
-        element or, later, of 16 bytes, which is 0 for all sizes that are too small. Sources: `setupArgs` in
-        common.cu, `GetCollByteCount` of each program.
+        element or, later, of 16 bytes (`setupArgs` in common.cu, `GetCollByteCount` of each program).
         """
         ranks = nccl_env.gpus_per_host(hosts) * len(hosts) if hosts else 0
         for name in self.collectives:
             for width in WIDTHS.values() if self.dtype == ALL else (WIDTHS[self.dtype],):
-                old, new = (width * ranks, _ALIGNMENT * ranks) if name in _SPLIT else (width, width)
+                old, new = (width * ranks, 16 * ranks) if name in _SPLIT else (width, width)
                 if name not in _UNKNOWN:
                     yield [(size // old * old, size // new * new) for size in self.sweep.sizes()]
 
@@ -177,28 +170,29 @@ class NcclWork:
 
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per collective."""
-        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.collectives)
+        return tuple(self._step(execution, name, fabric, hosts) for name in self.collectives)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what the log must show: the network, and the NICs if their number is known."""
         return nccl_env.network_proof(fabric, hosts, self.nics, self.devices)
 
-    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
         given = nccl_env.environment(fabric, hosts, debug=self.debug, devices=self.devices)
         each = nccl_env.gpus_per_host(hosts)
-        if name == "hypercube" and (each * len(hosts)).bit_count() != 1:
+        ranks = each * len(hosts)
+        if name == "hypercube" and ranks.bit_count() != 1:
             raise RequestError(
-                f"hypercube takes 2, 4, 8, … ranks, but there are {each * len(hosts)} GPUs.",
+                f"hypercube takes 2, 4, 8, … ranks, but there are {ranks} GPUs.",
                 hint="Choose fewer with --gpus or --nodes.",
             )
         return Step(
-            id=identity,
+            id=f"{execution}/{name}",
             label=name,
             shape=Shape.MPI,
             commands=nccl_env.rank_commands(lambda host: self._words(name, host), fabric, hosts, given, each),
             timeout_s=self.timeout_s,
             silence_s=self.silence_s,
-            facts={"benchmark": "nccl", "collective": name, "ranks": each * len(hosts)},
+            facts={"benchmark": "nccl", "collective": name, "ranks": ranks},
         )
 
     def _words(self, name: str, host: Host) -> tuple[str, ...]:
@@ -212,7 +206,6 @@ class NcclWork:
 
 
 def _one_of(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """Raise RequestError for an unknown name."""
     for name in names:
         if name not in known:
             raise RequestError(f"nccl-tests has no {what} {name}.", hint=f"One of {', '.join(known)}.")

@@ -3,7 +3,7 @@
 The formats by version, with the source lines that print them: docs/formats.md.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading, Shortcut
@@ -14,7 +14,6 @@ from fabbench.benchmarks.nccl.table import (
     BANNER,
     DEVICES,
     HEADER,
-    Context,
     Statement,
     TableReader,
     case_in_command,
@@ -37,28 +36,23 @@ class NcclExecution:
     """Reads the lines of one execution. Several streams (ranks) may print them."""
 
     def __init__(self, case: str | None) -> None:
-        self.copies = False
-        """Whether several programs print a table each, although one should."""
+        self.copies = False  # whether several programs print a table each, although one should
         self.footers = 0
         self._record = Record(benchmark="nccl", case=case)
         self._tables: dict[str, TableReader] = {}
         self._points: dict[str, list[Point]] = {}  # by the stream's rank, like _tables
         self._largest: dict[tuple[str, ...], int] = {}  # by rank, type, redop and root, where there is no header
-        self._doubled = False
-        """Whether a size came twice: copies of the program print side by side."""
+        self._doubled = False  # whether a size came twice: copies of the program print side by side
         self._seen: dict[str, set[str]] = {}
         self._devices: dict[int, tuple[str, str]] = {}  # rank → host, pid
         self._groups: set[str] = set()
         self._sweep = PrintedSweep()
         self._chain = ""
-        self._usage = ""
-        self._in_place = False
-        """Whether the line above the header names only one side."""
+        self._usage = False
+        self._in_place = False  # whether the line above the header names only one side
         self._checked: bool | None = None
         self._wrong_sides = 0
         self._wrong_checks = 0
-
-    # -- rows
 
     def row(self, line: Line) -> tuple[list[Point], bool]:
         """Read a line as a row: return the points it completes, and whether it was part of a table.
@@ -119,16 +113,14 @@ class NcclExecution:
         """End the tables: return the points of rows that were held back."""
         return [point for rank, table in self._tables.items() for point in self._take(rank, table.end())]
 
-    def _context(self) -> Context:
-        """Return what is known about the tables. With groups, the ranks of a single group count."""
+    def _context(self) -> tuple[str | None, int | None]:
+        """Return case and ranks, as far as they are stated. With groups, the ranks of a single group count."""
         alone = bool(self._devices) and len(self._groups) < 2 and not self.copies
-        return Context(self._record.case, max(self._devices) + 1 if alone else None)
-
-    # -- what the text around the rows states
+        return self._record.case, max(self._devices) + 1 if alone else None
 
     @property
     def only_banners(self) -> bool:
-        """Return whether there has been neither a table nor an error yet."""
+        """Whether there has been neither a table nor an error yet."""
         return not self._tables and not self._record.failures
 
     def ended_by(self, line: Line, statement: Statement) -> bool:
@@ -150,107 +142,77 @@ class NcclExecution:
     def state(self, line: Line, statement: Statement) -> None:
         """Record one statement."""
         rank = line.stream.rank
-        if statement.stage <= HEADER and rank not in self._seen and self._banners():
+        begun = any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
+        if statement.stage <= HEADER and rank not in self._seen and begun:
             self.copies = True  # with mpirun's tags, only one rank prints
         self._seen.setdefault(rank, set()).add(statement.kind)
-        if statement.layout is not None:
-            self._header(rank, statement.layout)
+        if statement.layout is not None and rank in self._tables:
+            self.copies = True
+        elif (layout := statement.layout) is not None:
+            if self._in_place and layout.sides == 1:
+                layout = replace(layout, placement="in-place")
+            self._tables[rank] = TableReader(layout, self._context)
         else:
-            _HANDLERS[statement.kind](self, line.text.strip(), statement.words)
+            words = [word or "" for word in statement.words]
+            self._describe(statement.kind, words)
+            self._conclude(statement.kind, line.text.strip(), words)
 
     def merge(self, provisional: "NcclExecution") -> None:
         """Take over what another copy of the same program printed before its header."""
         self._devices = provisional._devices | self._devices  # noqa: SLF001 - the same class
         self._record.case = self._record.case or provisional._record.case  # noqa: SLF001
 
-    def _banners(self) -> bool:
-        return any(kinds & {"version", "config", "header"} for kinds in self._seen.values())
+    def _describe(self, kind: str, words: Sequence[str]) -> None:
+        """Record what was run, and where."""
+        facts = self._record.facts
+        if kind == "rccl_tests" and words[0]:
+            facts["rccl_tests"] = words[0]
+        elif kind == "version":
+            facts["nccl_tests"] = words[0]
+            if words[2]:
+                facts["nccl"] = nccl_version(words[2])
+        elif kind in {"program", "concluded"}:
+            self._record.case = case_of(words[0]) or None
+        elif kind == "config":
+            low, high, step, by, warmup, iterations = words
+            self._sweep.requested = (int(low), int(high), int(step), by)
+            facts |= {"iterations": int(iterations), "warmup": int(warmup)}
+        elif kind == "in_place":
+            self._in_place = True
+        elif kind == "device":
+            rank, group, pid, host = int(words[0]), words[1] or "0", words[2], words[3]
+            self.copies = self.copies or self._devices.get(rank, (host, pid)) != (host, pid)
+            self._devices[rank] = (host, pid)
+            self._groups.add(group)
 
-    def _header(self, rank: str, layout: Layout) -> None:
-        old = self._tables.get(rank)
-        if old is not None:
-            self.copies = True
-            return
-        if self._in_place and layout.sides == 1:
-            layout = replace(layout, placement="in-place")
-        self._tables[rank] = TableReader(layout, self._context)
-
-    def _rccl_tests(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        if words[0]:
-            self._record.facts["rccl_tests"] = words[0]
-
-    def _version(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        self._record.facts["nccl_tests"] = words[0] or ""
-        if words[2]:
-            self._record.facts["nccl"] = nccl_version(words[2])
-
-    def _program(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        self._record.case = case_of(words[0] or "") or None
-
-    def _config(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        low, high, step, kind, warmup, iterations = (word or "" for word in words)
-        self._sweep.requested = (int(low), int(high), int(step), kind)
-        self._record.facts |= {"iterations": int(iterations), "warmup": int(warmup)}
-
-    def _device(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        rank, group, pid, host = int(words[0] or 0), words[1] or "0", words[2] or "", words[3] or ""
-        known = self._devices.get(rank)
-        if known is not None and known != (host, pid):
-            self.copies = True
-        self._devices[rank] = (host, pid)
-        self._groups.add(group)
-
-    def _reducing(self, text: str, words: tuple[str | None, ...]) -> None:
-        self._sweep.reduced, self._sweep.reduced_line = int(words[0] or 0), text
-
-    def _bounds(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text
-        self.footers += 1
-        self._record.finished = True
-        if words[1] == "FAILED":
-            self._wrong_checks += int(words[0] or 0)
-
-    def _average(self, text: str, words: tuple[str | None, ...]) -> None:
-        self._record.finished = True
-        self._sweep.average, self._sweep.average_line = words[0] or "", text
-        if words[1] == "FAILED":
-            self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
-
-    def _failure(self, text: str, words: tuple[str | None, ...]) -> None:
-        del words
-        self._fail(f"nccl-tests reported an error: {text[:LONGEST_QUOTE]}")
-
-    def _timeout(self, text: str, words: tuple[str | None, ...]) -> None:
-        self._record.timed_out = self._record.timed_out or (
-            f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}"
-        )
-
-    def _error_chain(self, text: str, words: tuple[str | None, ...]) -> None:
-        del words
-        self._chain = self._chain or text
-
-    def _usage_text(self, text: str, words: tuple[str | None, ...]) -> None:
-        self._usage = text
-        self._record.case = self._record.case or case_of(words[0] or "") or None
-
-    def _only_in_place(self, text: str, words: tuple[str | None, ...]) -> None:
-        del text, words
-        self._in_place = True
-
-    def _ignore(self, text: str, words: tuple[str | None, ...]) -> None:
-        """Ignore a statement: only that it was seen matters."""
+    def _conclude(self, kind: str, text: str, words: Sequence[str]) -> None:
+        """Record how it went."""
+        record, sweep = self._record, self._sweep
+        if kind == "reducing":
+            sweep.reduced, sweep.reduced_line = int(words[0]), text
+        elif kind == "bounds":
+            self.footers += 1
+            record.finished = True
+            self._wrong_checks += int(words[0]) if words[1] == "FAILED" else 0
+        elif kind == "average":
+            record.finished = True
+            sweep.average, sweep.average_line = words[0], text
+            if words[1] == "FAILED":
+                self._fail(f"The average bus bandwidth is below NCCL_TESTS_MIN_BW: {text.lstrip('# ')}")
+        elif kind == "failure":
+            self._fail(f"nccl-tests reported an error: {text[:LONGEST_QUOTE]}")
+        elif kind == "timeout":
+            record.timed_out = record.timed_out or (f"nccl-tests' own time limit of {words[0]} s expired: {text[:200]}")
+        elif kind == "chain":
+            self._chain = self._chain or text
+        elif kind == "usage":
+            self._usage = True
+            record.case = record.case or case_of(words[0]) or None
 
     def _fail(self, sentence: str) -> None:
         failures = self._record.failures
         if len(failures) < _MAX_FAILURES and sentence not in failures:
             failures.append(sentence)
-
-    # -- the record
 
     def finish(self) -> Record:
         """Return the record. The tables must have been flushed."""
@@ -258,7 +220,9 @@ class NcclExecution:
         for rank, given in self._points.items():
             retracted = self._tables[rank].retracted
             points = [point for point in given if id(point) not in retracted] if retracted else given
-            record.points += [_of_rank(point, rank) for point in points] if several else points
+            if several:
+                points = [point._replace(labels={**point.labels, "rank": rank}) for point in points]
+            record.points += points
         record.damaged = sorted(row for table in self._tables.values() for row in table.damaged)
         # FAILED counts checks (row × side × rank); without a footer, the rows are the only source.
         record.wrong = self._wrong_checks or self._wrong_sides
@@ -271,12 +235,12 @@ class NcclExecution:
         record.facts |= self._facts()
         record.hosts = frozenset(host for host, _ in self._devices.values())
         tables = [table.arithmetic for table in self._tables.values()]
-        formula = next((each.formula for each in tables if each.formula is not None), None)
-        ranks = self._context().ranks if len(self._devices) == record.facts.get("ranks") else None
+        formula = next((each.rates.formula for each in tables if each.rates.formula is not None), None)
+        ranks = self._context()[1] if len(self._devices) == record.facts.get("ranks") else None
         if record.case is None and record.points and formula is not None:
             record.case = case_by_figures(record.points, formula, ranks)
         record.findings += nccl_findings(record, self._sweep)
-        if any(each.is_unexplained() for each in tables):
+        if any(each.unexplained for each in tables):
             record.findings.append(UNEXPLAINED)
         record.incomplete = incompleteness(record)
         if ranks is not None and formula is not None and not is_of_ranks(formula, record.case, ranks):
@@ -284,8 +248,7 @@ class NcclExecution:
                 f"The busbw of the rows is {formula.bus:.4g} x algbw, which is not that of {ranks} ranks: "
                 "they are rows of another run."
             )
-        # Each table refers to this execution: break that cycle, so that rows are freed without a garbage
-        # collection.
+        # Each table refers to this execution: breaking that cycle frees rows without a garbage collection.
         self._tables.clear()
         return record
 
@@ -293,8 +256,7 @@ class NcclExecution:
         facts: dict[str, str | int] = {}
         if self._devices:
             hosts = {host for host, _ in self._devices.values()}
-            ranks = max(self._devices) + 1
-            facts["ranks"] = ranks
+            facts["ranks"] = ranks = max(self._devices) + 1
             if len(self._devices) == ranks:
                 facts["hosts"] = len(hosts)
                 if ranks % len(hosts) == 0:
@@ -304,30 +266,6 @@ class NcclExecution:
         if self._checked is not None:
             facts["checked"] = "yes" if self._checked else "no"
         return facts
-
-
-def _of_rank(point: Point, rank: str) -> Point:
-    return point._replace(labels={**point.labels, "rank": rank})
-
-
-_HANDLERS: Mapping[str, Callable[[NcclExecution, str, tuple[str | None, ...]], None]] = {
-    "json": NcclExecution._ignore,  # noqa: SLF001 - a table of this class's own methods
-    "version": NcclExecution._version,  # noqa: SLF001
-    "program": NcclExecution._program,  # noqa: SLF001
-    "rccl_tests": NcclExecution._rccl_tests,  # noqa: SLF001
-    "config": NcclExecution._config,  # noqa: SLF001
-    "device": NcclExecution._device,  # noqa: SLF001
-    "in_place": NcclExecution._only_in_place,  # noqa: SLF001
-    "using": NcclExecution._ignore,  # noqa: SLF001
-    "reducing": NcclExecution._reducing,  # noqa: SLF001
-    "bounds": NcclExecution._bounds,  # noqa: SLF001
-    "average": NcclExecution._average,  # noqa: SLF001
-    "concluded": NcclExecution._program,  # noqa: SLF001
-    "failure": NcclExecution._failure,  # noqa: SLF001
-    "timeout": NcclExecution._timeout,  # noqa: SLF001
-    "chain": NcclExecution._error_chain,  # noqa: SLF001
-    "usage": NcclExecution._usage_text,  # noqa: SLF001
-}
 
 
 class NcclReader(Reader):
@@ -400,8 +338,7 @@ class NcclReader(Reader):
 
     @override
     def close(self) -> Sequence[Reading]:
-        out = self._end()
-        self._hint = None
+        out, self._hint = self._end(), None
         return out
 
     def _end(self) -> list[Reading]:

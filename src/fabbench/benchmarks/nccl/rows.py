@@ -42,8 +42,7 @@ _NOT_A_NUMBER = frozenset({"nan", "-nan", "inf", "-inf"})
 _VERDICT = lazy(r"\d+(?:\.\d+)?(?:e[+-]\d\d)?|N/A", re.ASCII)
 _CACHE = 1 << 17
 _PLAIN = ("time", "algbw", "busbw", "wrong")
-_ONE_DIGIT = 1e15
-"""Bandwidths from here up (B/s) are printed with one digit."""
+_ONE_DIGIT = 1e15  # bandwidths from here up (B/s) are printed with one digit
 
 
 class ScaledNumbers(dict[str, Printed]):
@@ -82,41 +81,27 @@ class WholeNumbers(dict[str, int]):
 
 
 WHOLE = WholeNumbers()
-TIMES, MICROSECONDS, MILLISECONDS, GIGABYTES, PLAIN = (
-    ScaledNumbers(-6, _TIME),
-    ScaledNumbers(-6),
-    ScaledNumbers(-3),
-    ScaledNumbers(9, _RATE),
-    ScaledNumbers(0),
-)
+TIMES, MICROSECONDS, MILLISECONDS = ScaledNumbers(-6, _TIME), ScaledNumbers(-6), ScaledNumbers(-3)
+GIGABYTES, PLAIN = ScaledNumbers(9, _RATE), ScaledNumbers(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """The columns of a table, as its header names them."""
 
-    sides: int = 2
-    """Groups of time, algbw, busbw and check: out-of-place and in-place, or one."""
-    check: str = "unknown"
-    """`wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen."""
+    sides: int = 2  # groups of time, algbw, busbw and check: out-of-place and in-place, or one
+    check: str = "unknown"  # `wrong`: a count of wrong elements; `error`: a relative error; `unknown`: no header seen
     time: str = "time"
     milliseconds: bool = False
     per_iteration: bool = False
     timestamp: bool = False
-    placement: str = ""
-    """Placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)."""
-    left: tuple[str, ...] | None = None
-    """Columns between type and time; None: no header seen."""
+    placement: str = ""  # placement of the only side, if the line above the header names it (rccl-tests' ``-O 0``)
+    left: tuple[str, ...] | None = None  # columns between type and time; None: no header seen
 
     @property
     def group(self) -> int:
         """Number of tokens of one side."""
         return 8 if self.per_iteration else 4
-
-    @property
-    def max_tokens(self) -> int:
-        """Maximum number of tokens of a complete row."""
-        return 5 + self.sides * self.group + (2 if self.timestamp else 0)
 
     @property
     def rounding(self) -> float:
@@ -156,14 +141,10 @@ class Row(NamedTuple):
     elements: int
     dtype: str
     points: tuple[Point, ...]
-    checked: bool
-    """Whether a side states the result of a data check."""
-    wrong: int
-    """Number of sides that report wrong data."""
-    open_end: bool
-    """Whether the last number may continue after a tear."""
+    checked: bool  # whether a side states the result of a data check
+    wrong: int  # number of sides that report wrong data
+    open_end: bool  # whether the last number may continue after a tear
     ratios: tuple[Ratios, ...]
-    """The ratios of each side's figures."""
 
 
 @lru_cache(maxsize=10_000)
@@ -198,7 +179,8 @@ class RowReader:
         if not (_DIGITS.fullmatch(tokens[0]) and _DIGITS.fullmatch(tokens[1])):
             return None
         left = self._left(tokens[3 : 3 + between])
-        if left is None or (layout.timestamp and not self._has_timestamp(tokens)):
+        stamp = not layout.timestamp or (_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
+        if left is None or not stamp:
             return None
         size, key = int(tokens[0]), (tokens[2], *left)
         self._tokens = len(tokens)
@@ -211,12 +193,18 @@ class RowReader:
             at = 3 + between + side * layout.group
             check = tokens[at + 3]
             verdict = self._check(check)
-            values = self._values(tokens, at)
-            if verdict is None or values is None:
+            figures = self._figures(tokens[at : at + 3])
+            if verdict is None or figures is None:
                 return None
             labels = _labels(placements[side] if layout.sides == 2 else layout.placement, *key)
-            points += self._points(size, labels, values, verdict)
-            allowed.append(self._ratios(size, values))
+            names = (layout.time, "algbw", "busbw")
+            known = {name: figure.value for name, figure in zip(names, figures, strict=True) if figure.high < math.inf}
+            if verdict >= 0 and layout.check != "error":
+                known["wrong"] = verdict
+            points.append(Point(size, labels, tuple(known), tuple(known.values())))
+            # With -C the printed time is not that of the rates.
+            time = figures[0] if layout.time == "time" else ANYTHING
+            allowed.append(ratios(size, time, *figures[1:]))
             if layout.per_iteration:
                 statistics = self._statistics(tokens, at + 4, size, labels)
                 if statistics is None:
@@ -255,16 +243,12 @@ class RowReader:
         return Row(size, count, dtype, points, checked=True, wrong=0, open_end=False, ratios=allowed)
 
     def shortcut(self, points: list[Point], formula: Formula, multiple: int) -> Shortcut | None:
-        """Return a fast path for rows that differ from earlier ones only in size and figures.
+        """Return a fast path that appends to `points` those of rows like earlier ones, if they fit `formula`.
 
-        It reads complete rows of the usual layout that passed the data check and whose figures fit `formula`,
-        appends their points to `points`, and returns None for any other line. `multiple`: the size as a
-        multiple of the count's bytes.
+        `multiple`: the size as a multiple of the count's bytes.
         """
         share, bus = formula
-        if self._tokens != 13 or not self._plain:
-            return None
-        if share is None or bus is None:
+        if self._tokens != 13 or not self._plain or share is None or bus is None:
             return None
         widths = {name: width * multiple for name, width in DTYPE_BYTES.items()}
         return self._plain_rows(points, share, bus, widths)
@@ -339,31 +323,17 @@ class RowReader:
             return math.inf if cell in {"nan", "-nan", "inf"} else None
         return PLAIN[cell].value if _COUNT.fullmatch(cell) else None
 
-    def _values(self, tokens: list[str], at: int) -> tuple[Printed, Printed, Printed] | None:
-        scale = MILLISECONDS if self.layout.milliseconds else TIMES
+    def _figures(self, tokens: list[str]) -> tuple[Printed, Printed, Printed] | None:
+        """Read time, algbw and busbw; nan and inf have no finite upper bound."""
+        scales = (MILLISECONDS if self.layout.milliseconds else TIMES, GIGABYTES, GIGABYTES)
         try:
-            time, algbw, busbw = tokens[at : at + 3]
-            return _read(scale, time), _read(GIGABYTES, algbw), _read(GIGABYTES, busbw)
+            time, algbw, busbw = (
+                printed(token) if token in _NOT_A_NUMBER else scale[token]
+                for scale, token in zip(scales, tokens, strict=True)
+            )
         except KeyError:
             return None
-
-    def _ratios(self, size: int, values: tuple[Printed, Printed, Printed]) -> Ratios:
-        """Return the ratios of a side's figures. With -C the printed time is not that of the rates."""
-        time, algbw, busbw = values
-        return ratios(size, time if self.layout.time == "time" else ANYTHING, algbw, busbw)
-
-    def _points(
-        self, size: int, labels: Labels, figures: tuple[Printed, Printed, Printed], verdict: float
-    ) -> tuple[Point, ...]:
-        time = self.layout.time
-        pairs = [
-            (name, figure.value)
-            for name, figure in zip((time, "algbw", "busbw"), figures, strict=True)
-            if math.isfinite(figure.high)
-        ]
-        if verdict >= 0 and self.layout.check != "error":
-            pairs.append(("wrong", verdict))
-        return (Point(size, labels, tuple(name for name, _ in pairs), tuple(value for _, value in pairs)),)
+        return time, algbw, busbw
 
     def _statistics(self, tokens: list[str], at: int, size: int, labels: Labels) -> list[Point] | None:
         """Read `i_min i_max i_p99 i_cv%`; the last has no metric of its own."""
@@ -377,15 +347,6 @@ class RowReader:
             for stat, value in zip(("min", "max", "p99"), values, strict=True)
         ]
 
-    @staticmethod
-    def _has_timestamp(tokens: list[str]) -> bool:
-        return bool(_DATE.fullmatch(tokens[-2]) and _CLOCK.fullmatch(tokens[-1]))
-
-
-def _read(scale: ScaledNumbers, token: str) -> Printed:
-    """Read a figure; nan and inf have no finite upper bound. Raise KeyError if it is not a number."""
-    return printed(token) if token in _NOT_A_NUMBER else scale[token]
-
 
 @lru_cache(maxsize=1000)
 def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
@@ -398,7 +359,8 @@ def cell_patterns(layout: Layout) -> tuple[re.Pattern[str], ...]:
 
 def starts_row(tokens: list[str], layout: Layout) -> bool:
     """Return whether these tokens may be the beginning of a torn row (its last token cut off)."""
-    if not 0 < len(tokens) <= layout.max_tokens or not all(map(_DIGITS.fullmatch, tokens[:2])):
+    longest = 5 + layout.sides * layout.group + (2 if layout.timestamp else 0)
+    if not 0 < len(tokens) <= longest or not all(map(_DIGITS.fullmatch, tokens[:2])):
         return False
     if len(tokens) <= 3:
         return len(tokens) < 3 or any(name.startswith(tokens[2]) for name in DTYPE_BYTES)
@@ -411,28 +373,16 @@ def plausible(row: Row, rounding: float) -> bool:
     unit = row.elements * DTYPE_BYTES[row.dtype]
     if (unit and row.size % unit) or (not unit and row.size):
         return False
-    return all(
-        consistent(point, rounding) and _bus_fits(*point.values[1:3])
-        for point in row.points
-        if "stat" not in point.labels and point.metrics[1:3] == ("algbw", "busbw")
-    )
-
-
-def _bus_fits(algbw: float, busbw: float) -> bool:
-    """Return whether busbw is 0 (one rank), or between half and twice algbw (two ranks or more)."""
-    return not busbw or 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7
-
-
-def consistent(point: Point, rounding: float) -> bool:
-    """Return whether algbw is between half of size / time and size / time, within the printed precision.
-
-    Half of it for the old formulas and two ranks; the printed resolution is 0.01 GB/s and `rounding`.
-    """
-    if point.metrics[1:2] != ("algbw",):
-        return True
-    time, algbw = point.values[:2]
-    if algbw >= _ONE_DIGIT:
-        return True
-    low = 0.45 * point.size / (time * 1.001 + rounding)
-    high = point.size * 1.06 / max(time * 0.999 - rounding, 1e-12)
-    return low - 6e6 <= algbw <= high + 6e6
+    for point in row.points:
+        if point.metrics[1:3] != ("algbw", "busbw"):
+            continue
+        time, algbw, busbw = point.values[:3]
+        # Half of size / time with the old formulas and two ranks. The printed resolution is 0.01 GB/s.
+        low = 0.45 * point.size / (time * 1.001 + rounding)
+        high = point.size * 1.06 / max(time * 0.999 - rounding, 1e-12)
+        if algbw < _ONE_DIGIT and not low - 6e6 <= algbw <= high + 6e6:
+            return False
+        # 0 with one rank, between half and twice algbw with more.
+        if busbw and not 0.47 * algbw - 1.1e7 <= busbw <= 2.06 * algbw + 1.1e7:
+            return False
+    return True

@@ -33,20 +33,11 @@ _MAX_REMARKS = 1000
 _REST = lazy(r"[\d.:e+-]+|N?/?A?|[a-z][a-z_0-9]*", re.ASCII)
 
 
-class Context(NamedTuple):
-    """What the text around a table states about it."""
-
-    case: str | None
-    ranks: int | None
-    """None: not stated, or more than one number."""
-
-
 @lru_cache(maxsize=100)
 def _of_layout(layout: Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
     """Return what tables of one layout share: the patterns of a row's cells, and the remarks seen.
 
-    Remarks are lines that begin with `#` and are not part of such a table. Verifying that is slow, and the
-    same few surround every table of a log.
+    Remarks are lines that begin with `#` outside of such a table: the same few surround every table of a log.
     """
     return cell_patterns(layout), set()
 
@@ -54,13 +45,11 @@ def _of_layout(layout: Layout) -> tuple[tuple[re.Pattern[str], ...], set[str]]:
 class TableReader:
     """Reads the lines of one table and returns its rows. What could not be read is in `damaged`."""
 
-    def __init__(self, layout: Layout, context: Callable[[], Context]) -> None:
+    def __init__(self, layout: Layout, context: Callable[[], tuple[str | None, int | None]]) -> None:
         self.damaged: list[Damaged] = []
-        self.retracted: set[int] = set()
-        """Identities of points already returned that later rows have shown to be wrong."""
+        self.retracted: set[int] = set()  # identities of points already returned that later rows have shown to be wrong
         self.arithmetic: TableArithmetic[tuple[int, str, Row]] = TableArithmetic()
-        self.closed = False
-        """Whether the closing lines were read: what follows is no row, unless it is a complete one."""
+        self.closed = False  # whether the closing lines were read: what follows is no row, unless it is a complete one
         self._context = context
         self._rows = RowReader(layout)
         self._columns, self._remarks = _of_layout(layout)
@@ -94,11 +83,10 @@ class TableReader:
         if self._is_pending():
             return None
         arithmetic = self.arithmetic
-        if not arithmetic.is_settled:
+        if not arithmetic.rates.is_settled():
             return self._unsettled_rows(points)
-        if arithmetic.formula is None or not arithmetic.multiple:
-            return None
-        return self._rows.shortcut(points, arithmetic.formula, arithmetic.multiple)
+        formula, multiple = arithmetic.rates.formula, arithmetic.multiple
+        return self._rows.shortcut(points, formula, multiple) if formula is not None and multiple else None
 
     def _unsettled_rows(self, points: list[Point]) -> Shortcut:
         """Return a reader of plain rows until the formula is settled, equivalent to `feed`."""
@@ -106,7 +94,7 @@ class TableReader:
 
         def read(text: str, number: int) -> Sequence[Point] | None:
             cells = text.split()
-            row = read_plain(cells) if len(cells) == 13 and not arithmetic.is_settled else None
+            row = read_plain(cells) if len(cells) == 13 and not arithmetic.rates.is_settled() else None
             if row is None:
                 return None
             read_points = row.points if self._accept(number, text, row) else ()
@@ -160,7 +148,7 @@ class TableReader:
         return [row]
 
     def _settle(self, *, end: bool) -> None:
-        if not end and not self.arithmetic.is_due:
+        if not end and not self.arithmetic.rates.is_due:
             return
         for number, text, row in self.arithmetic.settle(*self._context(), end=end):
             self._report(number, text)
@@ -324,8 +312,7 @@ _SIGNS = tuple(dict.fromkeys(word for _, _, words, _ in _STATEMENTS for word in 
 _PROGRAM = lazy(r"(?:^|[\s/'\"])([a-z]\w*)_perf(?:_mpi)?(?=[\s'\";]|$)")
 
 
-_MAX_CACHED_LINE = 400
-"""Longer lines are not cached. Most banners of the programs in one log are the same."""
+_MAX_CACHED_LINE = 400  # longer lines are not cached; most banners of the programs in one log are the same
 
 
 def read_statement(text: str) -> Statement | None:
@@ -356,21 +343,16 @@ _cached_statement = lru_cache(maxsize=1024)(_parse_statement)
 
 def case_of(program: str) -> str:
     """Return a program's case: `/opt/all_reduce_perf_mpi` is `all_reduce`."""
-    name = program.rpartition("/")[2]
-    return name.removesuffix("_mpi").removesuffix("_perf")
+    return program.rpartition("/")[2].removesuffix("_mpi").removesuffix("_perf")
 
 
 def case_in_command(text: str) -> str | None:
     """Find the case in a command line that starts an nccl-tests program."""
-    if "_perf" not in text:
-        return None
-    match = _PROGRAM.search(text)
+    match = _PROGRAM.search(text) if "_perf" in text else None
     return match[1] if match else None
 
 
 def nccl_version(code: str) -> str:
     """Format NCCL's version code: 22809 is 2.28.9 (2804 is 2.8.4, before 2.9)."""
-    number = int(code)
-    if number < 10_000:
-        return f"{number // 1000}.{number % 1000 // 100}.{number % 100}"
-    return f"{number // 10_000}.{number % 10_000 // 100}.{number % 100}"
+    major, rest = divmod(int(code), 10_000 if int(code) >= 10_000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"

@@ -36,8 +36,7 @@ class Nvshmem(Benchmark):
     default_metrics = ("busbw", "bandwidth", "latency", "algbw", "message_rate")
     cases_field = "tests"
     versions = ("nccl", "nvshmem", "libfabric", "plugin", "cuda")
-    resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})
-    """`%.3f` of GB/s."""
+    resolution = MappingProxyType({"busbw": (1e6,), "algbw": (1e6,)})  # `%.3f` of GB/s
 
     summary = "NVSHMEM's perftests between GPUs."
     help = """\

@@ -28,19 +28,8 @@ from fabbench.benchmarks.nvshmem.figures import (
     sizes_lost,
 )
 from fabbench.benchmarks.nvshmem.layouts import ALL, Eras, NvshmemLayout, NvshmemRow
-from fabbench.benchmarks.nvshmem.text import (
-    Preface,
-    PrintedOptions,
-    case_of,
-    direction_of,
-    network_evidence,
-    network_facts,
-    way_of,
-)
+from fabbench.benchmarks.nvshmem.text import Preface, PrintedOptions, case_of, direction_of, network_facts, way_of
 from fabbench.model.log import Damaged, Labels, Line, Point, Record
-
-Key = tuple[str | None, int, tuple[tuple[str, str], ...]]
-"""What a program prints only once: job, size and labels of a row."""
 
 _MAX_FAILURES = 50
 _MAX_DAMAGED = 10_000
@@ -57,18 +46,12 @@ class NvshmemTable:
     job: str | None
     layout: NvshmemLayout
     rank: str = ""
-    titled: bool = True
-    """Whether there is a title above it. Machine-readable rows name their job themselves."""
-    headless: bool = False
-    """Whether the header below the title is missing, so that rows cannot be read."""
+    titled: bool = True  # whether a title is above it: machine-readable rows name their job themselves
+    headless: bool = False  # whether the header below the title is missing, so that rows cannot be read
     rows: list[NvshmemRow] = field(default_factory=list)
-    open_row: bool = False
-    """Whether the rule after the last row of a boxed table is missing."""
-    eras: Eras = ALL
-    """Versions that print such a table."""
-
-    attached: bool = False
-    """Whether its execution is known: from its first row on."""
+    open_row: bool = False  # whether the rule after the last row of a boxed table is missing
+    eras: Eras = ALL  # versions that print such a table
+    attached: bool = False  # whether its execution is known: from its first row on
 
     def __post_init__(self) -> None:
         self.narrow(self.layout.eras)
@@ -101,9 +84,9 @@ class NvshmemExecution:
 
     preface: Preface = field(default_factory=Preface)
     case: str | None = None
-    tables: list[NvshmemTable] = field(default_factory=list)
-    """Tables with a row, complete or damaged."""
-    keys: set[Key] = field(default_factory=set)
+    tables: list[NvshmemTable] = field(default_factory=list)  # tables with a row, complete or damaged
+    keys: set[tuple[str | None, int, tuple[tuple[str, str], ...]]] = field(default_factory=set)
+    """Job, size and labels of its rows: what a program prints only once."""
     damaged: list[Damaged] = field(default_factory=list)
     _order: list[tuple[NvshmemTable, NvshmemRow, Line]] = field(default_factory=list)
 
@@ -139,10 +122,7 @@ class NvshmemExecution:
         table.rows.append(row)
         self.keys.add((table.job, row.size, row.labels))
         self._order.append((table, row, line))
-        points = list(self._points(table, row, self._eras(), 1))
-        return points[0] if points else None
-
-    # ------------------------------------------------------------ result
+        return next(self._points(table, row, self._eras(), 1), None)
 
     def finish(self, *, cut: bool) -> Record:
         """Return the record. `cut`: the last table is incomplete."""
@@ -153,12 +133,12 @@ class NvshmemExecution:
         eras, ranks = self._eras(), self._ranks()
         record.facts |= self._facts(ranks)
         hosts = record.facts.get("hosts")
-        network = network_facts(preface, hosts if isinstance(hosts, int) else 0)
+        network, record.evidence = network_facts(preface, hosts if isinstance(hosts, int) else 0)
         record.facts |= network
         if preface.version:
             record.facts["nvshmem"] = preface.version
-        record.evidence = network_evidence(preface, network)
-        size = self._size_means(eras)
+        sizes = {self._size_of(table, eras) for table in self.tables} - {""}
+        size = sizes.pop() if len(sizes) == 1 else AMBIGUOUS if sizes else ""
         # The highest PE seen may not be the last: sizes are multiplied only by a number that is certain.
         certain = self._implied_ranks() is not None or preface.complete()
         scaled = size == BLOCK and certain and ranks is not None and ranks > 1
@@ -167,7 +147,7 @@ class NvshmemExecution:
             record.points += self._points(table, row, eras, by)
         if size:
             record.facts["size_means"] = TOTAL if scaled else size
-        if self._has("bandwidth"):
+        if any(figure.metric == "bandwidth" for _, row, _ in self._order for figure in row.figures):
             record.facts["unit"] = bandwidth_unit(eras)
         record.damaged = sorted(self.damaged)
         if cut:
@@ -177,7 +157,6 @@ class NvshmemExecution:
             record=record,
             preface=preface,
             rows=[row for _, row, _ in self._order],
-            empty_tables=preface.empty_tables,
             eras=eras,
             scaled_by=ranks if scaled else None,
         )
@@ -240,13 +219,10 @@ class NvshmemExecution:
         """Return the number of PEs that the figures imply."""
         counts = {ranks_of(table.rows, table.job) for table in self.tables} - {None}
         # A single table may allow several numbers, but all of them together only one.
-        rows = [row for table in self.tables for row in table.rows]
-        return counts.pop() if len(counts) == 1 else None if counts else ranks_of(rows, self._job())
-
-    def _job(self) -> str | None:
-        """Return the job of all tables; None if they have several, or none."""
-        names = {table.job for table in self.tables}
-        return names.pop() if len(names) == 1 else None
+        rows, jobs = [row for table in self.tables for row in table.rows], {table.job for table in self.tables}
+        if counts:
+            return counts.pop() if len(counts) == 1 else None
+        return ranks_of(rows, jobs.pop() if len(jobs) == 1 else None)
 
     def _facts(self, ranks: int | None) -> dict[str, str | int]:
         facts: dict[str, str | int] = {}
@@ -254,9 +230,7 @@ class NvshmemExecution:
             facts["ranks"] = 1 if self.preface.copies else ranks
         pes = self.preface.pes
         if ranks is not None and sorted(pes) == list(range(ranks)) and 0 in pes.values() and not self.preface.copies:
-            # Every node has exactly one first PE.
-            hosts = sum(1 for local in pes.values() if local == 0)
-            facts["hosts"] = hosts
+            facts["hosts"] = hosts = list(pes.values()).count(0)  # every node has exactly one first PE
             if ranks % hosts == 0:
                 facts["gpus_per_host"] = ranks // hosts
         options = self.preface.options
@@ -265,11 +239,6 @@ class NvshmemExecution:
             facts |= {name: count for name, count in counts.items() if count is not None}
         return facts
 
-    def _size_means(self, eras: Eras) -> str:
-        """Return the meaning of the sizes of these tables (`size_means`); empty: it is unambiguous."""
-        meanings = {self._size_of(table, eras) for table in self.tables} - {""}
-        return meanings.pop() if len(meanings) == 1 else AMBIGUOUS if meanings else ""
-
     def _size_of(self, table: NvshmemTable, eras: Eras) -> str:
         figures = table.rows[0].figures if table.rows else ()
         job = table.job or self.preface.program
@@ -277,9 +246,6 @@ class NvshmemExecution:
             # Only latencies by scope, and no title: an unknown collective of 1.x.
             return AMBIGUOUS if any(figure.labels for figure in figures) else ""
         return size_meaning(eras, job) if figures and gathers(table.rows, job) else ""
-
-    def _has(self, metric: str) -> bool:
-        return any(figure.metric == metric for _, row, _ in self._order for figure in row.figures)
 
     def _points(self, table: NvshmemTable, row: NvshmemRow, eras: Eras, by: int) -> Iterator[Point]:
         """Yield the points of a row: its main figures, and one for each statistic, scope or pair of PEs."""
@@ -311,8 +277,7 @@ class NvshmemExecution:
 
 @lru_cache(maxsize=10_000)
 def _labels(pairs: tuple[tuple[str, str], ...]) -> Labels:
-    """Return labels as a mapping shared by all rows that have them."""
-    return dict(pairs)
+    return dict(pairs)  # shared by all rows that have them
 
 
 @dataclass(slots=True)
@@ -327,8 +292,6 @@ class Executions:
     def inside(self) -> bool:
         """Return whether a perftest is known to be running."""
         return self._current is not None or self.preface.started
-
-    # ------------------------------------------------------------ statements
 
     def add_options(self, options: PrintedOptions) -> None:
         """Add the options that a PE prints; all PEs of one execution print the same."""
@@ -348,19 +311,9 @@ class Executions:
         self.preface.pes |= pes
         self.preface.started = True
 
-    def end_without_row(self, table: NvshmemTable) -> None:
-        """Count a table that ended without a row."""
-        self.preface.empty_tables += 1
-        self.preface.job = self.preface.job or table.job
-        self.preface.started = True
-
-    # ------------------------------------------------------------ rows
-
     def row(self, table: NvshmemTable, row: NvshmemRow, line: Line) -> None:
         """Add a row, read from a line."""
-        execution = self._execution_for(table, row)
-        point = execution.add(table, row, line)
-        if point is not None:
+        if (point := self._execution_for(table, row).add(table, row, line)) is not None:
             self.out.append(point)
 
     def add_torn_row(self, table: NvshmemTable, line: Line) -> None:
@@ -375,8 +328,7 @@ class Executions:
 
     def _execution_for(self, table: NvshmemTable, row: NvshmemRow | None) -> NvshmemExecution:
         """Return the execution of a table, decided at its first row, and add the text so far to it."""
-        execution = self._current
-        is_first = not table.attached
+        execution, is_first = self._current, not table.attached
         if execution and is_first and not execution.continued_by(self.preface, table.job, row):
             self._finish(cut=False)
             execution = None
@@ -390,8 +342,6 @@ class Executions:
         if is_first:
             execution.attach(table)
         return execution
-
-    # ------------------------------------------------------------ ends
 
     def close(self, *, cut: bool) -> None:
         """End the text. `cut`: the open table is incomplete."""

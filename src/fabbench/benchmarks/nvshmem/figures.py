@@ -44,10 +44,8 @@ from fabbench.model.log import Finding, Record, Severity
 from fabbench.model.messages import merged, times
 from fabbench.model.units import format_size, format_sizes
 
-BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"
-"""Values of the fact `unit`."""
-TOTAL, BLOCK = "total", "per-pe"
-"""Values of the fact `size_means`."""
+BINARY, DECIMAL, AMBIGUOUS = "GiB/s", "GB/s", "ambiguous"  # values of the fact `unit`
+TOTAL, BLOCK = "total", "per-pe"  # values of the fact `size_means`
 
 _EXPONENTS = {GIGABYTES: "e9", MICROSECONDS: "e-6", GB: "e9"}
 
@@ -120,14 +118,19 @@ class RatioRange:
             self.high = min(self.high, (busbw + half) / low)
 
 
+def _ratio_range(rows: Iterable[NvshmemRow]) -> RatioRange:
+    ratio = RatioRange()
+    for row in rows:
+        ratio.narrow(row)
+    return ratio
+
+
 def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
     """Return the only number of PEs that explains busbw / algbw in these rows; None: several, or none.
 
     The ratio is 2(n-1)/n for reductions, and (n-1)/n for alltoall, fcollect and reducescatter.
     """
-    ratio = RatioRange()
-    for row in rows:
-        ratio.narrow(row)
+    ratio = _ratio_range(rows)
     kind = collective(job)
     if kind == "reduction" or (not job and ratio.low > 1):
         top = 2.0
@@ -135,15 +138,10 @@ def ranks_of(rows: Iterable[NvshmemRow], job: str | None) -> int | None:
         top = 1.0
     else:
         return None
-    return _only_integer(1 / (1 - ratio.low / top), ratio.high / top) if 0 <= ratio.low < top else None
-
-
-def _only_integer(minimum: float, share: float) -> int | None:
-    """Return the integer from `minimum` to 1 / (1 - share), if there is only one."""
-    if share >= 1:
+    if not 0 <= ratio.low < top or ratio.high >= top:
         return None
-    first = max(int(-(-(minimum - 1e-9) // 1)), 1)
-    last = int(1 / (1 - share) + 1e-9)
+    first = max(int(-(-(1 / (1 - ratio.low / top) - 1e-9) // 1)), 1)
+    last = int(1 / (1 - ratio.high / top) + 1e-9)
     return first if first == last else None
 
 
@@ -151,15 +149,9 @@ def gathers(rows: Iterable[NvshmemRow], job: str | None) -> bool:
     """Return whether these rows are, or may be, from a collective whose size has several meanings."""
     if job:
         return collective(job) in text.GATHERING
-    ratio = RatioRange()
-    for row in rows:
-        ratio.narrow(row)
-    return ratio.low < 1
+    return _ratio_range(rows).low < 1
 
 
-_DEFAULT_BLOCKS = 32
-_MAX_WARNINGS = 5
-_WITHOUT_SHARP = "Skipping NVLINK SHARP resource initialized"
 _LOG_VERSION = "Measure again with NVSHMEM_VERSION=1, so that the log has the line `NVSHMEM vX.Y.Z`."
 
 
@@ -170,7 +162,6 @@ class ExecutionOutput:
     record: Record
     preface: Preface
     rows: Sequence[NvshmemRow]
-    empty_tables: int
     eras: Eras
     scaled_by: int | None
     """The factor by which sizes and bandwidths were multiplied, because one PE's block was printed."""
@@ -182,8 +173,7 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
         yield UNKNOWN_TEST
     yield from _settings(read.preface)
     yield from _unit(read)
-    yield from _size(read)
-    yield from _version(read)
+    yield from _sizes_and_version(read)
     yield from unmeasured(
         (row.size for row in read.rows for figure in row.figures if not figure.token[0].isdigit()),
         advice="More than a million iterations make the bandwidth inf: run fewer (-n).",
@@ -199,21 +189,21 @@ def figure_findings(read: ExecutionOutput) -> Iterator[Finding]:
             meaning="One PE only: nothing went over a fabric.",
             advice="Start more PEs.",
         )
-    if read.empty_tables:
+    if empty := read.preface.empty_tables:
         yield Finding(
             code="empty-tables",
             severity=Severity.NOTE,
-            meaning=f"{read.empty_tables} table{'s have' if read.empty_tables > 1 else ' has'} no row.",
+            meaning=f"{empty} table{'s have' if empty > 1 else ' has'} no row.",
             advice="Collectives of one thread or warp run small sizes only: choose smaller sizes (-b).",
         )
-    for warning, count in merged(Counter(read.preface.warnings).items())[:_MAX_WARNINGS]:
+    for warning, count in merged(Counter(read.preface.warnings).items())[:5]:
         yield _warned(warning, count)
 
 
 def _warned(warning: str, count: int) -> Finding:
     # The text before it is long: a process, and a source file.
     line = warning[max(warning.find("NVSHMEM WARN"), 0) :]
-    if _WITHOUT_SHARP in line:
+    if "Skipping NVLINK SHARP resource initialized" in line:
         return Finding(
             code="nvshmem-warning",
             severity=Severity.NOTE,
@@ -231,9 +221,7 @@ def _warned(warning: str, count: int) -> Finding:
 
 
 def _settings(preface: Preface) -> Iterator[Finding]:
-    """Find inconsistent settings."""
-    settings = preface.environment()
-    transport, provider = settings.get(TRANSPORT, ""), settings.get(PROVIDER, "")
+    transport, provider = (preface.settings.get(name, ("", ""))[0] for name in (TRANSPORT, PROVIDER))
     if provider and transport != "libfabric":
         setting = f"{TRANSPORT} is {transport}" if transport else f"the log does not show {TRANSPORT} (default: ibrc)"
         yield Finding(
@@ -264,7 +252,7 @@ def _unit(read: ExecutionOutput) -> Iterator[Finding]:
         )
 
 
-def _size(read: ExecutionOutput) -> Iterator[Finding]:
+def _sizes_and_version(read: ExecutionOutput) -> Iterator[Finding]:
     means = read.record.facts.get("size_means")
     if means == AMBIGUOUS:
         yield Finding(
@@ -296,9 +284,6 @@ def _size(read: ExecutionOutput) -> Iterator[Finding]:
             severity=Severity.NOTE,
             meaning="No data is sent: the printed size is the number of threads in a block.",
         )
-
-
-def _version(read: ExecutionOutput) -> Iterator[Finding]:
     version = read.preface.version
     if version and read.rows and not read.eras & eras_of(version):
         yield Finding(
@@ -310,7 +295,6 @@ def _version(read: ExecutionOutput) -> Iterator[Finding]:
 
 
 def _between_two(read: ExecutionOutput) -> bool:
-    """Return whether this is a bandwidth between two PEs."""
     return "unit" in read.record.facts and not collective(read.record.case)
 
 
@@ -322,7 +306,7 @@ def _by_blocks(read: ExecutionOutput) -> bool:
 def _nothing_moved(read: ExecutionOutput) -> Iterator[Finding]:
     if not _by_blocks(read):
         return
-    blocks = (read.preface.options.blocks if read.preface.options else None) or _DEFAULT_BLOCKS
+    blocks = (read.preface.options.blocks if read.preface.options else None) or 32
     sizes = {row.size for row in read.rows if 0 < row.size < 8 * blocks}
     if sizes:
         yield Finding(
@@ -404,7 +388,6 @@ _SHAPES: Mapping[str, Sequence[Shape]] = {
     "bcast": (SAME,),
     **dict.fromkeys(text.GATHERING, (GATHERING,)),
 }
-_ORDER = ("min", "mean", "max")
 
 
 def contradictions(rows: Sequence[tuple[str | None, NvshmemRow]], ranks: int | None) -> Iterator[int]:
@@ -434,11 +417,10 @@ def _ratios(row: NvshmemRow) -> Ratios | None:
 
 
 def _is_ordered(row: NvshmemRow) -> bool:
-    """Return whether the statistics of a row can be those of one measurement."""
     main = next((figure.metric for figure in row.figures), "")
     stats: dict[str, Printed] = {}
     for figure in row.figures:
         stat = dict(figure.labels).get("stat", "")
         if figure.metric == main and set(dict(figure.labels)) <= {"stat"}:
             stats["mean" if stat in {"", "mean"} else stat] = printed(figure.token)
-    return is_ordered(*(stats[stat] for stat in _ORDER if stat in stats))
+    return is_ordered(*(stats[stat] for stat in ("min", "mean", "max") if stat in stats))

@@ -15,8 +15,7 @@ from fabbench.benchmarks.consistency import is_damaged_row
 from fabbench.benchmarks.nvshmem.text import UNSIZED, collective, is_job, metric_of
 from fabbench.model.patterns import lazy
 
-Eras: TypeAlias = frozenset[str]
-"""Versions with the same behavior, named after the releases whose sources were read."""
+Eras: TypeAlias = frozenset[str]  # versions with the same behavior, named after the releases whose sources were read
 
 V1, V2, V31, V32, V33 = "1", "2.0-3.0", "3.1", "3.2", "3.3+"
 ALL: Final[Eras] = frozenset({V1, V2, V31, V32, V33})
@@ -58,8 +57,7 @@ def _real(decimals: str) -> str:
 class NvshmemColumn(NamedTuple):
     """One column: the meaning of its cells, and their format."""
 
-    role: str
-    """`size`, `threads`, `type`, `redop`, `scope`, `figure`, `count`, or `other`."""
+    role: str  # `size`, `threads`, `type`, `redop`, `scope`, `figure`, `count`, or `other`
     pattern: str
     metric: str = ""
     unit: str = ""
@@ -85,7 +83,6 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=100)
 def _patterns(columns: tuple[NvshmemColumn, ...]) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of the cells of a row."""
     return tuple(_compiled(_SCOPE if column.role == "scope" else column.pattern) for column in columns)
 
 
@@ -120,11 +117,9 @@ class NvshmemLayout:
     """The columns of one table."""
 
     columns: tuple[NvshmemColumn, ...]
-    eras: Eras
-    """Versions that print such a table."""
+    eras: Eras  # versions that print such a table
     boxed: bool = False
-    labels: tuple[tuple[str, str], ...] = ()
-    """Labels of all rows, from the title."""
+    labels: tuple[tuple[str, str], ...] = ()  # labels of all rows, from the title
     misprint: str = ""
     """The actual metric of `latency(us)`: 3.1 prints point-to-point tests with the code for collectives."""
 
@@ -143,10 +138,6 @@ class NvshmemLayout:
         """Return whether this can be the table of a complete job title: collectives print no bandwidth."""
         is_pair = any(column.metric == "bandwidth" for column in self.columns)
         return not (is_pair and collective(job)) and _CUT_JOB.fullmatch(job or "") is None
-
-    def with_labels(self, labels: tuple[tuple[str, str], ...]) -> "NvshmemLayout":
-        """Return the layout with labels from the title."""
-        return replace(self, labels=labels)
 
     def read(self, text: str) -> NvshmemRow | Torn | None:
         """Read a line as a row of this table."""
@@ -203,19 +194,13 @@ class NvshmemLayout:
             return TORN  # a point-to-point test of 3.1 without its title: its metric is unknown
         return NvshmemRow(size, tuple(labels.items()), tuple(figures))
 
-    def _one_of_two(self, cells: list[str]) -> bool:
-        """Return whether a line is a row of two columns, one of which cannot be read."""
-        columns = self.columns
-        if not (len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1):
-            return False
-        return all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells)
-
     def _torn(self, cells: list[str]) -> bool:
         """Return whether a line can only be a damaged row."""
         columns = self.columns
         if len(columns) > 2 and is_damaged_row(cells, _patterns(columns)):
             return True
-        if self._one_of_two(cells):
+        one_of_two = len(columns) == len(cells) == 2 and sum(map(NvshmemColumn.whole, columns, cells)) == 1
+        if one_of_two and all(re.search(r"\d", cell) for cell in cells) and any("." in cell for cell in cells):
             return True
         fits = 0
         for column, cell in zip(columns, cells, strict=False):
@@ -237,16 +222,8 @@ def scope_of(word: str) -> str:
     return _WORDS.get(word.lower(), word.lower())
 
 
-class Header(NamedTuple):
-    """The header of a table."""
-
-    title: str
-    """The text before it on the line: a title joined to it."""
-    layout: NvshmemLayout
-
-
-def read_header(text: str) -> Header | None:
-    """Read the header of a table; None for any other line."""
+def read_header(text: str) -> tuple[str, NvshmemLayout] | None:
+    """Return the title that is joined to a table's header, and the layout; None for any other line."""
     match = _HEADER.fullmatch(_PAGER.sub("", text.rstrip()))
     if match is None or ":" in match["header"]:
         return None  # nccom-test has columns such as time:avg(us)
@@ -258,20 +235,15 @@ def read_header(text: str) -> Header | None:
             columns.append(NvshmemColumn("figure", _real("{2}"), "bandwidth", GB, labels))
         else:
             columns.append(_column(column["name"], column["unit"] or "", columns))
-    if not any(each.role == "figure" for each in columns) or _is_cut(match["header"]):
+    last = match["header"].rsplit(maxsplit=1)[-1]
+    is_cut = any(name.startswith(last) and name != last for name in _FIGURES)
+    if is_cut or not any(each.role == "figure" for each in columns):
         return None
     layout = NvshmemLayout(columns=tuple(columns), eras=frozenset({V1}) if printf else _eras(columns))
-    return Header(match["before"], layout)
-
-
-def _is_cut(header: str) -> bool:
-    """Return whether the name of the last column is truncated, or lacks its unit."""
-    last = header.rsplit(maxsplit=1)[-1]
-    return any(name.startswith(last) and name != last for name in _FIGURES)
+    return match["before"], layout
 
 
 def _column(name: str, unit: str, before: list[NvshmemColumn]) -> NvshmemColumn:
-    """Read the name of one column."""
     if not before:
         return NvshmemColumn("size", _INTEGER)
     if name in {"count", "type", "redop", "scope"}:
@@ -334,14 +306,10 @@ def read_sub_job(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(labels.items())
 
 
-# ---------------------------------------------------------------- titles
-
 _TITLE = lazy(r"#\s*([A-Za-z]\w*)|#?\s*([A-Za-z]\w*) \(GB/s\)")
 _BOX_TITLE = lazy(r"\|\s*([A-Za-z]\w*)\s*\|\s*(\S+)\s*\|")
 _OPERAND = lazy(r"#\s*(\d+-bit) operand")
 _OPERATION = lazy(r"(Put|Get) with (thread|warp|block)")
-_MAX_TITLE_DISTANCE = 4
-"""Maximum number of lines from a title to the first row: a boxed table has rules between them."""
 
 
 class TableTitle(NamedTuple):
@@ -350,16 +318,11 @@ class TableTitle(NamedTuple):
     line: int
     job: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
-    certain: bool = False
-    """Whether it can only be a title. Any program may print a word after a hash sign."""
+    certain: bool = False  # whether it can only be a title: any program may print a word after a hash sign
 
     def near(self, line: int) -> bool:
         """Return whether a table that begins at this line may be its own."""
-        return line - self.line <= _MAX_TITLE_DISTANCE
-
-    def above(self, line: int) -> bool:
-        """Return whether it is the title of a table that begins at this line."""
-        return self.certain or self.near(line)
+        return line - self.line <= 4  # a boxed table has rules between its title and its first row
 
 
 def read_title(text: str, line: int) -> TableTitle | None:
@@ -387,8 +350,7 @@ def read_title(text: str, line: int) -> TableTitle | None:
 
 SIGN = "&&&& PERF"
 _MACHINE_REST = lazy(r"___\w+__\d{1,18}___\S+ \d|PERF(?:_STATS)? \S+___\S*___\w+__\d")
-_MAX_MACHINE_ROW = 400
-"""Maximum length of a row: longer lines are not rows, and would be slow to match."""
+_MAX_MACHINE_ROW = 400  # maximum length of a row: longer lines are not rows, and would be slow to match
 _NUMBER = r"\d{1,18}(?:\.\d{1,18})?|-?inf|-?nan"
 _NAMES = r"(?P<job>\S+?)___(?P<sub>.*?)___(?P<variable>[^_\s][^_]*?)__(?P<size>\d{1,18})___(?P<output>\S+)"
 _PERF = lazy(rf"&&&& PERF {_NAMES} (?P<value>\d{{1,18}}\.\d{{6}}|-?inf|-?nan) [+-](?P<unit>\S+)\s*")

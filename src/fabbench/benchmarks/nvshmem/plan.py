@@ -31,14 +31,10 @@ COLLECTIVES = (
 )
 """Programs that take any number of PEs."""
 _PERFTEST = "/opt/nvshmem/bin/perftest"
-_ON_HOST = ("bw", "latency", "stream_latency")
 INSTALL = (
     "NVSHMEM's perftests are in the directory perftest of https://github.com/NVIDIA/nvshmem; AWS's images "
     f"and NVIDIA's packages have them below {_PERFTEST}; --bin-dir specifies another directory"
 )
-_GIB = 1 << 30
-_BUFFERS = 4
-"""The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself."""
 # These print one row for each requested size, in any release.
 _PRINT_EVERY_SIZE = frozenset({"shmem_put_bw", "shmem_get_bw", "shmem_p_bw", "shmem_put_latency", "shmem_get_latency"})
 _LIBFABRIC = frozenset({"efa", "cxi", "verbs"})
@@ -67,8 +63,6 @@ _MISLEADING = (
     *("NVSHMEM_BOOTSTRAP", "NVSHMEM_MACHINE_READABLE_OUTPUT", "NVSHMEM_DEBUG_SUBSYS", "FI_PROVIDER"),
     *("FI_EFA_IFACE", "FI_EFA_USE_DEVICE_RDMA", "FI_EFA_ENABLE_SHM_TRANSFER"),
 )
-_OWN_SHORT = ("-b", "-e", "-f", "-n", "-w")
-_OWN_LONG = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +99,8 @@ class NvshmemWork:
             if name not in {*PAIRS, *COLLECTIVES}:
                 known = ", ".join((*PAIRS, *COLLECTIVES))
                 raise RequestError(f"NVSHMEM has no perftest {name}.", hint=f"One of {known}.")
-        nccl_env.reject_own_options(self.extra, _OWN_SHORT, _OWN_LONG)
+        own = ("--min_size", "--max_size", "--step", "--iters", "--warmup_iters")
+        nccl_env.reject_own_options(self.extra, ("-b", "-e", "-f", "-n", "-w"), own)
         _ = self.sweep
 
     @property
@@ -133,31 +128,33 @@ class NvshmemWork:
     def steps(self, execution: str, fabric: str, hosts: Sequence[Host]) -> tuple[Step, ...]:
         """Return one step per perftest."""
         _check(fabric, hosts)
-        return tuple(self._step(f"{execution}/{name}", name, fabric, hosts) for name in self.tests)
+        return tuple(self._step(execution, name, fabric, hosts) for name in self.tests)
 
     def proof(self, fabric: str, hosts: Sequence[Host]) -> Proof:
         """Return what NVSHMEM's debug lines must show: the transport, and libfabric's provider."""
         del hosts
         return Proof(fabric=fabric)
 
-    def _step(self, identity: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
+    def _step(self, execution: str, name: str, fabric: str, hosts: Sequence[Host]) -> Step:
         each = self._pes(name, hosts)
-        commands = nccl_env.rank_commands(
-            lambda host: self._words(name, host), fabric, hosts, self._environment(fabric, hosts), each
-        )
-        facts: dict[str, str | int] = {"benchmark": "nvshmem", "test": name, "ranks": each * len(hosts)}
+        words = (*self.sweep.words(), "-n", str(self.iterations), "-w", str(self.warmup), *self.extra)
         return Step(
-            id=identity,
+            id=f"{execution}/{name}",
             label=name,
             shape=Shape.MPI,
-            commands=commands,
+            commands=nccl_env.rank_commands(
+                lambda host: (nccl_env.program(name, host), *words),
+                fabric,
+                hosts,
+                self._environment(fabric, hosts),
+                each,
+            ),
             timeout_s=self.timeout_s,
             silence_s=self.silence_s,
-            facts=facts,
+            facts={"benchmark": "nvshmem", "test": name, "ranks": each * len(hosts)},
         )
 
     def _pes(self, name: str, hosts: Sequence[Host]) -> int:
-        """Return the number of PEs per host."""
         gpus = nccl_env.gpus_per_host(hosts)
         if name in PAIRS:
             if len(hosts) > 2:
@@ -178,7 +175,8 @@ class NvshmemWork:
             # Log the version of the loaded library.
             "NVSHMEM_VERSION": "1",
             "NVSHMEM_DEBUG_FILE": nccl_env.DEBUG_FILE,
-            "NVSHMEM_SYMMETRIC_SIZE": str(max(_GIB, _BUFFERS * self.sweep.last)),
+            # The programs use up to two buffers of the largest size; the rest of the heap is for NVSHMEM itself.
+            "NVSHMEM_SYMMETRIC_SIZE": str(max(1 << 30, 4 * self.sweep.last)),
         }
         if hosts[0].mpi is None or hosts[0].mpi.kind is not MpiKind.HYDRA:
             # With Hydra the programs find each other through PMI, which Open MPI does not have.
@@ -186,14 +184,6 @@ class NvshmemWork:
         if self.nics_per_pe is not None:
             env["NVSHMEM_LIBFABRIC_MAX_NIC_PER_PE"] = str(self.nics_per_pe)
         return nccl_env.NcclEnvironment(env=env, unset=tuple(name for name in _MISLEADING if name not in env))
-
-    def _words(self, name: str, host: Host) -> tuple[str, ...]:
-        return (
-            nccl_env.program(name, host),
-            *self.sweep.words(),
-            *("-n", str(self.iterations), "-w", str(self.warmup)),
-            *self.extra,
-        )
 
 
 def reject_unsupported(fabrics: Sequence[str]) -> None:
@@ -216,7 +206,6 @@ def why_unsupported(fabric: str) -> str:
 
 
 def _check(fabric: str, hosts: Sequence[Host]) -> None:
-    """Raise an error for hosts that NVSHMEM cannot use this way."""
     if any(host.virtual for host in hosts):
         raise RequestError(
             "NVSHMEM does not support --virtual-nodes.",
@@ -230,7 +219,6 @@ def _check(fabric: str, hosts: Sequence[Host]) -> None:
 
 
 def _folder(program: str) -> str:
-    """Return a program's directory in AWS's images."""
     if program in PAIRS:
-        return f"{_PERFTEST}/{'host' if program in _ON_HOST else 'device'}/pt-to-pt"
+        return f"{_PERFTEST}/{'host' if program in {'bw', 'latency', 'stream_latency'} else 'device'}/pt-to-pt"
     return f"{_PERFTEST}/{'host' if program.endswith('_on_stream') else 'device'}/coll"

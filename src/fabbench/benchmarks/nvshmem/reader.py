@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fabbench.benchmarks import Reader, Reading
 from fabbench.benchmarks.nvshmem.execution import Executions, NvshmemTable
 from fabbench.benchmarks.nvshmem.layouts import (
     ALL,
-    TORN,
     V31,
     NvshmemLayout,
     NvshmemRow,
@@ -28,8 +28,7 @@ _RULE = lazy(r"\+-[-+]*|#\s*-+")
 _FACTOR = lazy(r"\s*Job Name (\S+) bandwidth factor not set")
 _FOOTER = lazy(r"#? ?Avg bus bandwidth\s*:")
 _ROW = lazy(r"\|?\s*\d{1,18}\s[^:=]*\s\d{1,18}\.\d{2,6}[\s|]*$", re.ASCII)
-_MAX_LINE = 4096
-"""Characters of a line that are read; the longest lines of the programs are their options."""
+_MAX_LINE = 4096  # characters of a line that are read; the longest lines of the programs are their options
 _NO_COLUMNS = NvshmemLayout(columns=(), eras=ALL)
 
 
@@ -41,8 +40,6 @@ class NvshmemReader(Reader):
         self._titles: dict[str, TableTitle] = {}
         """By the rank of the stream, like the tables: usually one PE prints them."""
         self._tables: dict[str, NvshmemTable] = {}
-
-    # ------------------------------------------------------------ the protocol
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
@@ -59,8 +56,6 @@ class NvshmemReader(Reader):
         out, self._executions, self._titles = self._executions.out, Executions(), {}
         return out
 
-    # ------------------------------------------------------------ lines
-
     def _read(self, line: Line) -> bool:
         line = line if len(line.text) <= _MAX_LINE else line._replace(text=line.text[:_MAX_LINE])
         text = line.text
@@ -70,18 +65,15 @@ class NvshmemReader(Reader):
             self._machine(line, machine)
             return True
         row = table.layout.read(text) if table is not None else None
-        if table is not None and row is not None and (row is not TORN or not self._of_table(line)):
-            self._add_row(line, table, row)
-            return True
-        return row is not None or self._of_table(line) or self._headless(line) or self._around(line)
-
-    def _add_row(self, line: Line, table: NvshmemTable, row: NvshmemRow | Torn) -> None:
+        if table is None or row is None:
+            return self._of_table(line) or self._headless(line) or self._around(line)
         if isinstance(row, NvshmemRow):
             self._executions.row(table, row, line)
             # From 2.0 to 3.0 a rule follows each row.
             table.open_row = table.layout.boxed and len(table.layout.columns) == 2
-        else:
+        elif not self._of_table(line):
             self._executions.add_torn_row(table, line)
+        return True
 
     def _headless(self, line: Line) -> bool:
         """Read a line that looks like a row below a title whose header is missing."""
@@ -100,8 +92,9 @@ class NvshmemReader(Reader):
         """Read a line that belongs to tables but is not a row."""
         text, rank = line.text, line.stream.rank
         if "ize" in text and (header := read_header(text)) is not None:
-            self._title(line._replace(text=header.title))
-            self._open(line, header.layout)
+            title, layout = header
+            self._title(line._replace(text=title))
+            self._open(line, layout)
             return True
         if text.lstrip()[:1] == "|" and (layout := read_box_header(text)) is not None:
             self._open(line, layout)
@@ -109,9 +102,8 @@ class NvshmemReader(Reader):
         if self._title(line):
             return self._titles[rank].certain
         table = self._tables.get(rank)
-        return table is not None and self._inside_table(text, table)
-
-    def _inside_table(self, text: str, table: NvshmemTable) -> bool:
+        if table is None:
+            return False
         if _RULE.fullmatch(text.strip()):
             table.open_row = False
         elif (factor := _FACTOR.match(text)) is not None:
@@ -134,23 +126,17 @@ class NvshmemReader(Reader):
         elif pes := read_pes(text):
             executions.add_pes(pes)
         elif name := program(text):
-            return self._command(name, text)
+            # It begins another execution.
+            if inside := executions.inside:
+                self._executions.out = [*self.close()]
+            self._executions.preface.program = name
+            read_statement(text, self._executions.preface, inside=False)
+            return inside
         elif read_statement(text, executions.preface, inside=executions.inside):
             executions.preface.started = True
         else:
             return False
         return True
-
-    def _command(self, name: str, text: str) -> bool:
-        """Read a command line: it begins another execution."""
-        inside = self._executions.inside
-        if inside:
-            self._executions.out = [*self.close()]
-        self._executions.preface.program = name
-        read_statement(text, self._executions.preface, inside=False)
-        return inside
-
-    # ------------------------------------------------------------ tables
 
     def _title(self, line: Line) -> bool:
         """Read a title or a possible title; return whether the line is one."""
@@ -166,17 +152,16 @@ class NvshmemReader(Reader):
         return True
 
     def _open(self, line: Line, layout: NvshmemLayout) -> None:
-        """Open a table under the title above it."""
         rank = line.stream.rank
         self._close_table(rank)
         title = self._titles.pop(rank, None)
         if title is not None and not layout.may_be_of(title.job):
             # The test of the rows is unknown, but there was a title.
             self._executions.preface.job, title = title.job, None
-        titled = title is not None and title.above(line.number)
+        titled = title is not None and (title.certain or title.near(line.number))
         if title is None or not titled:
             title = TableTitle(line.number)
-        layout = layout.of_job(title.job).with_labels(title.labels)
+        layout = replace(layout.of_job(title.job), labels=title.labels)
         self._tables[rank] = NvshmemTable(title.job, layout, rank, titled)
         self._executions.preface.started = True
 
@@ -184,13 +169,11 @@ class NvshmemReader(Reader):
         """Read a machine-readable row: it needs no title and no header."""
         rank = line.stream.rank
         table = self._tables.get(rank)
-        if table is not None and table.layout.columns:
-            table = None
-        if table is not None and isinstance(reading, PerfRow):
-            same = table.job in {None, reading.job}
-            if not same or (table.attached and self._executions.begins_another(table, reading.row)):
-                table = None
-        if table is None:
+        other = table is None or bool(table.layout.columns)
+        if table is not None and not other and isinstance(reading, PerfRow):
+            other = table.job not in {None, reading.job}
+            other = other or (table.attached and self._executions.begins_another(table, reading.row))
+        if table is None or other:
             self._close_table(rank)
             table = self._tables[rank] = NvshmemTable(None, _NO_COLUMNS, rank)
         if isinstance(reading, PerfRow):
@@ -203,7 +186,8 @@ class NvshmemReader(Reader):
             self._executions.add_torn_row(table, line)
 
     def _close_table(self, rank: str) -> None:
-        """End a table; one without a row is only counted."""
         table = self._tables.pop(rank, None)
         if table is not None and not table.attached:
-            self._executions.end_without_row(table)
+            preface = self._executions.preface
+            preface.empty_tables += 1
+            preface.job, preface.started = preface.job or table.job, True

@@ -11,7 +11,6 @@ NVSHMEM's source (3.4.5) and documentation.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
@@ -41,17 +40,16 @@ _JOB = lazy(
     r"shmem_\w+|device_[a-z]\w*|[a-z]\w*_(?:device|on_stream)"
     r"|(?:put|get|p|g|st|atomic\w*)_(?:bw|latency|ping_pong_latency)(?:_\w+)?"
 )
-_PROGRAM_NAMES = (
-    r"shmem_\w+|[a-z]\w*_on_stream|stream_latency"
+PROGRAM = (
+    r"(?:shmem_\w+|[a-z]\w*_on_stream|stream_latency"
     r"|(?:alltoall|bcast|broadcast|fcollect|reduction|reducescatter|barrier|barrier_all|sync|sync_all)_latency"
-    r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency)"
+    r"|(?:put|get|p|g|st|atomic)_(?:\w+_)?(?:bw|latency))"
 )
-PROGRAM = rf"(?:{_PROGRAM_NAMES})"
 """A pattern for the programs' names."""
 _COMMAND = lazy(
     r"(?:[$+#>%]+ +)*(?:\w+=\S* +)*"
     rf"(?:(?:\S*/)?(?:mpirun|mpiexec(?:\.hydra)?|orterun|prterun|srun|nvshmrun(?:\.hydra)?|env|timeout)\s(?:.*[\s/'\"])?"
-    rf"|\S*/)?(?P<program>{_PROGRAM_NAMES})(?:[\s'\";].*)?"
+    rf"|\S*/)?(?P<program>{PROGRAM})(?:[\s'\";].*)?"
 )
 
 
@@ -175,13 +173,10 @@ _OPTION_FIELDS = {
 class Preface:
     """What one or several PEs printed besides rows."""
 
-    dumps: int = 0
-    """Number of PEs that printed their options."""
+    dumps: int = 0  # number of PEs that printed their options
     options: PrintedOptions | None = None
-    pes: dict[int, int] = field(default_factory=dict)
-    """PE → its number within its node."""
-    copies: int = 0
-    """How often PE 0 announced itself again before any row."""
+    pes: dict[int, int] = field(default_factory=dict)  # PE → its number within its node
+    copies: int = 0  # how often PE 0 announced itself again before any row
     version: str = ""
     program: str = ""
     settings: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -189,16 +184,12 @@ class Preface:
     shown: dict[str, tuple[str, str]] = field(default_factory=dict)
     """`transport`, `provider`, `fabric` → the one in use according to NVSHMEM's debug text, and the line."""
     failures: list[str] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-    """Error messages that may not be fatal."""
+    errors: list[str] = field(default_factory=list)  # error messages that may not be fatal
     warnings: list[str] = field(default_factory=list)
     usage: str = ""
-    empty_tables: int = 0
-    """Number of tables without a row."""
-    job: str | None = None
-    """The job of the first empty table."""
-    started: bool = False
-    """Whether there was any sign that a program is running."""
+    empty_tables: int = 0  # number of tables without a row
+    job: str | None = None  # the job of the first empty table
+    started: bool = False  # whether there was any sign that a program is running
 
     def begins(self) -> bool:
         """Return whether this includes text that a program prints when it starts."""
@@ -235,10 +226,6 @@ class Preface:
         self.empty_tables += other.empty_tables
         self.job = self.job or other.job
         self.started = self.started or other.started
-
-    def environment(self) -> Mapping[str, str]:
-        """Return the settings without their lines."""
-        return {name: value for name, (value, _) in self.settings.items()}
 
 
 def read_options(text: str) -> PrintedOptions | None:
@@ -295,51 +282,31 @@ def _message(text: str, preface: Preface, *, inside: bool) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- which network
-
 TRANSPORT, PROVIDER = "NVSHMEM_REMOTE_TRANSPORT", "NVSHMEM_LIBFABRIC_PROVIDER"
-_VERBS = frozenset({"ibrc", "ibdevx", "ibgda"})
 
 
-def network_facts(preface: Preface, hosts: int = 0) -> dict[str, str | int]:
-    """Return the network that debug text and settings name, as facts. Debug text overrides settings.
+def network_facts(preface: Preface, hosts: int = 0) -> tuple[dict[str, str | int], dict[str, str]]:
+    """Return the network that debug text and settings name, as facts, and the line behind each.
 
-    With PEs on two or more hosts, the transport that NVSHMEM reports as initialized carried the data; on one
-    host without any, PEs access each other's memory directly.
+    Debug text overrides settings. With PEs on two or more hosts, the transport that NVSHMEM reports as
+    initialized carried the data; on one host without any, PEs access each other's memory directly.
     """
-    named = _named_network(preface)
+    settings, shown = preface.settings, preface.shown
+    nothing = ("", "")
+    transport, transport_line = shown.get("transport") or settings.get(TRANSPORT, nothing)
+    provider, provider_line = shown.get("provider") or settings.get(PROVIDER, nothing)
     facts: dict[str, str | int] = {}
-    transport, provider = named.get("transport", ("", ""))[0], named.get("provider", ("", ""))[0]
+    lines = {"network": transport_line, "transport": transport_line, "provider": provider_line}
     if transport == "libfabric":
-        if provider:
-            facts["provider"] = provider
-        facts["network"] = _libfabric(provider)
-    elif transport == "none":
-        return {"transport": "p2p"} if "transport" in preface.shown and hosts == 1 else {}
-    elif transport:
-        facts["network"] = "ib" if transport in _VERBS else transport
-    if "fabric" in preface.shown and transport == "libfabric":
-        facts["fabric"] = preface.shown["fabric"][0]
-    if "transport" in preface.shown and hosts > 1:
+        name = f"libfabric-{provider}" if provider else "libfabric"
+        facts |= {"provider": provider} if provider else {}
+        facts["network"] = "efa" if provider in {"efa", "efa-direct"} else name
+        if "fabric" in shown:
+            facts["fabric"], lines["fabric"] = shown["fabric"]
+    elif transport and transport != "none":
+        facts["network"] = "ib" if transport in {"ibrc", "ibdevx", "ibgda"} else transport
+    if transport == "none":
+        facts |= {"transport": "p2p"} if "transport" in shown and hosts == 1 else {}
+    elif "transport" in shown and hosts > 1:
         facts["transport"] = facts["network"]
-    return facts
-
-
-def _named_network(preface: Preface) -> dict[str, tuple[str, str]]:
-    """Return transport and provider, each with the line that states it."""
-    settings = preface.settings
-    named = {"transport": settings.get(TRANSPORT), "provider": settings.get(PROVIDER), **preface.shown}
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def network_evidence(preface: Preface, facts: Mapping[str, str | int]) -> dict[str, str]:
-    """Return the line behind each fact."""
-    named = _named_network(preface)
-    source = {"network": "transport", "transport": "transport", "provider": "provider", "fabric": "fabric"}
-    return {fact: named[name][1] for fact, name in source.items() if fact in facts and name in named}
-
-
-def _libfabric(provider: str) -> str:
-    if not provider:
-        return "libfabric"
-    return "efa" if provider in {"efa", "efa-direct"} else f"libfabric-{provider}"
+    return facts, {name: lines[name] for name in lines if name in facts}

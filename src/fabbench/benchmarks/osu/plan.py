@@ -19,8 +19,7 @@ PAIRS = (
     "osu_cas_latency",
 )
 """Programs that take two ranks, the default first."""
-HALVES = ("osu_mbw_mr", "osu_multi_lat")
-"""Programs whose ranks form pairs: the first half with the second half."""
+HALVES = ("osu_mbw_mr", "osu_multi_lat")  # programs whose ranks form pairs: the first half with the second half
 COLLECTIVES = tuple(
     f"osu_{name}"
     for name in (

@@ -83,12 +83,9 @@ class OsuReader(Reader):
     def __init__(self) -> None:
         self._table: _Table | None = None
         self._transport = TransportLines()
-        self._end: int | None = None
-        """The last size of the command line above; None: not known."""
-        self._marked = False
-        """Whether fabbench's own markers show that a step is in progress."""
-        self._marked_facts: dict[str, str | int] = {}
-        """Facts about the step that only that marker states."""
+        self._end: int | None = None  # the last size of the command line above; None: not known
+        self._marked = False  # whether fabbench's own markers show that a step is in progress
+        self._marked_facts: dict[str, str | int] = {}  # facts about the step that only that marker states
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:

@@ -56,8 +56,7 @@ class Column(NamedTuple):
 
     metric: str
     stat: str = ""
-    factor: float = 1e-6
-    """Converts a printed figure to its base unit."""
+    factor: float = 1e-6  # converts a printed figure to its base unit
 
 
 SIZE, CHECK = Column("size"), Column("check")
@@ -94,9 +93,7 @@ class Title:
     """The first line of a table."""
 
     case: str
-    """The program's name."""
-    one_way: bool
-    """Whether its latency is that of one message, not the time of an operation of many ranks."""
+    one_way: bool  # whether its latency is that of one message, not the time of an operation of many ranks
     facts: Mapping[str, str | int] = field(default_factory=dict)
 
 

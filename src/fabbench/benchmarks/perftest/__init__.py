@@ -31,20 +31,8 @@ class Perftest(Benchmark):
         Signature("Mean BW", r"Mean BW peak: [\d.]+ Gb/s"),
     )
     first_words = (
-        *(
-            "#bytes",
-            "Test",
-            "ib_",
-            "raw_ethernet_",
-            "QPN",
-            "test_info",
-            "BW",
-            "Device ",
-            "qps",
-            "ion type",
-            "rt type",
-            "Link type",
-        ),
+        *("#bytes", "Test", "ib_", "raw_ethernet_", "QPN", "test_info", "BW", "Device ", "qps"),
+        *("ion type", "rt type", "Link type"),
         *("Mtu", "Moderation", "QPs", "Data ex", "ibv_wr", "Waiting", "Completion", "Failed", "detect"),
         *("nable to", "IB device", "ethernet_read", "bl blka", "not supported", "Parser function"),
         *("Couldn't", "Error: ", "onnection", "--------------------", "erver", "lient", "Version: "),

@@ -5,7 +5,6 @@ iterations * Hz / (cycles * 1e6)`` in the source, also for sums of two direction
 mislabeled or not stated.
 """
 
-from collections.abc import Iterable
 from decimal import Decimal
 
 from fabbench.benchmarks.consistency import printed
@@ -35,27 +34,25 @@ def row_is_consistent(row: PerftestRow) -> bool | None:
     return fits(str(bandwidth), str(rate), row.size, UNITS[row.layout.unit])
 
 
-_ORDER = ("min", "median", "p99", "p99.9", "max")
-
-
 def is_ordered(row: PerftestRow) -> bool:
     """Return whether the statistics of a row can be those of one measurement: no peak below the average."""
     peak, average = row.cell("bandwidth", "peak"), row.cell("bandwidth")
     if peak and average and printed(str(peak)).high < printed(str(average)).low:
         return False
-    times = [time for stat in _ORDER if (time := row.cell("latency", stat)) is not None]
+    times = [
+        time for stat in ("min", "median", "p99", "p99.9", "max") if (time := row.cell("latency", stat)) is not None
+    ]
     mean, minimum, maximum = (row.cell("latency", stat) for stat in ("", "min", "max"))
     inside = mean is None or minimum is None or maximum is None or minimum <= mean <= maximum
     return inside and times == sorted(times)
 
 
-def consistent_unit(bandwidth: Decimal, rate: Decimal, size: int, units: Iterable[str] = ("MiB/sec", "Gb/sec")) -> str:
+def consistent_unit(bandwidth: Decimal, rate: Decimal, size: int) -> str:
     """Return the only unit in which the numbers are consistent; empty: none, or more than one."""
-    verdicts = {unit: fits(str(bandwidth), str(rate), size, UNITS[unit]) for unit in units}
-    if None in verdicts.values():
+    mib, gigabit = (fits(str(bandwidth), str(rate), size, UNITS[unit]) for unit in ("MiB/sec", "Gb/sec"))
+    if mib is None or gigabit is None or mib == gigabit:
         return ""
-    fitting = [unit for unit, verdict in verdicts.items() if verdict]
-    return fitting[0] if len(fitting) == 1 else ""
+    return "MiB/sec" if mib else "Gb/sec"
 
 
 def consistent_way(average_us: Decimal, per_second: Decimal) -> str:
@@ -76,17 +73,17 @@ def consistent_way(average_us: Decimal, per_second: Decimal) -> str:
 def mismatch(row: PerftestRow, text: str) -> Finding | None:
     """Return the finding that a bandwidth is size times message rate in a unit other than the header's."""
     bandwidth, rate = row.cell("bandwidth"), row.cell("message_rate")
-    true = consistent_unit(bandwidth, rate, row.size, ("MiB/sec", "Gb/sec")) if bandwidth and rate else ""
-    where = f"At {format_size(row.size)} the printed bandwidth does not fit size and message rate"
-    if true:
-        return Finding(
-            code="unit-mismatch",
-            severity=Severity.WARNING,
-            meaning=f"{where} in {row.layout.unit}, as the header states, but in {true}.",
-            line=text[:LONGEST_QUOTE],
-            advice="Such rows are left out as damaged; check what changed the header.",
-        )
-    return None
+    true = consistent_unit(bandwidth, rate, row.size) if bandwidth and rate else ""
+    if not true:
+        return None
+    return Finding(
+        code="unit-mismatch",
+        severity=Severity.WARNING,
+        meaning=f"At {format_size(row.size)} the printed bandwidth does not fit size and message rate "
+        f"in {row.layout.unit}, as the header states, but in {true}.",
+        line=text[:LONGEST_QUOTE],
+        advice="Such rows are left out as damaged; check what changed the header.",
+    )
 
 
 AMBIGUOUS_WAY = Finding(

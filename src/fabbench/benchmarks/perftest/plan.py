@@ -18,18 +18,11 @@ INSTALL = (
     "sudo apt-get install perftest (Debian, Ubuntu); for EFA, and for GPU memory, build "
     "https://github.com/linux-rdma/perftest with efadv or CUDA, and pass its directory with --bin-dir"
 )
-LINKS: Mapping[str, str] = {"efa": "SRD", "ib": "RC", "roce": "RC"}
-"""Fabric → connection type (``-c``)."""
-TOGETHER_S = 10
-"""Seconds that rails measure concurrently: programs do not start at the same moment."""
+LINKS: Mapping[str, str] = {"efa": "SRD", "ib": "RC", "roce": "RC"}  # fabric → connection type (``-c``)
+TOGETHER_S = 10  # seconds that rails measure concurrently: programs do not start at the same moment
 
-_WITHOUT_DEVICES = frozenset({*INTRA_HOST, "tcp", "ofi-tcp"})
-_PORT, _SERVER = "{port}", "{server}"
-_DEFAULT_SIZE = {"bw": 65536, "lat": 2}
-# The sizes of -a: powers of two up to 8 MiB.
-_ALL_SIZES = tuple(1 << power for power in range(1, 24))
-_EFA_GID = 0
-"""The only GID of an EFA device, by which packets are addressed."""
+_ALL_SIZES = tuple(1 << power for power in range(1, 24))  # of -a: powers of two up to 8 MiB
+_EFA_GID = 0  # the only GID of an EFA device, by which packets are addressed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +88,7 @@ class PerftestWork:
 
         Raise RequestError for a fabric without RDMA devices, or MachineError if the host has none either.
         """
-        if fabric in _WITHOUT_DEVICES:
+        if fabric in {*INTRA_HOST, "tcp", "ofi-tcp"}:
             raise _no_devices(host)
         if fabric not in LINKS:
             return f"perftest measures {', '.join(LINKS)}."
@@ -131,7 +124,7 @@ class PerftestWork:
         return Proof(fabric=fabric)
 
     def _sizes(self) -> tuple[int, ...]:
-        return self.sizes or (_DEFAULT_SIZE[self.test.rpartition("_")[2]],)
+        return self.sizes or (65536 if self.test.endswith("_bw") else 2,)
 
     def _gid(self, fabric: str, device: str, host: Host) -> int | None:
         if self.gid_index is not None:
@@ -156,7 +149,7 @@ class PerftestWork:
             shape=Shape.PAIR,
             commands=(
                 Command(argv=server, role="server", host=0),
-                Command(argv=(*client, _SERVER), role="client", host=last),
+                Command(argv=(*client, "{server}"), role="client", host=last),
             ),
             timeout_s=self.timeout_s,
             facts=facts,
@@ -167,17 +160,13 @@ class PerftestWork:
         gid = self._gid(fabric, device, host)
         if fabric == "roce" and gid is None:
             raise MachineError(f"{device} on {host.name} has no RoCE v2 GID.")
-        length = (
-            ("-n", str(self.iterations))
-            if self.iterations
-            else ("-D", str(self.duration_s or TOGETHER_S))
-            if self.duration_s or self.together
-            else ()
-        )
+        length: tuple[str, ...] = ("-n", str(self.iterations)) if self.iterations else ()
+        if not length and (self.duration_s or self.together):
+            length = ("-D", str(self.duration_s or TOGETHER_S))
         return (
             *(self.test, "-c", LINKS[fabric], "-d", device, "-i", str(self.ib_port)),
             *(("-x", str(gid)) if gid is not None else ()),
-            *("-F", "-p", _PORT, "-q", str(self.qps)),
+            *("-F", "-p", "{port}", "-q", str(self.qps)),
             *(("-a",) if size is None else ("-s", str(size))),
             *length,
             *(("-b",) if self.bidirectional else ()),

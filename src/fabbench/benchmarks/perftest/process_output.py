@@ -5,9 +5,8 @@ QoS or ``--output=bandwidth`` the file is not valid JSON, and a truncated file c
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import ClassVar
 
 from fabbench.benchmarks.perftest import findings
 from fabbench.benchmarks.perftest import text as perftest_text
@@ -43,16 +42,20 @@ _SETUP = {
 }
 """Key in `test_info` → name in the set-up text."""
 
-_US = Decimal("1e-6")
-_LATENCIES = (
-    ("t_min", "min"),
-    ("t_max", "max"),
-    ("t_typical", "median"),
-    ("t_avg", ""),
-    ("t_stdev", "stdev"),
-    ("percentile_99", "p99"),
-    ("percentile_99.9", "p99.9"),
+_FIGURES = (
+    ("BW_peak", "bandwidth", "peak"),
+    ("BW_average", "bandwidth", ""),
+    ("MsgRate", "message_rate", ""),
+    ("t_min", "latency", "min"),
+    ("t_max", "latency", "max"),
+    ("t_typical", "latency", "median"),
+    ("t_avg", "latency", ""),
+    ("t_stdev", "latency", "stdev"),
+    ("percentile_99", "latency", "p99"),
+    ("percentile_99.9", "latency", "p99.9"),
+    ("tps_average", "tps", ""),
 )
+"""Key in `results`, metric and stat."""
 
 
 def begins(text: str) -> bool:
@@ -61,69 +64,41 @@ def begins(text: str) -> bool:
 
 
 class JsonOutput:
-    """Collects the keys of one file."""
+    """Collects the keys of one file: those of `test_info`, and those of `results`."""
 
     def __init__(self) -> None:
         self.done = False
-        self._info: dict[str, str] = {}
-        self._results: dict[str, str] = {}
+        self.info: dict[str, str] = {}
+        self.results: dict[str, str] = {}
         self._inside = False
 
     def feed(self, text: str) -> None:
         """Read a line."""
         results = None if self._inside else _RESULTS.search(text)
         if results is not None:
-            self._add_row(text[: results.start()], self._info)
+            self.info |= _pairs(text[: results.start()])
             text, self._inside = text[results.end() :], True
-        rest, closed, _ = text.partition("}") if self._inside else (text, "", "")
-        self._add_row(rest, self._results if self._inside else self._info)
-        self.done = bool(closed)
-
-    @staticmethod
-    def _add_row(text: str, into: dict[str, str]) -> None:
-        for key, word, number in _PAIR.findall(text):
-            into[key] = word or number
-
-    @property
-    def title(self) -> str:
-        """The title of the test, as the program prints it except for underscores."""
-        return self._info.get("test", "")
+        if self._inside:
+            rest, closed, _ = text.partition("}")
+            self.results |= _pairs(rest)
+            self.done = bool(closed)
+        else:
+            self.info |= _pairs(text)
 
     @property
     def setup(self) -> dict[str, str]:
         """The set-up, by its names in the text."""
-        return {name: self._info[key] for key, name in _SETUP.items() if self._info.get(key)}
+        return {name: self.info[key] for key, name in _SETUP.items() if self.info.get(key)}
 
     @property
     def size(self) -> int | None:
         """The size in bytes; None: the file does not state it (--output)."""
-        return _whole(self._results.get("MsgSize", ""))
-
-    @property
-    def iterations(self) -> int | None:
-        """The number of iterations."""
-        return _whole(self._results.get("n_iterations", ""))
-
-    @property
-    def service_level(self) -> str:
-        """The `sl` of raw Ethernet with QoS."""
-        return self._results.get("sl", "")
-
-    @property
-    def is_bandwidth(self) -> bool:
-        """Return whether it is from a bandwidth test."""
-        return bool({"BW_average", "bw_avg", "msgRate_avg"} & set(self._results))
-
-    @property
-    def way(self) -> str:
-        """Return `one-way` or `round-trip`: what the latency of a duration run is; empty: unknown."""
-        latency_us, per_second = self._results.get("t_avg", ""), self._results.get("tps_average", "")
-        return consistent_way(Decimal(latency_us), Decimal(per_second)) if latency_us and per_second else ""
+        return _whole(self.results.get("MsgSize", ""))
 
     @property
     def unit(self) -> str:
         """The unit of bandwidth, by arithmetic; empty: it cannot be determined."""
-        average, rate = self._results.get("BW_average", ""), self._results.get("MsgRate", "")
+        average, rate = self.results.get("BW_average", ""), self.results.get("MsgRate", "")
         if not average or not rate or not self.size:
             return ""
         # Six decimals are printed for Gb/s only (REPORT_FMT_EXT_JSON).
@@ -133,19 +108,16 @@ class JsonOutput:
 
     def numbers(self) -> list[Number]:
         """Return the numbers in base units; bandwidth only if its unit is certain."""
-        measured = []
-        factor = UNITS.get(self.unit)
-        for key, stat in (("BW_peak", "peak"), ("BW_average", "")):
-            if key in self._results and factor is not None:
-                measured.append(Number("bandwidth", stat, "", exact(self._results[key], factor)))
-        if "MsgRate" in self._results:
-            measured.append(Number("message_rate", "", "", exact(self._results["MsgRate"], Decimal(1_000_000))))
-        for key, stat in _LATENCIES:
-            if key in self._results:
-                measured.append(Number("latency", stat, "", exact(self._results[key], _US)))
-        if "tps_average" in self._results:
-            measured.append(Number("tps", "", "", exact(self._results["tps_average"], Decimal(1))))
-        return measured
+        factors = {"bandwidth": UNITS.get(self.unit), "message_rate": Decimal(1_000_000), "latency": Decimal("1e-6")}
+        return [
+            Number(metric, stat, "", exact(self.results[key], factor))
+            for key, metric, stat in _FIGURES
+            if key in self.results and (factor := factors.get(metric, Decimal(1))) is not None
+        ]
+
+
+def _pairs(text: str) -> dict[str, str]:
+    return {key: word or number for key, word, number in _PAIR.findall(text)}
 
 
 def _whole(text: str) -> int | None:
@@ -161,16 +133,12 @@ class ProcessOutput:
         self.stage = Stage.START
         self.case: str | None = None
         self.titled = False
-        self.has_preamble = False
-        """Whether perftest, or the program that started it, printed anything above the set-up."""
+        self.has_preamble = False  # whether perftest, or the program that started it, printed anything above the set-up
         self.results = ProcessResults()
         self.addresses: dict[str, set[str]] = {"local": set(), "remote": set()}
-        self.copies = 1
-        """Number of processes that print into this text, as far as their titles and headers show."""
-        self.stated_sides = [side] if side else []
-        """Sides that the command line, banners and headings name."""
-        self.off_fabric = ""
-        """A sentence if the device is not that of the step."""
+        self.copies = 1  # number of processes that print into this text, as far as their titles and headers show
+        self.stated_sides = [side] if side else []  # sides that the command line, banners and headings name
+        self.off_fabric = ""  # a sentence if the device is not that of the step
         self._setup: list[str] = []
         self._both = False
         self._cycles = False
@@ -180,8 +148,6 @@ class ProcessOutput:
         self._last = ""
         self._failed_side = ""
         self._json: tuple[Line, JsonOutput] | None = None
-
-    # ------------------------------------------------------------ what is known of the process
 
     @property
     def side(self) -> str:
@@ -252,8 +218,6 @@ class ProcessOutput:
             return {*self.stated_sides[:1], *other.stated_sides[:1]} == {"server", "client"}
         return {self.side, other.side} == {"server", "client"}
 
-    # ------------------------------------------------------------ rows
-
     def begin_table(self, layout: PerftestLayout, line: Line, *, ruled: bool) -> None:
         """Begin a table, or a second process's copy of one. `ruled`: a rule was above it, outside."""
         self.stage = Stage.TABLE
@@ -277,11 +241,6 @@ class ProcessOutput:
             self._last = "row"
         return results
 
-    @property
-    def rows(self) -> int:
-        """Number of complete rows in the open table."""
-        return self._table.rows if self._table is not None else 0
-
     def _end_table(self) -> None:
         if self._table is not None:
             self._table.end()
@@ -295,29 +254,21 @@ class ProcessOutput:
         if self._results_of:
             # What one side sent, in a test of both directions. Which side depends on who printed it.
             direction = "uni"
-            other = {"server": "client", "client": "server"}
-            side = side if self._results_of == "local" else other.get(side, "")
+            if self._results_of == "remote":
+                side = {"server": "client", "client": "server"}.get(side, "")
             side = side or self._results_of
         device = self._step.facts.get("device", "") if self._step is not None else ""
         return RowContext(way_of_program(self.case), direction, side, self.stream.rank, device)
 
-    # ------------------------------------------------------------ JSON
-
-    @property
-    def reads_json(self) -> bool:
-        """Return whether a JSON file is being read."""
-        return self._json is not None
-
     def begin_json(self, line: Line) -> None:
         """Begin to read a JSON file."""
         self._json = (line, JsonOutput())
-        self.has_preamble = True
-        self.stage = Stage.TABLE
+        self.has_preamble, self.stage = True, Stage.TABLE
 
-    def json(self, line: Line) -> list[Point]:
-        """Return the points of the JSON file if this line ends it; else none."""
+    def json(self, line: Line) -> list[Point] | None:
+        """Return the points of the JSON file that this line ends, none within it; None outside of one."""
         if self._json is None:
-            return []
+            return None
         _, output = self._json
         output.feed(line.text)
         if not output.done:
@@ -327,24 +278,25 @@ class ProcessOutput:
         return self._add_json(output, line)
 
     def _add_json(self, output: JsonOutput, line: Line) -> list[Point]:
-        """Return the points of a complete JSON file."""
-        title = perftest_text.read_title(output.title)
+        results = output.results
+        title = perftest_text.read_title(output.info.get("test", ""))
         if title is not None:
-            self.case, self._both, self.titled = title.case, title.both_directions, True
+            (self.case, self._both), self.titled = title, True
         self.results.add_setup(output.setup)
         self._setup += output.setup
-        if output.is_bandwidth:
+        if not results.keys().isdisjoint(("BW_average", "bw_avg", "msgRate_avg")):
             self.results.add_fact("unit", output.unit or "ambiguous")
             if not output.unit:
                 self.results.add_finding(findings.AMBIGUOUS_UNIT)
         if output.size is None:
             self.results.add_finding(findings.no_size("perftest's JSON has no row (--output was given).", line.text))
             return []
-        if output.iterations is not None:
-            self.results.add_fact("iterations", str(output.iterations))
-        context = self._context()
-        context = context._replace(way=context.way or output.way)
-        new = points(output.size, output.numbers(), context, service_level=output.service_level)
+        if (iterations := _whole(results.get("n_iterations", ""))) is not None:
+            self.results.add_fact("iterations", str(iterations))
+        context, latency_us, per_second = self._context(), results.get("t_avg", ""), results.get("tps_average", "")
+        if not context.way and latency_us and per_second:
+            context = context._replace(way=consistent_way(Decimal(latency_us), Decimal(per_second)))
+        new = points(output.size, output.numbers(), context, service_level=results.get("sl", ""))
         self.results.points += [(line.number, point) for point in new]
         return new
 
@@ -357,14 +309,12 @@ class ProcessOutput:
             self.results.damaged.append(Damaged(line.number, line.text))
             self._json = None
 
-    # ------------------------------------------------------------ statements
-
     def ended_by(self, statement: PerftestStatement) -> bool:
         """Return whether a statement can only belong to a later process."""
         if statement.stage is Stage.ANY:
             return False
         if statement.context == "header":
-            return self.rows > 0 and self.copies == 1 and not self._results_of
+            return self._table is not None and self._table.rows > 0 and self.copies == 1 and not self._results_of
         if self.stage is Stage.TABLE:
             return not (statement.context == "address" and self.copies > 1)
         if statement.context == "title" and self.titled:
@@ -373,98 +323,59 @@ class ProcessOutput:
 
     def add_statement(self, statement: PerftestStatement, line: Line) -> None:
         """Read one statement."""
-        passing = statement.context in {"cpu", "warning", "noise"}
-        if not passing:
+        if statement.context not in {"cpu", "warning", "noise"}:
             self._last = statement.context
             if self._table is not None:
                 self._table.interrupt()
         if statement.stage is not Stage.ANY:
             self.stage = max(self.stage, statement.stage)
-        self._HANDLERS[statement.context](self, statement, line)
+        self._describe(statement, line)
+        self._fail(statement.context, statement.words, line)
 
-    def _title(self, statement: PerftestStatement, line: Line) -> None:
-        del line
-        title = perftest_text.read_title(statement.words[0])
-        if title is None:
-            return
-        if self.titled:
-            self.copies += 1
-        raw = self.case is not None and self.case.startswith("raw_ethernet")
-        self.case = self.case if raw else title.case
-        self.titled, self._both = True, title.both_directions
-
-    def _waiting(self, statement: PerftestStatement, line: Line) -> None:
-        del statement, line
-        self.add_side("server")
-
-    def _setup_line(self, statement: PerftestStatement, line: Line) -> None:
-        del line
-        self._setup += statement.facts
-        if self._step is not None and (device := statement.facts.get("Device")):
-            self.off_fabric = self.off_fabric or self._step.other("device", device, self.stream.side)
-        self.results.add_setup(statement.facts)
-
-    def _address(self, statement: PerftestStatement, line: Line) -> None:
-        del line
-        self.addresses[statement.words[0]].add(statement.words[1])
-
-    def _results(self, statement: PerftestStatement, line: Line) -> None:
-        del line
-        self._results_of = statement.words[0]
-
-    def _rule(self, statement: PerftestStatement, line: Line) -> None:
-        del statement, line
-        if self._table is not None:
-            self._table.add_rule()
-
-    def _cpu(self, statement: PerftestStatement, line: Line) -> None:
-        del statement
-        if not any(finding.code == "cpu-frequency" for finding in self.results.findings):
+    def _describe(self, statement: PerftestStatement, line: Line) -> None:
+        """Record what was run, and where."""
+        context, words = statement.context, statement.words
+        if context == "title" and (title := perftest_text.read_title(words[0])) is not None:
+            if self.titled:
+                self.copies += 1
+            case, self._both = title
+            raw = self.case is not None and self.case.startswith("raw_ethernet")
+            self.case, self.titled = self.case if raw else case, True
+        elif context == "waiting":
+            self.add_side("server")
+        elif context == "setup":
+            self._setup += statement.facts
+            if self._step is not None and (device := statement.facts.get("Device")):
+                self.off_fabric = self.off_fabric or self._step.other("device", device, self.stream.side)
+            self.results.add_setup(statement.facts)
+        elif context == "address":
+            self.addresses[words[0]].add(words[1])
+        elif context == "results":
+            self._results_of = words[0]
+        elif context == "rule" and self._table is not None and self._table.rows:
+            self._table.closed = True
+        elif context == "cpu" and not any(known.code == "cpu-frequency" for known in self.results.findings):
             self.results.add_finding(findings.cpu_frequency(line.text.strip()))
+        elif context == "warning" and "BW peak won't be measured" not in words[0]:
+            self.results.add_finding(findings.warning(words[0], line.text.strip()))
 
-    def _warning(self, statement: PerftestStatement, line: Line) -> None:
-        if "BW peak won't be measured" not in statement.words[0]:
-            self.results.add_finding(findings.warning(statement.words[0], line.text.strip()))
-
-    def _wrong(self, statement: PerftestStatement, line: Line) -> None:
-        del line
-        self.results.wrong += max(int(statement.words[0][:9]), 1)
-
-    def _completion(self, statement: PerftestStatement, line: Line) -> None:
-        self._failed_side = statement.words[0]
-        self.results.add_failure(f"The {self._failed_side} reported: {statement.words[1]}.", line)
-
-    def _status(self, statement: PerftestStatement, line: Line) -> None:
-        number, syndrome = int(statement.words[0][:9]), statement.words[1]
-        source = f"The {self._failed_side}" if self._failed_side else "perftest"
-        sentence = f"{source} reported: {perftest_text.status_sentence(number, syndrome)}."
-        general = f"The {self._failed_side} reported: Completion with error at {self._failed_side}."
-        # It is more specific than the line above it.
-        self.results.failures = [failure for failure in self.results.failures if failure[1] != general]
-        self.results.add_failure(sentence, line)
-        self.results.add_fact("status", str(number))
-        self.results.add_fact("syndrome", syndrome)
-
-    def _failure(self, statement: PerftestStatement, line: Line) -> None:
-        source = f"The {self.side}" if self.side else "perftest"
-        message = " ".join(statement.words[0].split())[:LONGEST_QUOTE]
-        self.results.add_failure(f"{source} said: {message}", line)
-
-    def _noise(self, statement: PerftestStatement, line: Line) -> None:
-        """Ignore a line: only that it comes from perftest matters."""
-
-    _HANDLERS: ClassVar[Mapping[str, Callable[["ProcessOutput", PerftestStatement, Line], None]]] = {
-        "title": _title,
-        "waiting": _waiting,
-        "setup": _setup_line,
-        "address": _address,
-        "results": _results,
-        "rule": _rule,
-        "cpu": _cpu,
-        "warning": _warning,
-        "wrong": _wrong,
-        "at": _completion,
-        "status": _status,
-        "failure": _failure,
-        "noise": _noise,
-    }
+    def _fail(self, context: str, words: Sequence[str], line: Line) -> None:
+        """Record an error."""
+        results = self.results
+        if context == "wrong":
+            results.wrong += max(int(words[0][:9]), 1)
+        elif context == "at":
+            self._failed_side = words[0]
+            results.add_failure(f"The {self._failed_side} reported: {words[1]}.", line)
+        elif context == "status":
+            number, syndrome = int(words[0][:9]), words[1]
+            source = f"The {self._failed_side}" if self._failed_side else "perftest"
+            general = f"The {self._failed_side} reported: Completion with error at {self._failed_side}."
+            # It is more specific than the line above it.
+            results.failures = [failure for failure in results.failures if failure[1] != general]
+            results.add_failure(f"{source} reported: {perftest_text.status_sentence(number, syndrome)}.", line)
+            results.add_fact("status", str(number))
+            results.add_fact("syndrome", syndrome)
+        elif context == "failure":
+            source = f"The {self.side}" if self.side else "perftest"
+            results.add_failure(f"{source} said: {' '.join(words[0].split())[:LONGEST_QUOTE]}", line)

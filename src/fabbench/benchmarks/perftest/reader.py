@@ -10,14 +10,12 @@ from fabbench.benchmarks.perftest import findings, process_output
 from fabbench.benchmarks.perftest import text as perftest_text
 from fabbench.benchmarks.perftest.process_output import ProcessOutput
 from fabbench.benchmarks.perftest.table_formats import Number, RowContext, exact, plain, points, read_header
-from fabbench.benchmarks.perftest.text import PerftestCommand, PerftestStatement, Stage, read_command, unwrapped
+from fabbench.benchmarks.perftest.text import PerftestStatement, Stage, read_command, unwrapped
 from fabbench.model.compat import override
 from fabbench.model.log import Line, Marker, Point, Record, Stream
 from fabbench.model.patterns import lazy
 
 _NUMBERS = frozenset({"qps", "mtu", "gid_index", "iterations", "status"})
-_SINGLE_VALUED = frozenset({"iterations", "cpu_util"})
-"""Facts that make sense only with a single value."""
 EFA_DATAGRAMS = "EFA UD"
 """The fact `transport` of unreliable datagrams over EFA, which perftest prints like InfiniBand's."""
 # rdma-core names no other device like this: an InfiniBand device is ibp0s1, a RoCE device rocep0s1.
@@ -31,7 +29,6 @@ class PerftestExecution:
         self.execution = execution
         self.processes: list[ProcessOutput] = []
         self.step: Marker | None = None
-        """The open step."""
         self._together = ""
 
     def begin(self, marker: Marker) -> None:
@@ -39,16 +36,13 @@ class PerftestExecution:
         self.step = marker
         self._together = self._together or marker.facts.get("together", "")
 
-    def end(self) -> None:
-        """End a step."""
-        self.step = None
-
     def finish(self) -> Record:
         """Return the record."""
         for process in self.processes:
             process.end()
         results = [process.results for process in self.processes]
-        record = Record(benchmark="perftest", case=self._case(), finished=self._finished())
+        case = next((process.case for process in self.processes if process.case), None)
+        record = Record(benchmark="perftest", case=case, finished=self._finished())
         numbered = sorted((entry for each in results for entry in each.points), key=lambda entry: entry[0])
         record.points = [point for _, point in numbered]
         record.damaged = sorted(row for each in results for row in each.damaged)
@@ -71,23 +65,18 @@ class PerftestExecution:
             record.case = f"raw_ethernet_{record.case.rpartition('_')[2]}"
         return record
 
-    def _case(self) -> str | None:
-        return next((process.case for process in self.processes if process.case), None)
-
     def _finished(self) -> bool | None:
+        # A process whose end is missing has finished if the other end of its connection has, with the same sizes.
         verdicts = {
-            True if process.finished is False and self._peer_finished(process) else process.finished
+            process.finished is not False
+            or any(
+                other.finished and other.is_other_end(process) and _sizes(other) == _sizes(process)
+                for other in self.processes
+            )
             for process in self.processes
-            if process.results.points
+            if process.results.points and process.finished is not None
         }
-        return False if False in verdicts else True if True in verdicts else None
-
-    def _peer_finished(self, process: ProcessOutput) -> bool:
-        """Return whether the other end of its connection has finished with rows of the same sizes."""
-        return any(
-            other.finished is True and other.is_other_end(process) and _sizes(other) == _sizes(process)
-            for other in self.processes
-        )
+        return all(verdicts) if verdicts else None
 
     def _facts(self) -> Iterator[tuple[str, str | int]]:
         values: dict[str, dict[str, None]] = {}
@@ -95,11 +84,10 @@ class PerftestExecution:
             for name, value in process.results.facts:
                 values.setdefault(name, {})[value] = None
         for name, each in values.items():
-            value = next(iter(each))
-            if len(each) > 1:
-                if name not in _SINGLE_VALUED:
-                    yield name, ", ".join(each)
-            elif name in _NUMBERS and value.isascii() and value.isdigit():
+            value = ", ".join(each)
+            if len(each) > 1 and name in {"iterations", "cpu_util"}:
+                continue  # they make sense only with a single value
+            if name in _NUMBERS and value.isascii() and value.isdigit():
                 yield name, int(value[:18])
             else:
                 yield name, value
@@ -111,7 +99,6 @@ def _sizes(process: ProcessOutput) -> set[int]:
 
 _MEAN = lazy(r"\s*Mean BW peak: (\d+\.\d+) Gb/s, Mean BW avg: (\d+\.\d+) Gb/s\s*", re.ASCII)
 _TOTAL = lazy(r"\s*Total BW: (\d+(?:\.\d+)?) ?GB/s\s*", re.ASCII)
-_GIGABIT, _GIGABYTE = Decimal(125_000_000), Decimal(1_000_000_000)
 
 
 class ScriptSummary:
@@ -131,13 +118,13 @@ class ScriptSummary:
         mean, total = _MEAN.fullmatch(line.text), _TOTAL.fullmatch(line.text)
         if mean is not None:
             results = [
-                Number("bandwidth", stat, "", exact(text, _GIGABIT))
+                Number("bandwidth", stat, "", exact(text, Decimal(125_000_000)))
                 for stat, text in zip(("peak", ""), mean.groups(), strict=True)
             ]
             new = points(0, results, RowContext(rank=line.stream.rank))
             reason = "A script's summary: the mean over all devices."
         elif total is not None:
-            results = [Number("bandwidth", "", "", exact(total[1], _GIGABYTE))]
+            results = [Number("bandwidth", "", "", exact(total[1], Decimal(1_000_000_000)))]
             new = points(0, results, RowContext(rank=line.stream.rank, direction="bi"))
             reason = "A script's summary: the sum over all devices, both directions added."
         else:
@@ -172,16 +159,13 @@ class PerftestReader(Reader):
         self._side_title = ""
         self._command: Line | None = None
         self._version = ""
-        self._rules: set[Stream] = set()
-        """Streams whose last unread line was a rule."""
+        self._rules: set[Stream] = set()  # streams whose last unread line was a rule
         self._readings: list[Reading] = []
-
-    # ------------------------------------------------------------ the protocol
 
     @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
-        open_here = bool(self._executions) or self._summary is not None
-        matters = perftest_text.may_matter(line.text) if open_here else perftest_text.may_begin(line.text)
+        inside = bool(self._executions) or self._summary is not None
+        matters = perftest_text.may_matter(line.text) if inside else perftest_text.may_begin(line.text)
         process = self._processes.get(line.stream)
         matters = matters or (process is not None and process.stage is Stage.TABLE)
         if not matters and self._command is None:
@@ -212,7 +196,7 @@ class PerftestReader(Reader):
             if step is not None:
                 step.begin(marker)
         elif step is not None and step.execution == marker.execution:
-            step.end()
+            step.step = None
         return self._take_readings()
 
     @override
@@ -222,18 +206,16 @@ class PerftestReader(Reader):
         self._rules.clear()
         return self._take_readings()
 
-    # ------------------------------------------------------------ lines
-
     def _read(self, line: Line) -> bool:
         """Read one line; return whether it comes from perftest."""
         text, stream = line.text, line.stream
         process = self._processes.get(stream)
-        if process is not None and process.reads_json:
-            self._readings += process.json(line)
-            return True
-        if process is not None and (results := process.row(line)) is not None:
-            self._readings += results
-            return True
+        if process is not None:
+            results = process.json(line)
+            results = process.row(line) if results is None else results
+            if results is not None:
+                self._readings += results
+                return True
         layout = read_header(text)
         if layout is not None:
             self._process(_HEADER, stream).begin_table(layout, line, ruled=stream in self._rules)
@@ -243,11 +225,15 @@ class PerftestReader(Reader):
         elif process_output.begins(text):
             process = self._process(PerftestStatement("json", Stage.START), stream)
             process.begin_json(line)
-            self._readings += process.json(line)
+            self._readings += process.json(line) or ()
         elif (command := read_command(text)) is not None:
-            self._begin_process(command, line)
+            self._process(_COMMAND, stream, new=True).set_command(command)
+            self._command = line
         elif (summarized := summarized_benchmark(text)) != "":
-            self._summarize(summarized, line)
+            if self._summary is not None and self._summary.record.benchmark != summarized:
+                self._finish()
+            self._summary = self._summary or ScriptSummary(summarized)
+            self._readings += self._summary.add(line)
         elif process is not None and (statement := perftest_text.read_in_execution(text)) is not None:
             self._state(statement, line)
         else:
@@ -259,12 +245,6 @@ class PerftestReader(Reader):
         if statement.context in {"failure", "status", "at"}:
             self._settle_execution(line.stream)
 
-    def _begin_process(self, command: PerftestCommand, line: Line) -> None:
-        """Begin a process at its command line."""
-        process = self._process(_COMMAND, line.stream, new=True)
-        process.set_command(command)
-        self._command = line
-
     def _join_command(self, start: Line, line: Line) -> bool:
         """Read a line as the rest of the command line above it, which a terminal wrapped."""
         joined = unwrapped(start.text, line.text)
@@ -275,12 +255,6 @@ class PerftestReader(Reader):
         process.set_command(command)
         return True
 
-    def _summarize(self, benchmark: str, line: Line) -> None:
-        if self._summary is not None and self._summary.record.benchmark != benchmark:
-            self._finish()
-        self._summary = self._summary or ScriptSummary(benchmark)
-        self._readings += self._summary.add(line)
-
     def _note_outside(self, line: Line) -> None:
         """Record what a line outside of processes states about the output that follows."""
         self._side_title = perftest_text.side_title(line.text) or self._side_title
@@ -290,14 +264,10 @@ class PerftestReader(Reader):
         elif line.text.strip():
             self._rules.discard(line.stream)
 
-    # ------------------------------------------------------------ processes and executions
-
     def _process(self, statement: PerftestStatement, stream: Stream, *, new: bool = False) -> ProcessOutput:
         """Return the process that a statement belongs to: that of the stream, or a new one."""
         process = self._processes.get(stream)
-        if process is not None and not new and not process.ended_by(statement):
-            return process
-        if process is not None and process.announced_only and not new:
+        if process is not None and not new and (process.announced_only or not process.ended_by(statement)):
             return process
         step = self._step.step if self._step is not None else None
         fresh = ProcessOutput(stream, side=stream.side or self._side_title, step=step)

@@ -6,7 +6,7 @@ separated. Blanks are not significant: editors move columns.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import IntEnum
@@ -19,8 +19,6 @@ from fabbench.model.patterns import lazy
 
 UNITS: Mapping[str, Decimal] = {"MB/sec": Decimal(1 << 20), "MiB/sec": Decimal(1 << 20), "Gb/sec": Decimal(125_000_000)}
 """Unit → bytes per second: MB (until 24.04) and MiB are both 2^20 (`format_factor`)."""
-
-_MESSAGES, _MICROSECOND, _ONE = Decimal(1_000_000), Decimal("1e-6"), Decimal(1)
 
 _NAMES: Mapping[str, tuple[str, str, str]] = {
     "BW peak": ("bandwidth", "peak", ""),
@@ -53,42 +51,30 @@ _NOT_A_NUMBER = r"-?nan|-?inf"
 _LEFT_OF_A_NUMBER = lazy(r"(?=\.*[0-9])[0-9.]+|-?(?:nan?|inf?|n|i)", re.ASCII)
 
 
-_MAX_ROWS_PER_LINE = 8
-"""At most this many rows on one line are separated."""
-
-
 class Damage(IntEnum):
     """Whether a line is the remains of a row."""
 
     NONE = 0
-    POSSIBLE = 1
-    """One to three integers: a row that stops early, or another program's numbers."""
+    POSSIBLE = 1  # one to three integers: a row that stops early, or another program's numbers
     CERTAIN = 2
 
 
 class PerftestColumn(NamedTuple):
     """One column of numbers."""
 
-    metric: str
-    """A metric of the contract, or `tps` (round trips per second) or `cpu_util` (%)."""
-    stat: str
-    """The label; empty: the main figure."""
-    part: str
-    """`port 1`, `port 2`; empty: all."""
-    factor: Decimal | None
-    """Base units per printed unit; None: fabbench does not know the unit (CPU cycles)."""
+    metric: str  # a metric of the contract, or `tps` (round trips per second) or `cpu_util` (%)
+    stat: str  # the label; empty: the main figure
+    part: str  # `port 1`, `port 2`; empty: all
+    factor: Decimal | None  # base units per printed unit; None: fabbench does not know the unit (CPU cycles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerftestLayout:
     """The columns of a table, as its header names them."""
 
-    columns: tuple[PerftestColumn, ...]
-    """Empty: the header is cut off, and no row below it can be read."""
-    unit: str = ""
-    """The unit of bandwidth, as printed."""
-    has_sl: bool = False
-    """Whether the second column is a service level (raw Ethernet with QoS)."""
+    columns: tuple[PerftestColumn, ...]  # empty: the header is cut off, and no row below it can be read
+    unit: str = ""  # the unit of bandwidth, as printed
+    has_sl: bool = False  # whether the second column is a service level (raw Ethernet with QoS)
 
     def has(self, metric: str) -> bool:
         """Return whether there is a column of this metric."""
@@ -129,31 +115,23 @@ def read_header(text: str) -> PerftestLayout | None:
     while (match := _COLUMN.match(text, at)) is not None:
         name, printed = match.groups()
         metric, stat, part = _NAMES[name]
-        factor = _factor(metric, printed)
         unit = printed if metric == "bandwidth" and printed in UNITS else unit
-        columns.append(PerftestColumn(metric, stat, part, factor))
+        columns.append(PerftestColumn(metric, stat, part, _factor(metric, printed)))
         at = match.end()
     whole = not text[at:].strip() and all(column.factor is not None or column.metric == "latency" for column in columns)
-    return PerftestLayout(columns=_with_main(columns) if whole else (), unit=unit, has_sl=keys[1] is not None)
+    if not any(column.metric == "latency" and not column.stat for column in columns):
+        # Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
+        columns = [column._replace(stat="") if column.stat == "median" else column for column in columns]
+    return PerftestLayout(columns=tuple(columns) if whole else (), unit=unit, has_sl=keys[1] is not None)
 
 
 def _factor(metric: str, unit: str | None) -> Decimal | None:
     """Return the base units per unit of a column; None if the header states no known unit."""
     if metric == "bandwidth":
         return UNITS.get(unit or "")
-    expected = {"message_rate": ("Mpps", _MESSAGES), "latency": ("usec", _MICROSECOND)}
-    known, factor = expected.get(metric, (unit, _ONE))
+    expected = {"message_rate": ("Mpps", Decimal(1_000_000)), "latency": ("usec", Decimal("1e-6"))}
+    known, factor = expected.get(metric, (unit, Decimal(1)))
     return factor if unit == known else None
-
-
-def _with_main(columns: Sequence[PerftestColumn]) -> tuple[PerftestColumn, ...]:
-    """Return the columns with a main figure for latency.
-
-    Before 2016 there was no average: `--output=latency` printed t_typical, so that is the main figure.
-    """
-    if any(column.metric == "latency" and not column.stat for column in columns):
-        return tuple(columns)
-    return tuple(column._replace(stat="") if column.stat == "median" else column for column in columns)
 
 
 def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
@@ -161,11 +139,10 @@ def read_row(text: str, layout: PerftestLayout) -> PerftestRow | None:
     if not layout.columns:
         return None
     for pattern in _patterns(layout):
-        match = pattern.fullmatch(text)
-        if match is not None:
+        if (match := pattern.fullmatch(text)) is not None:
             size, *rest = match.groups()
             sl = rest.pop(0) if layout.has_sl else ""
-            cells = tuple(_number(token) for token in rest[1:])
+            cells = tuple(Decimal(token) if token[-1].isdigit() else None for token in rest[1:])
             return PerftestRow(layout, int(size), int(rest[0]), sl, cells)
     return None
 
@@ -176,7 +153,7 @@ def rows_of_line(text: str, layout: PerftestLayout) -> list[str]:
     Two processes on one terminal may print such lines.
     """
     tokens, length = text.split(), len(layout.columns) + (3 if layout.has_sl else 2)
-    if len(tokens) <= length or len(tokens) % length or len(tokens) > _MAX_ROWS_PER_LINE * length:
+    if len(tokens) <= length or len(tokens) % length or len(tokens) > 8 * length:
         return []
     rows = [" ".join(tokens[at : at + length]) for at in range(0, len(tokens), length)]
     return rows if all(read_row(row, layout) is not None for row in rows) else []
@@ -208,10 +185,6 @@ def damage(text: str, layout: PerftestLayout) -> Damage:
     return Damage.CERTAIN if is_end and (columns > 1 or len(tokens) > 1) else Damage.NONE
 
 
-def _number(token: str) -> Decimal | None:
-    return Decimal(token) if token[-1].isdigit() else None
-
-
 @lru_cache(maxsize=256)
 def _patterns(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
     """Return the patterns of complete rows: with two decimals, and with six (Gb/sec below 0.1)."""
@@ -222,7 +195,6 @@ def _patterns(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=256)
 def _cells(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of the cells of a row."""
     rate = r"(?:[0-9]{1,18}\.(?:[0-9]{2}|[0-9]{6}))|" + _NOT_A_NUMBER
     keys = [re.compile(r"[0-9]{1,18}", re.ASCII)] * (3 if layout.has_sl else 2)
     return (*keys, *[re.compile(rate, re.ASCII)] * len(layout.columns))
@@ -230,21 +202,16 @@ def _cells(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=256)
 def _ends(layout: PerftestLayout) -> tuple[re.Pattern[str], ...]:
-    """Return the patterns of rows without size and iterations."""
     ends = []
     for rates in (2, 6) if layout.unit == "Gb/sec" else (2,):
-        decimals = (rates if column.metric == "bandwidth" else _decimals(column) for column in layout.columns)
-        ends.append(re.compile(r"\s*".join(map(_cell, decimals)), re.ASCII))
+        decimals = {"bandwidth": rates, "message_rate": 6}
+        # No leading zero and a fixed end, so that joined numbers can be split in only one way.
+        cells = (
+            rf"((?:0|[1-9][0-9]{{0,17}})\.[0-9]{{{decimals.get(column.metric, 2)}}}|{_NOT_A_NUMBER})"
+            for column in layout.columns
+        )
+        ends.append(re.compile(r"\s*".join(cells), re.ASCII))
     return tuple(ends)
-
-
-def _decimals(column: PerftestColumn) -> int:
-    return 6 if column.metric == "message_rate" else 2
-
-
-def _cell(decimals: int) -> str:
-    # No leading zero and a fixed end, so that joined numbers can be split in only one way.
-    return rf"((?:0|[1-9][0-9]{{0,17}})\.[0-9]{{{decimals}}}|{_NOT_A_NUMBER})"
 
 
 class Number(NamedTuple):
@@ -263,8 +230,7 @@ class RowContext(NamedTuple):
     direction: str = ""
     side: str = ""
     rank: str = ""
-    device: str = ""
-    """The device of a step that fabbench started."""
+    device: str = ""  # the device of a step that fabbench started
 
 
 def way_of_program(case: str | None) -> str:

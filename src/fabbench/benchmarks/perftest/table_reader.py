@@ -19,8 +19,7 @@ from fabbench.benchmarks.perftest.table_formats import (
 from fabbench.benchmarks.perftest.text import FACTS
 from fabbench.model.log import Damaged, Finding, Line, Point
 
-_MAX_KEPT = 50
-"""At most this many failures and findings are kept."""
+_MAX_KEPT = 50  # at most this many failures and findings are kept
 
 
 @dataclass(slots=True)
@@ -29,8 +28,7 @@ class ProcessResults:
 
     points: list[tuple[int, Point]] = field(default_factory=list)
     damaged: list[Damaged] = field(default_factory=list)
-    facts: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Each fact and value once, in order of appearance."""
+    facts: dict[tuple[str, str], None] = field(default_factory=dict)  # each fact and value once, in order of appearance
     findings: list[Finding] = field(default_factory=list)
     failures: list[tuple[int, str]] = field(default_factory=list)
     wrong: int = 0
@@ -67,18 +65,16 @@ class PerftestTable:
         self.rows = 0
         self.copies = 1
         self.titled = False
-        """Whether there is a title above it."""
         self._layouts = [layout]
         self._context = context
         self._results = results
         self._indent = _indent(indent)
         self._ruled = ruled
         self._timed = True
-        self._closed = False
+        self.closed = False  # whether the rule below its rows was read
         self._pieces: list[Line] = []
         self._sizes: set[int] = set()
-        self._order: list[tuple[int, Line, list[Point]]] = []
-        """Size, line and points of each row."""
+        self._order: list[tuple[int, Line, list[Point]]] = []  # size, line and points of each row
         self._seen: set[PerftestRow] = set()
         stats = {column.stat for column in layout.columns if column.metric == "latency"}
         if "min" in stats and "median" not in stats:
@@ -102,12 +98,10 @@ class PerftestTable:
     @property
     def finished(self) -> bool | None:
         """Return whether the closing rule was seen; None: not expected, as in excerpts or endless runs."""
-        if self._closed:
+        if self.closed:
             return True
         endless = self.rows > 1 and len(self._sizes) == 1 and self.copies == 1
         return None if endless or not self._ruled or not self.rows else False
-
-    # ------------------------------------------------------------ rows
 
     def row(self, line: Line) -> list[Point] | None:
         """Return the points of a complete row; none for a damaged one; None for any other line."""
@@ -119,7 +113,7 @@ class PerftestTable:
                 return [point for points in rows for point in points or ()]
             return self._damaged(line)
         fits = findings.row_is_consistent(row)
-        if self._closed and self.copies == 1:
+        if self.closed and self.copies == 1:
             # It belongs to another table, whose heading is missing.
             self._results.damaged.append(Damaged(line.number, line.text))
             return []
@@ -129,12 +123,20 @@ class PerftestTable:
             self.interrupt()
             return []
         self._pieces.clear()
-        self._closed = False
+        self.closed = False
         self._indent = _indent(line.text)
         self.rows += 1
-        if fits is False or not findings.is_ordered(row) or not self._is_timed_well(row):
-            return self._reject(row, line)
-        return self._add_row(row, line)
+        average, rate = row.cell("latency"), row.cell("tps")
+        # The latency of a duration run must fit its round trips per second.
+        way = findings.consistent_way(average, rate) if average and rate else self._context.way
+        timed = not average or not rate or (way and self._context.way in {"", way})
+        if fits is not False and findings.is_ordered(row) and timed:
+            return self._add_row(row, line, way)
+        self._results.damaged.append(Damaged(line.number, line.text))
+        unit = findings.mismatch(row, line.text.strip())
+        if unit is not None:
+            self._results.add_finding(unit)
+        return []
 
     def _whole(self, text: str) -> PerftestRow | None:
         rows = [row for layout in self._layouts if (row := read_row(text, layout)) is not None]
@@ -144,8 +146,7 @@ class PerftestTable:
         return rows[0] if len(rows) == 1 else None
 
     def _damaged(self, line: Line) -> list[Point] | None:
-        """Record the remains of a row; None for any other line."""
-        if self._closed and self.copies == 1:
+        if self.closed and self.copies == 1:
             return None
         context = max(damage(line.text, layout) for layout in self._layouts)
         if context is Damage.NONE or (context is Damage.POSSIBLE and _indent(line.text) != self._indent):
@@ -156,60 +157,30 @@ class PerftestTable:
             self._results.damaged.append(Damaged(line.number, line.text))
         return []
 
-    def _reject(self, row: PerftestRow, line: Line) -> list[Point]:
-        """Report a row whose figures contradict each other."""
-        self._results.damaged.append(Damaged(line.number, line.text))
-        unit = findings.mismatch(row, line.text.strip())
-        if unit is not None:
-            self._results.add_finding(unit)
-        return []
-
-    def _is_timed_well(self, row: PerftestRow) -> bool:
-        """Return whether the latency of a duration run fits its round trips per second."""
-        average, rate = row.cell("latency"), row.cell("tps")
-        if not average or not rate:
-            return True
-        way = findings.consistent_way(average, rate)
-        return way != "" and self._context.way in {"", way}
-
-    def _add_row(self, row: PerftestRow, line: Line) -> list[Point]:
-        context = self._context
-        average, rate = row.cell("latency"), row.cell("tps")
-        if average is not None and rate is not None:
-            context = context._replace(way=context.way or findings.consistent_way(average, rate))
-        if row.layout.has("latency") and not context.way:
+    def _add_row(self, row: PerftestRow, line: Line, way: str) -> list[Point]:
+        if row.layout.has("latency") and not way:
             self._results.add_fact("way", "ambiguous")
             self._results.add_finding(findings.AMBIGUOUS_WAY)
-        if self.copies > 1 and row in self._seen:
-            self._results.add_finding(findings.BOTH_SIDES)
         if self.copies > 1:
+            if row in self._seen:
+                self._results.add_finding(findings.BOTH_SIDES)
             self._seen.add(row)
         self._sizes.add(row.size)
         self._results.add_fact("iterations", str(row.iterations))
-        busy = row.cell("cpu_util")
-        if busy is not None:
+        if (busy := row.cell("cpu_util")) is not None:
             self._results.add_fact("cpu_util", str(busy))
         measured = numbers(row)
         if not self._timed:
             measured = [number._replace(value=None) for number in measured]
-        new = points(row.size, measured, context, service_level=row.sl)
+        new = points(row.size, measured, self._context._replace(way=way), service_level=row.sl)
         self._results.points += [(line.number, point) for point in new]
         self._order.append((row.size, line, new))
         return new
 
-    # ------------------------------------------------------------ what ends it
-
-    def add_rule(self) -> None:
-        """Read a rule: below rows, it ends the table."""
-        if self.rows:
-            self._closed = True
-
     def interrupt(self) -> None:
         """Handle a line that is not a row: possible truncated rows before it count as damaged."""
-        for piece in self._pieces:
-            row = Damaged(piece.number, piece.text)
-            if row not in self._results.damaged:
-                self._results.damaged.append(row)
+        pieces = (Damaged(piece.number, piece.text) for piece in self._pieces)
+        self._results.damaged += [piece for piece in pieces if piece not in self._results.damaged]
         self._pieces.clear()
 
     def end(self) -> None:

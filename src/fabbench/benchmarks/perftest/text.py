@@ -15,12 +15,10 @@ from fabbench.model.patterns import lazy
 class Stage(IntEnum):
     """The order in which one process prints: a line of an earlier stage begins another run."""
 
-    START = 0
-    """Before the title."""
+    START = 0  # before the title
     TITLE = 1
     SETUP = 2
-    TABLE = 3
-    """The header and everything after it."""
+    TABLE = 3  # the header and everything after it
     ANY = 4
 
 
@@ -35,20 +33,9 @@ class PerftestStatement(NamedTuple):
     @property
     def begins_setup(self) -> bool:
         """Return whether it is in the upper half of the set-up, which contains no rule, or above it."""
-        return self.context != "setup" or not self.facts.keys().isdisjoint(_UPPER_HALF)
+        upper_half = ("Dual-port", "Device", "Number of qps", "Transport type", "Connection type")
+        return self.context != "setup" or not self.facts.keys().isdisjoint(upper_half)
 
-
-_UPPER_HALF = frozenset({"Dual-port", "Device", "Number of qps", "Transport type", "Connection type"})
-
-
-class PerftestTitle(NamedTuple):
-    """The test that a title names."""
-
-    case: str
-    both_directions: bool
-
-
-# ---------------------------------------------------------------- titles and set-up
 
 _TITLE = lazy(
     r"\s*(Send|RDMA_Write|RDMA_Read|Atomic)(?:_imm)?[ _]+(?:(?:FETCH_AND_ADD|CMP_AND_SWAP)[ _]+)?"
@@ -87,8 +74,6 @@ _WARNING = lazy(r"\s*(?:WARNING|Warning): (.*\S)\s*")
 _CPU = lazy(r"\s*Conflicting CPU frequency values detected: .*")
 _VALIDATION = lazy(r".*VALIDATION: FAILED.*? - (\d+) error\(s\).*")
 _SIDE = lazy(r"\W*(server|client)(?: side| log| output)?\W*", re.IGNORECASE)
-
-# ---------------------------------------------------------------- errors
 
 _STATUS = lazy(r"\s*Failed status[- ](?:(.*) \()?(\d+)\)?: wr_id (-?\d+) syndrom (0x[0-9a-f]+)\s*")
 _AT = lazy(r"\s*Completion with (?:error|wc_flags mismatch) at (client|server)\s*")
@@ -164,13 +149,13 @@ def may_matter(text: str) -> bool:
     return _MAY_MATTER.search(text) is not None
 
 
-def read_title(text: str) -> PerftestTitle | None:
-    """Read the title line (or the JSON's `test`); None for any other text."""
+def read_title(text: str) -> tuple[str, bool] | None:
+    """Return the program that a title line (or the JSON's `test`) names, and whether it tests both directions."""
     match = _TITLE.fullmatch(text)
     if match is None:
         return None
     verb, both, context = match.groups()
-    return PerftestTitle(f"ib_{_VERBS[verb]}_{'bw' if context == 'BW' else 'lat'}", both_directions=both is not None)
+    return f"ib_{_VERBS[verb]}_{'bw' if context == 'BW' else 'lat'}", both is not None
 
 
 def read(text: str) -> PerftestStatement | None:
@@ -194,8 +179,7 @@ _ANYWHERE: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], PerftestSta
 def read_in_execution(text: str) -> PerftestStatement | None:
     """Parse a line that counts only while an execution is open."""
     for pattern, make in _ONLY_INSIDE:
-        match = pattern.fullmatch(text)
-        if match is not None:
+        if (match := pattern.fullmatch(text)) is not None:
             return make(match)
     facts = dict(_SETUP.findall(text))
     return PerftestStatement("setup", Stage.SETUP, facts=facts) if facts else None
@@ -231,16 +215,11 @@ def side_title(text: str) -> str:
 
 def status_sentence(number: int, syndrome: str) -> str:
     """Describe a completion status in words."""
-    meaning = MEANINGS.get(number)
-    return f"completion with status {number} ({meaning or 'see ibv_wc_status'}), syndrome {syndrome}"
+    return f"completion with status {number} ({MEANINGS.get(number, 'see ibv_wc_status')}), syndrome {syndrome}"
 
-
-# ---------------------------------------------------------------- command lines
 
 _PROGRAM = lazy(r"(?:^|(?<=[\s/'\"]))(ib_(?:write|read|send|atomic)_(?:bw|lat)|raw_ethernet_(?:bw|lat))(?=[\s'\"]|$)")
 _STOP = lazy(r"(?:^|\s)(?:#|//|&|\||;|\d?>|<(?=\s))|['\"]")
-_UNWRAPPED = 60
-"""No terminal wraps a line at fewer columns."""
 
 # Options that take a value: getopt's string, and long_options[] (perftest_parameters.c).
 _SHORT = frozenset("wypdimsntuSxcqIoMrQAlDfBTLEJjKkXW")
@@ -264,11 +243,9 @@ class PerftestCommand(NamedTuple):
     """The program that a command line in a log starts."""
 
     program: str
-    side: str
-    """`client` with a server's address, else `server`."""
+    side: str  # `client` with a server's address, else `server`
     both_directions: bool = False
-    cycles: bool = False
-    """Whether times are printed in CPU cycles (`-C`), under a header that states usec."""
+    cycles: bool = False  # whether times are printed in CPU cycles (`-C`), under a header that states usec
 
 
 def read_command(text: str) -> PerftestCommand | None:
@@ -290,20 +267,14 @@ def read_command(text: str) -> PerftestCommand | None:
 def unwrapped(command: str, text: str) -> str:
     """Return a command line joined with the line below it, if a terminal wrapped it there; else empty."""
     joined = command + text
-    if len(command) < _UNWRAPPED or not text.strip():
-        return ""
+    if len(command) < 60 or not text.strip():
+        return ""  # no terminal wraps a line at fewer columns
     # Only an address or options can be what was cut off.
     last = joined.split()[-1]
     return joined if read_command(joined) is not None and re.fullmatch(r"-.*|.*[.:\d].*", last) else ""
 
 
-class _Arguments(NamedTuple):
-    operands: list[str]
-    flags: set[str]
-    """Names of the options without a value."""
-
-
-def _arguments(words: list[str]) -> _Arguments:
+def _arguments(words: list[str]) -> tuple[list[str], set[str]]:
     """Return the operands, and the names of the options without a value."""
     operands: list[str] = []
     flags: set[str] = set()
@@ -324,4 +295,4 @@ def _arguments(words: list[str]) -> _Arguments:
                 flags.add(letter)
         else:
             operands.append(word)
-    return _Arguments(operands, flags)
+    return operands, flags

@@ -29,8 +29,7 @@ class Pingpong(LibfabricBenchmark):
     """A row without a header has a time, such as ``0.01s``."""
     in_default_image = True
     default_metrics = ("latency", "bandwidth", "message_rate")
-    resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})
-    """`%.2f` of usec and MB/sec."""
+    resolution = MappingProxyType({"bandwidth": (1e4,), "latency": (1e-8,)})  # `%.2f` of usec and MB/sec
 
     sweep_metric = "bandwidth"
     sweep_defaults = MappingProxyType({"sizes": ("1M",), "timeout_s": "30"})

@@ -18,12 +18,6 @@ from fabbench.model.units import Sweep
 PROGRAM = "fi_pingpong"
 INSTALL = "sudo apt-get install libfabric-bin (Debian, Ubuntu); the package libfabric on other systems"
 
-_MIN_TIME_S = 0.15
-"""Measured time per size: the first messages of a connection (about 1 ms) are less than 1 % of it."""
-_MARGIN = 1.3
-"""Safety factor for the measured time, because the speed is a guess."""
-_MIN_ITERATIONS, _MAX_ITERATIONS = 10, 5_000_000
-
 # Guesses (one-way seconds for the smallest message, bytes per second), only for the number of iterations.
 _SPEED: Mapping[str, tuple[float, float]] = {
     "shm": (0.7e-6, 8e9),
@@ -32,9 +26,6 @@ _SPEED: Mapping[str, tuple[float, float]] = {
     "tcp": (10e-6, 3e9),
     "sockets": (1e-3, 0.2e9),
 }
-_DEFAULT_SPEED = (10e-6, 2e9)
-# Providers with connected endpoints, which connect before timing starts.
-_CONNECTED = frozenset({"tcp", "verbs", "sockets", "net"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +111,8 @@ class PingpongWork:
         return (libfabric.interface_rail(fabric, hosts),)
 
     def _endpoint(self, fabric: str) -> str:
-        return self.endpoint or ("msg" if provider(fabric) in _CONNECTED else "rdm")
+        # Connected endpoints connect before timing starts.
+        return self.endpoint or ("msg" if provider(fabric) in {"tcp", "verbs", "sockets", "net"} else "rdm")
 
     def _step(self, execution: str, fabric: str, hosts: Sequence[Host], size: int, rail: Rail) -> Step:
         name, endpoint = provider(fabric), self._endpoint(fabric)
@@ -128,12 +120,8 @@ class PingpongWork:
         words = (PROGRAM, "-v", "-p", name, "-e", endpoint, "-S", str(size), "-I", str(iterations))
         common = (*words, "-c") if self.check else words
         server, client = libfabric.Side(name, rail.server), libfabric.Side(name, rail.client)
-        facts: dict[str, str | int] = {
-            "benchmark": "pingpong",
-            "size": size,
-            "iterations": iterations,
-            "endpoint": endpoint,
-        }
+        facts: dict[str, str | int] = {"benchmark": "pingpong", "size": size, "iterations": iterations}
+        facts["endpoint"] = endpoint
         if self.all_domains and libfabric.names_domains(fabric):
             facts |= libfabric.domain_facts(rail)
         commands = (
@@ -148,7 +136,7 @@ def enough_iterations(name: str, endpoint: str, size: int) -> int:
 
     It is rounded to two digits, because the program prints no more.
     """
-    needed_s = max(_MIN_TIME_S, setup_s(endpoint, name) / SETUP_SHARE * _MARGIN)
-    start_s, rate = _SPEED.get(name, _DEFAULT_SPEED)
-    required = needed_s / 2 / (start_s + size / rate)
-    return libfabric.rounded_iterations(required, _MIN_ITERATIONS, _MAX_ITERATIONS)
+    # The first messages of a connection take about 1 ms; 1.3 because the speed is a guess.
+    needed_s = max(0.15, setup_s(endpoint, name) / SETUP_SHARE * 1.3)
+    start_s, rate = _SPEED.get(name, (10e-6, 2e9))
+    return libfabric.rounded_iterations(needed_s / 2 / (start_s + size / rate), 10, 5_000_000)

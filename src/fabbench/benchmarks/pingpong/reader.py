@@ -64,8 +64,7 @@ class PingpongRow(NamedTuple):
 
     size: str
     sent: str
-    sign: str
-    """`=`: everything was acknowledged; `+`: `ack` messages were not; `-`: `ack` too many were."""
+    sign: str  # `=`: everything was acknowledged; `+`: `ack` messages were not; `-`: `ack` too many were
     ack: str
     total: str
     time: str
@@ -80,10 +79,6 @@ class PingpongRow(NamedTuple):
             f"{self.bandwidth:>10}{self.latency:>11}{self.rate:>11}"
         )
 
-    def acknowledged(self) -> bool:
-        """Return whether as many messages were acknowledged as were sent."""
-        return self.sign == "=" or not int(self.ack.rstrip("kmb"))
-
 
 def read_row(text: str) -> PingpongRow | None:
     """Read a complete row; None for any other text."""
@@ -94,19 +89,8 @@ def read_row(text: str) -> PingpongRow | None:
 def is_header(text: str) -> bool:
     """Return whether this is the header of the table, complete or cut off after two or more columns."""
     words = text.split()
-    if len(words) < 2 or tuple(words[:2]) != HEADER[:2] or len(words) > len(HEADER):
-        return False
-    return all(name.startswith(word) for name, word in zip(HEADER, words, strict=False))
-
-
-def may_be_cut(text: str) -> bool:
-    """Return whether this could be a row without its end."""
-    return _PATTERN.may_be_cut(text)
-
-
-def is_damaged(text: str) -> bool:
-    """Return whether this is the remains of a row."""
-    return is_damaged_row(text.split(), _CELLS)
+    begins = tuple(words[:2]) == HEADER[:2] and len(words) <= len(HEADER)
+    return begins and all(name.startswith(word) for name, word in zip(HEADER, words, strict=False))
 
 
 def fits(row: PingpongRow, size: Size, *, sent: int | None) -> bool:
@@ -134,11 +118,9 @@ def row_size(row: PingpongRow, *, requested: int | None = None, sent: int | None
     return known_size(row.size, requested=requested, others=others)
 
 
-USUAL_SETUP_S = 0.035
-"""Set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4."""
+USUAL_SETUP_S = 0.035  # set-up of a reliable datagram endpoint over a network, as measured with libfabric 1.17 and 2.4
 SHARED_MEMORY_SETUP_S = 0.0002
-SETUP_SHARE = 0.01
-"""A figure with a larger share of set-up than this is flagged."""
+SETUP_SHARE = 0.01  # a figure with a larger share of set-up than this is flagged
 
 
 def setup_s(endpoint: str, provider: str) -> float:
@@ -149,24 +131,6 @@ def setup_s(endpoint: str, provider: str) -> float:
     if endpoint != "rdm":
         return 0.0
     return SHARED_MEMORY_SETUP_S if provider == "shm" else USUAL_SETUP_S
-
-
-def setup_findings(sizes: Sequence[int]) -> Iterator[Finding]:
-    """Yield a finding that lists the sizes whose figure includes too much connection set-up."""
-    if sizes:
-        yield Finding(
-            code="setup-time",
-            severity=Severity.WARNING,
-            meaning=f"Connection set-up may be more than 1 % of the figure at {', '.join(map(format_size, sizes))}.",
-            advice="Use more iterations, or -e msg where the provider has it.",
-        )
-
-
-def unacknowledged(row: PingpongRow, size: int) -> str:
-    """Report in a sentence how many messages were lost or duplicated."""
-    if row.sign == "+":
-        return f"{row.ack} of {row.sent} messages of {format_size(size)} were not acknowledged."
-    return f"{row.ack} more messages of {format_size(size)} were acknowledged than the {row.sent} sent."
 
 
 PROGRAM = "fi_pingpong"
@@ -198,8 +162,7 @@ _JSON_TABLE = lazy(r'bytes +#sent[^"]*?\\n[^"]*')
 class PingpongProcess(PairProcess):
     """A process of fi_pingpong."""
 
-    debug_seen: bool = False
-    """Whether its first ``-v`` line was seen."""
+    debug_seen: bool = False  # whether its first ``-v`` line was seen
 
 
 class PingpongExecution(PairExecution[PingpongProcess]):
@@ -210,8 +173,7 @@ class PingpongExecution(PairExecution[PingpongProcess]):
 
     def __init__(self, execution: str) -> None:
         super().__init__(execution, Record(benchmark="pingpong", case="pingpong", finished=None))
-        self._setup_sizes: list[int] = []
-        """Sizes whose figure includes connection set-up."""
+        self._setup_sizes: list[int] = []  # sizes whose figure includes connection set-up
 
     @property
     @override
@@ -245,12 +207,12 @@ class PingpongExecution(PairExecution[PingpongProcess]):
 
     @override
     def may_be_cut(self, text: str, process: PingpongProcess) -> bool:
-        return may_be_cut(text) and not (process.rows and text.strip() == "0")
+        return _PATTERN.may_be_cut(text) and not (process.rows and text.strip() == "0")
 
     @override
     def is_damaged(self, text: str, process: PingpongProcess) -> bool:
         del process
-        return is_damaged(text)
+        return is_damaged_row(text.split(), _CELLS)
 
     @override
     def row_point(self, line: Line, process: PingpongProcess) -> Point | Damaged | None:
@@ -265,8 +227,13 @@ class PingpongExecution(PairExecution[PingpongProcess]):
             return Damaged(line.number, line.text)
         if not size.exact:
             self.record.findings.append(truncated_size(row.size, size.value))
-        if not row.acknowledged():
-            self.record.failures.append(unacknowledged(row, size.value))
+        if row.sign != "=" and int(row.ack.rstrip("kmb")):
+            messages = f"messages of {format_size(size.value)} were"
+            self.record.failures.append(
+                f"{row.ack} of {row.sent} {messages} not acknowledged."
+                if row.sign == "+"
+                else f"{row.ack} more {messages} acknowledged than the {row.sent} sent."
+            )
         values = {name: number(getattr(row, column), exponent) for name, column, exponent in _METRICS}
         measured = {name: value for name, value in values.items() if value is not None}
         self._note_iterations(row, process, size.value, measured.get("latency"))
@@ -298,7 +265,16 @@ class PingpongExecution(PairExecution[PingpongProcess]):
     @override
     def finish(self) -> Record:
         record = super().finish()
-        record.findings += setup_findings(self._setup_sizes)
+        if self._setup_sizes:
+            sizes = ", ".join(map(format_size, self._setup_sizes))
+            record.findings.append(
+                Finding(
+                    code="setup-time",
+                    severity=Severity.WARNING,
+                    meaning=f"Connection set-up may be more than 1 % of the figure at {sizes}.",
+                    advice="Use more iterations, or -e msg where the provider has it.",
+                )
+            )
         return record
 
 
@@ -306,34 +282,24 @@ class PingpongReader(PairReader[PingpongExecution]):
     """Reads one stream group."""
 
     benchmark = "pingpong"
+    new_execution = PingpongExecution
 
     def __init__(self) -> None:
         super().__init__()
         self._side_title = ""
 
     @override
-    def new_execution(self, name: str) -> PingpongExecution:
-        return PingpongExecution(name)
-
-    @override
     def feed(self, line: Line) -> Sequence[Reading] | None:
         text = line.text
-        if self.current is None:
-            matters = _MAY_BEGIN.search(text) is not None
-        else:
-            matters = (
-                self.current.expects_more(line.stream)
-                or self.current.in_any_table()
-                or _MAY_MATTER.search(text) is not None
-            )
-        if not matters:
-            self._note_title(text)
-            return None
+        current = self.current
+        matters = (_MAY_BEGIN if current is None else _MAY_MATTER).search(text) is not None
+        if current is not None and not matters:
+            matters = current.expects_more(line.stream) or any(process.table for process in current.processes)
         used = False
-        for piece in _pieces(line):
+        for piece in _pieces(line) if matters else ():
             used = self._read(piece) or used
-        if not used:
-            self._note_title(text)
+        if not used and (title := _SIDE_TITLE.fullmatch(text)):
+            self._side_title = title[1].lower()
         return self.take_readings() or (() if used else None)
 
     @override
@@ -341,22 +307,21 @@ class PingpongReader(PairReader[PingpongExecution]):
         self._side_title = ""
         return super().close()
 
-    # ------------------------------------------------------------ lines
-
     def _read(self, line: Line) -> bool:
         """Read one line, or one of several printed as one; return whether it comes from fi_pingpong."""
         text, stream = line.text, line.stream
         if text[:1].isdigit() and self._inside(line):
             return True
-        debug = _DEBUG.fullmatch(text)
-        if debug is not None:
+        if (debug := _DEBUG.fullmatch(text)) is not None:
             self._debug(debug[1], stream)
         elif _ERROR.fullmatch(text) or _USAGE.fullmatch(text):
             self.open_execution().fail(text, stream)
         elif self.current is not None and self.current.info(text, stream):
             pass
         elif self._begins_table(text, stream):
-            self._table(line)
+            self.open_table(PingpongProcess(stream=stream, side=stream.side or self._side_title), self._side_title)
+            self._side_title = ""
+            self.read_row(line)
         elif (command := _SYNTAX.read(text)) is not None:
             self.add(PingpongProcess(stream=stream, side=command.side, command=command))
         else:
@@ -374,18 +339,14 @@ class PingpongReader(PairReader[PingpongExecution]):
 
     def _inside(self, line: Line) -> bool:
         """Read a line that counts only while an execution is open; return whether it did."""
-        execution = self.current
-        if execution is None:
-            return False
-        if self.read_row(line):
-            return True
+        if self.current is None or self.read_row(line):
+            return self.current is not None
         if _ERROR_INSIDE.fullmatch(line.text):
-            execution.fail(line.text, line.stream)
+            self.current.fail(line.text, line.stream)
             return True
-        return execution.keep_torn(line)
+        return self.current.keep_torn(line)
 
     def _debug(self, text: str, stream: Stream) -> None:
-        """Read the output of ``-v``."""
         execution = self.open_execution()
         side, starting = "", text.startswith("- dst_addr")
         if starting:
@@ -399,31 +360,13 @@ class PingpongReader(PairReader[PingpongExecution]):
         if side and not execution.has(side, stream, starting=starting):
             self.add(PingpongProcess(stream=stream, side=side))
 
-    def _table(self, line: Line) -> None:
-        """Begin a table, and a new process with it, unless one was waiting for its table."""
-        stream = line.stream
-        if self.current is None or not self.current.has_waiting(stream):
-            self.add(PingpongProcess(stream=stream, side=stream.side or self._side_title))
-        self.open_execution().open_table(stream, self._side_title)
-        self._side_title = ""
-        self.read_row(line)
-
-    def _note_title(self, text: str) -> None:
-        title = _SIDE_TITLE.fullmatch(text)
-        if title:
-            self._side_title = title[1].lower()
-
 
 def _pieces(line: Line) -> Iterator[Line]:
     """Split a line that contains several: a table inside a JSON string, or debug text after a torn row."""
-    if "\\n" in line.text:
-        table = _JSON_TABLE.search(line.text)
-        if table is not None:
-            for text in table[0].split("\\n"):
-                yield line._replace(text=text.removesuffix("\\r"))
-            return
-    if "[debug] " in line.text or "[error] " in line.text:
-        for text in _DEBUG_BOUNDARY.split(line.text):
-            yield line._replace(text=text)
-        return
-    yield line
+    texts = [line.text]
+    if "\\n" in line.text and (table := _JSON_TABLE.search(line.text)) is not None:
+        texts = [text.removesuffix("\\r") for text in table[0].split("\\n")]
+    elif "[debug] " in line.text or "[error] " in line.text:
+        texts = _DEBUG_BOUNDARY.split(line.text)
+    for text in texts:
+        yield line._replace(text=text)

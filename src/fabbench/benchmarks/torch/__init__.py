@@ -20,8 +20,7 @@ class Torch(Benchmark):
     one_scale = True
     default_metrics = ("busbw", "algbw")
     versions = ("nccl", "libfabric", "plugin", "torch", "cuda")
-    resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})
-    """Two or three decimals of GB/s."""
+    resolution = MappingProxyType({"busbw": (1e7, 1e6), "algbw": (1e7, 1e6)})  # two or three decimals of GB/s
     python_packages = ("torch==2.9.1",)
 
     summary = "all_reduce of torch.distributed between GPUs."

@@ -12,10 +12,8 @@ from fabbench.model.option_types import Choice, Text, Whole
 from fabbench.model.options import option
 from fabbench.model.plan import Proof, Shape, Step
 
-FILE = "torch_all_reduce.py"
-"""File name of the program in the step's directory on each host."""
-WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}
-"""Type → bytes of one element."""
+FILE = "torch_all_reduce.py"  # file name of the program in the step's directory on each host
+WIDTHS: Mapping[str, int] = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8}  # type → bytes of one element
 PYTHON = "python3"
 INSTALL = "pip install torch on every host, and --python names the Python that has it"
 
@@ -32,7 +30,6 @@ class TorchWork:
     """
 
     program: str = field(default_factory=_program)
-    """The text of the program."""
     rows: int = option(Whole(1), "Rows of the matrix.", default="500000")
     columns: int = option(Whole(1), "Columns of the matrix.", default="2000")
     sizes: tuple[int, ...] = sizes("Measure this size instead (1024-based: 64K, 1G).")

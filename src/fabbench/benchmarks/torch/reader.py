@@ -65,22 +65,17 @@ class Announcement(NamedTuple):
 
     case: str | None
     facts: dict[str, str | int]
-    size: int | None = None
-    """Payload of all figures in bytes; None: each row of a table states it."""
-    table: bool = False
-    """Whether a table follows."""
-    rounded: bool = False
-    """Whether the payload is printed with three decimals, so that the exact size is unknown."""
+    size: int | None = None  # payload of all figures in bytes; None: each row of a table states it
+    table: bool = False  # whether a table follows
+    rounded: bool = False  # whether the payload is printed with three decimals, so that the exact size is unknown
 
 
 class Rate(NamedTuple):
     """A rate as printed."""
 
     digits: str
-    unit: str
-    """The printed unit: ``GBps``, ``Gbps``."""
-    binary: bool = False
-    """Whether G is 2^30, as in the tables of 2025-01."""
+    unit: str  # the printed unit: ``GBps``, ``Gbps``
+    binary: bool = False  # whether G is 2^30, as in the tables of 2025-01
 
     @property
     def value(self) -> float:
@@ -105,19 +100,16 @@ class Result(NamedTuple):
 
     metric: str
     rate: Rate
-    in_bits: Rate
-    """The same rate in bits."""
+    in_bits: Rate  # the same rate in bits
     stdev: Rate | None
 
 
 class Row(NamedTuple):
     """A row of the table form."""
 
-    size: int | None
-    """None: the table has no payload column."""
+    size: int | None  # None: the table has no payload column
     rates: dict[str, Rate]
-    times: dict[str, float]
-    """Statistic → latency of one call in seconds."""
+    times: dict[str, float]  # statistic → latency of one call in seconds
 
 
 def read_sentence(text: str) -> Announcement | None:
@@ -232,11 +224,9 @@ class _Report:
 
     record: Record
     size: int | None = None
-    columns: tuple[str, ...] = ()
-    """Columns of its table; empty: no table yet."""
+    columns: tuple[str, ...] = ()  # columns of its table; empty: no table yet
     expects_table: bool = False
-    rates: dict[str, Rate] = field(default_factory=dict)
-    """The result lines so far."""
+    rates: dict[str, Rate] = field(default_factory=dict)  # the result lines so far
     stdevs: dict[str, Rate] = field(default_factory=dict)
 
     def result(self, result: Result) -> bool:
