@@ -288,7 +288,8 @@ def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property:
 
 
 NEW = ("", " ", "\n", "9", ".", "k", "|", "\x00", "{")
-NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"), re.compile(r"\d+\.\d\d")  # the second: glued ones
+NUMBERS = [re.compile(each) for each in (r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", r"\d+\.\d{2}", r"\d+\.\d{6}")]
+"""Of figures that lost the blank between them, decimals tell where one ends."""
 UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6, 1e9, 2**10, 2**20, 2**30, 1.25e8)
 
 
