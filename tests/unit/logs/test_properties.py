@@ -12,6 +12,7 @@ import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -288,7 +289,9 @@ def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property:
 
 
 NEW = ("", " ", "\n", "9", ".", "k", "|", "\x00", "{")
-NUMBERS = [re.compile(each) for each in (r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", r"\d+\.\d{2}", r"\d+\.\d{6}")]
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+GLUED = re.compile(r"\d+\.\d+\.[\d.]+")
+DECIMALS = [re.compile(each) for each in (r"(?=(\d+\.\d{2}))", r"(?=(\d+\.\d{6}))")]
 """Of figures that lost the blank between them, decimals tell where one ends."""
 UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6, 1e9, 2**10, 2**20, 2**30, 1.25e8)
 
@@ -297,7 +300,9 @@ def printed(text: str) -> set[float]:
     """Return the figures of a text, in every unit; a launcher or debug text may have torn a figure in two."""
     found = set()
     for each in (text, text.replace("\n", ""), re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
-        found |= {float(number) for pattern in NUMBERS for number in pattern.findall(each)}
+        found |= {float(number) for number in NUMBER.findall(each)}
+        for glued, pattern in product(GLUED.findall(each), DECIMALS):
+            found |= {float(number) for number in pattern.findall(glued)}
     return {float(f"{number * unit:.12g}") for number in found for unit in UNITS}
 
 
