@@ -12,7 +12,7 @@ import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -299,7 +299,8 @@ UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6, 1e9, 2**10, 2**20, 2**30, 1.25e8)
 def printed(text: str) -> set[float]:
     """Return the figures of a text, in every unit; a launcher or debug text may have torn a figure in two."""
     found = set()
-    for each in (text, text.replace("\n", ""), re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
+    joined = "\n".join(first + second for first, second in pairwise(text.split("\n")))
+    for each in (text, joined, re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
         found |= {float(number) for number in NUMBER.findall(each)}
         for glued, pattern in product(GLUED.findall(each), DECIMALS):
             found |= {float(number) for number in pattern.findall(glued)}
