@@ -6,7 +6,7 @@ from fabbench.evidence.known_errors import KNOWN_ERRORS
 from fabbench.model.log import Ending, Log, Outcome
 from fabbench.model.plan import Proof
 from tests.support.nccl_text import nccl_text
-from tests.support.read_logs import LOGS, read, read_lines
+from tests.support.read_logs import read, read_lines
 
 ROWS = [(1 << 20, 10.0), (1 << 21, 11.0)]
 
@@ -235,13 +235,6 @@ def test_hosts_that_are_parts_of_one_machine_may_use_its_loopback(origins: list[
     assert [found.code for found in log.findings] == codes
 
 
-@pytest.mark.parametrize("name", ["torch-tcp", "nccl-tcp"])
-def test_a_real_run_over_the_loopback_of_one_machine_has_no_finding(name: str) -> None:
-    (log,) = read((LOGS / f"runs/{name}.txt").read_text())
-    assert log.facts["interface"] == "lo"
-    assert log.findings == ()
-
-
 SEEN = {
     "peer-unreachable": "NET/OFI completion error: Unreachable remote - never received a response",
     "libfabric-too-old": "NET/OFI EFA provider requires at least libfabric version 1.22.0.",
@@ -292,14 +285,6 @@ def test_a_known_error_is_a_finding_with_its_line_and_advice(code: str) -> None:
     text = f"node0:101:201 [0] NCCL INFO {OFI}\n{nccl_text(ROWS, ranks=2, hosts=2)}"
     (healthy,) = read(text, Proof(nics=4))
     assert not healthy.findings
-
-
-def test_the_lines_that_state_the_facts_are_kept() -> None:
-    (log,) = read((LOGS / "nccl/x-ofi-efa-missing.txt").read_text(), Proof(fabric="efa"))
-
-    assert log.outcome is Outcome.OFF_FABRIC
-    assert log.evidence["transport"].endswith("via NET/Socket/0")
-    assert log.evidence["plugin"] == "NET/OFI Initializing aws-ofi-nccl 1.20.0-dev"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import re
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -56,28 +57,21 @@ def good(benchmark: str, most: int | None) -> list[tuple[bytes, dict[str, Any]]]
     return found[:: math.ceil(len(found) / (most or len(found)))]
 
 
-HOW_MANY = pytest.mark.parametrize("most", [5, pytest.param(None, marks=pytest.mark.slow)])
+HOW_MANY = pytest.mark.parametrize("most", [8, pytest.param(None, marks=pytest.mark.slow)])
 
 # ---------------------------------------------------------------- cut
 
 
 @HOW_MANY
-@pytest.mark.parametrize(
-    "benchmark",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason="12.3 of 12.34, at the end, is read as 12.3"))
-        if name == "osu"
-        else name
-        for name in OWN
-    ],
-)
+@pytest.mark.parametrize("benchmark", OWN)
 def test_a_log_cut_anywhere_is_never_taken_for_whole(benchmark: str, most: int | None) -> None:
     """It has no other figures; where its benchmark prints an end, none are missing; half a row is seen."""
     for data, whole in good(benchmark, most):
         all_rows = rows(read(data))
-        for cut in range(0, len(data), max(len(data) // (12 if most else 60), 1)):
+        for cut in range(0, len(data), max(len(data) // (20 if most else 60), 1)):
             logs = read(data[:cut])
-            if not is_ok(logs):
+            in_figure = re.fullmatch(rb"[\d.]{2}", data[cut - 1 : cut + 1])
+            if not is_ok(logs) or (benchmark == "osu" and in_figure):  # see the test below
                 continue
             found = rows(logs)
             assert not found - all_rows, data[:cut]
@@ -86,6 +80,11 @@ def test_a_log_cut_anywhere_is_never_taken_for_whole(benchmark: str, most: int |
             if len(re.findall(rb"(?<!\S)[\d.]+[kmg]?(?!\S)", data[begin:cut])) > 1:
                 end = data.find(b"\n", cut)
                 assert found == rows(read(data[: end if end > 0 else None])), data[:cut]
+
+
+@pytest.mark.xfail(reason="osu prints no end, and the reader does not know how many decimals there were")
+def test_a_row_of_osu_cut_in_its_last_figure_is_damaged() -> None:
+    assert not is_ok(read(b"# OSU MPI Latency Test v7.5\n# Size       Avg Latency(us)\n1      1.23\n2      12.3"))
 
 
 @EVERY_CUT
@@ -290,15 +289,21 @@ def test_what_a_damaged_log_says_is_what_was_printed(seed: int, record_property:
 
 
 NEW = ("", " ", "\n", "9", ".", "k", "|", "\x00", "{")
-NUMBERS = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"), re.compile(r"\d+\.\d\d")  # the second: glued ones
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+GLUED = re.compile(r"\d+\.\d+\.[\d.]+")
+DECIMALS = [re.compile(each) for each in (r"(?=(\d+\.\d{2}))", r"(?=(\d+\.\d{6}))")]
+"""Of figures that lost the blank between them, decimals tell where one ends."""
 UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6, 1e9, 2**10, 2**20, 2**30, 1.25e8)
 
 
 def printed(text: str) -> set[float]:
     """Return the figures of a text, in every unit; a launcher or debug text may have torn a figure in two."""
     found = set()
-    for each in (text, text.replace("\n", ""), re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
-        found |= {float(number) for pattern in NUMBERS for number in pattern.findall(each)}
+    joined = "\n".join(first + second for first, second in pairwise(text.split("\n")))
+    for each in (text, joined, re.sub(r"(?<=\d)[a-z\d.-]+:\d+:\d+ \[\d\] NCCL.*\n", "", text)):
+        found |= {float(number) for number in NUMBER.findall(each)}
+        for glued, pattern in product(GLUED.findall(each), DECIMALS):
+            found |= {float(number) for number in pattern.findall(glued)}
     return {float(f"{number * unit:.12g}") for number in found for unit in UNITS}
 
 
