@@ -92,9 +92,8 @@ class NvshmemReader(Reader):
         """Read a line that belongs to tables but is not a row."""
         text, rank = line.text, line.stream.rank
         if "ize" in text and (header := read_header(text)) is not None:
-            title, layout = header
-            self._title(line._replace(text=title))
-            self._open(line, layout)
+            self._title(line._replace(text=header[0]))
+            self._open(line, header[1])
             return True
         if text.lstrip()[:1] == "|" and (layout := read_box_header(text)) is not None:
             self._open(line, layout)
