@@ -78,10 +78,7 @@ class UcxReader(Reader):
         return (point,)
 
     def _fits(self, cells: Sequence[str]) -> bool:
-        """Return whether times, bandwidths and message rates can be those of the same messages.
-
-        One thread sends one message per printed time; with several threads, their rates are added up.
-        """
+        # One thread sends one message per printed time; with several threads, their rates are added up.
         numbers = [printed(cell) for cell in cells]
         for time, bandwidth, rate in (numbers[1::2], numbers[2::2]) if len(numbers) == 7 else (numbers,):
             low, high = product(time.times(1e-6), rate)

@@ -62,7 +62,6 @@ class _Table:
 
 
 def _fits(size: int, values: Mapping[str, Mapping[str, Printed]]) -> bool:
-    """Return whether a row's figures can be those of one measurement, within their rounding."""
     main = values.get("", {})
     if {"bandwidth", "message_rate"} <= main.keys():
         rate = main["message_rate"].times(size)
@@ -150,7 +149,6 @@ class OsuReader(Reader):
         return table.row(row, line)
 
     def _begin_rows(self, columns: tuple[Column | None, ...], text: str, table: _Table) -> None:
-        """Begin rows under columns; unknown columns cause a finding."""
         # osu_get_mbw prints a second number without a name.
         table.columns = (*columns, NO_METRIC) if "get_multiple" in str(table.record.case) else columns
         if None in columns:

@@ -256,7 +256,6 @@ class _Report:
         self.record.damaged.append(Damaged(line.number, line.text))
 
     def row(self, row: Row, line: Line) -> Sequence[Point]:
-        """Add a row of the table form."""
         size = self.size if row.size is None else row.size
         if size is None:
             self._add_finding(
@@ -341,7 +340,6 @@ class TorchReader(Reader):
         return [before.finish()] if before is not None else []
 
     def _table(self, stream: Stream, columns: tuple[str, ...]) -> Sequence[Reading]:
-        """Begin a table, and a new report with it, unless one was waiting for its table."""
         report = self._reports.get(stream)
         out: Sequence[Reading] = []
         if report is None or not report.expects_table:
